@@ -1,0 +1,1 @@
+"""Tidegate: TiCDC for Python and Spark."""

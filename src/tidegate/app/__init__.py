@@ -1,0 +1,1 @@
+"""Configuration, wiring, the loop and the command line."""

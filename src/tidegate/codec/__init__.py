@@ -1,0 +1,1 @@
+"""Events to bytes and back; no I/O, no clock."""

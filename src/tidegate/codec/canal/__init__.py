@@ -1,0 +1,1 @@
+"""TiCDC's Canal-JSON."""

@@ -1,0 +1,1 @@
+"""Words of the field: timestamps, types, tables, events, errors."""

@@ -1,0 +1,162 @@
+"""Every error of Tidegate, with its code and whether trying again can help.
+
+    TidegateError            code: "CDC:Err..."   retry: NEVER | LATER      (both class attributes)
+    +- InputError            the user's
+    |  +- ConfigError        a key, a value or a URI
+    |  +- SqlError           a statement that we cannot read
+    |  +- UnsupportedError   readable, but not something we do
+    |  +- EnvironmentFault   Java, jars, ports, disks of this machine
+    +- ProtocolError
+    |  +- DecodeError        foreign bytes break the format: (what, codec, offset)
+    |  +- EncodeError        ours to say, the format cannot
+    +- SchemaError           event and schema history disagree (table, ts)
+    +- SourceError           the upstream topic or log                       LATER
+    |  +- HistoryLost        what we need next is gone                       NEVER
+    |  +- PoisonMessage      the feed halts at a dead letter                 NEVER
+    +- SinkError             the target refused or is away                   LATER
+       +- SinkRefused        the target will always refuse                   NEVER
+       +- Fenced             another writer took over                        NEVER
+
+Arguments are positional, so that errors pickle.  Only feed loops, `app/` and `spark/` catch TidegateError, and they
+decide by `retry` alone.  Codes reuse TiCDC's where it has one.
+"""
+
+from enum import Enum
+from typing import ClassVar
+
+__all__ = [
+    "ConfigError",
+    "DecodeError",
+    "EncodeError",
+    "EnvironmentFault",
+    "Fenced",
+    "HistoryLost",
+    "InputError",
+    "PoisonMessage",
+    "ProtocolError",
+    "Retry",
+    "SchemaError",
+    "SinkError",
+    "SinkRefused",
+    "SourceError",
+    "SqlError",
+    "TidegateError",
+    "UnsupportedError",
+]
+
+
+class Retry(Enum):
+    """Whether the same call can succeed without anybody changing anything."""
+
+    NEVER = "never"
+    LATER = "later"
+
+
+class TidegateError(Exception):
+    """The root; never raised itself."""
+
+    code: ClassVar[str] = "CDC:ErrTidegate"
+    retry: ClassVar[Retry] = Retry.NEVER
+
+
+class InputError(TidegateError):
+    """What the user gave cannot be used."""
+
+    code = "CDC:ErrInvalidInput"
+
+
+class ConfigError(InputError):
+    """A configuration key, value or URI is wrong; the message names it and the nearest right one."""
+
+    code = "CDC:ErrInvalidReplicaConfig"
+
+
+class SqlError(InputError):
+    """A statement that we cannot read."""
+
+    code = "CDC:ErrParseDDL"
+
+
+class UnsupportedError(InputError):
+    """Readable, but not something that we do; the message names the ways out."""
+
+    code = "CDC:ErrUnsupported"
+
+
+class EnvironmentFault(InputError):
+    """Something on this machine is missing or in the way (Java, jars, a port); the message says what to do."""
+
+    code = "CDC:ErrEnvironment"
+
+
+class ProtocolError(TidegateError):
+    """Bytes and format disagree."""
+
+    code = "CDC:ErrProtocol"
+
+
+class DecodeError(ProtocolError):
+    """Foreign bytes break the format. `offset` counts bytes from the start of `codec`'s input."""
+
+    code: ClassVar[str] = "CDC:ErrDecodeFailed"
+
+    def __init__(self, what: str, codec: str, offset: int, /) -> None:
+        super().__init__(what, codec, offset)
+        self.what, self.codec, self.offset = what, codec, offset
+
+    def __str__(self) -> str:
+        return f"{self.codec}: {self.what} at byte {self.offset}"
+
+
+class EncodeError(ProtocolError):
+    """An event that the format cannot carry."""
+
+    code = "CDC:ErrEncodeFailed"
+
+
+class SchemaError(TidegateError):
+    """Event and schema history disagree; the message names the table and the timestamp."""
+
+    code = "CDC:ErrSchemaStorage"
+
+
+class SourceError(TidegateError):
+    """The upstream topic or log did not answer as it should."""
+
+    code = "CDC:ErrSource"
+    retry = Retry.LATER
+
+
+class HistoryLost(SourceError):
+    """What comes next was removed upstream (retention, GC)."""
+
+    code = "CDC:ErrSnapshotLostByGC"
+    retry = Retry.NEVER
+
+
+class PoisonMessage(SourceError):
+    """The feed stops at a message that it cannot read; the message names topic, partition, offset and ways out."""
+
+    code = "CDC:ErrPoisonMessage"
+    retry = Retry.NEVER
+
+
+class SinkError(TidegateError):
+    """The target is away or busy."""
+
+    code = "CDC:ErrSink"
+    retry = Retry.LATER
+
+
+class SinkRefused(SinkError):
+    """The target will refuse this always."""
+
+    code = "CDC:ErrSinkRefused"
+    retry = Retry.NEVER
+
+
+class Fenced(SinkError):
+    """Another writer has moved the target on; this one must stop or start afresh."""
+
+    code = "CDC:ErrWriterFenced"
+    retry = Retry.NEVER

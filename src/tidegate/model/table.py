@@ -1,0 +1,138 @@
+"""Table definitions: what a DDL leaves behind and what a row is read with.
+
+    TableInfo
+      columns      in definition order; a column keeps its `id` through renames and moves
+      indexes      primary first if there is one
+      partition    the definition alone; which row lies where is schema/partition.py
+      incarnation  names the stored rows: stays through RENAME and ALTER, new after CREATE and TRUNCATE
+
+Names keep their case and compare without it, as TiDB's do.
+Source: TiDB's model.TableInfo, as far as change capture needs it; TiCDC's handle key rule.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from tidegate.model.mysql import MysqlType
+
+__all__ = ["ColumnInfo", "ColumnType", "IndexInfo", "PartitionDef", "PartitionInfo", "TableInfo", "TableName"]
+
+
+class TableName(NamedTuple):
+    """schema.table in original case; `key` is what equality of names means."""
+
+    schema: str
+    table: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The name as a dictionary key: case folded, as TiDB compares."""
+        return self.schema.lower(), self.table.lower()
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.table}"
+
+
+class ColumnType(msgspec.Struct, frozen=True):
+    """A MySQL type: `flen` is length or precision (-1 = the type's default), `decimal` scale or fsp (-1 likewise)."""
+
+    code: MysqlType
+    flen: int = -1
+    decimal: int = -1
+    unsigned: bool = False
+    zerofill: bool = False
+    charset: str = "utf8mb4"
+    """"binary" for BINARY, VARBINARY, BLOB and every type that is not text."""
+    elems: tuple[str, ...] | None = None
+    """ENUM and SET names; None when not known."""
+
+
+class ColumnInfo(msgspec.Struct, frozen=True):
+    """One public column. `default` and `origin_default` are the value as text or bytes; see schema/parse.py."""
+
+    id: int
+    name: str
+    type: ColumnType
+    nullable: bool = True
+    default: str | bytes | None = None
+    default_is_expr: bool = False
+    origin_default: str | bytes | None = None
+    """What rows written before the column existed hold (None = NULL, or the zero value when NOT NULL)."""
+    generated: str | None = None
+    """The expression of a generated column."""
+    stored: bool = False
+    comment: str = ""
+    auto_increment: bool = False
+
+    @property
+    def virtual(self) -> bool:
+        """True for a VIRTUAL generated column: it never stands in a message."""
+        return self.generated is not None and not self.stored
+
+
+class IndexInfo(msgspec.Struct, frozen=True):
+    """An index by column names (original case); an expression part has the name ''."""
+
+    id: int
+    name: str
+    columns: tuple[str, ...]
+    unique: bool = False
+    primary: bool = False
+    visible: bool = True
+    clustered: bool | None = None
+
+
+class PartitionDef(msgspec.Struct, frozen=True):
+    """One partition; `less_than` and `in_values` hold SQL text, one entry a column (MAXVALUE, DEFAULT verbatim)."""
+
+    name: str
+    less_than: tuple[str, ...] = ()
+    in_values: tuple[tuple[str, ...], ...] = ()
+
+
+class PartitionInfo(msgspec.Struct, frozen=True):
+    """`method` is RANGE, LIST, HASH or KEY; `expr` is SQL text, `columns` of the COLUMNS forms and KEY."""
+
+    method: str
+    expr: str = ""
+    columns: tuple[str, ...] = ()
+    definitions: tuple[PartitionDef, ...] = ()
+    count: int = 0
+    """Number of partitions of HASH and KEY (definitions then are p0, p1, ...)."""
+
+
+class TableInfo(msgspec.Struct, frozen=True):
+    """A table as it stands from `version` (the commit_ts of its last DDL) on."""
+
+    name: TableName
+    incarnation: str
+    version: int
+    columns: tuple[ColumnInfo, ...]
+    indexes: tuple[IndexInfo, ...] = ()
+    partition: PartitionInfo | None = None
+    charset: str = "utf8mb4"
+    comment: str = ""
+    max_column_id: int = 0
+    max_index_id: int = 0
+    inferred: bool = False
+    """True when read off messages because no DDL was seen; types are then as exact as the format lets them be."""
+
+    def column(self, name: str) -> ColumnInfo | None:
+        """The column of that name in any case; None if there is none."""
+        folded = name.lower()
+        return next((column for column in self.columns if column.name.lower() == folded), None)
+
+    @property
+    def handle_key(self) -> tuple[str, ...]:
+        """Columns that identify a row: the primary key, else the shortest unique key on stored NOT NULL columns
+        (lowest index id first), else ()."""
+        primary = next((index.columns for index in self.indexes if index.primary), None)
+        if primary is not None:
+            return primary
+        usable = [index for index in self.indexes if index.unique and all(map(self._can_identify, index.columns))]
+        return min(usable, key=lambda index: (len(index.columns), index.id)).columns if usable else ()
+
+    def _can_identify(self, name: str) -> bool:
+        column = self.column(name)
+        return column is not None and not column.nullable and not column.virtual

@@ -1,0 +1,1 @@
+"""DDL text to table definitions over time."""

@@ -1,0 +1,1 @@
+"""Delta tables as a replica of the upstream."""

@@ -1,0 +1,1 @@
+"""Rims to Spark, Java and storage; no rules."""
