@@ -3,6 +3,7 @@
     TidegateError            code: "CDC:Err..."   retry: NEVER | LATER      (both class attributes)
     +- InputError            the user's
     |  +- ConfigError        a key, a value or a URI
+    |  |  +- FilterRuleInvalid, UriInvalid, ProtocolUnknown, KafkaConfigInvalid, ChangefeedIdInvalid
     |  +- SqlError           a statement that we cannot read
     |  +- UnsupportedError   readable, but not something we do
     |  +- EnvironmentFault   Java, jars, ports, disks of this machine
@@ -25,15 +26,19 @@ from enum import Enum
 from typing import ClassVar
 
 __all__ = [
+    "ChangefeedIdInvalid",
     "ConfigError",
     "DecodeError",
     "EncodeError",
     "EnvironmentFault",
     "Fenced",
+    "FilterRuleInvalid",
     "HistoryLost",
     "InputError",
+    "KafkaConfigInvalid",
     "PoisonMessage",
     "ProtocolError",
+    "ProtocolUnknown",
     "Retry",
     "SchemaError",
     "SinkError",
@@ -42,6 +47,7 @@ __all__ = [
     "SqlError",
     "TidegateError",
     "UnsupportedError",
+    "UriInvalid",
 ]
 
 
@@ -69,6 +75,36 @@ class ConfigError(InputError):
     """A configuration key, value or URI is wrong; the message names it and the nearest right one."""
 
     code = "CDC:ErrInvalidReplicaConfig"
+
+
+class FilterRuleInvalid(ConfigError):
+    """A table filter rule does not parse; the message shows the rule and the place."""
+
+    code = "CDC:ErrFilterRuleInvalid"
+
+
+class UriInvalid(ConfigError):
+    """A source or sink URI, or a parameter of it, is wrong."""
+
+    code = "CDC:ErrSinkURIInvalid"
+
+
+class ProtocolUnknown(ConfigError):
+    """`protocol` is missing or not one that we read."""
+
+    code = "CDC:ErrSinkUnknownProtocol"
+
+
+class KafkaConfigInvalid(ConfigError):
+    """A Kafka option has a value out of its range, or contradicts another one."""
+
+    code = "CDC:ErrKafkaInvalidConfig"
+
+
+class ChangefeedIdInvalid(ConfigError):
+    """A changefeed id with other characters than letters, digits and single hyphens."""
+
+    code = "CDC:ErrInvalidChangefeedID"
 
 
 class SqlError(InputError):

@@ -58,20 +58,20 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True):
     build_ms: int | None = None
 
 
-class Insert(_Row, frozen=True, kw_only=True, tag="INSERT"):
+class Insert(_Row, frozen=True, kw_only=True, tag_field="kind", tag="INSERT"):
     """A row that did not exist (or, without old values, may have existed)."""
 
     after: Values
 
 
-class Update(_Row, frozen=True, kw_only=True, tag="UPDATE"):
+class Update(_Row, frozen=True, kw_only=True, tag_field="kind", tag="UPDATE"):
     """A row before and after; columns missing from the old image were filled from the new one."""
 
     before: Values
     after: Values
 
 
-class Delete(_Row, frozen=True, kw_only=True, tag="DELETE"):
+class Delete(_Row, frozen=True, kw_only=True, tag_field="kind", tag="DELETE"):
     """A row that is gone; `before` may hold only the handle key columns."""
 
     before: Values
@@ -80,7 +80,7 @@ class Delete(_Row, frozen=True, kw_only=True, tag="DELETE"):
 RowChange: TypeAlias = Insert | Update | Delete
 
 
-class Ddl(msgspec.Struct, frozen=True, kw_only=True, tag="ddl"):
+class Ddl(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="ddl"):
     """A finished schema change. `type` is TiDB's ActionType (None in canal-json, whose word is `canal_type`)."""
 
     schema: str
@@ -93,7 +93,7 @@ class Ddl(msgspec.Struct, frozen=True, kw_only=True, tag="ddl"):
     build_ms: int | None = None
 
 
-class Resolved(msgspec.Struct, frozen=True, tag="resolved"):
+class Resolved(msgspec.Struct, frozen=True, tag_field="kind", tag="resolved"):
     """Nothing at or below `ts` is still to come in this partition."""
 
     ts: int

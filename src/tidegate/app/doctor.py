@@ -1,0 +1,214 @@
+"""`tidegate doctor`: whether this machine can run Tidegate, and what to do where it cannot.
+
+    CHECKS, a table of functions -> findings (ok | warn | fail, what is so, what to do) -> lines or JSON, exit 0 | 1
+
+A check looks and never changes or downloads anything; all of them together take about a second.  `--fix` fetches the
+jars first, which is the one thing that can be mended without asking.  `fail` is for what is required, `warn` for what
+will be slow or tight.
+"""
+
+import json
+import os
+import re
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Final, Literal
+
+import click
+
+from tidegate.model.errors import TidegateError
+from tidegate.spark.cache import cache_dir
+from tidegate.spark.jars import Configuration, ensure_jars, jars_dir, jars_present
+from tidegate.spark.java import WHEEL, find_java
+
+__all__ = ["Finding", "diagnose", "doctor", "satisfies"]
+
+State = Literal["ok", "warn", "fail"]
+
+PYTHON_MIN: Final = (3, 11)
+GIB: Final = 1 << 30
+MEMORY_MIN_BYTES: Final = 3 * GIB
+"""A Spark driver of 2 GiB, a broker of 400 MB, a Python worker."""
+
+DISK_MIN_BYTES: Final = 2 * GIB
+CORES_MIN: Final = 2
+CONFIGURATIONS: Final[tuple[Configuration, ...]] = ("spark", "broker")
+OPTIONAL_EXTRAS: Final = frozenset({"jre"})
+REQUIREMENT: Final = re.compile(r"\s*([A-Za-z0-9._-]+)\s*([^;]*?)\s*(?:;.*extra\s*==\s*['\"]([^'\"]+)['\"].*)?$")
+CLAUSE: Final = re.compile(r"(==|>=|<)\s*([0-9.]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check saw; `remedy` is empty when all is well."""
+
+    check: str
+    state: State
+    text: str
+    remedy: str = ""
+
+
+@click.command()
+@click.option("--fix", is_flag=True, help="Fetch the jars that are missing.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def doctor(*, fix: bool, as_json: bool) -> None:
+    """Check Python, packages, Java, jars, ports and room on this machine."""
+    if fix:
+        for conf in CONFIGURATIONS:
+            ensure_jars(conf, lambda line: click.echo(line, err=True))
+    findings = diagnose()
+    if as_json:
+        click.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        width = max(len(finding.check) for finding in findings)
+        for finding in findings:
+            click.echo(f"{finding.state:4}  {finding.check:{width}}  {finding.text}")
+            if finding.remedy:
+                click.echo(f"{'':4}  {'':{width}}  -> {finding.remedy}")
+    if any(finding.state == "fail" for finding in findings):
+        raise click.exceptions.Exit(1)
+
+
+def diagnose() -> list[Finding]:
+    """Every finding, in the order of the table. Raises nothing: what a check cannot do is its finding."""
+    return [finding for name, check in CHECKS.items() for finding in _guarded(name, check)]
+
+
+def _guarded(name: str, check: Callable[[], Iterator[Finding]]) -> list[Finding]:
+    try:
+        return list(check())
+    except TidegateError as fault:
+        return [Finding(name, "fail", str(fault), "do what the line above says")]
+
+
+def _python() -> Iterator[Finding]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    fine = sys.version_info[:2] >= PYTHON_MIN
+    yield (
+        Finding("python", "ok", f"{version} ({sys.executable})")
+        if fine
+        else Finding("python", "fail", version, "run it with Python 3.11 or newer")
+    )
+
+
+def _packages() -> Iterator[Finding]:
+    wanted: dict[str, tuple[str, bool]] = {}
+    try:
+        requirements = metadata.requires("tidegate") or ()
+    except metadata.PackageNotFoundError:
+        yield Finding("packages", "fail", "tidegate runs without being installed", "make setup, or pip install tidegate")
+        return
+    for line in requirements:
+        if parts := REQUIREMENT.match(line):
+            name, clauses, extra = parts.groups()
+            wanted.setdefault(name, (clauses, extra not in OPTIONAL_EXTRAS))
+    problems = 0
+    for name, (clauses, required) in wanted.items():
+        try:
+            version = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            version = ""
+        if satisfies(version, clauses) or not (required or version):
+            continue
+        problems += 1
+        text = f"{name} {version or 'is missing'}, {clauses or 'any'} is wanted"
+        yield Finding("packages", "fail" if required else "warn", text, f'pip install "{name}{clauses}"')
+    if not problems:
+        yield Finding("packages", "ok", f"{len(wanted)} requirements are met")
+
+
+def satisfies(version: str, clauses: str) -> bool:
+    """Whether `version` meets all `clauses` (`==`, `>=`, `<`, numbers only); an absent version meets none."""
+    if not version:
+        return False
+    have = _numbers(version)
+    meets = {"==": have.__eq__, ">=": have.__ge__, "<": have.__lt__}
+    return all(meets[sign](_numbers(bound)) for sign, bound in CLAUSE.findall(clauses))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The release of a version, without the zeros at its end."""
+    digits = re.match(r"[0-9.]*", version)
+    numbers = [int(part) for part in (digits.group() if digits else "").split(".") if part]
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
+
+
+def _java() -> Iterator[Finding]:
+    try:
+        java = find_java()
+    except TidegateError as fault:
+        yield Finding("java", "fail", str(fault), f"pip install {WHEEL}, or install a JDK 17 or 21")
+    else:
+        yield Finding("java", "ok", f"{java.version} from {java.origin} ({java.runtime})")
+
+
+def _jars() -> Iterator[Finding]:
+    for conf in CONFIGURATIONS:
+        here = jars_present(conf)
+        text = f"{jars_dir(conf)}" if here else f"not fetched yet (would be in {jars_dir(conf)})"
+        yield Finding(f"jars {conf}", "ok" if here else "fail", text, "" if here else "tidegate doctor --fix")
+
+
+def _loopback() -> Iterator[Finding]:
+    try:
+        with (
+            socket.create_server(("127.0.0.1", 0)) as server,
+            socket.create_connection(server.getsockname(), timeout=2),
+        ):
+            yield Finding("loopback", "ok", "a port on 127.0.0.1 can be bound and reached")
+    except OSError as fault:
+        yield Finding("loopback", "fail", f"no port on 127.0.0.1: {fault}", "allow local TCP (firewall, sandbox)")
+
+
+def _cache() -> Iterator[Finding]:
+    yield Finding("cache", "ok", str(cache_dir()))
+
+
+def _disk() -> Iterator[Finding]:
+    for name, place in (("disk cache", cache_dir()), ("disk temporary", Path(tempfile.gettempdir()))):
+        free = shutil.disk_usage(place).free
+        tight = free < DISK_MIN_BYTES
+        remedy = f"make room, or set {'TIDEGATE_CACHE' if name == 'disk cache' else 'TMPDIR'} to a larger disk"
+        yield Finding(name, "warn" if tight else "ok", f"{free / GIB:.1f} GiB free at {place}", remedy if tight else "")
+
+
+def _memory() -> Iterator[Finding]:
+    try:
+        import psutil
+    except ImportError:  # told by the check of packages
+        return
+    limits = [psutil.virtual_memory().available]
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        text = Path(path).read_text().strip() if Path(path).is_file() else ""
+        limits += [int(text)] if text.isdigit() else []
+    free = min(limits)
+    tight = free < MEMORY_MIN_BYTES
+    remedy = "give it 3 GiB or more, or a smaller driver_memory" if tight else ""
+    yield Finding("memory", "warn" if tight else "ok", f"{free / GIB:.1f} GiB to use", remedy)
+
+
+def _cores() -> Iterator[Finding]:
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    few = count < CORES_MIN
+    yield Finding("cores", "warn" if few else "ok", str(count), "it works, slowly, with one" if few else "")
+
+
+CHECKS: Final[dict[str, Callable[[], Iterator[Finding]]]] = {
+    "python": _python,
+    "packages": _packages,
+    "cache": _cache,
+    "java": _java,
+    "jars": _jars,
+    "loopback": _loopback,
+    "disk": _disk,
+    "memory": _memory,
+    "cores": _cores,
+}

@@ -1,0 +1,205 @@
+"""Every key of a changefeed's TOML file: its type, whether this release acts on it, and its line in the documentation.
+
+    case-sensitive = true        "case-sensitive"                      a path is the keys joined by dots
+    [filter]
+    rules = ["shop.*"]           "filter.rules"
+    [[filter.event-filters]]
+    ignore-event = ["insert"]    "filter.event-filters[].ignore-event"  "[]" steps into a list of tables
+
+All keys of TiCDC's own files are here, so that such a file is accepted as it stands.  Most of them tell how TiCDC
+*writes* a topic; a reader of the topic sees their effect in the messages and has nothing to do for them.
+
+Source: TiCDC documentation, "CLI and Configuration Parameters of TiCDC Changefeeds".
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tidegate.app.params import DELTA_SINK, KAFKA_SOURCE
+
+__all__ = ["KEYS", "Key"]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key. `kind` is one of config.KINDS; `acts` is False for keys that are accepted without effect."""
+
+    kind: str
+    about: str
+    acts: bool = False
+    default: str = ""
+
+
+_OWN: Final = {
+    "changefeed-id": Key("text", "name of the changefeed; its progress is kept under it", True, "from topics and lake"),
+    "case-sensitive": Key("bool", "whether filter rules tell A from a", True, "false"),
+    "sink-uri": Key("text", "where to write; see the sink parameters", True, "required"),
+    "filter.rules": Key("texts", "which tables; see the filter rules", True, '["*.*"]'),
+    "source.uri": Key("text", "where to read; see the source parameters", True, "required"),
+}
+_PARAMS: Final = {
+    **{f"source.{name}": Key("param", param.about, bool(param.field)) for name, param in KAFKA_SOURCE.items()},
+    **{f"sink.delta-config.{name}": Key("param", param.about, bool(param.field)) for name, param in DELTA_SINK.items()},
+}
+
+_TICDC: Final = """
+memory-quota                                            int     memory of one changefeed in TiCDC
+force-replicate                                         bool    tables without a handle key, too
+check-gc-safe-point                                     bool    check start-ts against the GC safe point
+ignore-ineligible-table                                 bool    pass over tables that cannot be replicated
+enable-sync-point                                       bool    sync points (database sinks)
+sync-point-interval                                     text    time between sync points
+sync-point-retention                                    text    how long sync points are kept
+bdr-mode                                                bool    replication in both directions
+changefeed-error-stuck-duration                         text    time after which a failing changefeed stops
+sql-mode                                                text    SQL mode with which TiCDC parses DDLs
+enable-table-monitor                                    bool    metrics of each table
+filter.ignore-txn-start-ts                              ints    transactions that TiCDC leaves out
+filter.ignore-dml-event-filter                          texts   older spelling of event filters
+filter.event-filters[].matcher                          texts   tables of an event filter
+filter.event-filters[].ignore-event                     texts   events that TiCDC leaves out
+filter.event-filters[].ignore-sql                       texts   DDLs that TiCDC leaves out
+filter.event-filters[].ignore-insert-value-expr         text    inserted rows that TiCDC leaves out
+filter.event-filters[].ignore-update-new-value-expr     text    updated rows that TiCDC leaves out, by new values
+filter.event-filters[].ignore-update-old-value-expr     text    updated rows that TiCDC leaves out, by old values
+filter.event-filters[].ignore-delete-value-expr         text    deleted rows that TiCDC leaves out
+filter.event-filters[].ignore-update-only-columns       texts   updates of these columns only that TiCDC leaves out
+mounter.worker-num                                      int     TiCDC's row decoding threads
+sink.protocol                                           text    protocol that TiCDC writes; ours is source.protocol
+sink.schema-registry                                    text    schema registry (avro)
+sink.encoder-concurrency                                int     TiCDC's encoding threads
+sink.terminator                                         text    line end in files
+sink.date-separator                                     text    directories by date
+sink.enable-partition-separator                         bool    directories by partition
+sink.file-index-digit                                   int     digits in file names
+sink.file-index-width                                   int     digits in file names
+sink.enable-kafka-sink-v2                               bool    choice of TiCDC's producer
+sink.only-output-updated-columns                        bool    recognised from the messages
+sink.delete-only-output-handle-key-columns              bool    recognised from the messages
+sink.content-compatible                                 bool    recognised from the messages
+sink.safe-mode                                          bool    REPLACE in place of INSERT (database sinks)
+sink.transaction-atomicity                              text    splitting of big transactions
+sink.send-bootstrap-interval-in-sec                     int     bootstrap messages (simple)
+sink.send-bootstrap-in-msg-count                        int     bootstrap messages (simple)
+sink.send-bootstrap-to-all-partition                    bool    bootstrap messages (simple)
+sink.send-all-bootstrap-at-start                        bool    bootstrap messages (simple)
+sink.debezium-disable-schema                            bool    debezium messages
+sink.debezium.output-old-value                          bool    debezium messages
+sink.advance-timeout-in-sec                             int     when TiCDC restarts a stuck sink
+sink.dispatchers[].matcher                              texts   tables of a dispatcher
+sink.dispatchers[].dispatcher                           text    partition of a message: read in any order here
+sink.dispatchers[].partition                            text    partition of a message: read in any order here
+sink.dispatchers[].topic                                text    topic of a table: list all topics in source.uri
+sink.dispatchers[].index                                text    index of the index-value dispatcher
+sink.dispatchers[].columns                              texts   columns of the columns dispatcher
+sink.dispatchers[].target-schema                        text    routing inside TiCDC
+sink.dispatchers[].target-table                         text    routing inside TiCDC
+sink.column-selectors[].matcher                         texts   tables of a column selector
+sink.column-selectors[].columns                         texts   columns that TiCDC sends
+sink.csv.delimiter                                      text    csv files
+sink.csv.quote                                          text    csv files
+sink.csv.null                                           text    csv files
+sink.csv.include-commit-ts                              bool    csv files
+sink.csv.binary-encoding-method                         text    csv files
+sink.csv.output-old-value                               bool    csv files
+sink.csv.output-handle-key                              bool    csv files
+sink.csv.output-field-header                            bool    csv files
+sink.open.output-old-value                              bool    recognised from the messages
+sink.kafka-config.partition-num                         int     number of partitions: the topic tells
+sink.kafka-config.replication-factor                    int     copies of a new topic
+sink.kafka-config.kafka-version                         text    the client negotiates it
+sink.kafka-config.max-message-bytes                     int     largest message that TiCDC writes
+sink.kafka-config.compression                           text    the producer's compression: the client sees it
+sink.kafka-config.kafka-client-id                       text    TiCDC's client name; ours is source.kafka-client-id
+sink.kafka-config.auto-create-topic                     bool    create the topic
+sink.kafka-config.dial-timeout                          text    TiCDC's time limit; ours is source.dial-timeout
+sink.kafka-config.write-timeout                         text    TiCDC's time limit
+sink.kafka-config.read-timeout                          text    TiCDC's time limit; ours is source.read-timeout
+sink.kafka-config.required-acks                         int     acknowledgements of writes
+sink.kafka-config.sasl-user                             text    TiCDC's account; ours is source.sasl-user
+sink.kafka-config.sasl-password                         text    TiCDC's account; ours is source.sasl-password
+sink.kafka-config.sasl-mechanism                        text    TiCDC's account; ours is source.sasl-mechanism
+sink.kafka-config.sasl-gssapi-auth-type                 text    TiCDC's account
+sink.kafka-config.sasl-gssapi-keytab-path               text    TiCDC's account
+sink.kafka-config.sasl-gssapi-kerberos-config-path      text    TiCDC's account
+sink.kafka-config.sasl-gssapi-service-name              text    TiCDC's account
+sink.kafka-config.sasl-gssapi-user                      text    TiCDC's account
+sink.kafka-config.sasl-gssapi-password                  text    TiCDC's account
+sink.kafka-config.sasl-gssapi-realm                     text    TiCDC's account
+sink.kafka-config.sasl-gssapi-disable-pafxfast          bool    TiCDC's account
+sink.kafka-config.sasl-oauth-client-id                  text    TiCDC's account
+sink.kafka-config.sasl-oauth-client-secret              text    TiCDC's account
+sink.kafka-config.sasl-oauth-token-url                  text    TiCDC's account
+sink.kafka-config.sasl-oauth-scopes                     texts   TiCDC's account
+sink.kafka-config.sasl-oauth-grant-type                 text    TiCDC's account
+sink.kafka-config.sasl-oauth-audience                   text    TiCDC's account
+sink.kafka-config.enable-tls                            bool    TiCDC's connection; ours is source.enable-tls
+sink.kafka-config.ca                                    text    TiCDC's connection; ours is source.ca
+sink.kafka-config.cert                                  text    TiCDC's connection; ours is source.cert
+sink.kafka-config.key                                   text    TiCDC's connection; ours is source.key
+sink.kafka-config.insecure-skip-verify                  bool    TiCDC's connection
+sink.kafka-config.output-raw-change-event               bool    key changes sent whole: both forms are read
+sink.kafka-config.codec-config.enable-tidb-extension    bool    see source.enable-tidb-extension
+sink.kafka-config.codec-config.max-batch-size           int     rows a message
+sink.kafka-config.codec-config.avro-enable-watermark    bool    avro messages
+sink.kafka-config.codec-config.avro-decimal-handling-mode           text    avro messages
+sink.kafka-config.codec-config.avro-bigint-unsigned-handling-mode   text    avro messages
+sink.kafka-config.codec-config.encoding-format          text    simple messages
+sink.kafka-config.large-message-handle.large-message-handle-option       text    recognised from the messages
+sink.kafka-config.large-message-handle.large-message-handle-compression  text    see source
+sink.kafka-config.large-message-handle.claim-check-storage-uri           text    see source.claim-check-storage-uri
+sink.kafka-config.large-message-handle.claim-check-raw-value             bool    see source.claim-check-raw-value
+sink.cloud-storage-config.worker-count                  int     storage sink
+sink.cloud-storage-config.flush-interval                text    storage sink
+sink.cloud-storage-config.file-size                     int     storage sink
+sink.cloud-storage-config.output-column-id              bool    storage sink
+sink.cloud-storage-config.file-expiration-days          int     storage sink
+sink.cloud-storage-config.file-cleanup-cron-spec        text    storage sink
+sink.cloud-storage-config.flush-concurrency             int     storage sink
+sink.cloud-storage-config.output-raw-change-event       bool    storage sink
+sink.mysql-config.worker-count                          int     MySQL sink
+sink.mysql-config.max-txn-row                           int     MySQL sink
+sink.mysql-config.max-multi-update-row-size             int     MySQL sink
+sink.mysql-config.max-multi-update-row                  int     MySQL sink
+sink.mysql-config.tidb-txn-mode                         text    MySQL sink
+sink.mysql-config.ssl-ca                                text    MySQL sink
+sink.mysql-config.ssl-cert                              text    MySQL sink
+sink.mysql-config.ssl-key                               text    MySQL sink
+sink.mysql-config.time-zone                             text    MySQL sink
+sink.mysql-config.write-timeout                         text    MySQL sink
+sink.mysql-config.read-timeout                          text    MySQL sink
+sink.mysql-config.timeout                               text    MySQL sink
+sink.mysql-config.enable-batch-dml                      bool    MySQL sink
+sink.mysql-config.enable-multi-statement                bool    MySQL sink
+sink.mysql-config.enable-cache-prepared-statement       bool    MySQL sink
+scheduler.enable-table-across-nodes                     bool    TiCDC's placement of tables
+scheduler.region-threshold                              int     TiCDC's placement of tables
+scheduler.region-count-per-span                         int     TiCDC's placement of tables
+scheduler.write-key-threshold                           int     TiCDC's placement of tables
+scheduler.scheduling-task-count-per-node                int     TiCDC's placement of tables
+scheduler.enable-splittable-check                       bool    TiCDC's placement of tables
+integrity.integrity-check-level                         text    row checksums: not in these protocols
+integrity.corruption-handle-level                       text    row checksums: not in these protocols
+consistent.level                                        text    redo log
+consistent.max-log-size                                 int     redo log
+consistent.flush-interval                               int     redo log
+consistent.meta-flush-interval                          int     redo log
+consistent.encoding-worker-num                          int     redo log
+consistent.flush-worker-num                             int     redo log
+consistent.storage                                      text    redo log
+consistent.use-file-backend                             bool    redo log
+consistent.compression                                  text    redo log
+consistent.flush-concurrency                            int     redo log
+consistent.memory-usage.memory-quota-percentage         int     redo log
+synced-status.synced-check-interval                     int     TiCDC's `synced` answer
+synced-status.checkpoint-interval                       int     TiCDC's `synced` answer
+"""
+
+
+def _ticdc() -> dict[str, Key]:
+    lines = (line.split(None, 2) for line in _TICDC.strip().splitlines())
+    return {path: Key(kind, about) for path, kind, about in lines}
+
+
+KEYS: Final[Mapping[str, Key]] = {**_OWN, **_PARAMS, **_ticdc()}

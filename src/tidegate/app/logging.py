@@ -1,0 +1,57 @@
+"""The program's log: key facts on stderr, one line a record, never a password.
+
+    2026-01-02T03:04:05.678Z WARNING tidegate.source.kafka: broker 1 is away
+    {"time": "...", "level": "WARNING", "logger": "...", "message": "..."}           with --json
+
+Libraries that talk much (py4j, the Kafka client) are held at WARNING unless everything is asked for.
+"""
+
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from tidegate.app.uri import mask_uri
+
+__all__ = ["configure"]
+
+_LOUD: Final = ("py4j", "pyspark", "confluent_kafka", "deltalake", "urllib3", "fsspec")
+
+
+class _Text(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        text = f"{_time(record)} {record.levelname} {record.name}: {_message(record)}"
+        return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": _time(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": _message(record),
+        }
+        if record.exc_info:
+            entry["trace"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(entry).decode()
+
+
+def _time(record: logging.LogRecord) -> str:
+    return f"{datetime.fromtimestamp(record.created, UTC):%Y-%m-%dT%H:%M:%S}.{int(record.msecs):03d}Z"
+
+
+def _message(record: logging.LogRecord) -> str:
+    text = record.getMessage()
+    return " ".join(mask_uri(word) if "://" in word else word for word in text.split(" ")) if "://" in text else text
+
+
+def configure(*, level: int = logging.WARNING, json: bool = False) -> None:
+    """Send all records from `level` on to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Json() if json else _Text())
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    for name in _LOUD:
+        logging.getLogger(name).setLevel(max(level, logging.WARNING) if level > logging.DEBUG else level)

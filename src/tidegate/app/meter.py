@@ -1,0 +1,108 @@
+"""Counting a run: what the engine tells, turned into Progress reports."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from tidegate.app.progress import PartitionProgress, Progress, TableProgress
+from tidegate.feed.plan import Round
+from tidegate.model.tso import physical_ms
+from tidegate.sink.delta.apply import TableResult
+from tidegate.source.kafka.changelog import Changelog
+from tidegate.source.kafka.land import LandingProgress
+
+__all__ = ["Meter"]
+
+WINDOW_S: Final = 10.0
+"""Rates are means over this long."""
+
+
+class Meter:
+    """Keeps the last report and sends each new one."""
+
+    def __init__(self, report: Callable[[Progress], None]) -> None:
+        self.report = report
+        self.begun_s = time.monotonic()
+        self.now = Progress("starting")
+        self.tables: dict[str, TableProgress] = {}
+        self.history: deque[tuple[float, int]] = deque()
+
+    def send(self, **changes: object) -> Progress:
+        """Report what changed."""
+        self.now = replace(self.now, elapsed_s=time.monotonic() - self.begun_s, **changes)  # type: ignore[arg-type]
+        self.report(self.now)
+        return self.now
+
+    def phase(self, phase: str) -> Progress:
+        """A new phase of the run."""
+        return self.send(phase=phase, ddl=None)
+
+    def warn(self, text: str) -> None:
+        """Something that a person should read; each text once."""
+        if text not in self.now.warnings:
+            self.send(warnings=(*self.now.warnings, text))
+
+    def checkpoint(self, ts: int | None) -> None:
+        """Where the lake stands at the start."""
+        self.send(checkpoint=ts, phase="running")
+
+    def landed(self, landing: LandingProgress, changelog: Changelog) -> None:
+        """How far the landing query is."""
+        now_ms = int(time.time() * 1000)
+        partitions = tuple(
+            PartitionProgress(
+                topic,
+                partition,
+                reached.offset,
+                landing.highs.get((topic, partition)),
+                reached.resolved,
+                None if reached.resolved is None else now_ms - physical_ms(reached.resolved),
+            )
+            for topic, reached_by in sorted(changelog.positions().items())
+            for partition, reached in sorted(reached_by.items())
+        )
+        self.send(
+            rows_landed=landing.rows,
+            messages=landing.messages,
+            dead_letters=landing.dead_letters,
+            frontier=changelog.frontier(),
+            partitions=partitions,
+        )
+
+    def working(self, planned: Round) -> None:
+        """A round with DDLs or rows is about to run."""
+        if planned.ddls:
+            self.send(ddl=planned.ddls[0].query)
+
+    def applied(self, planned: Round, results: Sequence[TableResult]) -> None:
+        """A round is published."""
+        now_ms = int(time.time() * 1000)
+        ts = planned.checkpoint.ts
+        for result in results:
+            before = self.tables.get(result.incarnation)
+            rows = result.rows + (before.rows_applied if before else 0)
+            self.tables[result.incarnation] = TableProgress(str(result.name), rows, ts, now_ms - physical_ms(ts))
+        alive = {table.incarnation for table in planned.state.tables.values()}
+        self.tables = {incarnation: table for incarnation, table in self.tables.items() if incarnation in alive}
+        applied = self.now.rows_applied + sum(result.rows for result in results)
+        self.send(
+            rows_applied=applied,
+            rows_per_s=self.rate(applied),
+            checkpoint=ts,
+            tables=tuple(sorted(self.tables.values(), key=lambda table: table.name)),
+            ddl=None,
+            ddls_done=self.now.ddls_done + len(planned.ddls),
+        )
+        for warning in planned.warnings:
+            self.warn(warning)
+
+    def rate(self, applied: int) -> float:
+        """Row changes per second over the last window."""
+        now_s = time.monotonic()
+        self.history.append((now_s, applied))
+        while self.history[0][0] < now_s - WINDOW_S and len(self.history) > 1:
+            self.history.popleft()
+        begun_s, begun = self.history[0]
+        return (applied - begun) / (now_s - begun_s) if now_s > begun_s else 0.0

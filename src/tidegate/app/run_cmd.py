@@ -1,0 +1,106 @@
+"""`tidegate run`: one changefeed, in this process, until it is told to stop.
+
+first SIGINT or SIGTERM    finish what is in flight, keep the checkpoint, stop
+second SIGINT              stop at once (the checkpoint keeps it safe, as after a crash)
+"""
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import click
+
+from tidegate.app import config as configuration
+from tidegate.app.config import FeedConfig
+from tidegate.app.tso_cmd import parse_ts
+
+__all__ = ["run", "stop_on_signals"]
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[threading.Event]:
+    """An event that SIGINT and SIGTERM set; the second SIGINT raises KeyboardInterrupt."""
+    stop = threading.Event()
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGINT and stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _configure(  # noqa: PLR0917
+    path: str | None,
+    source_uri: str | None,
+    sink_uri: str | None,
+    rules: tuple[str, ...],
+    name: str | None,
+    workers: int | None,
+) -> FeedConfig:
+    if path is not None:
+        return configuration.load(
+            path, name=name, source_uri=source_uri, sink_uri=sink_uri, rules=rules, workers=workers
+        )
+    if source_uri is None or sink_uri is None:
+        raise click.UsageError("give a CONFIG file, or both --source-uri and --sink-uri")
+    return configuration.from_uris(source_uri, sink_uri, name=name, rules=rules, workers=workers)
+
+
+@click.command()
+@click.argument("path", metavar="[CONFIG]", required=False, type=click.Path(dir_okay=False))
+@click.option("--source-uri", help="Where to read: kafka://HOST:PORT/TOPIC?protocol=open-protocol|canal-json&...")
+@click.option("--sink-uri", help="Where to write: delta:///path/of/lake?...")
+@click.option("--filter", "rules", multiple=True, metavar="RULE", help="Tables, such as 'shop.*' or '!shop.tmp_*'.")
+@click.option("-c", "--changefeed-id", "name", help="Name under which progress is kept.")
+@click.option("--workers", type=click.IntRange(1, 1024), help="Tables merged at the same time.")
+@click.option("--until", metavar="now|TSO|TIME", help="Stop when everything up to this time is in the lake.")
+@click.option(
+    "--stop-when-idle", "idle_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop after a silence."
+)
+@click.option("--json", "as_json", is_flag=True, help="Report progress as JSON lines on stdout.")
+@click.option("--no-color", is_flag=True, help="No colors.")
+def run(
+    *,
+    path: str | None,
+    source_uri: str | None,
+    sink_uri: str | None,
+    rules: tuple[str, ...],
+    name: str | None,
+    workers: int | None,
+    until: str | None,
+    idle_s: float | None,
+    as_json: bool,
+    no_color: bool,
+) -> None:
+    """Run a changefeed from a Kafka topic into a lake.
+
+    Values on the command line win over those of CONFIG, a changefeed file as TiCDC has them with a [source] section.
+    """
+    config = _configure(path, source_uri, sink_uri, rules, name, workers)
+    until_ts = None if until is None else parse_ts(until, now_ms=time.time_ns() // 1_000_000)
+
+    from tidegate.app import logging, progress
+    from tidegate.app.changefeed import Changefeed
+
+    logging.configure(json=as_json)
+    if not as_json:
+        click.echo(f"changefeed {config.name}: {config.source_uri} -> {config.sink_uri}", err=True)
+    for warning in config.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    with (
+        stop_on_signals() as stop,
+        progress.display(json=as_json, color=not no_color, out=sys.stdout, err=sys.stderr) as show,
+    ):
+        done = Changefeed(config).run(on_progress=show, stop=stop, until=until_ts, idle_s=idle_s)
+    if not as_json:
+        click.echo(progress.line(done), err=True)

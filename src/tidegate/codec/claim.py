@@ -1,0 +1,57 @@
+"""Claim checks: a message too large for Kafka lies in a storage, and its place in Kafka says where.
+
+    Kafka     row with its handle key columns alone, `ccl` / claimCheckLocation = STORAGE-URI/NAME
+    NAME      {"key": base64 or null, "value": base64}      the whole message, as it would have been sent
+              or, with claim-check-raw-value, the bytes of the value
+
+Only the base name of a location counts: the reader looks for it in its own configured storage, so that a message
+cannot send it anywhere else.  Fetching is the caller's; this module has no I/O.
+
+Source: TiCDC's "Send large messages to external storage" document; recordings.
+"""
+
+import binascii
+from typing import Final
+
+import msgspec
+
+from tidegate.codec.jsontext import parse
+from tidegate.codec.options import DecodeOptions
+from tidegate.model.errors import DecodeError
+
+__all__ = ["CODEC", "claim_name", "open_claim"]
+
+CODEC: Final = "claim-check"
+
+
+class _Body(msgspec.Struct):
+    """The file of a claim check."""
+
+    value: str
+    key: str | None = None
+
+
+_BODY: Final = msgspec.json.Decoder(_Body)
+
+
+def claim_name(location: str) -> str:
+    """The name of the file that `location` points at, without any directory."""
+    name = location.replace("\\", "/").rpartition("/")[2]
+    if name in {"", ".", ".."} or "\0" in name:
+        raise DecodeError(f"claim check location {location!a} names no file", CODEC, 0)
+    return name
+
+
+def open_claim(body: bytes, options: DecodeOptions) -> tuple[bytes | None, bytes]:
+    """(key, value) of the message whose claim-check file holds `body`; decode them like any other."""
+    if options.claim_check_raw_value:
+        return None, body
+    found = parse(_BODY, body, CODEC, "file", 0)
+    return (None if found.key is None else _bytes(found.key, "key")), _bytes(found.value, "value")
+
+
+def _bytes(text: str, name: str) -> bytes:
+    try:
+        return binascii.a2b_base64(text, strict_mode=True)
+    except ValueError as error:
+        raise DecodeError(f"the {name} is not base64: {error}", CODEC, 0) from error

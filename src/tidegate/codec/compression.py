@@ -1,0 +1,66 @@
+"""Compressed values (`large-message-handle-compression`), not to be mixed up with Kafka's own compression.
+
+    none     the value itself
+    snappy   one raw block: length as a varint, then literals and copies; no frame, no checksum
+    lz4      LZ4 frames
+
+No mark in a message says which; sender and reader must be configured alike.  A claimed or possible size beyond
+MAX_BYTES is refused before memory is taken: 3 bytes of snappy become at most 64, a byte of LZ4 at most 255.
+
+Source: TiCDC's compression package; the snappy and LZ4 frame format descriptions.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import cramjam
+
+from tidegate.model.errors import ConfigError, DecodeError
+
+__all__ = ["COMPRESSIONS", "MAX_BYTES", "decompress"]
+
+MAX_BYTES: Final = 256 << 20
+"""Twenty-five times TiCDC's default max-message-bytes."""
+
+_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+_LZ4_RATIO: Final = 255
+_SNAPPY_RATIO: Final = 32
+
+
+def decompress(raw: bytes, compression: str, codec: str, offset: int) -> bytes:
+    """The plain bytes of `raw`."""
+    read = COMPRESSIONS.get(compression)
+    if read is None:
+        raise ConfigError(
+            f"large-message-handle-compression is {compression!r}; it is one of {', '.join(COMPRESSIONS)}"
+        )
+    try:
+        return read(raw)
+    except cramjam.DecompressionError as error:
+        raise DecodeError(f"not a {compression} value: {error}", codec, offset) from error
+    except ValueError as error:
+        raise DecodeError(f"not a {compression} value: {error}", codec, offset) from error
+
+
+def _snappy(raw: bytes) -> bytes:
+    size = shift = 0
+    for byte in raw[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if size > MAX_BYTES or size > len(raw) * _SNAPPY_RATIO:
+        raise ValueError(f"{len(raw)} bytes cannot hold the {size} that they claim")
+    return bytes(cramjam.snappy.decompress_raw(raw))
+
+
+def _lz4(raw: bytes) -> bytes:
+    if raw[:4] != _LZ4_MAGIC:
+        raise ValueError("no LZ4 frame magic")
+    if len(raw) * _LZ4_RATIO <= MAX_BYTES:
+        return bytes(cramjam.lz4.decompress(raw))
+    room = bytearray(MAX_BYTES)
+    return bytes(memoryview(room)[: cramjam.lz4.decompress_into(raw, room)])
+
+
+COMPRESSIONS: Final[Mapping[str, Callable[[bytes], bytes]]] = {"none": bytes, "snappy": _snappy, "lz4": _lz4}

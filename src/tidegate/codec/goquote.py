@@ -1,0 +1,51 @@
+r"""Go's quoted strings, in which Open Protocol carries BINARY and VARBINARY.
+
+    \a \b \f \n \r \t \v \\ \"       one byte
+    \xHH                             one byte, two hexadecimal digits
+    \OOO                             one byte, three octal digits up to 377
+    \uHHHH \UHHHHHHHH                the UTF-8 of one code point, no surrogate
+    anything else                    its own UTF-8; a bare quote, backslash or line feed is an error
+
+The surrounding quotes are not sent.  A sender writes printable code points as they are and escapes others; every form
+is read, so the bytes come back whichever characters the sender thought printable.
+
+Source: Go's strconv.Quote and strconv.Unquote.
+"""
+
+import re
+from typing import Final
+
+from tidegate.model.errors import DecodeError
+
+__all__ = ["unquote"]
+
+_SIMPLE: Final = re.compile(rb'(?:[^\\"\n]++|\\[abfnrtv\\"]|\\x[0-9A-Fa-f]{2})*+')
+"""Texts whose escapes mean the same to Python: all that a byte string without unprintable characters needs."""
+_TOKEN: Final = re.compile(
+    rb'\\(?:([abfnrtv\\"])|x([0-9A-Fa-f]{2})|([0-3][0-7]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8}))|(["\n\\])'
+)
+_SHORT: Final = dict(zip(b'abfnrtv\\"', b'\a\b\f\n\r\t\v\\"', strict=True))
+
+
+def unquote(text: str, codec: str) -> bytes:
+    """The bytes that `text` quotes."""
+    raw = text.encode("utf-8", "surrogateescape")
+    if b"\\" not in raw and b'"' not in raw and b"\n" not in raw:
+        return raw
+    if _SIMPLE.fullmatch(raw):
+        return raw.decode("unicode_escape").encode("latin-1")
+    return _TOKEN.sub(lambda token: _byte_of(token, codec), raw)
+
+
+def _byte_of(token: "re.Match[bytes]", codec: str) -> bytes:
+    short, two, octal, four, eight, bad = token.groups()
+    if short is not None:
+        return bytes([_SHORT[short[0]]])
+    if two is not None:
+        return bytes([int(two, 16)])
+    if octal is not None:
+        return bytes([int(octal, 8)])
+    point = -1 if bad is not None else int(four or eight, 16)
+    if not 0 <= point <= 0x10FFFF or 0xD800 <= point <= 0xDFFF:
+        raise DecodeError(f"bad escape {token[0]!r} in a quoted binary string", codec, token.start())
+    return chr(point).encode()

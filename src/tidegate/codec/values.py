@@ -1,0 +1,73 @@
+"""Values that both protocols share: which integers a column type can hold, and what a FLOAT really is.
+
+An integer is checked against the width of its type, signed and unsigned together: the UNSIGNED bit of a message can be
+stale (the flag cache of TiCDC's new architecture), so it only ever forbids a minus sign.
+
+    FLOAT   the wire has the shortest decimal digits that name one 32-bit float; the value is that float, exactly,
+            as a double: 153.123 on the wire is 153.12300109863281
+
+Source: TiDB's column types; MySQL reference manual, "Numeric Data Types".
+"""
+
+import struct
+from collections.abc import Mapping
+from math import isfinite
+from typing import Final
+
+from tidegate.model.errors import DecodeError
+from tidegate.model.mysql import MysqlType
+
+__all__ = ["INT_RANGES", "MAX_RESOLVED_TS", "MAX_ROW_TS", "double", "float32", "integer_range", "timestamp"]
+
+INT_RANGES: Final[Mapping[int, tuple[int, int]]] = {
+    MysqlType.TINY: (-(1 << 7), (1 << 8) - 1),
+    MysqlType.SHORT: (-(1 << 15), (1 << 16) - 1),
+    MysqlType.INT24: (-(1 << 23), (1 << 24) - 1),
+    MysqlType.LONG: (-(1 << 31), (1 << 32) - 1),
+    MysqlType.LONGLONG: (-(1 << 63), (1 << 64) - 1),
+    MysqlType.YEAR: (0, 9999),
+    MysqlType.BIT: (0, (1 << 64) - 1),
+    MysqlType.ENUM: (0, (1 << 16) - 1),
+    MysqlType.SET: (0, (1 << 64) - 1),
+}
+"""Smallest and largest value of each type that is an int, with and without UNSIGNED."""
+
+MAX_ROW_TS: Final = (1 << 63) - 1
+"""A row or DDL above it would lie after the year 3084, and no lake column (BIGINT) could hold its timestamp."""
+MAX_RESOLVED_TS: Final = (1 << 64) - 1
+"""TiCDC does send the largest unsigned number as a resolved timestamp: "nothing is to come"."""
+
+_FLOAT32: Final = struct.Struct("<f")
+
+
+def integer_range(code: int, *, unsigned: bool) -> tuple[int, int]:
+    """The bounds of an integer type."""
+    low, high = INT_RANGES[code]
+    return (0 if unsigned else low), high
+
+
+def float32(value: float, codec: str) -> float:
+    """The double that equals the 32-bit float nearest to `value`."""
+    try:
+        nearest: float = _FLOAT32.unpack(_FLOAT32.pack(value))[0]
+    except OverflowError as error:
+        raise DecodeError(f"{value!r:.40} is outside the range of FLOAT", codec, 0) from error
+    return nearest
+
+
+def double(value: float, codec: str) -> float:
+    """`value` as a finite double."""
+    try:
+        number = float(value)
+    except OverflowError as error:
+        raise DecodeError("a number outside the range of DOUBLE", codec, 0) from error
+    if not isfinite(number):
+        raise DecodeError("a number outside the range of DOUBLE", codec, 0)
+    return number
+
+
+def timestamp(ts: int, codec: str, offset: int, *, limit: int = MAX_ROW_TS) -> int:
+    """`ts` unchanged when it is a timestamp up to `limit`."""
+    if 0 <= ts <= limit:
+        return ts
+    raise DecodeError(f"timestamp {ts:#x} is not between 0 and {limit}", codec, offset)

@@ -1,0 +1,167 @@
+"""The waist of the hourglass: row changes as Arrow columns, the same for every source and every sink.
+
+    ROWS      topic partition offset seq │ commit_ts op schema table partition_id │ layout │ before after
+    CONTROL   topic partition offset seq │ kind commit_ts schema table │ query ddl_type │ error_… raw_…
+
+`before` and `after` are lists of texts (bytes), one entry per field of `layout`, null for NULL:
+
+    int      decimal digits             str      UTF-8 (bytes that were no UTF-8 stay as they came)
+    float    shortest digits (repr)     bytes    themselves
+
+so a whole column of a table comes out of them with one `list_element` and one cast, without a Python call per value.
+`layout` is the JSON of the fields and the primary key names; a table has few, so Parquet stores it as a dictionary.
+`(topic, partition, offset, seq)` is the place of an event: its message and its number within the message.
+A row with commit_ts == a DDL's commit_ts belongs before that DDL.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from tidegate.model.event import Ddl, Field, RowChange, Value, Values, images
+from tidegate.model.table import TableName
+
+__all__ = [
+    "CONTROL_SCHEMA",
+    "ROWS_SCHEMA",
+    "DeadLetter",
+    "Layout",
+    "Place",
+    "PlacedDdl",
+    "encode_layout",
+    "encode_row",
+    "encode_value",
+]
+
+IMAGE: Final = pa.list_(pa.field("item", pa.binary()))
+PLACE_FIELDS: Final = [
+    pa.field("topic", pa.string()),
+    pa.field("partition", pa.int32()),
+    pa.field("offset", pa.int64()),
+    pa.field("seq", pa.int32()),
+]
+
+ROWS_SCHEMA: Final = pa.schema(
+    [
+        *PLACE_FIELDS,
+        pa.field("commit_ts", pa.int64()),
+        pa.field("op", pa.string()),
+        pa.field("schema", pa.string()),
+        pa.field("table", pa.string()),
+        pa.field("partition_id", pa.int64()),
+        pa.field("layout", pa.string()),
+        pa.field("before", IMAGE),
+        pa.field("after", IMAGE),
+    ],
+)
+"""`op` is I, U or D; `partition_id` the physical partition where the format tells it."""
+
+CONTROL_SCHEMA: Final = pa.schema(
+    [
+        *PLACE_FIELDS,
+        pa.field("kind", pa.string()),
+        pa.field("commit_ts", pa.int64()),
+        pa.field("schema", pa.string()),
+        pa.field("table", pa.string()),
+        pa.field("query", pa.string()),
+        pa.field("ddl_type", pa.int32()),
+        pa.field("error_code", pa.string()),
+        pa.field("error", pa.string()),
+        pa.field("error_offset", pa.int64()),
+        pa.field("raw_key", pa.binary()),
+        pa.field("raw_value", pa.binary()),
+    ],
+)
+"""`kind` is ddl or dead; a dead letter keeps its message whole."""
+
+OPS: Final = {"Insert": "I", "Update": "U", "Delete": "D"}
+
+
+class Place(msgspec.Struct, frozen=True, order=True):
+    """Where an event came from."""
+
+    topic: str
+    partition: int
+    offset: int
+    seq: int = 0
+
+    def __str__(self) -> str:
+        return f"topic {self.topic} partition {self.partition} offset {self.offset}"
+
+
+class PlacedDdl(msgspec.Struct, frozen=True):
+    """A DDL and where it was first seen."""
+
+    place: Place
+    ddl: Ddl
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """A message that no decoder could read, and why."""
+
+    place: Place
+    error_code: str
+    error: str
+    error_offset: int
+    raw_key: bytes | None
+    raw_value: bytes | None
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """What the positions of an image mean."""
+
+    fields: tuple[Field, ...]
+    pk_names: tuple[str, ...] | None = None
+
+
+def encode_layout(row: RowChange) -> str:
+    """The JSON text of a row's layout; equal layouts give equal texts."""
+    return msgspec.json.encode(Layout(row.fields, row.pk_names)).decode()
+
+
+def decode_layout(text: str) -> Layout:
+    """The layout that `encode_layout` wrote."""
+    return msgspec.json.decode(text, type=Layout)
+
+
+def encode_value(value: Value) -> bytes | None:
+    """The text of one value; None for NULL."""
+    match value:
+        case None | bytes():
+            return value
+        case str():
+            return value.encode("utf-8", "surrogateescape")
+        case float():
+            return repr(value).encode()
+        case _:
+            return b"%d" % value
+
+
+def encode_row(row: RowChange) -> tuple[str, list[bytes | None] | None, list[bytes | None] | None]:
+    """(op, before, after) of a row as ROWS_SCHEMA holds them."""
+    before, after = images(row)
+    return OPS[type(row).__name__], _image(before), _image(after)
+
+
+def _image(values: Values | None) -> list[bytes | None] | None:
+    return None if values is None else [encode_value(value) for value in values]
+
+
+def name_of(row: RowChange) -> TableName:
+    """The table that a row belongs to, as its message spells it."""
+    return TableName(row.schema, row.table)
+
+
+def ordered_ddls(seen: Iterable[PlacedDdl]) -> list[PlacedDdl]:
+    """Each DDL once, by (commit_ts, arrival order).
+
+    Identity is (commit_ts, schema, table, query): partitions repeat a DDL, restarts send it again.  DDLs that share
+    a commit_ts keep the order in which the lowest place of each arrived within one partition.
+    """
+    first: dict[tuple[int | None, str, str, str], PlacedDdl] = {}
+    for placed in sorted(seen, key=lambda one: one.place):
+        ddl = placed.ddl
+        first.setdefault((ddl.commit_ts, ddl.schema, ddl.table, ddl.query), placed)
+    return sorted(first.values(), key=lambda one: (one.ddl.commit_ts or 0, one.place))

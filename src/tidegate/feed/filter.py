@@ -1,0 +1,223 @@
+r"""Which tables a changefeed carries: TiDB's table filter rules.
+
+    rule     = ["!"] pattern "." pattern          schema, then table
+    pattern  = "/" regular expression "/"         found anywhere in the name; "/" inside is written "\/"
+             | '"' name '"' | "`" name "`"        the very name; the quote inside is doubled
+             | wildcards                          "*" any text, "?" one character, "[a-z]" "[!a-z]" one of a class,
+                                                  "\" takes the next character as it is
+
+The last rule that matches a table decides; "!" makes it say no; a table that no rule matches is left out.  An empty
+list means `*.*`.  Blank rules and rules that start with "#" say nothing.  Names compare without case unless
+`case_sensitive`.  System schemas never pass, whatever the rules say.
+
+A schema passes (CREATE DATABASE and the like) when some table of it could: a "!" rule speaks about the schema only if
+its table pattern is `*`.
+
+Source: TiDB documentation, "Table Filter"; TiCDC's list of system schemas.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tidegate.model.errors import FilterRuleInvalid
+
+__all__ = ["DEFAULT_RULES", "SYSTEM_SCHEMAS", "TableFilter"]
+
+DEFAULT_RULES: Final = ("*.*",)
+SYSTEM_SCHEMAS: Final = frozenset(
+    {
+        "dm_heartbeat",
+        "information_schema",
+        "inspection_schema",
+        "lightning_task_info",
+        "metrics_schema",
+        "mysql",
+        "performance_schema",
+        "sys",
+        "tidb_cdc",
+        "workload_schema",
+    }
+)
+
+_QUOTED: Final = {"`": re.compile(r"`((?:``|[^`])+)`"), '"': re.compile(r'"((?:""|[^"])+)"')}
+_REGEX: Final = re.compile(r"/((?:\\.|[^/])+)/")
+_CLASS: Final = re.compile(r"\[(!?+)((?:\\[^0-9A-Za-z]|[^\\\]])+)\]")
+_WILDCARDS: Final = {"*": ".*", "?": "."}
+_NOT_RE2: Final = re.compile(r"(?<!\\)(?:\\\\)*(\(\?(?:<?[=!]|P=|\(|>)|\\[1-9])")
+"""Constructs of Python's expressions that TiDB's (Go, RE2) refuses: looking around, back references, conditions."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """One side of a rule; `everything` is True for a plain `*` only."""
+
+    matcher: re.Pattern[str]
+    anywhere: bool = False
+    everything: bool = False
+
+    def matches(self, name: str) -> bool:
+        find = self.matcher.search if self.anywhere else self.matcher.fullmatch
+        return find(name) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    schema: _Pattern
+    table: _Pattern
+    positive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TableFilter:
+    """Parsed rules, the last one first. Build it with `parse`."""
+
+    rules: tuple[str, ...]
+    _rules: tuple[_Rule, ...]
+
+    @classmethod
+    def parse(cls, rules: Sequence[str] = DEFAULT_RULES, *, case_sensitive: bool = False) -> "TableFilter":
+        """The filter of `rules`. Raises FilterRuleInvalid with the rule and the place in it."""
+        texts = tuple(rules) or DEFAULT_RULES
+        flags = re.DOTALL if case_sensitive else re.DOTALL | re.IGNORECASE
+        parsed = [_Reader(text, flags).rule() for text in texts if not _says_nothing(text)]
+        return cls(texts, tuple(reversed(parsed)))
+
+    def matches(self, schema: str, table: str) -> bool:
+        """True if rows and DDLs of this table belong to the changefeed."""
+        if schema.lower() in SYSTEM_SCHEMAS:
+            return False
+        return _first(
+            rule.positive for rule in self._rules if rule.schema.matches(schema) and rule.table.matches(table)
+        )
+
+    def matches_schema(self, schema: str) -> bool:
+        """True if DDLs of the schema itself belong to the changefeed."""
+        if schema.lower() in SYSTEM_SCHEMAS:
+            return False
+        return _first(
+            rule.positive
+            for rule in self._rules
+            if rule.schema.matches(schema) and (rule.positive or rule.table.everything)
+        )
+
+
+def _first(verdicts: Iterable[bool]) -> bool:
+    return next(iter(verdicts), False)
+
+
+def _says_nothing(text: str) -> bool:
+    stripped = text.strip(" \t")
+    return not stripped or stripped.startswith("#")
+
+
+class _Reader:
+    """Reads one rule from left to right; `at` is the next unread character."""
+
+    def __init__(self, text: str, flags: int) -> None:
+        self.text = text.rstrip(" \t")
+        self.flags = flags
+        self.at = len(text) - len(text.lstrip(" \t"))
+
+    def rule(self) -> _Rule:
+        positive = not self.take("!")
+        if self.peek() == "@":
+            raise self.error("rules cannot be imported from a file here: write them into the list")
+        schema = self.pattern("schema")
+        if not self.take("."):
+            end = self.at == len(self.text)
+            what = "the table pattern is missing" if end else "expected '.' between the schema and the table pattern"
+            raise self.error(f"{what}: a rule is SCHEMA.TABLE, such as {self.text}.*" if end else what)
+        table = self.pattern("table")
+        if self.at != len(self.text):
+            raise self.error("stray text after the table pattern: quote names that hold special characters")
+        return _Rule(schema, table, positive)
+
+    def pattern(self, what: str) -> _Pattern:
+        first = self.peek()
+        if not first:
+            raise self.error(f"the {what} pattern is missing")
+        if first == "/":
+            return self.regex()
+        if first in _QUOTED:
+            return self.quoted(first)
+        return self.wildcards()
+
+    def regex(self) -> _Pattern:
+        found = _REGEX.match(self.text, self.at)
+        if found is None:
+            raise self.error("the regular expression has no closing '/'")
+        alien = _NOT_RE2.search(found[1])
+        if alien is not None:
+            self.at += 1 + alien.start(1)
+            raise self.error(f"regular expressions follow Go's syntax, which has no {alien[1]}")
+        pattern = _Pattern(self.compile(found[1]), anywhere=True)
+        self.at = found.end()
+        return pattern
+
+    def quoted(self, quote: str) -> _Pattern:
+        found = _QUOTED[quote].match(self.text, self.at)
+        if found is None:
+            raise self.error(f"the quoted name has no closing {quote}")
+        self.at = found.end()
+        return _Pattern(self.compile(re.escape(found[1].replace(quote * 2, quote))))
+
+    def wildcards(self) -> _Pattern:
+        start = self.at
+        out: list[str] = []
+        while (char := self.peek()) and char != ".":
+            out.append(self.wildcard(char))
+        return _Pattern(self.compile("".join(out)), everything=self.text[start : self.at] == "*")
+
+    def wildcard(self, char: str) -> str:
+        """One step of a wildcard pattern as a regular expression."""
+        if char in _WILDCARDS:
+            self.at += 1
+            return _WILDCARDS[char]
+        if char == "[":
+            return self.character_class()
+        if char == "\\":
+            return self.escape()
+        if char in "$_" or char.isalnum() or not char.isascii():
+            self.at += 1
+            return re.escape(char)
+        raise self.error(f"unexpected {char!r}: quote the name (`...`) or write \\{char}")
+
+    def escape(self) -> str:
+        escaped = self.text[self.at + 1 : self.at + 2]
+        if not escaped:
+            raise self.error("a backslash at the end of the rule escapes nothing")
+        if escaped.isascii() and escaped.isalnum():
+            raise self.error(f"letters and digits cannot be escaped (\\{escaped})")
+        self.at += 2
+        return re.escape(escaped)
+
+    def character_class(self) -> str:
+        found = _CLASS.match(self.text, self.at)
+        if found is None:
+            raise self.error("the character class is not complete: expected [...] with at least one character")
+        negated, members = found.groups()
+        # "^" is an ordinary member here, and "[" and set operators of Python's future syntax stay literal.
+        body = re.sub(r"\\(.)|([\^\[&|~])", lambda hit: "\\" + (hit[1] or hit[2]), members)
+        pattern = f"[{'^' if negated else ''}{body}]"
+        self.compile(pattern)
+        self.at = found.end()
+        return pattern
+
+    def compile(self, pattern: str) -> re.Pattern[str]:
+        try:
+            return re.compile(pattern, self.flags)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise self.error(f"not a regular expression: {error}") from error
+
+    def peek(self) -> str:
+        return self.text[self.at : self.at + 1]
+
+    def take(self, char: str) -> bool:
+        found = self.peek() == char
+        self.at += found
+        return found
+
+    def error(self, what: str) -> FilterRuleInvalid:
+        return FilterRuleInvalid(f"filter rule {self.text!r}, character {self.at + 1}: {what}")

@@ -1,0 +1,292 @@
+"""One round: the steps that bring a lake from one checkpoint to the next. Pure.
+
+    DDLs        ──────D1────────D2──────────D3────►  ts
+    customers   rows ─┤ alter ├─ rows ──────────────►
+    orders      rows ────────────┤ alter ├─ rows ───►       only the tables that a DDL changes are cut
+    visits      rows ───────────────────────┤ ⇄ ├───►
+    stage       rows ───────────────────────┤ ⇄ ├───►       an exchange ties two tables into one unit
+
+A DDL that leaves stored rows as they are (index, comment, default, charset) cuts nothing.  RENAME moves a name, not
+rows; DROP forgets a name; TRUNCATE starts a new incarnation.  DDLs that share a commit_ts are numbered 1, 2, … in
+arrival order, and that number is part of every position and of every incarnation's id, so that planning again after a
+crash, with a later end, gives the same steps.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from tidegate.feed.change import Layout, PlacedDdl
+from tidegate.feed.step import Alter, Create, Exchange, Rows, Step, Trim, Unit, position_of
+from tidegate.model.errors import SchemaError
+from tidegate.model.event import Ddl
+from tidegate.model.table import TableInfo, TableName
+from tidegate.schema.effects import (
+    AlterTable,
+    CreateTable,
+    DropPartitions,
+    DropTable,
+    Effect,
+    ExchangePartition,
+    NoEffect,
+    RecoverTable,
+    RenameTable,
+    TruncatePartitions,
+    TruncateTable,
+)
+from tidegate.schema.infer import infer_table, merge_inferred
+from tidegate.schema.state import SchemaState, apply_ddl
+
+__all__ = ["Checkpoint", "Landed", "Round", "plan_round"]
+
+DRIFT_SEQ: Final = 1 << 20
+"""The place of a column change that only rows showed: after every DDL of the same ts."""
+
+Key = tuple[str, str]
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """How far a lake is: everything up to `ts`, and of the DDLs at exactly `ts` those in `done`."""
+
+    ts: int = 0
+    done: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """What landed between two timestamps: spans of row changes by table, and layouts where no DDL tells."""
+
+    spans: Mapping[TableName, tuple[int, int, int]]
+    """(rows, lowest commit_ts, highest commit_ts)"""
+    layouts: Callable[[TableName, int], Sequence[Layout]]
+    """The layouts that a table's rows up to a ts have."""
+    accept: Callable[[str, str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The outcome: independent units of work, and where schema and checkpoint stand after them."""
+
+    units: tuple[Unit, ...]
+    state: SchemaState
+    checkpoint: Checkpoint
+    ddls: tuple[Ddl, ...]
+    warnings: tuple[str, ...]
+
+
+def identity(ddl: Ddl) -> str:
+    """What makes a DDL the same DDL, its commit_ts aside."""
+    return f"{ddl.schema}\x1f{ddl.table}\x1f{ddl.query}"
+
+
+def plan_round(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], upto: int, landed: Landed) -> Round:
+    """Everything between the checkpoint and `upto`, as units of steps.
+
+    `ddls` are ordered and without repeats (feed.change.ordered_ddls) and may include those at the checkpoint's ts.
+    """
+    ddls = [placed for placed in ddls if at.ts <= (placed.ddl.commit_ts or 0) <= upto]
+    plan = _Plan(state, at.ts, landed, first_ddls=_first_by_table(ddls), upto=upto)
+    plan.follow_drift()
+    done: list[str] = list(at.done)
+    done_ts = at.ts
+    applied: list[Ddl] = []
+    for placed in ddls:
+        ddl = placed.ddl
+        ts = ddl.commit_ts or 0
+        if ts == at.ts and identity(ddl) in at.done:
+            continue
+        if ts != done_ts:
+            done, done_ts = [], ts
+        done.append(identity(ddl))
+        plan.meet(ts)
+        plan.apply(replace_ts(ddl, ts), len(done))
+        applied.append(ddl)
+    plan.meet(upto)
+    units = plan.finish(upto)
+    checkpoint = Checkpoint(upto, tuple(done) if done_ts == upto else ())
+    return Round(units, plan.state, checkpoint, tuple(applied), tuple(plan.warnings))
+
+
+def replace_ts(ddl: Ddl, ts: int) -> Ddl:
+    """The DDL with its commit_ts surely set."""
+    return msgspec.structs.replace(ddl, commit_ts=ts)
+
+
+def _first_by_table(ddls: Iterable[PlacedDdl]) -> dict[Key, int]:
+    first: dict[Key, int] = {}
+    for placed in ddls:
+        first.setdefault(TableName(placed.ddl.schema, placed.ddl.table).key, placed.ddl.commit_ts or 0)
+    return first
+
+
+@dataclass(slots=True)
+class _Plan:
+    """Walks the round in time order, collecting the steps of every incarnation."""
+
+    state: SchemaState
+    after: int
+    landed: Landed
+    first_ddls: Mapping[Key, int]
+    upto: int
+    steps: dict[str, list[Step]] = field(default_factory=dict)
+    since: dict[str, int] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)
+    seen: set[Key] = field(default_factory=set)
+    warnings: list[str] = field(default_factory=list)
+    spans: dict[Key, tuple[TableName, int, int, int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.spans = {name.key: (name, *span) for name, span in self.landed.spans.items()}
+        self.seen = set(self.state.tables)
+
+    def stored(self, table: TableInfo) -> bool:
+        return self.landed.accept(table.name.schema, table.name.table)
+
+    def cut(self, table: TableInfo, ts: int) -> None:
+        """Close the table's stretch of rows at `ts`."""
+        since = self.since.get(table.incarnation, self.after)
+        span = self.spans.get(table.name.key)
+        if span is not None and since < ts and span[2] <= ts and span[3] > since:
+            self.add(table, Rows(table, since, ts))
+        self.since[table.incarnation] = ts
+
+    def add(self, table: TableInfo, step: Step) -> None:
+        self.steps.setdefault(table.incarnation, []).append(step)
+
+    def meet(self, ts: int) -> None:
+        """Infer tables whose rows come up to `ts` without a DDL that made them."""
+        for key, (name, _, low, _) in self.spans.items():
+            if key in self.seen or low > ts:
+                continue
+            table = self.inferred(name, low - 1)
+            self.state = self.state.with_table(table)
+            self.seen.add(key)
+            self.create(table, low - 1, 0)
+            self.warnings.append(f"table {name}: no DDL seen, its definition is read off its messages")
+
+    def inferred(self, name: TableName, version: int) -> TableInfo:
+        layouts = self.landed.layouts(name, self.first_ddls.get(name.key, self.upto))
+        tables = [infer_table(name, layout.fields, layout.pk_names, version) for layout in layouts]
+        return merge_inferred(tables)
+
+    def follow_drift(self) -> None:
+        """Columns that rows of inferred tables show beyond their definition."""
+        for key, (name, *_) in self.spans.items():
+            table = self.state.tables.get(key)
+            if table is None or not table.inferred:
+                continue
+            layouts = self.landed.layouts(name, self.first_ddls.get(key, self.upto))
+            seen = [infer_table(name, layout.fields, layout.pk_names, self.after) for layout in layouts]
+            wider = merge_inferred([table, *seen])
+            if wider.columns != table.columns:
+                self.add(table, Alter(table, wider, self.after, DRIFT_SEQ, "columns seen in rows"))
+                self.state = self.state.with_table(wider)
+
+    def create(self, table: TableInfo, ts: int, seq: int) -> None:
+        if not self.stored(table):
+            return
+        self.since[table.incarnation] = ts
+        self.add(table, Create(table, ts, seq))
+        if not table.handle_key:
+            self.warnings.append(f"table {table.name} has no primary or not-null unique key: kept as a log of changes")
+
+    def apply(self, ddl: Ddl, seq: int) -> None:
+        """Apply one DDL to the schema and cut the tables whose rows it touches."""
+        self.state, effects = apply_ddl(self.state, ddl, seq)
+        for effect in effects:
+            self.effect(effect, ddl, seq)
+        self.seen |= set(self.state.tables)
+
+    def effect(self, effect: Effect, ddl: Ddl, seq: int) -> None:
+        ts = ddl.commit_ts or 0
+        match effect:
+            case CreateTable():
+                self.create(effect.table, ts, seq)
+            case RecoverTable():
+                self.since[effect.table.incarnation] = ts
+            case DropTable():
+                self.cut(effect.table, ts)
+            case TruncateTable():
+                self.cut(effect.old, ts)
+                self.create(effect.new, ts, seq)
+            case RenameTable():
+                self.rename(effect, ddl)
+            case AlterTable():
+                self.alter(effect, ddl, seq)
+            case TruncatePartitions() | DropPartitions():
+                self.cut(effect.old, ts)
+                if self.stored(effect.old):
+                    step = Trim(effect.old, effect.new, tuple(effect.names), ts, seq, ddl.query)
+                    self.add(effect.old, step)
+            case ExchangePartition():
+                self.exchange(effect, ddl, seq)
+            case NoEffect():
+                if effect.reason:
+                    self.warnings.append(f"{effect.reason} (ts {ts}): {ddl.query}")
+
+    def rename(self, effect: RenameTable, ddl: Ddl) -> None:
+        self.cut(effect.old, ddl.commit_ts or 0)
+        if self.stored(effect.new) and not self.stored(effect.old):
+            raise SchemaError(
+                f"table {effect.old.name} is filtered out but its new name {effect.new.name} is not (ts "
+                f"{ddl.commit_ts}): its earlier rows are not in the lake. Change [filter] rules to take both names or "
+                f"neither. DDL: {ddl.query}",
+            )
+
+    def alter(self, effect: AlterTable, ddl: Ddl, seq: int) -> None:
+        if not self.stored(effect.old) or not changes_rows(effect.old, effect.new):
+            return
+        ts = ddl.commit_ts or 0
+        self.cut(effect.old, ts)
+        self.add(effect.old, Alter(effect.old, effect.new, ts, seq, ddl.query))
+
+    def exchange(self, effect: ExchangePartition, ddl: Ddl, seq: int) -> None:
+        ts = ddl.commit_ts or 0
+        both = (effect.partitioned, effect.other)
+        for table in both:
+            self.cut(table, ts)
+        if not any(map(self.stored, both)):
+            return
+        if not all(map(self.stored, both)):
+            raise SchemaError(f"one half of an exchange is filtered out (ts {ts}): {ddl.query}")
+        self.add(effect.partitioned, Exchange(effect.partitioned, effect.partition, effect.other, ts, seq, ddl.query))
+        self.links[effect.other.incarnation] = effect.partitioned.incarnation
+
+    def finish(self, upto: int) -> tuple[Unit, ...]:
+        """Close every table at the end of the round and tie linked tables together."""
+        for table in self.state.tables.values():
+            if self.stored(table):
+                self.cut(table, upto)
+        groups: dict[str, list[Step]] = {}
+        for incarnation, steps in self.steps.items():
+            groups.setdefault(self.root(incarnation), []).extend(steps)
+        return tuple(self.unit(steps) for steps in groups.values())
+
+    def unit(self, steps: Sequence[Step]) -> Unit:
+        keys = {step.table.name.key for step in steps if isinstance(step, Rows)}
+        return Unit(tuple(sorted(steps, key=position_of)), sum(self.spans[key][1] for key in keys))
+
+    def root(self, incarnation: str) -> str:
+        """The group of an incarnation: exchanges tie tables, in chains too."""
+        neighbours: dict[str, set[str]] = {}
+        for one, other in self.links.items():
+            neighbours.setdefault(one, set()).add(other)
+            neighbours.setdefault(other, set()).add(one)
+        group, frontier = {incarnation}, [incarnation]
+        while frontier:
+            found = neighbours.get(frontier.pop(), set()) - group
+            group |= found
+            frontier += found
+        return min(group)
+
+
+def changes_rows(old: TableInfo, new: TableInfo) -> bool:
+    """True when a change of definition shows in stored rows or in how rows are read."""
+    return _shape(old) != _shape(new)
+
+
+def _shape(table: TableInfo) -> tuple[object, ...]:
+    columns = tuple((column.id, column.name, column.type, column.virtual) for column in table.columns)
+    return columns, tuple(name.lower() for name in table.handle_key)

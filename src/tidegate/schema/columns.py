@@ -1,0 +1,304 @@
+"""Column types: from text as written, to a complete `ColumnType`, and back to information_schema's words.
+
+    "FLOAT(30)"  --read_type-->  TypeDef(FLOAT, flen=30)  --complete_type(charset)-->  ColumnType(DOUBLE)
+    ColumnType(LONG, flen=11)  --render_type-->  "int(11)"          parse_type("int unsigned") does both steps
+
+A complete type has no open ends: integers, YEAR, BIT and DECIMAL carry their display length or precision, times their
+fsp, texts the family that holds TEXT(n), text types their charset; every other type has charset "binary".
+Lengths of FLOAT, DOUBLE, JSON, texts, ENUM and SET stay -1 unless written.
+Source: TiDB parser/parser.y (StringType, NumericType, ..), types/field_type.go (InfoSchemaStr), ddl adjustBlobTypesFlen.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from tidegate.model.mysql import MysqlType as T
+from tidegate.model.table import ColumnType
+from tidegate.schema.cursor import Cursor
+from tidegate.schema.definition import TypeDef
+from tidegate.schema.dialect import Kind, reveal, tokenize
+
+__all__ = [
+    "charset_of_collation",
+    "complete_type",
+    "normal_charset",
+    "parse_type",
+    "read_charset_name",
+    "read_type",
+    "render_type",
+]
+
+
+class _Shape(Enum):
+    """What may stand in the parentheses of a type."""
+
+    NONE = "nothing"
+    WIDTH = "display width"
+    EXACT = "precision and scale"
+    FLOAT = "precision, or length and scale"
+    FSP = "fractional digits"
+    LENGTH = "length"
+    LIST = "strings"
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """What a type's name stands for; `charset` is None for text, "binary" for everything else."""
+
+    code: T
+    shape: _Shape
+    charset: str | None = "binary"
+    flen: int = -1
+
+
+def _words() -> dict[str, _Word]:
+    table: dict[str, _Word] = {"BOOL": _Word(T.TINY, _Shape.NONE, flen=1), "BOOLEAN": _Word(T.TINY, _Shape.NONE, flen=1)}
+    groups: tuple[tuple[T, _Shape, str | None, str], ...] = (
+        (T.TINY, _Shape.WIDTH, "binary", "TINYINT INT1"),
+        (T.SHORT, _Shape.WIDTH, "binary", "SMALLINT INT2"),
+        (T.INT24, _Shape.WIDTH, "binary", "MEDIUMINT MIDDLEINT INT3"),
+        (T.LONG, _Shape.WIDTH, "binary", "INT INTEGER INT4"),
+        (T.LONGLONG, _Shape.WIDTH, "binary", "BIGINT INT8"),
+        (T.DECIMAL, _Shape.EXACT, "binary", "DECIMAL DEC NUMERIC FIXED"),
+        (T.FLOAT, _Shape.FLOAT, "binary", "FLOAT FLOAT4"),
+        (T.DOUBLE, _Shape.FLOAT, "binary", "DOUBLE DOUBLE_PRECISION REAL FLOAT8"),
+        (T.BIT, _Shape.WIDTH, "binary", "BIT"),
+        (T.YEAR, _Shape.WIDTH, "binary", "YEAR SQL_TSI_YEAR"),
+        (T.DATE, _Shape.NONE, "binary", "DATE"),
+        (T.TIME, _Shape.FSP, "binary", "TIME"),
+        (T.DATETIME, _Shape.FSP, "binary", "DATETIME"),
+        (T.TIMESTAMP, _Shape.FSP, "binary", "TIMESTAMP"),
+        (T.STRING, _Shape.LENGTH, None, "CHAR CHARACTER NCHAR NATIONAL_CHAR NATIONAL_CHARACTER"),
+        (T.VARCHAR, _Shape.LENGTH, None, "VARCHAR VARCHARACTER CHAR_VARYING CHARACTER_VARYING NVARCHAR"),
+        (T.VARCHAR, _Shape.LENGTH, None, "NCHAR_VARCHAR NCHAR_VARYING NATIONAL_VARCHAR NATIONAL_VARCHARACTER"),
+        (T.VARCHAR, _Shape.LENGTH, None, "NATIONAL_CHAR_VARYING NATIONAL_CHARACTER_VARYING"),
+        (T.VAR_STRING, _Shape.LENGTH, None, "VAR_STRING"),
+        (T.STRING, _Shape.LENGTH, "binary", "BINARY"),
+        (T.VARCHAR, _Shape.LENGTH, "binary", "VARBINARY"),
+        (T.TINY_BLOB, _Shape.NONE, None, "TINYTEXT"),
+        (T.BLOB, _Shape.LENGTH, None, "TEXT"),
+        (T.MEDIUM_BLOB, _Shape.NONE, None, "MEDIUMTEXT LONG LONG_VARCHAR LONG_VARCHARACTER LONG_CHAR_VARYING"),
+        (T.MEDIUM_BLOB, _Shape.NONE, None, "LONG_CHARACTER_VARYING"),
+        (T.LONG_BLOB, _Shape.NONE, None, "LONGTEXT"),
+        (T.TINY_BLOB, _Shape.NONE, "binary", "TINYBLOB"),
+        (T.BLOB, _Shape.LENGTH, "binary", "BLOB"),
+        (T.MEDIUM_BLOB, _Shape.NONE, "binary", "MEDIUMBLOB LONG_VARBINARY"),
+        (T.LONG_BLOB, _Shape.NONE, "binary", "LONGBLOB"),
+        (T.ENUM, _Shape.LIST, None, "ENUM"),
+        (T.SET, _Shape.LIST, None, "SET"),
+        (T.JSON, _Shape.NONE, "binary", "JSON"),
+        (T.VECTOR, _Shape.WIDTH, "binary", "VECTOR"),
+        (T.GEOMETRY, _Shape.NONE, "binary", "GEOMETRY POINT LINESTRING POLYGON MULTIPOINT MULTILINESTRING MULTIPOLYGON"),
+        (T.GEOMETRY, _Shape.NONE, "binary", "GEOMETRYCOLLECTION GEOMCOLLECTION"),
+    )
+    for code, shape, charset, names in groups:
+        table.update(dict.fromkeys((name.replace("_", " ") for name in names.split()), _Word(code, shape, charset)))
+    table["VAR_STRING"] = table.pop("VAR STRING")
+    table["SQL_TSI_YEAR"] = table.pop("SQL TSI YEAR")
+    return table
+
+
+_WORDS: Final[Mapping[str, _Word]] = _words()
+_LONGEST_FIRST: Final = tuple(sorted(_WORDS, key=lambda words: -len(words.split())))
+
+_INT_WIDTHS: Final = {T.TINY: (4, 3), T.SHORT: (6, 5), T.INT24: (9, 8), T.LONG: (11, 10), T.LONGLONG: (20, 20)}
+_WIDTHS: Final = {T.BIT: 1, T.STRING: 1}
+_OPEN_WHEN_SHORT: Final = frozenset({T.DECIMAL, T.BIT, T.STRING, T.TIME, T.DATETIME, T.TIMESTAMP})
+_TIMES: Final = frozenset({T.TIME, T.DATETIME, T.TIMESTAMP})
+_BLOB_BYTES: Final = ((T.TINY_BLOB, 255), (T.BLOB, 65535), (T.MEDIUM_BLOB, 16777215), (T.LONG_BLOB, 4294967295))
+_CHARSET_BYTES: Final = {"binary": 1, "ascii": 1, "latin1": 1, "gbk": 2, "utf8": 3}
+
+_NAMES: Final = {
+    T.TINY: "tinyint",
+    T.SHORT: "smallint",
+    T.INT24: "mediumint",
+    T.LONG: "int",
+    T.LONGLONG: "bigint",
+    T.DECIMAL: "decimal",
+    T.FLOAT: "float",
+    T.DOUBLE: "double",
+    T.BIT: "bit",
+    T.YEAR: "year",
+    T.DATE: "date",
+    T.NEWDATE: "date",
+    T.TIME: "time",
+    T.DATETIME: "datetime",
+    T.TIMESTAMP: "timestamp",
+    T.JSON: "json",
+    T.ENUM: "enum",
+    T.SET: "set",
+    T.VECTOR: "vector",
+    T.VAR_STRING: "var_string",
+    T.NULL: "null",
+    T.DECIMAL_OLD: "decimal",
+    T.GEOMETRY: "geometry",
+}
+_TEXT_NAMES: Final = {
+    T.STRING: ("char", "binary"),
+    T.VARCHAR: ("varchar", "varbinary"),
+    T.TINY_BLOB: ("tinytext", "tinyblob"),
+    T.BLOB: ("text", "blob"),
+    T.MEDIUM_BLOB: ("mediumtext", "mediumblob"),
+    T.LONG_BLOB: ("longtext", "longblob"),
+}
+_ELEM_ESCAPES: Final = str.maketrans({"\0": "\\0", "'": "''", "\n": "\\n", "\r": "\\r"})
+
+
+def normal_charset(name: str) -> str:
+    """The charset's name in lower case, utf8mb3 as TiDB's utf8."""
+    folded = name.lower()
+    return "utf8" if folded == "utf8mb3" else folded
+
+
+def charset_of_collation(collation: str) -> str:
+    """The charset that a collation belongs to: the part before its first underscore."""
+    return normal_charset(collation.split("_", 1)[0])
+
+
+def read_type(cursor: Cursor) -> TypeDef:
+    """The type at the cursor, its attributes included, moving past it."""
+    words = cursor.accept(*_LONGEST_FIRST)
+    if not words:
+        raise cursor.error("expected a column type")
+    word = _WORDS[words]
+    if word.code is T.VECTOR and cursor.sign("<"):
+        cursor.name()
+        cursor.expect_sign(">")
+    found = TypeDef(word.code, flen=word.flen, charset=word.charset)
+    if cursor.is_sign("(") and word.shape is not _Shape.NONE:
+        found = _read_arguments(cursor, word, found)
+    return _read_attributes(cursor, found)
+
+
+def _read_arguments(cursor: Cursor, word: _Word, found: TypeDef) -> TypeDef:
+    cursor.expect_sign("(")
+    if word.shape is _Shape.LIST:
+        elems = [_read_elem(cursor)]
+        while cursor.sign(","):
+            elems.append(_read_elem(cursor))
+        found = replace(found, elems=tuple(elems))
+    elif word.shape is _Shape.FSP:
+        found = replace(found, decimal=cursor.integer("fractional digits"))
+    else:
+        found = replace(found, flen=cursor.integer("a length"))
+        if word.shape in (_Shape.EXACT, _Shape.FLOAT) and cursor.sign(","):
+            found = replace(found, decimal=cursor.integer("a scale"))
+    cursor.expect_sign(")")
+    return found
+
+
+def _read_elem(cursor: Cursor) -> str:
+    if cursor.peek().word.startswith("_") and cursor.peek(1).kind in (Kind.STRING, Kind.HEX):
+        cursor.next()
+    token = cursor.next()
+    if token.kind is Kind.HEX:
+        return bytes.fromhex(token.text.rjust((len(token.text) + 1) // 2 * 2, "0")).decode("utf-8", "replace")
+    if token.kind is not Kind.STRING:
+        raise cursor.error("expected a string")
+    return token.text.rstrip(" ")
+
+
+def _read_attributes(cursor: Cursor, found: TypeDef) -> TypeDef:
+    while True:
+        match cursor.accept(
+            "UNSIGNED", "SIGNED", "ZEROFILL", "CHARACTER SET", "CHAR SET", "CHARSET", "BINARY", "BYTE", "ASCII", "UNICODE"
+        ):
+            case "UNSIGNED":
+                found = replace(found, unsigned=True)
+            case "ZEROFILL":
+                found = replace(found, unsigned=True, zerofill=True)
+            case "CHARACTER SET" | "CHAR SET" | "CHARSET":
+                found = replace(found, charset=normal_charset(read_charset_name(cursor)))
+            case "BYTE":
+                found = replace(found, charset="binary")
+            case "ASCII":
+                found = replace(found, charset="latin1")
+            case "UNICODE":
+                found = replace(found, charset="ucs2")
+            case "SIGNED" | "BINARY":
+                pass
+            case _:
+                return found
+
+
+def read_charset_name(cursor: Cursor) -> str:
+    """The charset or collation name at the cursor: a word, a name or a string, moving past it."""
+    cursor.sign("=")
+    if cursor.peek().kind is Kind.STRING:
+        return cursor.next().text
+    return cursor.name("a charset")
+
+
+def complete_type(definition: TypeDef, table_charset: str) -> ColumnType:
+    """The complete type of a definition in a table whose charset is `table_charset`."""
+    code, flen, decimal = definition.code, definition.flen, definition.decimal
+    charset = table_charset if definition.charset is None else definition.charset
+    if code not in _TEXT_NAMES and code not in (T.ENUM, T.SET, T.VAR_STRING):
+        charset = "binary"
+    if code in _INT_WIDTHS:
+        flen = _INT_WIDTHS[code][definition.unsigned] if flen < 0 else flen
+    elif code is T.DECIMAL:
+        flen, decimal = flen if flen > 0 else 10, max(decimal, 0)
+    elif code is T.FLOAT and decimal < 0:
+        code, flen = (T.DOUBLE if flen > 24 else T.FLOAT), -1
+    elif code is T.DOUBLE and decimal < 0:
+        flen = -1
+    elif code is T.YEAR:
+        flen = 4
+    elif code in _TIMES:
+        decimal = max(decimal, 0)
+    elif code is T.BLOB and flen >= 0:
+        size_bytes = flen * _CHARSET_BYTES.get(charset, 4)
+        code = next((family for family, limit in _BLOB_BYTES if size_bytes <= limit), T.LONG_BLOB)
+        flen = -1
+    elif code in _WIDTHS and flen < 0:
+        flen = _WIDTHS[code]
+    return ColumnType(code, flen, decimal, definition.unsigned, definition.zerofill, charset, definition.elems)
+
+
+def render_type(column_type: ColumnType) -> str:
+    """The type as TiDB's information_schema.COLUMN_TYPE prints it: "int(10) unsigned", "enum('a','b')"."""
+    code, flen, decimal = column_type.code, column_type.flen, column_type.decimal
+    if code in _TEXT_NAMES:
+        name = _TEXT_NAMES[code][column_type.charset == "binary"]
+        sized = code in (T.STRING, T.VARCHAR) and flen >= 0
+        return f"{name}({flen})" if sized else name
+    name = _NAMES.get(code, code.name.lower())
+    if code in (T.ENUM, T.SET):
+        if column_type.elems is None:
+            return name
+        elems = ",".join("'" + elem.translate(_ELEM_ESCAPES) + "'" for elem in column_type.elems)
+        return f"{name}({elems})"
+    if code in _TIMES:
+        return f"{name}({decimal})" if decimal > 0 else name
+    if code in _INT_WIDTHS:
+        name = f"{name}({flen if flen >= 0 else _INT_WIDTHS[code][column_type.unsigned]})"
+    elif code is T.DECIMAL:
+        name = f"{name}({flen},{max(decimal, 0)})" if flen > 0 else name
+    elif code in (T.FLOAT, T.DOUBLE):
+        name = f"{name}({flen},{decimal})" if flen >= 0 and decimal >= 0 else name
+    elif code is T.YEAR:
+        return "year(4)"
+    elif code in (T.BIT, T.VECTOR, T.VAR_STRING):
+        return f"{name}({flen})" if flen >= 0 else name
+    return f"{name} unsigned" if column_type.unsigned else name
+
+
+def parse_type(text: str, charset: str = "utf8mb4") -> ColumnType:
+    """The complete type of a text such as canal-json's mysqlType, short ("int unsigned") or full ("int(10) unsigned").
+
+    What the short form leaves out stays unknown: no length of CHAR and VARCHAR, no precision of DECIMAL, no fsp, no
+    length of BIT, no elements of ENUM.  Raises SqlError."""
+    revealed = reveal(text)
+    cursor = Cursor(revealed, tokenize(revealed))
+    definition = read_type(cursor)
+    if not cursor.done() or cursor.is_sign(";"):
+        raise cursor.error("unexpected text after a column type")
+    found = complete_type(definition, charset)
+    if found.code in _OPEN_WHEN_SHORT:
+        return msgspec.structs.replace(found, flen=definition.flen, decimal=definition.decimal)
+    return found

@@ -1,0 +1,151 @@
+"""Character and byte strings, ENUM and SET, as TiDB fits values into them.
+
+    CHAR(n), VARCHAR(n)   n characters; CHAR drops trailing spaces
+    TEXT family           255, 65535, 2**24 - 1, 2**32 - 1 bytes, cut between characters
+    BINARY(n)             n bytes, padded with NUL
+    VARBINARY(n), BLOB    n bytes; the family's limits as for TEXT
+    ENUM                  a name; '' (index 0) for what names nothing
+    SET                   names in definition order, each once
+
+Text becomes bytes, and bytes text, in the column's character set; UTF-8 stands for all of TiDB's but GBK and GB18030.
+Names are looked up exactly first, then without trailing spaces and case, then as a number; a value is a name, so
+appending names leaves it as it is.
+Source: TiDB's types package (ProduceStrWithSpecifiedTp, ParseEnum, ParseSet) and table.CastValue (CHAR trims).
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from tidegate.model.mysql import MysqlType
+from tidegate.model.table import ColumnType
+
+__all__ = [
+    "UNLIMITED",
+    "byte_writer",
+    "capacity",
+    "decode_bytes",
+    "encode_text",
+    "enum_index",
+    "enum_name",
+    "enum_writer",
+    "set_mask",
+    "set_names",
+    "set_writer",
+    "text_writer",
+]
+
+UNLIMITED: Final = 1 << 32
+BLOB_LIMITS: Final = {
+    MysqlType.TINY_BLOB: (1 << 8) - 1,
+    MysqlType.BLOB: (1 << 16) - 1,
+    MysqlType.MEDIUM_BLOB: (1 << 24) - 1,
+    MysqlType.LONG_BLOB: (1 << 32) - 1,
+}
+CODECS: Final = {"gbk": "gbk", "gb18030": "gb18030"}
+
+
+def capacity(kind: ColumnType) -> int:
+    """The most characters (CHAR, VARCHAR) or bytes (all others) that the type holds."""
+    if kind.code in BLOB_LIMITS:
+        return BLOB_LIMITS[kind.code]
+    if kind.flen >= 0:
+        return kind.flen
+    return 1 if kind.code is MysqlType.STRING else UNLIMITED
+
+
+def encode_text(text: str, charset: str) -> bytes:
+    """The bytes of `text` in a column's character set."""
+    return text.encode(CODECS.get(charset, "utf-8"), "surrogateescape")
+
+
+def decode_bytes(data: bytes, charset: str) -> str:
+    """The text of `data` in a column's character set, '?' for what is none."""
+    codec = CODECS.get(charset, "utf-8")
+    try:
+        return data.decode(codec)
+    except UnicodeDecodeError:
+        return data.decode(codec, "replace").replace("\ufffd", "?")
+
+
+def text_writer(kind: ColumnType) -> Callable[[str], str]:
+    """Cuts text to the type's length and drops a CHAR's trailing spaces."""
+    limit = capacity(kind)
+    if kind.code in BLOB_LIMITS:
+        return lambda text: cut_bytes(text, limit)
+    if kind.code is MysqlType.STRING:
+        return lambda text: text[:limit].rstrip(" ")
+    return lambda text: text[:limit]
+
+
+def cut_bytes(text: str, limit: int) -> str:
+    """The longest start of `text` whose UTF-8 form has at most `limit` bytes."""
+    if len(text) * 4 <= limit:
+        return text
+    data = text.encode("utf-8", "surrogateescape")
+    return text if len(data) <= limit else data[:limit].decode("utf-8", "ignore")
+
+
+def byte_writer(kind: ColumnType) -> Callable[[bytes], bytes]:
+    """Cuts bytes to the type's length and pads BINARY(n) with NUL."""
+    limit = capacity(kind)
+    if kind.code is MysqlType.STRING:
+        return lambda data: data[:limit].ljust(limit, b"\0")
+    return lambda data: data[:limit]
+
+
+def folded(name: str) -> str:
+    return name.rstrip(" ").casefold()
+
+
+def enum_index(elems: tuple[str, ...]) -> Callable[[str], int]:
+    """The 1-based index of a name; 0 for the empty, invalid value."""
+    places = {name: index for index, name in enumerate(elems, 1)}
+    return lambda name: places.get(name, 0)
+
+
+def set_mask(elems: tuple[str, ...]) -> Callable[[str], int]:
+    """The bit mask of comma-joined names."""
+    bits = {name: 1 << index for index, name in enumerate(elems)}
+    return lambda text: sum({name: bits.get(name, 0) for name in text.split(",")}.values())
+
+
+def enum_name(elems: tuple[str, ...], index: int) -> str:
+    """The name at a 1-based index; '' where there is none."""
+    return elems[index - 1] if 1 <= index <= len(elems) else ""
+
+
+def set_names(elems: tuple[str, ...], mask: int) -> str:
+    """The comma-joined names of a bit mask; bits without a name are dropped."""
+    return ",".join(name for index, name in enumerate(elems) if mask >> index & 1)
+
+
+def enum_writer(elems: tuple[str, ...]) -> Callable[[str], str]:
+    """Finds the name that `text` means: by itself, without case, as an index."""
+    lookup = names_by_spelling(elems)
+
+    def write(text: str) -> str:
+        found = lookup.get(text) or lookup.get(folded(text))
+        if found is not None:
+            return found
+        return enum_name(elems, int(text)) if text.isascii() and text.isdigit() and len(text) < 6 else ""
+
+    return write
+
+
+def set_writer(elems: tuple[str, ...]) -> Callable[[str], str]:
+    """Finds the names that `text` lists, in the order of the definition; a number alone is a bit mask."""
+    lookup = names_by_spelling(elems)
+
+    def write(text: str) -> str:
+        asked = {lookup.get(part) or lookup.get(folded(part)) for part in text.split(",")}
+        if asked == {None} and text.isascii() and text.isdigit() and len(text) <= 20:
+            return set_names(elems, int(text))
+        return ",".join(name for name in elems if name in asked)
+
+    return write
+
+
+def names_by_spelling(elems: Iterable[str]) -> dict[str, str]:
+    """Every accepted spelling of the names: exact ones win over folded ones, earlier names over later."""
+    names = tuple(elems)
+    return {**{folded(name): name for name in reversed(names)}, **{name: name for name in names}}

@@ -1,0 +1,157 @@
+"""A place in the tokens of one statement list, and the moves that every grammar rule is made of.
+
+Rules look at words, not at sqlglot's token types, because any word may be a name: `accept` and `expect` compare
+unquoted words without case, `name` takes whatever can be one.  `slice` gives back the user's own text.
+
+Invariant: the place only moves forward, so no rule loops.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from tidegate.model.errors import SqlError
+from tidegate.model.table import TableName
+from tidegate.schema.dialect import Kind, Token, fail
+
+__all__ = ["Cursor", "Qualified"]
+
+_OPENING: Final = frozenset("([{")
+_CLOSING: Final = frozenset(")]}")
+
+
+@dataclass(frozen=True, slots=True)
+class Qualified:
+    """A table name as written: `schema` is None where the text leaves it to the session."""
+
+    schema: str | None
+    table: str
+
+    def within(self, default_schema: str) -> TableName:
+        """The full name, with `default_schema` where none was written."""
+        return TableName(default_schema if self.schema is None else self.schema, self.table)
+
+
+class Cursor:
+    """Tokens and a place in them."""
+
+    __slots__ = ("at", "text", "tokens")
+
+    def __init__(self, text: str, tokens: tuple[Token, ...]) -> None:
+        self.text, self.tokens, self.at = text, tokens, 0
+
+    def peek(self, ahead: int = 0) -> Token:
+        """The token `ahead` places from here; the END token from there on."""
+        return self.tokens[min(self.at + ahead, len(self.tokens) - 1)]
+
+    def next(self) -> Token:
+        """The token here, moving past it."""
+        token = self.peek()
+        if token.kind is not Kind.END:
+            self.at += 1
+        return token
+
+    def error(self, what: str) -> SqlError:
+        """An error that names this place."""
+        return fail(what, self.text, self.peek().start)
+
+    def done(self) -> bool:
+        """True at the end of the statement: `;` or the end of the text."""
+        return self.peek().kind is Kind.END or self.is_sign(";")
+
+    def is_sign(self, sign: str, ahead: int = 0) -> bool:
+        """True if that sign stands here."""
+        token = self.peek(ahead)
+        return token.kind is Kind.SIGN and token.text == sign
+
+    def sign(self, sign: str) -> bool:
+        """True, moving past it, if that sign stands here."""
+        found = self.is_sign(sign)
+        self.at += found
+        return found
+
+    def expect_sign(self, sign: str) -> None:
+        """Move past `sign`; SqlError if something else stands here."""
+        if not self.sign(sign):
+            raise self.error(f"expected {sign!r}")
+
+    def looking_at(self, words: str, ahead: int = 0) -> bool:
+        """True if these words (capitals, separated by blanks) stand here."""
+        return all(self.peek(ahead + step).word == word for step, word in enumerate(words.split()))
+
+    def accept(self, *alternatives: str) -> str:
+        """The first of the alternatives that stands here, moving past it; "" if none does."""
+        for words in alternatives:
+            if self.looking_at(words):
+                self.at += len(words.split())
+                return words
+        return ""
+
+    def expect(self, *alternatives: str) -> str:
+        """The alternative that stands here, moving past it; SqlError if none does."""
+        found = self.accept(*alternatives)
+        if not found:
+            raise self.error("expected " + " or ".join(alternatives))
+        return found
+
+    def is_name(self, ahead: int = 0) -> bool:
+        """True if the token there can be a name (a double-quoted one counts: ANSI_QUOTES)."""
+        token = self.peek(ahead)
+        return token.kind in (Kind.WORD, Kind.NAME) or (
+            token.kind is Kind.STRING and self.text[token.start] == '"' and token.text != ""
+        )
+
+    def name(self, what: str = "a name") -> str:
+        """The name here, moving past it."""
+        if not self.is_name():
+            raise self.error(f"expected {what}")
+        return self.next().text
+
+    def qualified(self) -> Qualified:
+        """`table` or `schema.table` here, moving past it."""
+        first = self.name("a table name")
+        return Qualified(first, self.name("a table name")) if self.sign(".") else Qualified(None, first)
+
+    def names(self) -> tuple[str, ...]:
+        """A comma-separated list of names, moving past it."""
+        found = [self.name()]
+        while self.sign(","):
+            found.append(self.name())
+        return tuple(found)
+
+    def integer(self, what: str = "a number") -> int:
+        """The unsigned integer here, moving past it."""
+        token = self.peek()
+        if (
+            token.kind is not Kind.NUMBER
+            or not token.text.isascii()
+            or not token.text.isdigit()
+            or len(token.text) > 20
+        ):
+            raise self.error(f"expected {what}")
+        return int(self.next().text)
+
+    def slice(self, start: int) -> str:
+        """The user's text from token number `start` up to here, blanks around it removed."""
+        if start >= self.at:
+            return ""
+        return self.text[self.tokens[start].start : self.tokens[self.at - 1].end]
+
+    def skip_group(self) -> str:
+        """Move past a parenthesised group; the text between its outer parentheses."""
+        self.expect_sign("(")
+        start = self.at
+        self.skip_balanced()
+        inside = self.slice(start)
+        self.expect_sign(")")
+        return inside
+
+    def skip_balanced(self, *stops: str) -> None:
+        """Move to the next of the signs `stops`, closing sign or end of the statement outside any parentheses."""
+        depth = 0
+        while self.peek().kind is not Kind.END:
+            token = self.peek()
+            sign = token.text if token.kind is Kind.SIGN else ""
+            if depth == 0 and (sign in _CLOSING or sign == ";" or (sign and sign in stops)):
+                return
+            depth += (sign in _OPENING and sign != "") - (sign in _CLOSING and sign != "")
+            self.at += 1

@@ -1,0 +1,165 @@
+"""The dialect: TiDB's SQL text as words, names, literals and signs, each with its place in the text.
+
+    ALTER TABLE `t` ADD c BIT(3) DEFAULT b'101' /*T![auto_rand] AUTO_RANDOM(5) */
+    WORD  WORD  NAME WORD ..        WORD BITS           WORD SIGN NUMBER SIGN
+
+sqlglot's tokenizer does the cutting.  `TiDB` mends what keeps it from DDL: RENAME no longer swallows the rest of the
+statement, and comments that TiDB executes (`/*T! .. */`, `/*T![feature] .. */`, `/*! .. */`, `/*!40101 .. */`) are
+opened first, by blanks of the same length, so that every offset still fits the user's text.  sqlglot's parser is not
+used for DDL: it lacks a third of the statements, and what it reads it cannot give back word for word.
+
+Invariants: tokens lie in order and do not overlap; `text[token.start : token.end]` is the source of a token; only
+SqlError leaves this module.
+Source: TiDB parser/lexer.go and parser/misc.go (special comments, introducers); MySQL manual, "Literal Values".
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar, Final
+
+from sqlglot.dialects.mysql import MySQL
+from sqlglot.errors import TokenError
+from sqlglot.tokens import Token as GlotToken
+from sqlglot.tokens import TokenType
+
+from tidegate.model.errors import SqlError
+
+__all__ = ["Kind", "TiDB", "Token", "fail", "quote", "reveal", "tokenize", "unquote"]
+
+_LEXEME: Final = re.compile(
+    r"""(?P<quoted>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`)
+      | (?P<line>\#[^\n]*|--(?=[\s\x00-\x1f]|\Z)[^\n]*)
+      | (?P<open>/\*(?:T!(?:\[[A-Za-z0-9_,\ ]*\])?|!(?:[0-9]{5,6})?))
+      | (?P<plain>/\*.*?\*/)
+      | (?P<close>\*/)""",
+    re.DOTALL | re.VERBOSE,
+)
+_ESCAPES: Final = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+_WORD_START: Final = re.compile(r"[A-Za-z0-9_$\x80-\U0010ffff]")
+
+
+class TiDB(MySQL):  # type: ignore[misc]
+    """MySQL's dialect with statements left whole; for text that went through `reveal`."""
+
+    class Tokenizer(MySQL.Tokenizer):  # type: ignore[misc]
+        """MySQL's tokens, none of which swallows the rest of its statement."""
+
+        COMMANDS: ClassVar[set[TokenType]] = set()
+
+
+class Kind(Enum):
+    """What a token is."""
+
+    WORD = "word"
+    """An unquoted word: keyword or name, which one only the grammar knows."""
+    NAME = "name"
+    """A name in backquotes."""
+    STRING = "string"
+    NUMBER = "number"
+    HEX = "hex"
+    BITS = "bits"
+    SIGN = "sign"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token; `text` is the word as written, the unquoted name or string, the digits of a literal, or the sign."""
+
+    kind: Kind
+    text: str
+    start: int
+    end: int
+
+    @property
+    def word(self) -> str:
+        """The word in capitals; "" for everything that is not an unquoted word."""
+        return self.text.upper() if self.kind is Kind.WORD else ""
+
+
+_KINDS: Final = {
+    TokenType.STRING: Kind.STRING,
+    TokenType.NATIONAL_STRING: Kind.STRING,
+    TokenType.NUMBER: Kind.NUMBER,
+    TokenType.HEX_STRING: Kind.HEX,
+    TokenType.BIT_STRING: Kind.BITS,
+}
+
+
+def fail(what: str, text: str, at: int) -> SqlError:
+    """The error for `text` at offset `at`: what is wrong, where, and what stands there."""
+    line = text.count("\n", 0, at) + 1
+    near = " ".join(text[at : at + 40].split()) or "the end"
+    return SqlError(f"{what} at offset {at} (line {line}) near {near!r}")
+
+
+def reveal(text: str) -> str:
+    """`text` of equal length with the comments that TiDB executes opened: their contents stand as plain SQL."""
+    depth = 0
+
+    def blank(match: re.Match[str]) -> str:
+        nonlocal depth
+        if match["open"] is not None:
+            depth += 1
+        elif match["close"] is not None and depth:
+            depth -= 1
+        else:
+            return match[0]
+        return " " * len(match[0])
+
+    return _LEXEME.sub(blank, text)
+
+
+def unquote(raw: str) -> str:
+    """The value of a quoted string or name: doubled quotes and, in strings, backslash escapes undone."""
+    quote_sign = raw[0]
+    body = raw[1:-1]
+    if quote_sign != "`":
+        # A doubled quote counts only outside escapes, so both are undone in one pass.
+        pattern = re.compile(rf"\\(.)|{quote_sign}{quote_sign}", re.DOTALL)
+        return pattern.sub(lambda m: quote_sign if m[1] is None else _ESCAPES.get(m[1], m[1]), body)
+    return body.replace("``", "`")
+
+
+def quote(value: str) -> str:
+    """`value` as an SQL string in single quotes that MySQL reads back whatever the SQL mode."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def tokenize(text: str) -> tuple[Token, ...]:
+    """The tokens of revealed `text`, ended by one END token.
+
+    Raises SqlError at an open quote, an open comment or a malformed literal."""
+    try:
+        found = TiDB().tokenize(text)
+    except (TokenError, ValueError, IndexError) as error:
+        raise fail("unreadable text (an open quote or comment, or a malformed literal)", text, _stop(text)) from error
+    tokens = [token for raw in found for token in _split(raw, text)]
+    return (*tokens, Token(Kind.END, "", len(text), len(text)))
+
+
+def _stop(text: str) -> int:
+    """Where reading stopped: the first quote or comment that never ends, else the start of the text."""
+    rest = _LEXEME.sub(lambda match: " " * len(match[0]), text)
+    opened = re.search(r"['\"`]|/\*", rest)
+    return opened.start() if opened else 0
+
+
+def _split(raw: GlotToken, text: str) -> Iterator[Token]:
+    """One token of sqlglot's as ours; keywords of several words ("PARTITION BY") come apart."""
+    start, end = raw.start, raw.end + 1
+    source = text[start:end]
+    kind = _KINDS.get(raw.token_type)
+    if kind is Kind.STRING:
+        yield Token(kind, unquote(source[source.index("'") :] if source[0] in "nN" else source), start, end)
+    elif kind is not None:
+        yield Token(kind, raw.text, start, end)
+    elif source.startswith("`"):
+        yield Token(Kind.NAME, unquote(source), start, end)
+    elif _WORD_START.match(source):
+        for word in re.finditer(r"\S+", source):
+            yield Token(Kind.WORD, word[0], start + word.start(), start + word.end())
+    else:
+        yield Token(Kind.SIGN, source, start, end)

@@ -1,0 +1,205 @@
+"""Grammar of what follows a table's columns: options and partitions.
+
+    ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COMMENT 'x' /*T![ttl] TTL = `t` + INTERVAL 1 DAY */
+    PARTITION BY RANGE (`id`) (PARTITION `p0` VALUES LESS THAN (10), PARTITION `p1` VALUES LESS THAN (MAXVALUE))
+
+Options are `word [=] value`; only charset, collation and comment matter, the rest is passed over, and so is an unknown
+one if it has its `=`.  Bounds of partitions stay SQL text, charset introducers removed.
+Source: TiDB parser/parser.y (TableOption, PartitionOpt, PartitionDefinition).
+"""
+
+from typing import Final
+
+from tidegate.model.table import PartitionDef, PartitionInfo
+from tidegate.schema.columns import charset_of_collation, normal_charset, read_charset_name
+from tidegate.schema.cursor import Cursor
+from tidegate.schema.definition import TableOptions
+from tidegate.schema.dialect import Kind
+
+__all__ = ["read_options", "read_partition_by", "read_partition_definitions"]
+
+_VALUED: Final = frozenset(
+    """ENGINE AUTO_INCREMENT AUTO_ID_CACHE AUTO_RANDOM_BASE SHARD_ROW_ID_BITS PRE_SPLIT_REGIONS ROW_FORMAT AVG_ROW_LENGTH
+    CHECKSUM TABLE_CHECKSUM PAGE_CHECKSUM COMPRESSION CONNECTION DELAY_KEY_WRITE ENCRYPTION INSERT_METHOD KEY_BLOCK_SIZE
+    MAX_ROWS MIN_ROWS PACK_KEYS PASSWORD STATS_AUTO_RECALC STATS_PERSISTENT STATS_SAMPLE_PAGES STATS_BUCKETS STATS_TOPN
+    STATS_COL_CHOICE STATS_COL_LIST STATS_SAMPLE_RATE STATS_OPTIONS SECONDARY_ENGINE SECONDARY_ENGINE_ATTRIBUTE
+    ENGINE_ATTRIBUTE TABLESPACE UNION NODEGROUP TYPE TRANSACTIONAL AUTOEXTEND_SIZE TTL_ENABLE TTL_JOB_INTERVAL AFFINITY
+    STORAGE""".split()
+)
+_TWO_WORDS: Final = ("PLACEMENT POLICY", "DATA DIRECTORY", "INDEX DIRECTORY", "FORCE AUTO_INCREMENT")
+_PASSED: Final = ("ON COMMIT DELETE ROWS", "ON COMMIT PRESERVE ROWS", "REMOVE TTL")
+
+
+def read_options(cursor: Cursor, *, commas: bool) -> tuple[TableOptions, int]:
+    """The (options, their number) at the cursor, moving past them; `commas` may stand between them in CREATE TABLE."""
+    charset: str | None = None
+    collation: str | None = None
+    comment: str | None = None
+    count = 0
+    while True:
+        start = cursor.at
+        if commas and count:
+            cursor.sign(",")
+        cursor.accept("DEFAULT")
+        match cursor.accept("CHARACTER SET", "CHAR SET", "CHARSET", "COLLATE", "COMMENT", "TTL"):
+            case "CHARACTER SET" | "CHAR SET" | "CHARSET":
+                charset = normal_charset(read_charset_name(cursor))
+            case "COLLATE":
+                collation = read_charset_name(cursor)
+            case "COMMENT":
+                comment = _read_comment(cursor)
+            case "TTL":
+                _skip_ttl(cursor)
+            case _:
+                if not _skip_option(cursor):
+                    cursor.at = start
+                    break
+        count += 1
+    if charset is None and collation is not None:
+        charset = charset_of_collation(collation)
+    return TableOptions(charset, comment), count
+
+
+def _read_comment(cursor: Cursor) -> str:
+    cursor.sign("=")
+    if cursor.peek().word.startswith("_"):
+        cursor.next()
+    if cursor.peek().kind is not Kind.STRING:
+        raise cursor.error("expected a string")
+    return cursor.next().text
+
+
+def _skip_ttl(cursor: Cursor) -> None:
+    """Move past `= col + INTERVAL 1 DAY`."""
+    cursor.sign("=")
+    cursor.name("a column name")
+    cursor.expect_sign("+")
+    cursor.expect("INTERVAL")
+    cursor.next()
+    cursor.name("a unit of time")
+
+
+def _skip_option(cursor: Cursor) -> bool:
+    """True after moving past one option; False, having moved perhaps, if none stands here."""
+    if cursor.accept(*_PASSED):
+        return True
+    if not cursor.accept(*_TWO_WORDS):
+        word = cursor.peek().word
+        if word not in _VALUED and not (word and cursor.is_sign("=", ahead=1)):
+            return False
+        cursor.next()
+    cursor.sign("=")
+    if cursor.is_sign("("):
+        cursor.skip_group()
+    elif cursor.done() or cursor.peek().kind is Kind.SIGN:
+        raise cursor.error("expected the value of a table option")
+    else:
+        cursor.next()
+    return True
+
+
+def read_partition_by(cursor: Cursor) -> tuple[PartitionInfo, str]:
+    """The (partitioning, what of it we cannot follow or "") after PARTITION BY, moving past it."""
+    cursor.accept("LINEAR")
+    method = cursor.expect("RANGE", "LIST", "HASH", "KEY")
+    not_supported = ""
+    expr, columns = "", ()
+    if cursor.accept("ALGORITHM"):
+        cursor.expect_sign("=")
+        cursor.integer()
+    if method == "KEY" or cursor.accept("COLUMNS"):
+        cursor.expect_sign("(")
+        columns = () if cursor.is_sign(")") else cursor.names()
+        cursor.expect_sign(")")
+    else:
+        expr = cursor.skip_group()
+    if cursor.accept("INTERVAL"):
+        not_supported = "INTERVAL partitioning"
+        cursor.skip_group()
+        while cursor.accept("FIRST PARTITION LESS THAN", "LAST PARTITION LESS THAN"):
+            cursor.skip_group()
+        while cursor.accept("NULL PARTITION", "MAXVALUE PARTITION"):
+            pass
+    count = cursor.integer("the number of partitions") if cursor.accept("PARTITIONS") else 0
+    if cursor.accept("SUBPARTITION BY"):
+        not_supported = not_supported or "SUBPARTITION"
+        cursor.accept("LINEAR")
+        cursor.expect("HASH", "KEY")
+        cursor.skip_group()
+        if cursor.accept("SUBPARTITIONS"):
+            cursor.integer()
+    definitions = read_partition_definitions(cursor) if cursor.is_sign("(") else ()
+    if cursor.accept("UPDATE INDEXES"):
+        cursor.skip_group()
+    if method in ("HASH", "KEY"):
+        count = len(definitions) or count or 1
+        if count > _MOST_PARTITIONS:
+            raise cursor.error(f"more than {_MOST_PARTITIONS} partitions")
+        definitions = definitions or tuple(PartitionDef(f"p{number}") for number in range(count))
+    else:
+        count = 0
+    return PartitionInfo(method, expr, columns, definitions, count), not_supported
+
+
+_MOST_PARTITIONS: Final = 8192
+"""MySQL's and TiDB's limit."""
+
+
+def read_partition_definitions(cursor: Cursor) -> tuple[PartitionDef, ...]:
+    """The partitions of `(PARTITION name VALUES .., ..)`, moving past it."""
+    cursor.expect_sign("(")
+    found = [_read_definition(cursor)]
+    while cursor.sign(","):
+        found.append(_read_definition(cursor))
+    cursor.expect_sign(")")
+    return tuple(found)
+
+
+def _read_definition(cursor: Cursor) -> PartitionDef:
+    cursor.expect("PARTITION")
+    name = cursor.name("a partition name")
+    less_than: tuple[str, ...] = ()
+    in_values: tuple[tuple[str, ...], ...] = ()
+    if cursor.accept("VALUES LESS THAN"):
+        less_than = ("MAXVALUE",) if cursor.accept("MAXVALUE") else _read_values(cursor)
+    elif cursor.accept("VALUES IN"):
+        in_values = _read_tuples(cursor)
+    elif cursor.accept("DEFAULT"):
+        in_values = (("DEFAULT",),)
+    read_options(cursor, commas=False)
+    if cursor.is_sign("("):
+        cursor.skip_group()
+    return PartitionDef(name, less_than, in_values)
+
+
+def _read_values(cursor: Cursor) -> tuple[str, ...]:
+    cursor.expect_sign("(")
+    values = [_read_value(cursor)]
+    while cursor.sign(","):
+        values.append(_read_value(cursor))
+    cursor.expect_sign(")")
+    return tuple(values)
+
+
+def _read_tuples(cursor: Cursor) -> tuple[tuple[str, ...], ...]:
+    """The tuples of `(1, 2)` or `((1, 'a'), (2, 'b'))`."""
+    cursor.expect_sign("(")
+    found = []
+    while True:
+        found.append(_read_values(cursor) if cursor.is_sign("(") else (_read_value(cursor),))
+        if not cursor.sign(","):
+            break
+    cursor.expect_sign(")")
+    return tuple(found)
+
+
+def _read_value(cursor: Cursor) -> str:
+    """The SQL text of one bound; the words MAXVALUE, DEFAULT and NULL in capitals, no introducer before a string."""
+    if cursor.peek().word.startswith("_") and cursor.peek(1).kind is Kind.STRING:
+        cursor.next()
+    start = cursor.at
+    cursor.skip_balanced(",")
+    text = cursor.slice(start)
+    if not text:
+        raise cursor.error("expected a value")
+    return text.upper() if text.upper() in ("MAXVALUE", "DEFAULT", "NULL") else text

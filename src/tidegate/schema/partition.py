@@ -1,0 +1,255 @@
+"""In which partition a row lies.
+
+    RANGE (expr)         first partition whose bound is above the value; NULL in the first
+    RANGE COLUMNS (..)   the same, comparing the columns one after the other; NULL below everything
+    LIST (expr)          the partition that lists the value; NULL only where NULL is listed; else DEFAULT
+    LIST COLUMNS (..)    the same with one value a column
+    HASH (expr)          |value mod count|; NULL as 0
+    KEY (..)             crc32 of the columns' texts, one after the other, mod count; NULL is one zero byte
+
+DROP, TRUNCATE and EXCHANGE PARTITION move rows without saying which, so a consumer has to know.
+KEY was found to be crc32 (IEEE) over the collation key of each value's text: the decimal digits of a number, UTF-8 without
+trailing spaces of a string.  Collations whose keys are not their bytes (`_ci`) are refused for KEY.
+Source: TiDB's table/tables/partition.go (locatePartition); physical table ids in tests/data/codec/partition.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Mapping
+from decimal import Decimal
+from functools import partial
+from typing import Final, TypeAlias
+from zlib import crc32
+
+from tidegate.model.errors import SchemaError, UnsupportedError
+from tidegate.model.event import Value
+from tidegate.model.mysql import MysqlType
+from tidegate.model.table import ColumnInfo, ColumnType, PartitionInfo
+from tidegate.schema.convert_number import float_text
+from tidegate.schema.convert_read import Family, family_of, type_name
+from tidegate.schema.convert_span import read_span
+from tidegate.schema.convert_time import read_moment
+from tidegate.schema.expression import Evaluate, Row, column_reader, compile_expression, integer_of
+from tidegate.schema.literal import cast_literal
+
+__all__ = ["Locate", "partition_of"]
+
+Locate: TypeAlias = Callable[[Row], str | None]
+"""A row's values by column name -> the name of its partition; None when it lies in none."""
+
+_Key: TypeAlias = tuple[int, int | float | Decimal | bytes | tuple[int, ...]]
+"""Something that sorts as MySQL sorts values of one type: NULL, then values, then MAXVALUE."""
+_NULL: Final[_Key] = (0, 0)
+_MAXVALUE: Final[_Key] = (2, 0)
+
+
+def partition_of(
+    info: PartitionInfo,
+    columns: tuple[ColumnInfo, ...],
+    *,
+    time_zone: str = "UTC",
+    ci_columns: Collection[str] = (),
+) -> Locate:
+    """A function that names the partition of a row.
+
+    `time_zone` is the zone of TIMESTAMP values, `ci_columns` are those whose collation ignores case.  Raises
+    UnsupportedError for methods and expressions that it cannot follow, SchemaError for columns that do not exist.
+    """
+    method = info.method.upper().removesuffix(" COLUMNS").removeprefix("LINEAR ")
+    maker = _METHODS.get(method)
+    if maker is None:
+        raise UnsupportedError(f"partitions BY {info.method} are not known; the rows' own partition ids are needed")
+    return maker(info, _Table(columns, time_zone, frozenset(name.lower() for name in ci_columns)))
+
+
+class _Table:
+    """The columns of the table, as partition definitions refer to them."""
+
+    def __init__(self, columns: tuple[ColumnInfo, ...], time_zone: str, ci_columns: frozenset[str]) -> None:
+        self.by_name = {column.name.lower(): column for column in columns}
+        self.time_zone, self.ci_columns = time_zone, ci_columns
+
+    def column(self, name: str) -> ColumnInfo:
+        """The column of that name in any case; raises SchemaError if there is none."""
+        column = self.by_name.get(name.strip("`").lower())
+        if column is None:
+            raise SchemaError(f"the partition definition names a column {name!r} that the table lacks")
+        return column
+
+    def expression(self, text: str) -> Evaluate:
+        """The compiled expression over this table's columns."""
+        return compile_expression(text, [column.name for column in self.by_name.values()], time_zone=self.time_zone)
+
+    def constant(self, text: str) -> int | None:
+        """The integer of a bound or list entry."""
+        return integer_of(compile_expression(text, (), time_zone=self.time_zone)({}))
+
+    def keys(self, names: tuple[str, ...]) -> Callable[[Row], tuple[_Key, ...]]:
+        """A row's sort keys in the given columns."""
+        parts = [(column_reader(self.column(name).name), self.sort_key(name)) for name in names]
+        return lambda row: tuple(key(row_value(read, row)) for read, key in parts)
+
+    def sort_key(self, name: str) -> Callable[[Value], _Key]:
+        """What values of a column are compared by."""
+        column = self.column(name)
+        folds = column.name.lower() in self.ci_columns
+        return partial(_sort_key, family_of(column.type), folds=folds)
+
+    def bound(self, name: str, text: str) -> _Key:
+        """The sort key of a bound or list entry of a column."""
+        if text.strip().upper() == "MAXVALUE":
+            return _MAXVALUE
+        column = self.column(name)
+        value = compile_expression(text, (), time_zone=self.time_zone)({})
+        if value is None:
+            return _NULL
+        literal = value if isinstance(value, str | bytes) else str(value)
+        return self.sort_key(name)(cast_literal(literal, column.type, time_zone=self.time_zone))
+
+
+def row_value(read: Evaluate, row: Row) -> Value:
+    """A column's value; rows hold no Decimal."""
+    value = read(row)
+    return str(value) if isinstance(value, Decimal) else value
+
+
+def _sort_key(family: Family, value: Value, *, folds: bool) -> _Key:
+    match value:
+        case None:
+            return _NULL
+        case bytes():
+            return 1, value
+        case str() if family is Family.DECIMAL:
+            return 1, Decimal(value)
+        case str() if family is Family.MOMENT:
+            return 1, tuple(read_moment(value))
+        case str() if family is Family.SPAN:
+            return 1, read_span(value)
+        case str():
+            spelled = value.rstrip(" ")
+            return 1, (spelled.casefold() if folds else spelled).encode("utf-8", "surrogateescape")
+        case _:
+            return 1, value
+
+
+def _range(info: PartitionInfo, table: _Table) -> Locate:
+    names = tuple(definition.name for definition in info.definitions)
+    if info.columns:
+        keys = table.keys(info.columns)
+        bounds = [
+            tuple(map(table.bound, info.columns, definition.less_than, strict=True)) for definition in info.definitions
+        ]
+        return lambda row: _named(names, 0 if (key := keys(row))[0] == _NULL else bisect_right(bounds, key))
+    evaluate = table.expression(info.expr)
+    limits = [
+        table.constant(one) for definition in info.definitions for one in definition.less_than if not _is_max(one)
+    ]
+    numbers = [limit for limit in limits if limit is not None]
+
+    def locate(row: Row) -> str | None:
+        value = integer_of(evaluate(row))
+        return _named(names, 0 if value is None else bisect_right(numbers, value))
+
+    return locate
+
+
+def _is_max(text: str) -> bool:
+    return text.strip().strip("()").upper() == "MAXVALUE"
+
+
+def _named(names: tuple[str, ...], index: int) -> str | None:
+    return names[index] if index < len(names) else None
+
+
+def _list(info: PartitionInfo, table: _Table) -> Locate:
+    default = next((one.name for one in info.definitions if _is_default(one.in_values)), None)
+    entries = [
+        (entry, definition.name)
+        for definition in info.definitions
+        for entry in definition.in_values
+        if not _is_default((entry,))
+    ]
+    if info.columns:
+        keys = table.keys(info.columns)
+        places = {tuple(map(table.bound, info.columns, entry, strict=True)): name for entry, name in entries}
+        return lambda row: places.get(keys(row), default)
+    evaluate = table.expression(info.expr)
+    homes = {table.constant(entry[0]): name for entry, name in entries}
+    return lambda row: homes.get(integer_of(evaluate(row)), default)
+
+
+def _is_default(entries: tuple[tuple[str, ...], ...]) -> bool:
+    return any(len(entry) == 1 and entry[0].strip().upper() == "DEFAULT" for entry in entries)
+
+
+def _hashed_names(info: PartitionInfo) -> tuple[str, ...]:
+    """The partitions of HASH and KEY in order; p0, p1, .. unless the definition names them."""
+    if info.definitions:
+        return tuple(definition.name for definition in info.definitions)
+    return tuple(f"p{index}" for index in range(max(info.count, 1)))
+
+
+def _hash(info: PartitionInfo, table: _Table) -> Locate:
+    names = _hashed_names(info)
+    evaluate = table.expression(info.expr)
+
+    def locate(row: Row) -> str:
+        value = integer_of(evaluate(row)) or 0
+        signed = (value + (1 << 63)) % (1 << 64) - (1 << 63)
+        return names[abs(signed) % len(names)]
+
+    return locate
+
+
+def _key(info: PartitionInfo, table: _Table) -> Locate:
+    names = _hashed_names(info)
+    if not info.columns:
+        raise UnsupportedError("PARTITION BY KEY() without columns hashes the primary key; name its columns")
+    parts = [_key_part(table, name) for name in info.columns]
+
+    def locate(row: Row) -> str:
+        digest = 0
+        for part in parts:
+            digest = crc32(part(row), digest)
+        return names[digest % len(names)]
+
+    return locate
+
+
+def _key_part(table: _Table, name: str) -> Callable[[Row], bytes]:
+    column = table.column(name)
+    if column.name.lower() in table.ci_columns:
+        raise UnsupportedError(
+            f"PARTITION BY KEY({column.name}) hashes sort keys of a case-insensitive collation, which are not known here; "
+            "use a _bin collation, or the partition ids of Open Protocol messages"
+        )
+    read, text = column_reader(column.name), _hash_text(column.type)
+
+    def part(row: Row) -> bytes:
+        value = row_value(read, row)
+        return b"\0" if value is None else text(value)
+
+    return part
+
+
+def _hash_text(kind: ColumnType) -> Callable[[Value], bytes]:
+    """The bytes that TiDB hashes of a value; only true strings of a binary column keep their trailing spaces."""
+    family = family_of(kind)
+    if family in {Family.JSON, Family.VECTOR}:
+        raise UnsupportedError(f"a column of type {type_name(kind)} cannot be a partition key")
+    if family is Family.FLOAT:
+        single = kind.code is MysqlType.FLOAT
+        return lambda value: float_text(float(value or 0), single=single).encode()
+    if family is Family.BIT:
+        size = (max(kind.flen, 1) + 7) // 8
+        return lambda value: int(value or 0).to_bytes(size, "big").rstrip(b" ")
+    return lambda value: (
+        value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape").rstrip(b" ")
+    )
+
+
+_METHODS: Final[Mapping[str, Callable[[PartitionInfo, _Table], Locate]]] = {
+    "RANGE": _range,
+    "LIST": _list,
+    "HASH": _hash,
+    "KEY": _key,
+}

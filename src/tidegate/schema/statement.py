@@ -1,0 +1,184 @@
+"""What DDL text says, before anybody asks whether it fits the tables: a closed union of statements.
+
+    Statement = CreateDatabase | AlterDatabase | DropDatabase | RecoverDatabase
+              | CreateTable | CreateTableLike | DropTables | TruncateTable | RenameTables | AlterTable | RecoverTable
+              | CreateView | DropViews | Ignored
+
+CREATE INDEX and DROP INDEX are AlterTable with one spec.  Names stand as written; table names are completed with the
+session's schema, and `*_given` says whether the text itself named one, since TiCDC's rename events carry the schema
+of the new name only.  Expressions are the user's own text.
+Source: TiDB parser/ast/ddl.go, as far as change capture needs it.
+"""
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from tidegate.model.table import PartitionInfo, TableName
+from tidegate.schema.definition import ColumnDef, IndexDef, TableOptions
+from tidegate.schema.spec import Spec
+
+__all__ = [
+    "AlterDatabase",
+    "AlterTable",
+    "CreateDatabase",
+    "CreateTable",
+    "CreateTableLike",
+    "CreateView",
+    "DropDatabase",
+    "DropTables",
+    "DropViews",
+    "Ignored",
+    "RecoverDatabase",
+    "RecoverTable",
+    "RenamePair",
+    "RenameTables",
+    "Statement",
+    "TruncateTable",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateDatabase:
+    """CREATE DATABASE; `charset` is None where the server decides."""
+
+    name: str
+    charset: str | None = None
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AlterDatabase:
+    """ALTER DATABASE .. CHARACTER SET."""
+
+    name: str
+    charset: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DropDatabase:
+    """DROP DATABASE."""
+
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverDatabase:
+    """FLASHBACK DATABASE."""
+
+    name: str
+    to: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """CREATE TABLE with its body; `not_supported` names what in it we cannot follow, "" if nothing."""
+
+    table: TableName
+    columns: tuple[ColumnDef, ...]
+    indexes: tuple[IndexDef, ...] = ()
+    options: TableOptions = field(default_factory=TableOptions)
+    partition: PartitionInfo | None = None
+    if_not_exists: bool = False
+    temporary: bool = False
+    """True for a table of one session, which no feed ever sees (not for GLOBAL TEMPORARY)."""
+    not_supported: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTableLike:
+    """CREATE TABLE .. LIKE."""
+
+    table: TableName
+    source: TableName
+    source_given: bool
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropTables:
+    """DROP TABLE of one or more tables."""
+
+    tables: tuple[TableName, ...]
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateTable:
+    """TRUNCATE TABLE."""
+
+    table: TableName
+
+
+@dataclass(frozen=True, slots=True)
+class RenamePair:
+    """old TO new; `old_given` and `new_given` say whether the text names the schema."""
+
+    old: TableName
+    new: TableName
+    old_given: bool
+    new_given: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RenameTables:
+    """RENAME TABLE a TO b, c TO d: in this order."""
+
+    pairs: tuple[RenamePair, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTable:
+    """ALTER TABLE with all its specs; `given` says whether the text names the schema."""
+
+    table: TableName
+    given: bool
+    specs: tuple[Spec, ...]
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverTable:
+    """RECOVER TABLE, or FLASHBACK TABLE .. TO `to`."""
+
+    table: TableName
+    to: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateView:
+    """CREATE [OR REPLACE] VIEW."""
+
+    view: TableName
+
+
+@dataclass(frozen=True, slots=True)
+class DropViews:
+    """DROP VIEW of one or more views."""
+
+    views: tuple[TableName, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """A statement that leaves all tables as they are; `what` names it."""
+
+    what: str
+
+
+Statement: TypeAlias = (
+    CreateDatabase
+    | AlterDatabase
+    | DropDatabase
+    | RecoverDatabase
+    | CreateTable
+    | CreateTableLike
+    | DropTables
+    | TruncateTable
+    | RenameTables
+    | AlterTable
+    | RecoverTable
+    | CreateView
+    | DropViews
+    | Ignored
+)

@@ -1,0 +1,196 @@
+"""Stored columns of a lake table and how a schema change moves them.
+
+    upstream column id ──► stored column: name (what readers see) + physical name (what Parquet files hold) + Delta type
+
+    rename, move, drop     names change, files stay
+    add                    files stay; rewritten only when old rows hold a value other than NULL
+    change of type         a new physical column, rewritten through the rules of schema/convert.py
+
+Every stored column carries its upstream column id in the schema's field metadata, so the mapping survives renames
+and needs no second place.  Tables without a key get two columns of ours and are logs of changes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tidegate.model.errors import SinkRefused
+from tidegate.model.table import ColumnInfo, TableInfo
+from tidegate.schema.convert import converter
+from tidegate.schema.literal import stored_value
+from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.types import delta_type
+from tidegate.spark.deltalog import Snapshot, schema_field
+
+__all__ = [
+    "COMMIT_TS",
+    "OP",
+    "Convert",
+    "Evolution",
+    "Fill",
+    "StoredColumn",
+    "evolve",
+    "first_columns",
+    "stored_columns",
+]
+
+OP: Final = "_tidegate_op"
+COMMIT_TS: Final = "_tidegate_commit_ts"
+LOG_COLUMNS: Final = ((OP, "string", -1), (COMMIT_TS, "long", -2))
+MAPPING_ID: Final = "delta.columnMapping.id"
+MAPPING_NAME: Final = "delta.columnMapping.physicalName"
+UPSTREAM_ID: Final = "tidegate.columnId"
+MAX_ID: Final = "delta.columnMapping.maxColumnId"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredColumn:
+    """One column of a lake table; `upstream_id` is the ColumnInfo.id, negative for columns of ours."""
+
+    name: str
+    delta: str
+    mapping_id: int
+    upstream_id: int
+
+    @property
+    def physical(self) -> str:
+        """The column's name inside Parquet files."""
+        return f"c{self.mapping_id}"
+
+    def field(self) -> dict[str, Any]:
+        """The column as a field of the Delta schema."""
+        metadata = {MAPPING_ID: self.mapping_id, MAPPING_NAME: self.physical, UPSTREAM_ID: self.upstream_id}
+        return schema_field(self.name, self.delta, metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """A new column whose stored rows hold the value of its default."""
+
+    target: StoredColumn
+    column: ColumnInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Convert:
+    """A column whose stored values become those of another type."""
+
+    source: StoredColumn
+    target: StoredColumn
+    old: ColumnInfo
+    new: ColumnInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """The columns after a change, and what has to be done to stored rows (nothing: metadata only)."""
+
+    columns: tuple[StoredColumn, ...]
+    max_id: int
+    fills: tuple[Fill, ...] = ()
+    conversions: tuple[Convert, ...] = ()
+
+    @property
+    def rewrites(self) -> bool:
+        """True when data files change."""
+        return bool(self.fills or self.conversions)
+
+
+def configuration(max_id: int) -> dict[str, str]:
+    """The table properties of a lake table."""
+    return {"delta.columnMapping.mode": "name", MAX_ID: str(max_id)}
+
+
+def stored_columns(snapshot: Snapshot) -> tuple[StoredColumn, ...]:
+    """The columns of a table as its schema records them."""
+    return tuple(
+        StoredColumn(
+            field["name"],
+            field["type"],
+            int(field["metadata"][MAPPING_ID]),
+            int(field["metadata"].get(UPSTREAM_ID, 0)),
+        )
+        for field in snapshot.fields
+    )
+
+
+def first_columns(table: TableInfo, options: DeltaOptions) -> tuple[StoredColumn, ...]:
+    """The columns of a table that is just being made."""
+    wanted = _wanted(table, options)
+    return tuple(StoredColumn(name, delta, at, upstream) for at, (name, delta, upstream, _) in enumerate(wanted, 1))
+
+
+def logical_key(table: TableInfo, columns: Sequence[StoredColumn]) -> list[str]:
+    """The stored names of the columns that identify a row."""
+    ids = {column.id for name in table.handle_key if (column := table.column(name)) is not None}
+    return [column.name for column in columns if column.upstream_id in ids]
+
+
+def evolve(snapshot: Snapshot, old: TableInfo, new: TableInfo, options: DeltaOptions) -> Evolution:
+    """The columns that `new` asks for, given the stored ones; raises SinkRefused under schema-change=exception."""
+    current = {column.upstream_id: column for column in stored_columns(snapshot)}
+    old_by_id = {column.id: column for column in old.columns}
+    max_id = int(snapshot.configuration.get(MAX_ID, "0"))
+    columns: list[StoredColumn] = []
+    fills: list[Fill] = []
+    conversions: list[Convert] = []
+    for name, delta, upstream, column in _wanted(new, options):
+        have = current.get(upstream)
+        if have is None:
+            max_id += 1
+            have = StoredColumn(name, delta, max_id, upstream)
+            if column is not None and stored_value(column) is not None and not new.inferred:
+                fills.append(Fill(have, column))
+        elif (
+            column is not None
+            and (before := old_by_id.get(upstream)) is not None
+            and _differs(before, column, have, delta, options)
+        ):
+            max_id += 1
+            target = StoredColumn(name, delta, max_id, upstream)
+            conversions.append(Convert(have, target, before, column))
+            have = target
+        columns.append(StoredColumn(name, have.delta, have.mapping_id, upstream))
+    return _by_policy(Evolution(tuple(columns), max_id, tuple(fills), tuple(conversions)), current, new, options)
+
+
+def _differs(old: ColumnInfo, new: ColumnInfo, have: StoredColumn, delta: str, options: DeltaOptions) -> bool:
+    if delta != have.delta:
+        return True
+    return old.type != new.type and converter(old.type, new.type, time_zone=options.time_zone) is not None
+
+
+def _wanted(table: TableInfo, options: DeltaOptions) -> list[tuple[str, str, int, ColumnInfo | None]]:
+    wanted: list[tuple[str, str, int, ColumnInfo | None]] = [
+        (
+            column.name,
+            delta_type(column.type, inferred=table.inferred, zero_date=options.zero_date),
+            column.id,
+            column,
+        )
+        for column in table.columns
+        if not column.virtual
+    ]
+    if not table.handle_key:
+        wanted += [(name, delta, upstream, None) for name, delta, upstream in LOG_COLUMNS]
+    return wanted
+
+
+def _by_policy(
+    change: Evolution, current: Mapping[int, StoredColumn], new: TableInfo, options: DeltaOptions
+) -> Evolution:
+    if options.schema_change in ("evolve", "try_evolve"):
+        return change
+    if options.schema_change == "exception":
+        if {column.upstream_id: column for column in change.columns} != current:
+            raise SinkRefused(
+                f"table {new.name} changes its columns at ts {new.version} and schema-change=exception forbids it; "
+                "run with schema-change=evolve to follow it, or lenient to only add columns",
+            )
+        return change
+    if options.schema_change == "ignore":
+        return Evolution(tuple(current.values()), change.max_id)
+    kept = {column.upstream_id for column in change.columns}
+    names = {column.name.lower() for column in change.columns}
+    leftovers = tuple(column for id_, column in current.items() if id_ not in kept and column.name.lower() not in names)
+    return Evolution(change.columns + leftovers, change.max_id, change.fills, change.conversions)

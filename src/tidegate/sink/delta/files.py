@@ -1,0 +1,103 @@
+"""Parquet files of a lake table: read under stored names, written under physical ones, with exact key bounds.
+
+Bounds of the key columns let a merge leave alone files that it cannot touch.  They are written only where JSON holds
+them exactly (64-bit integers, short texts, dates): a bound that is rounded would hide rows from every reader.
+"""
+
+import io
+import uuid
+from collections.abc import Iterator, Sequence
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final
+
+import obstore
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tidegate.sink.delta.columns import StoredColumn
+from tidegate.sink.delta.types import arrow_type
+from tidegate.spark.deltalog import Action, DataFile, add, store
+
+__all__ = ["ROWS_PER_FILE", "read", "write"]
+
+ROWS_PER_FILE: Final = 1_000_000
+TEXT_BOUND_CHARS_MAX: Final = 32
+
+
+def read(uri: str, file: DataFile, columns: Sequence[StoredColumn]) -> pa.Table:
+    """The asked columns of one data file under their stored names; columns younger than the file are NULL."""
+    parquet = pq.ParquetFile(_source(uri, file.path))
+    present = set(parquet.schema_arrow.names)
+    found = parquet.read(columns=[column.physical for column in columns if column.physical in present])
+    arrays = [
+        found.column(column.physical).cast(arrow_type(column.delta))
+        if column.physical in present
+        else pa.nulls(parquet.metadata.num_rows, arrow_type(column.delta))
+        for column in columns
+    ]
+    return pa.Table.from_arrays(arrays, schema=logical_schema(columns))
+
+
+def logical_schema(columns: Sequence[StoredColumn]) -> pa.Schema:
+    """The columns as readers see them."""
+    return pa.schema([pa.field(column.name, arrow_type(column.delta)) for column in columns])
+
+
+def _source(uri: str, path: str) -> Any:
+    return io.BytesIO(obstore.get(store(uri), path).bytes().to_bytes()) if "://" in uri else Path(uri) / path
+
+
+def write(uri: str, rows: pa.Table, columns: Sequence[StoredColumn], key: Sequence[str]) -> Iterator[Action]:
+    """Write `rows` (stored names, in the order of `columns`) as data files; yield their add actions."""
+    physical = rows.rename_columns([column.physical for column in columns]).cast(_physical_schema(columns))
+    bounded = [column.physical for column in columns if column.name in key]
+    for at in range(0, rows.num_rows, ROWS_PER_FILE):
+        part = physical.slice(at, ROWS_PER_FILE)
+        sink = pa.BufferOutputStream()
+        pq.write_table(part, sink, compression="zstd", compression_level=1)
+        body = sink.getvalue()
+        path = f"part-{uuid.uuid4().hex}.zstd.parquet"
+        obstore.put(store(uri), path, memoryview(body))
+        yield add(path, body.size, _stats(part, bounded))
+
+
+def _physical_schema(columns: Sequence[StoredColumn]) -> pa.Schema:
+    return pa.schema(
+        [
+            pa.field(column.physical, arrow_type(column.delta), metadata={"PARQUET:field_id": str(column.mapping_id)})
+            for column in columns
+        ],
+    )
+
+
+def _stats(rows: pa.Table, bounded: Sequence[str]) -> dict[str, Any]:
+    lows: dict[str, Any] = {}
+    highs: dict[str, Any] = {}
+    for name in bounded:
+        bounds = pc.min_max(rows.column(name)) if _can_bound(rows.schema.field(name).type) else None
+        if bounds is None:
+            continue
+        low, high = (_exact(bounds[end].as_py()) for end in ("min", "max"))
+        if low is not None and high is not None:
+            lows[name], highs[name] = low, high
+    nulls = {name: rows.column(name).null_count for name in lows}
+    return {"numRecords": rows.num_rows, "minValues": lows, "maxValues": highs, "nullCount": nulls}
+
+
+def _can_bound(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_date(kind) or pa.types.is_decimal(kind)
+
+
+def _exact(value: Any) -> Any:
+    match value:
+        case Decimal():
+            return int(value) if value == value.to_integral_value() and abs(value) < 1 << 53 else None
+        case date():
+            return value.isoformat()
+        case str():
+            return value if len(value) <= TEXT_BOUND_CHARS_MAX else None
+        case _:
+            return value

@@ -1,0 +1,39 @@
+"""What the Delta sink was asked to do; small and picklable, so that workers get it whole."""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+__all__ = ["DeltaOptions", "SchemaChange", "ZeroDate"]
+
+SchemaChange: TypeAlias = Literal["exception", "evolve", "try_evolve", "lenient", "ignore"]
+ZeroDate: TypeAlias = Literal["null", "string", "error"]
+
+
+class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """`root` is the lake's directory or object store URL, `feed` the changefeed's id.
+
+    `schema_change` speaks Flink CDC's words: exception stops at a DDL that changes columns; evolve follows; try_evolve
+    follows where it can and goes on where it can't; lenient only adds (drops, truncates and removed columns are not
+    followed); ignore leaves tables as they were created.
+    """
+
+    root: str
+    feed: str
+    time_zone: str = "UTC"
+    zero_date: ZeroDate = "null"
+    schema_change: SchemaChange = "evolve"
+
+    def table_uri(self, incarnation: str) -> str:
+        """Where the rows of an incarnation lie; ids are ours, names from the wire are never paths."""
+        return f"{self.root.rstrip('/')}/tables/{incarnation}"
+
+    @property
+    def control_uri(self) -> str:
+        """Where the changelog, snapshots and schemas lie."""
+        return f"{self.root.rstrip('/')}/_tidegate"
+
+    @property
+    def changelog_uri(self) -> str:
+        """Where the changelog lies."""
+        return f"{self.control_uri}/changelog"

@@ -1,0 +1,207 @@
+"""MySQL columns as Delta columns: which type, and whole columns of values in both directions.
+
+    TINYINT .. BIGINT            byte, short, int, int (MEDIUMINT), long
+    the same UNSIGNED            short, int, int, long, decimal(20,0)
+    DECIMAL(p<=38, s)            decimal(p,s); wider, or of unknown precision: string
+    FLOAT, DOUBLE                float, double
+    DATE, DATETIME, TIMESTAMP    date, timestamp_ntz, timestamp (UTC)       with zero-date=string: string
+    TIME, JSON, VECTOR           string as TiDB prints it (TIME exceeds a day and may be negative)
+    YEAR, BIT(n<64), BIT(64)     short, long, decimal(20,0)
+    ENUM, SET                    string: names when the definition is known, else the number as text
+    CHAR, VARCHAR, TEXT          string
+    BINARY, VARBINARY, BLOB      binary
+
+Values come as texts (feed/change.py) and are cast by Arrow, a column at a time.  Neutral values (schema/convert.py)
+are for what a DDL does to stored rows.  Zero dates ("0000-00-00", a zero month or day) have no Delta value: NULL by
+default, an error or text by policy.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.feed.change import encode_value
+from tidegate.model.errors import SinkRefused
+from tidegate.model.event import Value
+from tidegate.model.mysql import MysqlType as T
+from tidegate.model.table import ColumnType
+
+__all__ = ["ARROW_TYPES", "DECIMAL_DIGITS_MAX", "arrow_type", "delta_type", "from_neutral", "from_text", "to_neutral"]
+
+DECIMAL_DIGITS_MAX: Final = 38
+UINT64: Final = "decimal(20,0)"
+SIGNED: Final = {T.TINY: "byte", T.SHORT: "short", T.INT24: "integer", T.LONG: "integer", T.LONGLONG: "long"}
+UNSIGNED: Final = {T.TINY: "short", T.SHORT: "integer", T.INT24: "integer", T.LONG: "long", T.LONGLONG: UINT64}
+DATES: Final = {T.DATE: "date", T.NEWDATE: "date", T.DATETIME: "timestamp_ntz", T.TIMESTAMP: "timestamp"}
+TEXTS: Final = frozenset(
+    {T.VARCHAR, T.VAR_STRING, T.STRING, T.TINY_BLOB, T.MEDIUM_BLOB, T.LONG_BLOB, T.BLOB, T.GEOMETRY},
+)
+FIXED: Final = {T.FLOAT: "float", T.DOUBLE: "double", T.YEAR: "short"}
+ARROW_TYPES: Final[Mapping[str, pa.DataType]] = {
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+ZERO_PART: Final = r"^[0-9]{4}-(00|[0-9]{2}-00)"
+DECIMAL_TYPE: Final = re.compile(r"decimal\((\d+),(\d+)\)")
+
+
+def delta_type(column: ColumnType, *, inferred: bool = False, zero_date: str = "null") -> str:
+    """The Delta type of a column, as the schema spells it."""
+    code = column.code
+    if code in SIGNED:
+        return (UNSIGNED if column.unsigned else SIGNED)[code]
+    if code in DATES:
+        return "string" if zero_date == "string" else DATES[code]
+    if code in (T.DECIMAL, T.DECIMAL_OLD):
+        return _decimal_type(column, inferred=inferred)
+    if code is T.BIT:
+        return "long" if 0 < column.flen < 64 or (column.flen < 0 and not inferred) else UINT64
+    if code in TEXTS:
+        return "binary" if column.charset == "binary" else "string"
+    return FIXED.get(code, "string")
+
+
+def _decimal_type(column: ColumnType, *, inferred: bool) -> str:
+    if column.flen < 0:
+        return "string" if inferred else "decimal(10,0)"
+    return f"decimal({column.flen},{max(column.decimal, 0)})" if column.flen <= DECIMAL_DIGITS_MAX else "string"
+
+
+def arrow_type(delta: str) -> pa.DataType:
+    """The Arrow type that a Delta type is read and written as."""
+    if match := DECIMAL_TYPE.fullmatch(delta):
+        return pa.decimal128(int(match[1]), int(match[2]))
+    return ARROW_TYPES[delta]
+
+
+def from_text(
+    texts: pa.Array, column: ColumnType, delta: str, *, time_zone: str = "UTC", zero_date: str = "null"
+) -> Any:
+    """A column of texts (binary, null for NULL) as its Delta type."""
+    if delta == "binary":
+        return texts
+    strings = _strings(texts)
+    if column.code in (T.ENUM, T.SET) and column.elems is not None:
+        return _named(strings, column)
+    if delta == "string":
+        return strings
+    if column.code in DATES:
+        strings = _without_zero_dates(strings, zero_date)
+        if delta == "timestamp":
+            naive = pc.cast(strings, pa.timestamp("us"))
+            return pc.cast(
+                pc.assume_timezone(naive, time_zone, ambiguous="earliest", nonexistent="latest"), arrow_type(delta)
+            )
+    if delta == "float":
+        return pc.cast(pc.cast(strings, pa.float64()), pa.float32())
+    return pc.cast(strings, arrow_type(delta))
+
+
+def _strings(texts: pa.Array) -> pa.Array:
+    """UTF-8 text; bytes that are none (newer emitters send them raw) become U+FFFD."""
+    try:
+        return pc.cast(texts, pa.string())
+    except pa.ArrowInvalid:
+        return pa.array(
+            [None if text is None else text.decode("utf-8", "replace") for text in texts.to_pylist()], pa.string()
+        )
+
+
+def _without_zero_dates(strings: pa.Array, zero_date: str) -> pa.Array:
+    zero = pc.match_substring_regex(strings, ZERO_PART)
+    if not pc.any(zero).as_py():
+        return strings
+    if zero_date == "error":
+        raise SinkRefused(f"zero date {pc.filter(strings, zero)[0].as_py()!r}: set zero-date=null or zero-date=string")
+    return pc.if_else(zero, pa.scalar(None, pa.string()), strings)
+
+
+def _named(strings: pa.Array, column: ColumnType) -> pa.Array:
+    """ENUM indexes and SET masks as names; texts that are no number (official Canal) pass as they are."""
+    render = enum_name if column.code is T.ENUM else set_names
+    elems = column.elems or ()
+    return _by_distinct(strings, lambda text: render(int(text), elems) if text.isdigit() else text, pa.string())
+
+
+def _by_distinct(array: pa.Array, function: Callable[[Any], Any], result: pa.DataType) -> pa.Array:
+    """`function` of every non-null value, called once per distinct value."""
+    encoded = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    encoded = pc.dictionary_encode(encoded)
+    values = pa.array([function(value) for value in encoded.dictionary.to_pylist()], result)
+    return pc.take(values, encoded.indices)
+
+
+def enum_name(index: int, elems: Sequence[str]) -> str:
+    """The name of a 1-based index; 0 (an invalid value) is ''."""
+    return elems[index - 1] if 0 < index <= len(elems) else ""
+
+
+def set_names(mask: int, elems: Sequence[str]) -> str:
+    """The names of a bit mask in definition order, joined by commas."""
+    return ",".join(name for bit, name in enumerate(elems) if mask >> bit & 1)
+
+
+def from_neutral(values: Sequence[Value], column: ColumnType, delta: str, *, time_zone: str, zero_date: str) -> Any:
+    """A column of neutral values (ENUM and SET as names) as its Delta type."""
+    texts = pa.array([encode_value(value) for value in values], pa.binary())
+    if column.code in (T.ENUM, T.SET):
+        return _strings(texts)
+    return from_text(texts, column, delta, time_zone=time_zone, zero_date=zero_date)
+
+
+def to_neutral(array: Any, column: ColumnType, *, time_zone: str) -> list[Value]:
+    """A Delta column as neutral values."""
+    return [None if value is None else _neutral(value, column, time_zone) for value in array.to_pylist()]
+
+
+def _neutral(value: Any, column: ColumnType, time_zone: str) -> Value:
+    code = column.code
+    if isinstance(value, Decimal):
+        return int(value) if code in (T.LONGLONG, T.BIT) else f"{value:f}"
+    if code in DATES and not isinstance(value, str):
+        return _date_text(value, column, time_zone)
+    result: Value = value
+    return result
+
+
+def _date_text(value: Any, column: ColumnType, time_zone: str) -> str:
+    if column.code in (T.DATE, T.NEWDATE):
+        return str(value.isoformat())
+    if column.code is T.TIMESTAMP:
+        value = value.astimezone(ZoneInfo(time_zone))
+    fsp = max(column.decimal, 0)
+    text = f"{value:%H:%M:%S}" + (f".{value.microsecond:06d}"[: fsp + 1] if fsp else "")
+    return f"{value.year:04d}-{value.month:02d}-{value.day:02d} {text}"
+
+
+def map_neutral(
+    array: Any,
+    old: ColumnType,
+    new: ColumnType,
+    delta: str,
+    convert: Callable[[Value], Value],
+    *,
+    time_zone: str,
+    zero_date: str,
+) -> Any:
+    """A stored column after `convert`, called once per distinct value."""
+    whole = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    encoded = pc.dictionary_encode(whole)
+    converted = [convert(value) for value in to_neutral(encoded.dictionary, old, time_zone=time_zone)]
+    values = from_neutral(converted, new, delta, time_zone=time_zone, zero_date=zero_date)
+    nulls = from_neutral([convert(None)], new, delta, time_zone=time_zone, zero_date=zero_date)
+    return pc.if_else(pc.is_null(encoded.indices), nulls[0], pc.take(values, encoded.indices))

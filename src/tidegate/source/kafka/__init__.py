@@ -1,0 +1,1 @@
+"""Kafka topics as a source: topic -> landing -> changelog -> slices by timestamp."""

@@ -1,0 +1,157 @@
+"""The broker's side: what to read and how to reach it, and the few requests that planning needs.
+
+    KafkaTopics   names, connection, rules of one feed; plain values, so it travels to executors
+    watermarks()  {topic: {partition: (low, high)}}, low the first offset kept, high the one after the last
+
+Connections are kept for the life of a process, one per configuration.  Offsets end at the last stable offset
+(read_committed), which is where the executors' consumers end too.  Nothing is ever committed to the broker: the
+changelog alone knows the positions.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from tidegate.codec.options import DecodeOptions
+from tidegate.model.errors import ConfigError, SourceError
+
+__all__ = ["KafkaTopics", "Marks", "admin", "consumer", "described", "offsets", "watermarks"]
+
+Marks: TypeAlias = dict[str, dict[int, tuple[int, int]]]
+"""Topic -> partition -> (low, high)."""
+
+LOGGER: Final = logging.getLogger("tidegate.kafka")
+LOGGER.addHandler(logging.NullHandler())
+
+FETCH_BYTES: Final = 16 << 20
+"""One fetch of a partition. TiCDC's messages end at 10 MiB by default; the broker sends a larger one whole anyway."""
+QUEUE_KIB: Final = 64 << 10
+"""What the client library may hold of messages not yet consumed."""
+FETCH_WAIT_MS: Final = 20
+"""How long a broker may hold a fetch open at the end of a partition; the next task's first fetch waits behind it."""
+
+CONSUMER: Final[Mapping[str, str]] = {
+    "group.id": "tidegate",
+    "enable.auto.commit": "false",
+    "enable.auto.offset.store": "false",
+    "enable.partition.eof": "true",
+    "auto.offset.reset": "error",
+    "isolation.level": "read_committed",
+    "fetch.wait.max.ms": str(FETCH_WAIT_MS),
+    "max.partition.fetch.bytes": str(FETCH_BYTES),
+    "queued.max.messages.kbytes": str(QUEUE_KIB),
+}
+
+@dataclass(frozen=True, slots=True)
+class KafkaTopics:
+    """What a feed reads. `client_config` holds librdkafka's keys and may hold secrets, as `decode` may: never shown.
+
+    `dead_letter` is "halt" or "skip"; `order` is "ts" or "offset" (messages.py).  `start` names (topic, partition,
+    offset) to begin at; what it leaves out begins at the first offset that the broker still has.  `partition_num` is
+    TiCDC's parameter of that name: where it is set, only that many partitions of each topic are used.  A batch holds
+    at most `max_messages_per_batch` messages; a task writes its rows out whenever it holds `max_bytes_per_flush`.
+    """
+
+    bootstrap: str
+    topics: tuple[str, ...]
+    decode: DecodeOptions = field(repr=False)
+    client_config: Mapping[str, str] = field(default_factory=dict, repr=False)
+    start: tuple[tuple[str, int, int], ...] = ()
+    dead_letter: str = "halt"
+    order: str = "ts"
+    partition_num: int | None = None
+    max_messages_per_batch: int = 100_000
+    max_bytes_per_flush: int = 64 << 20
+    timeout_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("dead_letter", ("halt", "skip")), ("order", ("ts", "offset"))):
+            value = getattr(self, name)
+            if value not in allowed:
+                raise ConfigError(f"{name.replace('_', '-')}: {value!r} is not one of {', '.join(allowed)}")
+        if not self.topics or "" in self.topics:
+            raise ConfigError("a Kafka source needs the name of at least one topic")
+        if self.max_messages_per_batch < 1 or self.max_bytes_per_flush < 1:
+            raise ConfigError("max-messages-per-batch and max-bytes-per-flush must be at least 1")
+
+    @property
+    def connection(self) -> tuple[tuple[str, str], ...]:
+        """librdkafka's configuration as a dictionary key."""
+        return tuple(sorted({**self.client_config, "bootstrap.servers": self.bootstrap}.items()))
+
+
+@lru_cache(maxsize=8)
+def consumer(connection: tuple[tuple[str, str], ...]) -> Any:
+    """This process's consumer for a connection; assign and unassign it, never close it."""
+    return _made(Consumer, {**CONSUMER, **dict(connection)})
+
+
+@lru_cache(maxsize=8)
+def admin(connection: tuple[tuple[str, str], ...]) -> Any:
+    """This process's admin client for a connection."""
+    return _made(AdminClient, dict(connection))
+
+
+def _made(kind: Any, config: dict[str, str]) -> Any:
+    try:
+        return kind(config, logger=LOGGER)
+    except (KafkaException, ValueError) as refused:
+        raise ConfigError(f"kafka client of {config['bootstrap.servers']}: {_text(refused)}") from refused
+
+
+def described(source: KafkaTopics) -> dict[str, tuple[int, ...]]:
+    """The partitions of every topic. Raises ConfigError for a topic that does not exist, SourceError otherwise."""
+    futures = admin(source.connection).describe_topics(
+        TopicCollection(list(source.topics)), request_timeout=source.timeout_s
+    )
+    found = {}
+    for topic, future in futures.items():
+        description = _answer(source, f"topic {topic}", future)
+        numbers = sorted(partition.id for partition in description.partitions)
+        found[topic] = tuple(numbers[: source.partition_num] if source.partition_num else numbers)
+    return {topic: found[topic] for topic in source.topics}
+
+
+def offsets(source: KafkaTopics, wanted: Iterable[tuple[str, int]], *, latest: bool) -> dict[tuple[str, int], int]:
+    """The high (or low) mark of each (topic, partition), in one request to each broker."""
+    spec = OffsetSpec.latest() if latest else OffsetSpec.earliest()
+    request = {TopicPartition(topic, partition): spec for topic, partition in wanted}
+    if not request:
+        return {}
+    futures = admin(source.connection).list_offsets(
+        request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=source.timeout_s
+    )
+    return {
+        (at.topic, at.partition): _answer(source, f"topic {at.topic} partition {at.partition}", future).offset
+        for at, future in futures.items()
+    }
+
+
+def watermarks(source: KafkaTopics) -> Marks:
+    """The (low, high) marks of every partition of every topic."""
+    places = [(topic, number) for topic, numbers in described(source).items() for number in numbers]
+    lows, highs = (offsets(source, places, latest=latest) for latest in (False, True))
+    marks: Marks = {topic: {} for topic in source.topics}
+    for topic, partition in places:
+        marks[topic][partition] = lows[topic, partition], highs[topic, partition]
+    return marks
+
+
+def _answer(source: KafkaTopics, what: str, future: Any) -> Any:
+    try:
+        return future.result()
+    except KafkaException as failed:
+        error = failed.args[0]
+        if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION):
+            raise ConfigError(f"{what} does not exist at broker {source.bootstrap}: check the name") from failed
+        raise SourceError(f"broker {source.bootstrap}: {what}: {_text(failed)}") from failed
+
+
+def _text(failed: BaseException) -> str:
+    error = failed.args[0] if failed.args else failed
+    return str(error.str()) if isinstance(error, KafkaError) else str(error)

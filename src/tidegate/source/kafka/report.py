@@ -1,0 +1,88 @@
+"""What is said about landed data: by a task to the driver, and by a commit of the changelog to whoever reads it.
+
+    executor --TaskReport (JSON)--> driver --State (userMetadata of the commit)--> Changelog, a later driver
+
+    TaskReport   one Kafka partition of one batch: how far it came, which files it wrote
+    State        the whole feed after a commit: positions, frontier, epoch, where it halts
+
+Every commit of a changelog carries a State, so the newest one says all.
+"""
+
+import msgspec
+
+from tidegate.feed.change import Place
+from tidegate.feed.frontier import Reached
+
+__all__ = ["Halt", "LandedFile", "State", "TableRows", "TaskReport"]
+
+
+class TableRows(msgspec.Struct, frozen=True):
+    """How many row changes of a table a task landed, and their range of commit_ts."""
+
+    schema: str
+    table: str
+    rows: int
+    min_ts: int
+    max_ts: int
+
+
+class LandedFile(msgspec.Struct, frozen=True):
+    """A Parquet file of the changelog that no commit names yet."""
+
+    path: str
+    part: str
+    """"rows" or "control"."""
+    size_bytes: int
+    rows: int
+    min_ts: int | None = None
+    max_ts: int | None = None
+
+
+class Halt(msgspec.Struct, frozen=True):
+    """Why a partition stands still. `order` means that its rows carry no commit_ts: no dead letter, a wrong mode."""
+
+    topic: str
+    partition: int
+    offset: int
+    code: str
+    reason: str
+    order: bool = False
+
+    @property
+    def place(self) -> Place:
+        """Where the feed stands."""
+        return Place(self.topic, self.partition, self.offset)
+
+
+class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One Kafka partition of one batch, from `start` up to `position`."""
+
+    topic: str
+    partition: int
+    start: int
+    position: int
+    resolved: int | None = None
+    messages: int = 0
+    filtered: int = 0
+    """Rows of tables that the feed does not carry."""
+    ddls: int = 0
+    dead: int = 0
+    tables: tuple[TableRows, ...] = ()
+    files: tuple[LandedFile, ...] = ()
+    halt: Halt | None = None
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A changelog after one of its commits; rows, ddls, dead and messages count that commit alone."""
+
+    feed: str = ""
+    epoch: int = 0
+    """Grows whenever a landing takes the changelog over; an older one finds out at its next commit."""
+    batch: int = 0
+    positions: dict[str, dict[int, Reached]] = {}  # noqa: RUF012  msgspec copies it
+    frontier: int | None = None
+    halted: tuple[Halt, ...] = ()
+    messages: int = 0
+    rows: int = 0
+    ddls: int = 0
+    dead: int = 0

@@ -1,0 +1,260 @@
+"""Commits to a Delta table's log, each one atomic and at a version that the caller names.
+
+    _delta_log/00000000000000000007.json      one JSON action a line, written only if that version is free
+      commitInfo   operation, userMetadata (our JSON: feed, position, step)
+      protocol     version 0 only
+      metaData     a new schema; names map to physical columns, so rename and drop move no data
+      txn          progress numbers, kept through log checkpoints
+      remove, add  data files
+
+A schema change, the rows that it rewrites and the progress are one commit: there is nothing in between to recover.
+No commit is ever rebased on another's: when the version is taken the caller reads again and decides (`CommitConflict`).
+Reading goes through delta-rs.  Source: the Delta protocol document, "Actions", "Column Mapping".
+"""
+
+import json
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote
+
+import obstore
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+from obstore.exceptions import AlreadyExistsError
+from obstore.store import LocalStore, from_url
+
+from tidegate.model.errors import SinkError
+
+__all__ = [
+    "Action",
+    "CommitConflict",
+    "DataFile",
+    "Snapshot",
+    "add",
+    "commit",
+    "create",
+    "describe",
+    "load",
+    "remove",
+    "schema_field",
+    "txn",
+    "user_metadata",
+]
+
+Action = dict[str, Any]
+CHECKPOINT_EVERY: Final = 20
+FEATURES: Final = ["columnMapping", "timestampNtz"]
+ENGINE: Final = "tidegate"
+
+
+class CommitConflict(SinkError):
+    """The version is taken: another writer, or an earlier try of our own, was faster."""
+
+    code = "CDC:ErrDeltaCommitConflict"
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One active data file; bounds by physical column name as far as the log has them, `partition` values as text."""
+
+    path: str
+    size_bytes: int
+    rows: int
+    lows: Mapping[str, Any] = field(default_factory=dict)
+    highs: Mapping[str, Any] = field(default_factory=dict)
+    partition: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A table at one version. `fields` are the schema's fields as the log spells them."""
+
+    uri: str
+    version: int
+    table_id: str
+    fields: tuple[Mapping[str, Any], ...]
+    configuration: Mapping[str, str]
+    partition_columns: tuple[str, ...]
+    table: DeltaTable
+
+    def txn(self, app_id: str) -> int | None:
+        """The last version that an application committed; None if it never did."""
+        version: int | None = self.table.transaction_version(app_id)
+        return version
+
+    def files(self) -> tuple[DataFile, ...]:
+        """The active data files, in the log's order."""
+        batch = pa.table(self.table.get_add_actions(flatten=True)).to_pylist()
+        return tuple(
+            DataFile(
+                path=unquote(row["path"]),
+                size_bytes=row["size_bytes"],
+                rows=row["num_records"] or 0,
+                lows=_under("min.", row),
+                highs=_under("max.", row),
+                partition=_under("partition.", row),
+            )
+            for row in batch
+        )
+
+
+def _under(prefix: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.removeprefix(prefix): value for name, value in row.items() if name.startswith(prefix)}
+
+
+def load(uri: str, version: int | None = None) -> Snapshot | None:
+    """The table at `version` (the newest by default); None where there is no table."""
+    try:
+        table = DeltaTable(uri, version=version)
+    except TableNotFoundError:
+        return None
+    metadata = table.metadata()
+    return Snapshot(
+        uri=uri,
+        version=table.version(),
+        table_id=str(metadata.id),
+        fields=tuple(json.loads(table.schema().to_json())["fields"]),
+        configuration=dict(metadata.configuration),
+        partition_columns=tuple(metadata.partition_columns),
+        table=table,
+    )
+
+
+@lru_cache(maxsize=256)
+def store(uri: str) -> Any:
+    """The object store at `uri`: a directory (made when missing) or any URL that obstore knows."""
+    return from_url(uri) if "://" in uri else LocalStore(Path(uri), mkdir=True)
+
+
+def commit(uri: str, version: int, actions: Sequence[Action], *, operation: str, metadata: Mapping[str, Any]) -> None:
+    """Write `actions` as `version`, all or nothing.
+
+    Raises CommitConflict when that version exists. `metadata` becomes the commit's userMetadata.
+    """
+    now_ms = int(time.time() * 1000)
+    info: Action = {
+        "commitInfo": {
+            "timestamp": now_ms,
+            "operation": operation,
+            "operationParameters": {},
+            "readVersion": version - 1,
+            "isBlindAppend": False,
+            "engineInfo": ENGINE,
+            "userMetadata": json.dumps(metadata, separators=(",", ":"), ensure_ascii=False),
+        },
+    }
+    body = "\n".join(json.dumps(action, separators=(",", ":"), ensure_ascii=False) for action in [info, *actions])
+    try:
+        obstore.put(store(uri), f"_delta_log/{version:020d}.json", body.encode(), mode="create")
+    except AlreadyExistsError as taken:
+        raise CommitConflict(f"{uri}: version {version} is taken") from taken
+    if version and version % CHECKPOINT_EVERY == 0:
+        DeltaTable(uri, version=version).create_checkpoint()
+
+
+def create(
+    uri: str,
+    fields: Sequence[Mapping[str, Any]],
+    actions: Sequence[Action] = (),
+    *,
+    metadata: Mapping[str, Any],
+    partition_columns: Sequence[str] = (),
+    configuration: Mapping[str, str] | None = None,
+    name: str = "",
+) -> None:
+    """Make an empty table as version 0, with `actions` in the same commit. Raises CommitConflict when it exists."""
+    protocol: Action = {
+        "protocol": {
+            "minReaderVersion": 3,
+            "minWriterVersion": 7,
+            "readerFeatures": FEATURES,
+            "writerFeatures": [*FEATURES, "appendOnly", "invariants"],
+        },
+    }
+    described = describe(uuid.uuid4().hex, fields, partition_columns, configuration or {}, name)
+    commit(uri, 0, [protocol, described, *actions], operation="CREATE TABLE", metadata=metadata)
+
+
+def describe(
+    table_id: str,
+    fields: Sequence[Mapping[str, Any]],
+    partition_columns: Sequence[str] = (),
+    configuration: Mapping[str, str] | None = None,
+    name: str = "",
+) -> Action:
+    """The metaData action of a schema; with column mapping when the fields carry it."""
+    return {
+        "metaData": {
+            "id": table_id,
+            "name": name or None,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": json.dumps({"type": "struct", "fields": list(fields)}, ensure_ascii=False),
+            "partitionColumns": list(partition_columns),
+            "configuration": dict(configuration or {}),
+            "createdTime": int(time.time() * 1000),
+        },
+    }
+
+
+def schema_field(name: str, delta_type: object, metadata: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """One nullable field of a schema."""
+    return {"name": name, "type": delta_type, "nullable": True, "metadata": dict(metadata or {})}
+
+
+def add(
+    path: str,
+    size_bytes: int,
+    stats: Mapping[str, Any],
+    *,
+    partition: Mapping[str, str | None] | None = None,
+    data_change: bool = True,
+) -> Action:
+    """A new data file; `stats` holds numRecords and, by physical column name, minValues, maxValues, nullCount."""
+    return {
+        "add": {
+            "path": path,
+            "partitionValues": dict(partition or {}),
+            "size": size_bytes,
+            "modificationTime": int(time.time() * 1000),
+            "dataChange": data_change,
+            "stats": json.dumps(stats, separators=(",", ":"), ensure_ascii=False),
+        },
+    }
+
+
+def remove(file: DataFile, *, data_change: bool = True) -> Action:
+    """A data file that is no longer part of the table (its bytes stay until vacuumed)."""
+    return {
+        "remove": {
+            "path": file.path,
+            "deletionTimestamp": int(time.time() * 1000),
+            "dataChange": data_change,
+            "extendedFileMetadata": True,
+            "partitionValues": dict(file.partition),
+            "size": file.size_bytes,
+        },
+    }
+
+
+def txn(app_id: str, version: int) -> Action:
+    """Progress of an application, readable with `Snapshot.txn`."""
+    return {"txn": {"appId": app_id, "version": version, "lastUpdated": int(time.time() * 1000)}}
+
+
+def user_metadata(uri: str, version: int) -> dict[str, Any]:
+    """The userMetadata of one commit; {} when it has none or the log no longer holds it."""
+    try:
+        body = obstore.get(store(uri), f"_delta_log/{version:020d}.json").bytes().to_bytes()
+    except FileNotFoundError:
+        return {}
+    for line in body.splitlines():
+        info = json.loads(line).get("commitInfo")
+        if info is not None:
+            return dict(json.loads(info.get("userMetadata") or "{}"))
+    return {}

@@ -1,0 +1,233 @@
+"""The jars that PySpark does not bring: found once, kept for the user, checked, used again.
+
+    ivy.xml (packaged) -> Ivy (a jar of PySpark) -> <cache>/jars/<hash of ivy.xml>/<configuration>.part/*.jar
+                                                        | all there?  then one rename
+                                                    <cache>/jars/<hash of ivy.xml>/<configuration>/*.jar + .verified
+
+- A directory without `.verified` never carries the configuration's name: what is there is whole.
+- `.verified` lists names and sizes. They are compared on each use (a stat a file); anything odd is fetched again.
+- One process resolves at a time, the others wait and then find the work done.
+- Ivy checks the repository's checksums. Its run is ended when it makes no headway for STALL_S seconds.
+
+On a machine without the network the directory can be copied from another one; its path is the same below the cache.
+
+Source: design.md 6; Apache Ivy, "Standalone" and "Settings".
+"""
+
+import functools
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, Literal
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+from xml.etree import ElementTree as ET
+
+from tidegate.model.errors import ConfigError, EnvironmentFault
+from tidegate.spark.cache import cache_dir, locked
+from tidegate.spark.java import find_java
+from tidegate.spark.trust import PASSWORD, pack_store, trusted
+
+__all__ = ["Configuration", "ensure_jars", "expected_jars", "jars_dir", "jars_present"]
+
+Configuration = Literal["spark", "broker"]
+Progress = Callable[[str], None]
+
+STALL_S: Final = 120
+"""Ivy gives up on one connection after 15 s; this allows for several slow ones in a row, and for a long download."""
+
+LOCK_TIMEOUT_S: Final = 900
+MARKER: Final = ".verified"
+
+FOUND: Final = re.compile(r"found \S+?#(\S+?);(\S+) in ")
+FETCHED: Final = re.compile(r"\[SUCCESSFUL \] \S+?#(\S+?);(\S+?)!")
+UNTRUSTED: Final = re.compile(r"PKIX path|trustAnchors|SSLHandshakeException")
+REASON: Final = re.compile(
+    r"Server access error.*|.*not found\. url=.*|.*timed out.*|.*problem while parsing.*",
+    re.IGNORECASE,
+)
+
+
+def ensure_jars(conf: Configuration, on_progress: Progress = lambda _line: None) -> Path:
+    """The directory with the jars of `conf`, fetched on the first call (about a minute), then at once.
+
+    Raises EnvironmentFault that names what is missing and the ways out."""
+    target = jars_dir(conf)
+    if jars_present(conf):
+        return target
+    lock = cache_dir("jars") / ".lock"
+
+    def wait() -> None:
+        on_progress(f"{conf} jars: another process is fetching them, waiting")
+
+    with locked(lock, timeout_s=LOCK_TIMEOUT_S, on_wait=wait):
+        if not jars_present(conf):
+            _fetch(conf, target, on_progress)
+    return target
+
+
+def jars_dir(conf: Configuration) -> Path:
+    """Where the jars of `conf` are, or will be."""
+    return cache_dir("jars", hashlib.sha256(_ivy_xml().encode()).hexdigest()[:16]) / conf
+
+
+def jars_present(conf: Configuration) -> bool:
+    """Whether the jars of `conf` are here and as they were when they were verified."""
+    target = jars_dir(conf)
+    try:
+        noted = json.loads((target / MARKER).read_text())
+        return set(noted) == set(expected_jars(conf)) and noted == _sizes(target)
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+@functools.cache
+def expected_jars(conf: Configuration) -> tuple[str, ...]:
+    """The file names that make up `conf`, sorted."""
+    module = ET.fromstring(_ivy_xml())  # noqa: S314  our own file
+    of_conf = (node for node in module.iter("dependency") if node.get("conf", "").split("->")[0] == conf)
+    names = sorted(f"{node.get('name')}-{node.get('rev')}.jar" for node in of_conf)
+    assert names, conf
+    return tuple(names)
+
+
+@functools.cache
+def _ivy_xml() -> str:
+    return files("tidegate.spark").joinpath("ivy.xml").read_text()
+
+
+def _sizes(directory: Path) -> dict[str, int]:
+    return {jar.name: jar.stat().st_size for jar in directory.glob("*.jar")}
+
+
+def _fetch(conf: Configuration, target: Path, on_progress: Progress) -> None:
+    part = target.with_name(f"{conf}.part")
+    log = target.with_name(f"{conf}.log")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    on_progress(f"{conf} jars: fetching {len(expected_jars(conf))} files into {target}")
+    said = _run_ivy(conf, part, log, [], on_progress)
+    if UNTRUSTED.search(said) and (store := _trust_store()):
+        on_progress(f"{conf} jars: this Java does not know the repository's authority, trying with the system's")
+        said = _run_ivy(conf, part, log, _trust_options(store), on_progress)
+    present = _sizes(part)
+    if missing := [name for name in expected_jars(conf) if not present.get(name)]:
+        raise EnvironmentFault(_unresolved(conf, missing, said, log))
+    (part / MARKER).write_text(json.dumps(present, indent=1, sort_keys=True))
+    shutil.rmtree(target, ignore_errors=True)
+    part.rename(target)
+    log.unlink(missing_ok=True)
+    on_progress(f"{conf} jars: {len(present)} files, {sum(present.values()) // 1_000_000} MB")
+
+
+def _run_ivy(conf: Configuration, part: Path, log: Path, options: list[str], on_progress: Progress) -> str:
+    """Run Ivy once and return what it said, however it ended."""
+    packaged = files("tidegate.spark")
+    command = [
+        str(find_java().java),
+        *("-Xmx256m", f"-Divy.default.ivy.user.dir={cache_dir('ivy')}", *_proxy_options(), *options),
+        *("-jar", str(_ivy_jar()), "-settings", str(_settings()), "-ivy", str(packaged / "ivy.xml")),
+        *("-confs", conf, "-types", "jar", "bundle", "-retrieve", f"{part}/[artifact]-[revision].[ext]"),
+    ]
+    with log.open("w") as out:
+        ivy = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, cwd=part)
+    try:
+        _watch(ivy, conf, log, on_progress)
+    finally:
+        if ivy.poll() is None:
+            ivy.kill()
+        ivy.wait()
+    return log.read_text(errors="replace")
+
+
+def _watch(ivy: subprocess.Popen[bytes], conf: Configuration, log: Path, on_progress: Progress) -> None:
+    """Report each new step of Ivy until it ends, or until it has made none for STALL_S seconds."""
+    seen, size_bytes, moved = 0, 0, time.monotonic()
+    count = len(expected_jars(conf))
+    while True:
+        ended = ivy.poll() is not None
+        text = log.read_text(errors="replace")
+        steps = [
+            f"{conf} jars: {verb} {index}/{count} {name} {revision}"
+            for verb, pattern in (("found", FOUND), ("fetched", FETCHED))
+            for index, (name, revision) in enumerate(pattern.findall(text), 1)
+        ]
+        for step in steps[seen:]:
+            on_progress(step)
+        if len(steps) > seen or len(text) > size_bytes:
+            seen, size_bytes, moved = len(steps), len(text), time.monotonic()
+        if ended or time.monotonic() - moved > STALL_S:
+            return
+        time.sleep(0.2)
+
+
+def _ivy_jar() -> Path:
+    spec = find_spec("pyspark")
+    places = (spec.submodule_search_locations or ()) if spec else ()
+    found = sorted(jar for place in places for jar in Path(place, "jars").glob("ivy-*.jar"))
+    if not found:
+        raise EnvironmentFault(
+            "pyspark is not installed, and the jars are fetched with its Ivy: pip install pyspark==4.1.3"
+        )
+    return found[-1]
+
+
+def _settings() -> Path:
+    named = os.environ.get("TIDEGATE_IVY_SETTINGS")
+    if not named:
+        return Path(str(files("tidegate.spark") / "ivysettings.xml"))
+    path = Path(named).expanduser().resolve()
+    if not path.is_file():
+        raise ConfigError(f"TIDEGATE_IVY_SETTINGS={named!r}: there is no such file")
+    return path
+
+
+def _proxy_options() -> Iterator[str]:
+    """Java's words for the proxies of this environment; Java itself reads no HTTPS_PROXY."""
+    proxies = getproxies()
+    for scheme in ("http", "https"):
+        proxy = proxies.get(scheme, "")
+        parts = urlsplit(proxy if "//" in proxy else f"//{proxy}")
+        if parts.hostname:
+            yield f"-D{scheme}.proxyHost={parts.hostname}"
+            yield f"-D{scheme}.proxyPort={parts.port or 8080}"
+    if direct := proxies.get("no"):
+        hosts = (host.strip() for host in direct.split(","))
+        yield "-Dhttp.nonProxyHosts=" + "|".join(f"*{host}" if host.startswith(".") else host for host in hosts if host)
+
+
+def _trust_store() -> Path | None:
+    certificates = trusted()
+    if not certificates:
+        return None
+    path = cache_dir("ivy") / "trust.jks"
+    path.write_bytes(pack_store(certificates))
+    return path
+
+
+def _trust_options(store: Path) -> list[str]:
+    names = {"trustStore": str(store), "trustStoreType": "JKS", "trustStorePassword": PASSWORD}
+    return [f"-Djavax.net.ssl.{name}={value}" for name, value in names.items()]
+
+
+def _unresolved(conf: Configuration, missing: list[str], said: str, log: Path) -> str:
+    shown = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
+    reason = REASON.search(said)
+    why = " ".join((reason.group() if reason else said.strip()[-300:] or "Ivy said nothing").split())
+    home = jars_dir(conf)
+    return (
+        f"{len(missing)} of {len(expected_jars(conf))} jars for {conf} could not be fetched: {shown}\n"
+        f"because: {why}\n"
+        f"ways out: (1) go online, or name your proxy in HTTPS_PROXY, and run `tidegate doctor --fix`; "
+        f"(2) put an Ivy settings file for your mirror into TIDEGATE_IVY_SETTINGS; "
+        f"(3) copy {home.parent} from a machine where it is complete\n"
+        f"Ivy's own words: {log}"
+    )

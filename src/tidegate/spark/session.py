@@ -1,0 +1,129 @@
+"""A Spark session made for Tidegate, or the one that is already there.
+
+    already running (notebook, cluster, test)      -> that one, as it is
+    started by spark-submit                        -> its JVM and master, our SQL settings
+    nothing yet                                    -> local[cores] in a JVM of ours: Java found, Delta's jars, loopback
+
+Settings stand in the two tables below.  `SQL` holds wherever we start a session; `LOCAL` only for a JVM of ours, since
+it decides about memory, directories and addresses.  Workers run the very interpreter that runs this.
+
+The JVM ends with its driver.  Everything that it writes for itself (shuffle, artifacts, warehouse) lies in one
+temporary directory that is removed at exit.
+
+Source: design.md 6; Spark configuration; Delta's configuration (`DeltaSQLConf`).
+"""
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from functools import partial
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final
+
+from tidegate.model.errors import EnvironmentFault
+from tidegate.spark.jars import ensure_jars
+from tidegate.spark.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["session"]
+
+SQL: Final[Mapping[str, str]] = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # One meaning of a time everywhere; MySQL's zoneless values travel as such.
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.fallback.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    # A Delta snapshot is replayed in one task: our tables have few files a commit, and fifty tasks cost a second.
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.databricks.delta.stalenessLimit": "0",
+    # Listing a directory as a Spark job pays off for thousands of paths, not for ours.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+    "spark.sql.streaming.stopTimeout": "30s",
+}
+
+LOCAL: Final[Mapping[str, str]] = {
+    # The name of a laptop or container often leads nowhere; loopback always works and nobody else can reach it.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.catalogImplementation": "in-memory",
+    # What the UI would show, kept short: a feed runs for weeks.
+    "spark.sql.ui.retainedExecutions": "10",
+    "spark.ui.retainedJobs": "50",
+    "spark.ui.retainedStages": "50",
+    "spark.ui.retainedTasks": "1000",
+    "spark.ui.retainedDeadExecutors": "2",
+}
+
+
+def session(
+    *,
+    app_name: str = "tidegate",
+    cores: int | None = None,
+    driver_memory: str = "2g",
+    conf: Mapping[str, str] | None = None,
+) -> "SparkSession":
+    """The session to work with; `cores`, memory and `conf` count only when it has to be started.
+
+    `conf` wins over our settings, `spark.master` and `spark.driver.extraJavaOptions` included. The first call on a
+    machine fetches jars. Raises EnvironmentFault when Java, PySpark or jars are missing."""
+    try:
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+    except ImportError as fault:
+        raise EnvironmentFault(f"Spark is not installed ({fault}): pip install 'tidegate[spark]'") from fault
+    if (active := SparkSession.getActiveSession()) is not None:
+        return active
+    builder = SparkSession.builder
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001  its context lives in another thread
+        return builder.getOrCreate()
+    settings = {"spark.app.name": app_name, **SQL}
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not submitted:
+        settings |= _local(cores or _cores(), driver_memory)
+    settings |= conf or {}
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    started = builder.getOrCreate()
+    if not submitted:
+        started.sparkContext.setLogLevel("ERROR")
+    return started
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _local(cores: int, driver_memory: str) -> dict[str, str]:
+    """Settings and environment of a JVM of ours."""
+    os.environ["JAVA_HOME"] = str(find_java().home)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    jars = sorted(ensure_jars("spark").glob("*.jar"))
+    scratch = tempfile.mkdtemp(prefix="tidegate-spark-")
+    atexit.register(partial(shutil.rmtree, scratch, ignore_errors=True))
+    logging = files("tidegate.spark").joinpath("log4j2.properties")
+    java_options = (
+        f"-Dlog4j2.configurationFile=file:{logging}",
+        f"-Dderby.system.home={scratch}",
+        f"-Djava.io.tmpdir={scratch}",
+        "-XX:+UseParallelGC",
+    )
+    return {
+        **LOCAL,
+        "spark.master": f"local[{cores}]",
+        "spark.driver.memory": driver_memory,
+        "spark.driver.extraJavaOptions": " ".join(java_options),
+        "spark.jars": ",".join(map(str, jars)),
+        "spark.local.dir": scratch,
+        "spark.sql.warehouse.dir": f"{scratch}/warehouse",
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.default.parallelism": str(cores),
+    }

@@ -1,0 +1,1 @@
+"""Decoders against what the real encoders sent."""

@@ -1,0 +1,80 @@
+"""Hand-made row changes and a lake in a temporary directory, for tests of the Delta sink without Spark or Kafka."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from tidegate.feed.change import ROWS_SCHEMA, encode_layout, encode_row
+from tidegate.feed.step import Step, Unit
+from tidegate.model.event import Delete, Field, Insert, RowChange, Update
+from tidegate.model.mysql import MysqlType
+from tidegate.model.table import ColumnInfo, ColumnType, IndexInfo, TableInfo, TableName
+from tidegate.sink.delta.apply import run_unit
+from tidegate.sink.delta.columns import stored_columns
+from tidegate.sink.delta.files import read
+from tidegate.sink.delta.options import DeltaOptions
+from tidegate.spark import deltalog
+
+INT = ColumnType(MysqlType.LONG)
+TEXT = ColumnType(MysqlType.VARCHAR, flen=20)
+
+
+def column(at: int, name: str, kind: ColumnType = INT, **more: object) -> ColumnInfo:
+    return ColumnInfo(id=at, name=name, type=kind, **more)
+
+
+def table(*columns: ColumnInfo, name: str = "t", version: int = 10, key: tuple[str, ...] = ("id",), **more: object) -> TableInfo:
+    indexes = (IndexInfo(1, "PRIMARY", key, unique=True, primary=True),) if key else ()
+    return TableInfo(TableName("s", name), more.pop("incarnation", f"{name}-1"), version, columns, indexes, **more)
+
+
+@dataclass
+class Rows:
+    """A landed range in memory: the reader that a unit gets."""
+
+    changes: list[RowChange] = field(default_factory=list)
+
+    def insert(self, ts: int, name: str = "t", **row: object) -> None:
+        self.changes.append(Insert(schema="s", table=name, commit_ts=ts, fields=fields(row), after=tuple(row.values())))
+
+    def update(self, ts: int, before: dict[str, object], name: str = "t", **row: object) -> None:
+        old = tuple((row | before)[one] for one in row)
+        self.changes.append(
+            Update(schema="s", table=name, commit_ts=ts, fields=fields(row), before=old, after=tuple(row.values())),
+        )
+
+    def delete(self, ts: int, name: str = "t", **row: object) -> None:
+        self.changes.append(Delete(schema="s", table=name, commit_ts=ts, fields=fields(row), before=tuple(row.values())))
+
+    def read(self, name: TableName, after: int, upto: int) -> pa.Table:
+        rows = []
+        for at, change in enumerate(self.changes):
+            if change.table != name.table or not after < (change.commit_ts or 0) <= upto:
+                continue
+            op, before, after_image = encode_row(change)
+            place = {"topic": "x", "partition": 0, "offset": at, "seq": 0, "partition_id": None}
+            where = {"commit_ts": change.commit_ts, "op": op, "schema": change.schema, "table": change.table}
+            rows.append(place | where | {"layout": encode_layout(change), "before": before, "after": after_image})
+        return pa.Table.from_pylist(rows, schema=ROWS_SCHEMA)
+
+
+def fields(row: dict[str, object]) -> tuple[Field, ...]:
+    return tuple(Field(name, int(MysqlType.LONG)) for name in row)
+
+
+def options(root: Path, **more: object) -> DeltaOptions:
+    return DeltaOptions(root=str(root), feed="f", **more)
+
+
+def run(chosen: DeltaOptions, rows: Rows, *steps: Step) -> list:
+    return run_unit(Unit(steps), rows, chosen)
+
+
+def stored(chosen: DeltaOptions, incarnation: str) -> list[dict]:
+    """The rows of a stored table, ordered by their first column."""
+    snapshot = deltalog.load(chosen.table_uri(incarnation))
+    columns = stored_columns(snapshot)
+    parts = [read(snapshot.uri, file, columns) for file in snapshot.files()]
+    found = pa.concat_tables(parts).to_pylist() if parts else []
+    return sorted(found, key=lambda row: str(next(iter(row.values()))))
