@@ -2,6 +2,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517
 READY := $(VENV)/.ready
 
 # A Python of your choice: make setup PYTHON=/path/to/python3.12
@@ -47,7 +48,7 @@ $(READY): requirements.txt requirements-dev.txt pyproject.toml
 	  if "$$name" -c '$(OLD_ENOUGH)' >/dev/null 2>&1; then python=$$name; break; fi; \
 	done; \
 	if [ -z "$$python" ]; then \
-	  echo "$(or $(PYTHON),no python3 on the PATH) is no Python 3.11 or newer; install one, or: make setup PYTHON=/path/to/python3.12" >&2; \
+	  echo "$(if $(PYTHON),$(PYTHON) is not,found no) Python 3.11 or newer; install one, or: make setup PYTHON=/path/to/python3.12" >&2; \
 	  exit 1; \
 	fi; \
 	if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
@@ -56,12 +57,11 @@ $(READY): requirements.txt requirements-dev.txt pyproject.toml
 	fi; \
 	echo "making $(VENV) with $$("$$python" --version)"; \
 	"$$python" -m venv --clear $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@$(PIP) -r requirements-dev.txt
+	@$(PIP) --no-build-isolation --no-deps --editable .
 	@$(BIN)/python -c 'from tidegate.spark.java import find_java; find_java()' 2>/dev/null || { \
 	  echo "no Java 17 or 21 here, fetching one"; \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	    "$$($(BIN)/python -c 'from tidegate.spark.java import WHEEL; print(WHEEL)')"; \
+	  $(PIP) "$$($(BIN)/python -c 'from tidegate.spark.java import WHEEL; print(WHEEL)')"; \
 	}
 	@$(BIN)/tidegate doctor --fix
 	@touch $@

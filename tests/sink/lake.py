@@ -24,7 +24,9 @@ def column(at: int, name: str, kind: ColumnType = INT, **more: object) -> Column
     return ColumnInfo(id=at, name=name, type=kind, **more)
 
 
-def table(*columns: ColumnInfo, name: str = "t", version: int = 10, key: tuple[str, ...] = ("id",), **more: object) -> TableInfo:
+def table(
+    *columns: ColumnInfo, name: str = "t", version: int = 10, key: tuple[str, ...] = ("id",), **more: object
+) -> TableInfo:
     indexes = (IndexInfo(1, "PRIMARY", key, unique=True, primary=True),) if key else ()
     return TableInfo(TableName("s", name), more.pop("incarnation", f"{name}-1"), version, columns, indexes, **more)
 
@@ -45,7 +47,9 @@ class Rows:
         )
 
     def delete(self, ts: int, name: str = "t", **row: object) -> None:
-        self.changes.append(Delete(schema="s", table=name, commit_ts=ts, fields=fields(row), before=tuple(row.values())))
+        self.changes.append(
+            Delete(schema="s", table=name, commit_ts=ts, fields=fields(row), before=tuple(row.values()))
+        )
 
     def read(self, name: TableName, after: int, upto: int) -> pa.Table:
         rows = []

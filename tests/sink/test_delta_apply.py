@@ -75,7 +75,9 @@ def test_alter_renames_adds_and_drops(tmp_path):
     """A rename moves no data, a new column holds its default in old rows, a dropped one is gone."""
     lake, rows = options(tmp_path), Rows()
     rows.insert(20, id=1, v="a")
-    new = table(column(1, "ID"), column(3, "n", INT, nullable=False, origin_default="7"), column(4, "x", TEXT), version=30)
+    new = table(
+        column(1, "ID"), column(3, "n", INT, nullable=False, origin_default="7"), column(4, "x", TEXT), version=30
+    )
     run(lake, rows, Create(T, 10, 1), Apply(T, 10, 30), Alter(T, new, 30, 1))
 
     assert stored(lake, "t-1") == [{"ID": 1, "n": 7, "x": None}]
@@ -112,7 +114,9 @@ def test_alter_converts_stored_values(tmp_path):
 
 
 RANGES = PartitionInfo(
-    "RANGE", expr="`id`", definitions=(PartitionDef("p0", ("10",)), PartitionDef("p1", ("20",)), PartitionDef("p2", ("MAXVALUE",)))
+    "RANGE",
+    expr="`id`",
+    definitions=(PartitionDef("p0", ("10",)), PartitionDef("p1", ("20",)), PartitionDef("p2", ("MAXVALUE",))),
 )
 
 

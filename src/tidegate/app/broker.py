@@ -28,6 +28,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
@@ -340,10 +341,9 @@ def _end(process: "psutil.Process") -> None:
 
 def _psutil() -> ModuleType:
     try:
-        import psutil
+        return import_module("psutil")
     except ImportError as fault:
         raise EnvironmentFault(f"brokers are watched with psutil ({fault}): pip install 'tidegate[spark]'") from fault
-    return psutil
 
 
 def _tail(home: Path, lines: int = 25) -> str:

@@ -44,6 +44,7 @@ def broker() -> None:
 def start(directory: Path | None, port: int, *, foreground: bool, as_json: bool) -> None:
     """Start a broker and print where it listens."""
     ensure_jars("broker", lambda line: click.echo(line, err=True))
+    told = _signals() if foreground else threading.Event()
     started = start_broker(directory, port)
     if as_json:
         click.echo(json.dumps(_fields(started)))
@@ -52,7 +53,7 @@ def start(directory: Path | None, port: int, *, foreground: bool, as_json: bool)
         click.echo(f"broker of {started.dir}, process {started.pid}; stop it with: {_stop_words(started)}", err=True)
     if foreground:
         try:
-            _wait_for_signal(started)
+            _wait(told, started)
         finally:
             stop_broker(started)
 
@@ -100,8 +101,8 @@ def _stop_words(one: Broker) -> str:
     return f"tidegate broker stop --dir {one.dir}"
 
 
-def _wait_for_signal(started: Broker) -> None:
-    """Return when we are told to end, or when the broker has ended by itself."""
+def _signals() -> threading.Event:
+    """What is set once we are told to end; asked for before the broker starts, so that no signal finds us unready."""
     told = threading.Event()
 
     def tell(_sign: int, _frame: FrameType | None) -> None:
@@ -109,6 +110,11 @@ def _wait_for_signal(started: Broker) -> None:
 
     for sign in (signal.SIGINT, signal.SIGTERM):
         signal.signal(sign, tell)
+    return told
+
+
+def _wait(told: threading.Event, started: Broker) -> None:
+    """Return when we are told to end. Raises EnvironmentFault when the broker has ended."""
     while not told.wait(1.0):
         if started not in status(started.dir):
-            raise EnvironmentFault(f"the broker of {started.dir} ended by itself; see {started.dir / 'broker.log'}")
+            raise EnvironmentFault(f"the broker of {started.dir} has ended; somebody stopped it, or see its broker.log")

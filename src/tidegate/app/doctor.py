@@ -102,7 +102,9 @@ def _packages() -> Iterator[Finding]:
     try:
         requirements = metadata.requires("tidegate") or ()
     except metadata.PackageNotFoundError:
-        yield Finding("packages", "fail", "tidegate runs without being installed", "make setup, or pip install tidegate")
+        yield Finding(
+            "packages", "fail", "tidegate runs without being installed", "make setup, or pip install tidegate"
+        )
         return
     for line in requirements:
         if parts := REQUIREMENT.match(line):

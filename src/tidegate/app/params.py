@@ -55,7 +55,7 @@ _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 KAFKA_SOURCE: Final[Mapping[str, Param]] = {
     "protocol": Param(
-        "choice", "protocol", "required", "what the messages are written in", PROTOCOLS, known=_OTHER_PROTOCOLS
+        "choice", "protocol", "required", "`open-protocol` or `canal-json`", PROTOCOLS, known=_OTHER_PROTOCOLS
     ),
     "enable-tidb-extension": Param(
         "bool", "enable_tidb_extension", "false", "canal-json: messages carry `_tidb` with commit ts and watermarks"
@@ -85,7 +85,11 @@ KAFKA_SOURCE: Final[Mapping[str, Param]] = {
         "int", "max_messages_per_batch", "200000", "most messages that one micro-batch takes", low=1
     ),
     "large-message-handle-compression": Param(
-        "choice", "compression", "none", "compression inside each message value", ("none", "snappy", "lz4")
+        "choice",
+        "compression",
+        "none",
+        "compression inside each message value: `none`, `snappy` or `lz4`",
+        ("none", "snappy", "lz4"),
     ),
     "claim-check-storage-uri": Param("text", "claim_check_storage_uri", "", "where claim-check files lie"),
     "claim-check-raw-value": Param(
@@ -106,7 +110,7 @@ KAFKA_SOURCE: Final[Mapping[str, Param]] = {
         "mechanism",
         "sasl_mechanism",
         "PLAIN with a user",
-        "SASL mechanism",
+        "`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`",
         _MECHANISMS,
         known=("GSSAPI", "OAUTHBEARER"),
     ),

@@ -225,10 +225,10 @@ def _truth_value(cell: Cell, *, as_date: bool) -> Plain:
             return None
         case {"b": str(text)}:
             return base64.b64decode(text)
-        case {"s": str(text), **rest} if not {"f32", "f64"} & rest.keys():
-            return None if as_date and not _is_date(text) else text
         case {"f32": float() | int() as number} | {"f64": float() | int() as number}:
             return float(number)
+        case {"s": str(text)}:
+            return None if as_date and not _is_date(text) else text
         case {"i": int(number)} | {"u": int(number)}:
             return number
         case _:

@@ -47,7 +47,10 @@ def verify_lake(
     tables = {name: table for name, table in truth.tables.items() if _passes(table_filter, name)}
     wanted = msgspec.structs.replace(truth, tables=tables)
     names = [name for name in snapshot.tables() if _passes(table_filter, name)]
-    return truth, list(compare_tables(wanted, names, snapshot.arrow))
+    reports = list(compare_tables(wanted, names, snapshot.arrow))
+    if rules and not reports:
+        raise ConfigError(f"no table passes the filter {' '.join(rules)}: nothing was compared")
+    return truth, reports
 
 
 def _passes(table_filter: TableFilter, name: str) -> bool:

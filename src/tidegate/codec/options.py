@@ -21,7 +21,7 @@ import msgspec
 
 from tidegate.model.errors import ConfigError
 
-__all__ = ["PROTOCOLS", "DecodeOptions", "from_config", "protocol_name"]
+__all__ = ["DECODE_KEYS", "PROTOCOLS", "DecodeOptions", "from_config", "protocol_name"]
 
 PROTOCOLS: Final[Mapping[str, str]] = {
     "open-protocol": "open-protocol",
@@ -81,9 +81,9 @@ _PLACES: Final[Mapping[str, str]] = {
     "sink": """protocol dispatchers column-selectors schema-registry encoder-concurrency terminator
         enable-partition-separator date-separator file-index-width file-index-digit enable-kafka-sink-v2
         only-output-updated-columns delete-only-output-handle-key-columns content-compatible
-        send-bootstrap-interval-in-sec send-bootstrap-in-msg-count send-bootstrap-to-all-partition send-all-bootstrap-at-start
-        debezium-disable-schema debezium-output-old-value output-old-value advance-timeout-in-sec
-        transaction-atomicity safe-mode""",
+        send-bootstrap-interval-in-sec send-bootstrap-in-msg-count send-bootstrap-to-all-partition
+        send-all-bootstrap-at-start debezium-disable-schema debezium-output-old-value output-old-value
+        advance-timeout-in-sec transaction-atomicity safe-mode""",
     "sink.dispatchers": "matcher dispatcher partition topic index columns target-schema target-table",
     "sink.column-selectors": "matcher columns",
     "sink.csv": """delimiter quote null include-commit-ts binary-encoding-method output-old-value output-field-header
@@ -103,9 +103,9 @@ _PLACES: Final[Mapping[str, str]] = {
         avro-decimal-handling-mode avro-bigint-unsigned-handling-mode encoding-format""",
     "sink.cloud-storage-config": """worker-count flush-interval file-size output-column-id file-expiration-days
         file-cleanup-cron-spec flush-concurrency output-raw-change-event""",
-    "sink.mysql-config": """worker-count max-txn-row max-multi-update-row max-multi-update-row-size max-multi-update-row-count tidb-txn-mode
-        ssl-ca ssl-cert ssl-key time-zone write-timeout read-timeout timeout enable-batch-dml enable-multi-statement
-        enable-cache-prepared-statement""",
+    "sink.mysql-config": """worker-count max-txn-row max-multi-update-row max-multi-update-row-size
+        max-multi-update-row-count tidb-txn-mode ssl-ca ssl-cert ssl-key time-zone write-timeout read-timeout timeout
+        enable-batch-dml enable-multi-statement enable-cache-prepared-statement""",
 }
 _FULL: Final = {f"{place}.{key}".lstrip(".") for place, keys in _PLACES.items() for key in keys.split()}
 _KEYS: Final = frozenset(".".join(key.split(".")[start:]) for key in _FULL for start in range(key.count(".") + 1))
@@ -129,10 +129,10 @@ def from_config(config: Mapping[str, object], protocol: str | None = None) -> De
     for key, value in config.items():
         _check_known(key)
         name = key.rpartition(".")[2]
-        if name in last and name in _READ and _text(last[name][1]) != _text(value):
+        if name in last and name in DECODE_KEYS and _text(last[name][1]) != _text(value):
             raise ConfigError(f"{last[name][0]} and {key} disagree: {last[name][1]!r} and {value!r}")
         last[name] = key, value
-    values = {field: read(*last[name]) for name, (field, read) in _READ.items() if name in last}
+    values = {field: read(*last[name]) for name, (field, read) in DECODE_KEYS.items() if name in last}
     configured = values.pop("protocol", None)
     if protocol is None and configured is None:
         raise ConfigError("no protocol; add protocol=open-protocol or protocol=canal-json")
@@ -173,7 +173,7 @@ def _compression(key: str, value: object) -> object:
     return name
 
 
-_READ: Final = {
+DECODE_KEYS: Final = {
     "protocol": ("protocol", _string),
     "large-message-handle-compression": ("compression", _compression),
     "claim-check-raw-value": ("claim_check_raw_value", _flag),

@@ -6,7 +6,7 @@
 A complete type has no open ends: integers, YEAR, BIT and DECIMAL carry their display length or precision, times their
 fsp, texts the family that holds TEXT(n), text types their charset; every other type has charset "binary".
 Lengths of FLOAT, DOUBLE, JSON, texts, ENUM and SET stay -1 unless written.
-Source: TiDB parser/parser.y (StringType, NumericType, ..), types/field_type.go (InfoSchemaStr), ddl adjustBlobTypesFlen.
+Source: TiDB parser/parser.y (StringType, NumericType, ..), types/field_type.go (InfoSchemaStr), adjustBlobTypesFlen.
 """
 
 from collections.abc import Mapping
@@ -56,7 +56,10 @@ class _Word:
 
 
 def _words() -> dict[str, _Word]:
-    table: dict[str, _Word] = {"BOOL": _Word(T.TINY, _Shape.NONE, flen=1), "BOOLEAN": _Word(T.TINY, _Shape.NONE, flen=1)}
+    table: dict[str, _Word] = {
+        "BOOL": _Word(T.TINY, _Shape.NONE, flen=1),
+        "BOOLEAN": _Word(T.TINY, _Shape.NONE, flen=1),
+    }
     groups: tuple[tuple[T, _Shape, str | None, str], ...] = (
         (T.TINY, _Shape.WIDTH, "binary", "TINYINT INT1"),
         (T.SHORT, _Shape.WIDTH, "binary", "SMALLINT INT2"),
@@ -92,7 +95,12 @@ def _words() -> dict[str, _Word]:
         (T.SET, _Shape.LIST, None, "SET"),
         (T.JSON, _Shape.NONE, "binary", "JSON"),
         (T.VECTOR, _Shape.WIDTH, "binary", "VECTOR"),
-        (T.GEOMETRY, _Shape.NONE, "binary", "GEOMETRY POINT LINESTRING POLYGON MULTIPOINT MULTILINESTRING MULTIPOLYGON"),
+        (
+            T.GEOMETRY,
+            _Shape.NONE,
+            "binary",
+            "GEOMETRY POINT LINESTRING POLYGON MULTIPOINT MULTILINESTRING MULTIPOLYGON",
+        ),
         (T.GEOMETRY, _Shape.NONE, "binary", "GEOMETRYCOLLECTION GEOMCOLLECTION"),
     )
     for code, shape, charset, names in groups:
@@ -205,7 +213,16 @@ def _read_elem(cursor: Cursor) -> str:
 def _read_attributes(cursor: Cursor, found: TypeDef) -> TypeDef:
     while True:
         match cursor.accept(
-            "UNSIGNED", "SIGNED", "ZEROFILL", "CHARACTER SET", "CHAR SET", "CHARSET", "BINARY", "BYTE", "ASCII", "UNICODE"
+            "UNSIGNED",
+            "SIGNED",
+            "ZEROFILL",
+            "CHARACTER SET",
+            "CHAR SET",
+            "CHARSET",
+            "BINARY",
+            "BYTE",
+            "ASCII",
+            "UNICODE",
         ):
             case "UNSIGNED":
                 found = replace(found, unsigned=True)

@@ -26,6 +26,7 @@ from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType
 
 __all__ = [
+    "WIDE",
     "Number",
     "bit_writer",
     "decimal_writer",
@@ -36,6 +37,7 @@ __all__ = [
     "integer_writer",
     "numeric_prefix",
     "round_exact",
+    "to_integer",
     "year_writer",
 ]
 

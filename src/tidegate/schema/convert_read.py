@@ -19,7 +19,7 @@ Source: TiDB's types package (Datum.ConvertTo and its parts).
 """
 
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from enum import Enum
 from typing import Final
 
@@ -149,6 +149,14 @@ def text_value(value: Value) -> str:
     raise SchemaError(f"a column whose values are text holds {value!r}; the schema does not belong to this row")
 
 
+def decimal_value(value: Value) -> Decimal:
+    """A DECIMAL value; raises SchemaError when it is something else."""
+    try:
+        return Decimal(text_value(value))
+    except InvalidOperation as error:
+        raise SchemaError(f"a DECIMAL column holds {value!r}; the schema does not belong to this row") from error
+
+
 def byte_value(value: Value) -> bytes:
     """A bytes value; raises SchemaError when it is something else."""
     if isinstance(value, bytes):
@@ -164,7 +172,7 @@ def number_reader(old: ColumnType, new: ColumnType) -> Callable[[Value], Number]
         case Family.FLOAT:
             return float_value
         case Family.DECIMAL:
-            return lambda value: Decimal(text_value(value))
+            return decimal_value
         case Family.TEXT:
             return lambda value: numeric_prefix(text_value(value))
         case Family.BINARY:
@@ -227,7 +235,7 @@ def json_reader(old: ColumnType) -> Callable[[Value], str]:
         case Family.FLOAT:
             return lambda value: render_json(float_value(value))
         case Family.DECIMAL:
-            return lambda value: render_json(float(text_value(value)))
+            return lambda value: render_json(float(decimal_value(value)))
         case Family.TEXT | Family.ENUM | Family.SET | Family.JSON:
             return lambda value: render_json(parse_json(text_value(value)))
         case Family.BINARY:

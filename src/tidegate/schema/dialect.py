@@ -28,14 +28,16 @@ from tidegate.model.errors import SqlError
 
 __all__ = ["Kind", "TiDB", "Token", "fail", "quote", "reveal", "tokenize", "unquote"]
 
-_LEXEME: Final = re.compile(
-    r"""(?P<quoted>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`)
+_REST: Final = r"""|`(?:[^`]|``)*`)
       | (?P<line>\#[^\n]*|--(?=[\s\x00-\x1f]|\Z)[^\n]*)
       | (?P<open>/\*(?:T!(?:\[[A-Za-z0-9_,\ ]*\])?|!(?:[0-9]{5,6})?))
       | (?P<plain>/\*.*?\*/)
-      | (?P<close>\*/)""",
-    re.DOTALL | re.VERBOSE,
-)
+      | (?P<close>\*/)"""
+_LEXEMES: Final = {
+    True: re.compile(r"""(?P<quoted>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*\"""" + _REST, re.DOTALL | re.VERBOSE),
+    False: re.compile(r"""(?P<quoted>'(?:[^']|'')*'|"(?:[^"]|"")*\"""" + _REST, re.DOTALL | re.VERBOSE),
+}
+"""What may hide or end a comment; the key says whether backslashes escape."""
 _ESCAPES: Final = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 _WORD_START: Final = re.compile(r"[A-Za-z0-9_$\x80-\U0010ffff]")
 
@@ -47,6 +49,16 @@ class TiDB(MySQL):  # type: ignore[misc]
         """MySQL's tokens, none of which swallows the rest of its statement."""
 
         COMMANDS: ClassVar[set[TokenType]] = set()
+
+
+class _PlainTiDB(MySQL):  # type: ignore[misc]
+    """The same where backslashes do not escape (NO_BACKSLASH_ESCAPES, texts restored without doubling them)."""
+
+    class Tokenizer(MySQL.Tokenizer):  # type: ignore[misc]
+        """MySQL's tokens with plain backslashes."""
+
+        COMMANDS: ClassVar[set[TokenType]] = set()
+        STRING_ESCAPES: ClassVar[list[str]] = ["'", '"']
 
 
 class Kind(Enum):
@@ -95,7 +107,7 @@ def fail(what: str, text: str, at: int) -> SqlError:
     return SqlError(f"{what} at offset {at} (line {line}) near {near!r}")
 
 
-def reveal(text: str) -> str:
+def reveal(text: str, *, escapes: bool = True) -> str:
     """`text` of equal length with the comments that TiDB executes opened: their contents stand as plain SQL."""
     depth = 0
 
@@ -109,18 +121,17 @@ def reveal(text: str) -> str:
             return match[0]
         return " " * len(match[0])
 
-    return _LEXEME.sub(blank, text)
+    return _LEXEMES[escapes].sub(blank, text)
 
 
-def unquote(raw: str) -> str:
+def unquote(raw: str, *, escapes: bool = True) -> str:
     """The value of a quoted string or name: doubled quotes and, in strings, backslash escapes undone."""
-    quote_sign = raw[0]
-    body = raw[1:-1]
-    if quote_sign != "`":
-        # A doubled quote counts only outside escapes, so both are undone in one pass.
-        pattern = re.compile(rf"\\(.)|{quote_sign}{quote_sign}", re.DOTALL)
-        return pattern.sub(lambda m: quote_sign if m[1] is None else _ESCAPES.get(m[1], m[1]), body)
-    return body.replace("``", "`")
+    sign, body = raw[0], raw[1:-1]
+    if sign == "`" or not escapes:
+        return body.replace(sign + sign, sign)
+    # A doubled quote counts only outside escapes, so both are undone in one pass.
+    pattern = re.compile(rf"\\(.)|{sign}{sign}", re.DOTALL)
+    return pattern.sub(lambda match: sign if match[1] is None else _ESCAPES.get(match[1], match[1]), body)
 
 
 def quote(value: str) -> str:
@@ -128,32 +139,35 @@ def quote(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def tokenize(text: str) -> tuple[Token, ...]:
+def tokenize(text: str, *, escapes: bool = True) -> tuple[Token, ...]:
     """The tokens of revealed `text`, ended by one END token.
 
     Raises SqlError at an open quote, an open comment or a malformed literal."""
     try:
-        found = TiDB().tokenize(text)
+        found = (TiDB if escapes else _PlainTiDB)().tokenize(text)
     except (TokenError, ValueError, IndexError) as error:
-        raise fail("unreadable text (an open quote or comment, or a malformed literal)", text, _stop(text)) from error
-    tokens = [token for raw in found for token in _split(raw, text)]
+        raise fail(
+            "unreadable text (an open quote or comment, or a malformed literal)", text, _stop(text, escapes=escapes)
+        ) from error
+    tokens = [token for raw in found for token in _split(raw, text, escapes=escapes)]
     return (*tokens, Token(Kind.END, "", len(text), len(text)))
 
 
-def _stop(text: str) -> int:
+def _stop(text: str, *, escapes: bool) -> int:
     """Where reading stopped: the first quote or comment that never ends, else the start of the text."""
-    rest = _LEXEME.sub(lambda match: " " * len(match[0]), text)
+    rest = _LEXEMES[escapes].sub(lambda match: " " * len(match[0]), text)
     opened = re.search(r"['\"`]|/\*", rest)
     return opened.start() if opened else 0
 
 
-def _split(raw: GlotToken, text: str) -> Iterator[Token]:
+def _split(raw: GlotToken, text: str, *, escapes: bool) -> Iterator[Token]:
     """One token of sqlglot's as ours; keywords of several words ("PARTITION BY") come apart."""
     start, end = raw.start, raw.end + 1
     source = text[start:end]
     kind = _KINDS.get(raw.token_type)
     if kind is Kind.STRING:
-        yield Token(kind, unquote(source[source.index("'") :] if source[0] in "nN" else source), start, end)
+        body = source[1:] if source[0] in "nN" else source
+        yield Token(kind, unquote(body, escapes=escapes), start, end)
     elif kind is not None:
         yield Token(kind, raw.text, start, end)
     elif source.startswith("`"):

@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 from tidegate.model.errors import SchemaError, SqlError, UnsupportedError
 from tidegate.model.event import Value
 from tidegate.schema.convert import zone_of
-from tidegate.schema.convert_number import numeric_prefix, round_exact
+from tidegate.schema.convert_number import numeric_prefix, round_exact, to_integer
 from tidegate.schema.expression_functions import FUNCTIONS, UNITS, Operand
 
 __all__ = ["Evaluate", "Row", "compile_expression", "integer_of"]
@@ -38,6 +38,8 @@ _TOKENS: Final = re.compile(
 _ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "0": "\0", "Z": "\x1a"}
 _STRENGTHS: Final = {"+": 1, "-": 1, "*": 2, "/": 2, "%": 2, "DIV": 2, "MOD": 2}
 _MAX_DEPTH: Final = 60
+LONGEST_NUMBER: Final = 100
+"""DECIMAL has 65 digits."""
 _CONSTANTS: Final[Mapping[str, Operand]] = {"NULL": None, "TRUE": 1, "FALSE": 0}
 
 
@@ -58,7 +60,7 @@ def integer_of(value: Operand) -> int | None:
         return int.from_bytes(value[-8:], "big")
     if isinstance(value, str):
         return round_exact(numeric_prefix(value))
-    return round_exact(value) if isinstance(value, Decimal) else round(value)
+    return to_integer(value)
 
 
 def _tokens(text: str) -> Iterator[_Token]:
@@ -90,6 +92,8 @@ def _literal(kind: str, text: str) -> Operand:
         case "string":
             return _unquoted(text)
         case _:
+            if len(text) > LONGEST_NUMBER:
+                raise SqlError(f"the number {text[:20]}.. in a partition expression is longer than any of MySQL's")
             if text.isdigit():
                 return int(text)
             return float(text) if "e" in text.lower() else Decimal(text)

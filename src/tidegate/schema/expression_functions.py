@@ -7,12 +7,13 @@ Source: MySQL manual, "Date and Time Functions", "Mathematical Functions"; calc_
 """
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta, tzinfo
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, InvalidOperation
 from typing import Final, TypeAlias
 
-from tidegate.schema.convert_number import numeric_prefix, round_exact
+from tidegate.schema.convert_number import WIDE, numeric_prefix, to_integer
 from tidegate.schema.convert_span import parse_span
 from tidegate.schema.convert_time import ZERO, Moment, parse_moment, parse_moment_number, span_of_moment
 
@@ -23,83 +24,89 @@ _Number: TypeAlias = int | float | Decimal
 _Function: TypeAlias = Callable[[Sequence[Operand], tzinfo | None], Operand]
 
 DAYS_BEFORE_YEAR_1: Final = 365
+DAYS_OF_YEAR_0: Final = 366
 SECOND: Final = 10**6
 EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock
 
 
+def _number(value: Operand) -> _Number:
+    if isinstance(value, str):
+        return numeric_prefix(value)
+    return value if isinstance(value, int | float | Decimal) else 0
+
+
 def _numbers(first: Operand, second: Operand) -> tuple[_Number, _Number]:
     """Both as float if one is, else both exact."""
-    pair = tuple(numeric_prefix(value) if isinstance(value, str) else value for value in (first, second))
-    left, right = (value if isinstance(value, int | float | Decimal) else 0 for value in pair)
+    left, right = _number(first), _number(second)
     if isinstance(left, float) or isinstance(right, float):
         return float(left), float(right)
     return left, right
 
 
-def _exact(first: Operand, second: Operand) -> tuple[Decimal, Decimal]:
-    left, right = _numbers(first, second)
-    return Decimal(left), Decimal(right)
+def _operator(
+    on_integers: Callable[[int, int], Operand],
+    on_floats: Callable[[float, float], Operand],
+    on_decimals: Callable[[Decimal, Decimal], Operand],
+    *,
+    divides: bool = False,
+) -> _Function:
+    """A binary operator: floats if one operand is, else exact; dividing by zero is NULL."""
+
+    def apply(values: Sequence[Operand], _zone: tzinfo | None) -> Operand:
+        left, right = _numbers(values[0], values[1])
+        if divides and right == 0:
+            return None
+        if isinstance(left, float) or isinstance(right, float):
+            return on_floats(float(left), float(right))
+        if isinstance(left, int) and isinstance(right, int):
+            return on_integers(left, right)
+        return on_decimals(Decimal(left), Decimal(right))
+
+    return apply
 
 
-def _add(values: Sequence[Operand], _zone: tzinfo | None) -> Operand:
-    left, right = _exact(values[0], values[1])
-    return _plain(left + right, values)
-
-
-def _subtract(values: Sequence[Operand], _zone: tzinfo | None) -> Operand:
-    left, right = _exact(values[0], values[1])
-    return _plain(left - right, values)
-
-
-def _multiply(values: Sequence[Operand], _zone: tzinfo | None) -> Operand:
-    left, right = _exact(values[0], values[1])
-    return _plain(left * right, values)
-
-
-def _plain(result: Decimal, values: Sequence[Operand]) -> Operand:
-    """The result in the kind of its operands: integers stay integers, a float makes a float."""
-    if any(isinstance(value, float) for value in values):
-        return float(result)
-    return int(result) if all(isinstance(value, int) for value in values) else result
-
-
-def _divide(values: Sequence[Operand], _zone: tzinfo | None) -> Operand:
-    left, right = _exact(values[0], values[1])
-    return None if right == 0 else left / right
-
-
-def _integer_divide(values: Sequence[Operand], _zone: tzinfo | None) -> Operand:
-    left, right = _exact(values[0], values[1])
-    return None if right == 0 else int(left / right) if left % 1 or right % 1 else _truncated(int(left), int(right))
-
-
-def _truncated(left: int, right: int) -> int:
+def _whole(left: int, right: int) -> int:
+    """The quotient cut towards zero."""
     quotient = abs(left) // abs(right)
     return quotient if (left < 0) is (right < 0) else -quotient
 
 
-def _modulo(values: Sequence[Operand], _zone: tzinfo | None) -> Operand:
-    left, right = _exact(values[0], values[1])
-    return None if right == 0 else _plain(left % right, values)
+def _rest(left: int, right: int) -> int:
+    """The remainder, with the sign of `left`."""
+    return left - right * _whole(left, right)
+
+
+def _decimal_rest(left: Decimal, right: Decimal) -> Decimal | None:
+    try:
+        return WIDE.remainder(left, right)
+    except InvalidOperation:
+        return None
+
+
+def _float_rest(left: float, right: float) -> float | None:
+    return math.fmod(left, right) if math.isfinite(left) else None
 
 
 def _rounding(mode: str) -> _Function:
     def apply(values: Sequence[Operand], _zone: tzinfo | None) -> Operand:
-        number = _exact(values[0], 0)[0]
-        return int(number.to_integral_value(rounding=mode))
+        number = _number(values[0])
+        if isinstance(number, float) and not math.isfinite(number):
+            return None
+        return int(Decimal(number).to_integral_value(rounding=mode))
 
     return apply
 
 
 def _absolute(values: Sequence[Operand], _zone: tzinfo | None) -> Operand:
-    return abs(_numbers(values[0], 0)[0])
+    number = _number(values[0])
+    return -number if number < 0 else number
 
 
 def moment_of(value: Operand) -> Moment:
     """The wall clock of an argument; the zero date when it is none."""
     if isinstance(value, str | bytes):
         return parse_moment(value if isinstance(value, str) else value.decode("latin-1"), 6)
-    return ZERO if value is None else parse_moment_number(round_exact(Decimal(value)))
+    return ZERO if value is None else parse_moment_number(to_integer(value))
 
 
 def span_of(value: Operand) -> int:
@@ -168,31 +175,41 @@ def _yearweek(values: Sequence[Operand], _zone: tzinfo | None) -> Operand:
     day = _day_of(values[0])
     if day is None:
         return None
-    mode = int(_numbers(values[1], 0)[0]) if len(values) > 1 else 0
+    mode = to_integer(_number(values[1])) if len(values) > 1 else 0
     return _week_of(day, monday_first=bool(mode & 1), needs_four=bool(mode & 1) is not bool(mode & 4))
 
 
 def _week_of(day: date, *, monday_first: bool, needs_four: bool) -> int:
     """YYYYWW; week 1 has four days of the year (`needs_four`) or begins in it."""
 
-    def first_week(year: int) -> date:
-        start = date(year, 1, 1)
-        weekday = (start.weekday() if monday_first else start.weekday() + 1) % 7
+    def first_week(year: int) -> int:
+        start = date(year, 1, 1).toordinal() if year else date.min.toordinal() - DAYS_OF_YEAR_0
+        weekday = (start + 6 if monday_first else start) % 7
         in_year_before = weekday >= 4 if needs_four else weekday != 0
-        return start + timedelta(days=7 - weekday if in_year_before else -weekday)
+        return start + (7 - weekday if in_year_before else -weekday)
 
-    year = day.year
-    if day < first_week(year):
+    year, ordinal = day.year, day.toordinal()
+    if ordinal < first_week(year):
         year -= 1
-    elif year < date.max.year and day >= first_week(year + 1):
+    elif year < date.max.year and ordinal >= first_week(year + 1):
         year += 1
-    return year * 100 + (day - first_week(year)).days // 7 + 1
+    return year * 100 + (ordinal - first_week(year)) // 7 + 1
 
 
 def _extract(values: Sequence[Operand], zone: tzinfo | None) -> Operand:
     return UNITS[str(values[0])](values[1:], zone)
 
 
+_DIVIDED: Final = _operator(
+    lambda left, right: WIDE.divide(Decimal(left), Decimal(right)), operator.truediv, WIDE.divide, divides=True
+)
+_QUOTIENT: Final = _operator(
+    _whole,
+    lambda left, right: to_integer(math.trunc(left / right)) if math.isfinite(left / right) else None,
+    lambda left, right: int(WIDE.divide(left, right)),
+    divides=True,
+)
+_MODULO: Final = _operator(_rest, _float_rest, _decimal_rest, divides=True)
 _YEAR: Final = _on_moment(lambda moment: moment.year)
 _MONTH: Final = _on_moment(lambda moment: moment.month)
 _DAY: Final = _on_moment(lambda moment: moment.day)
@@ -218,13 +235,13 @@ UNITS: Final[Mapping[str, _Function]] = {
 """Units of EXTRACT."""
 
 FUNCTIONS: Final[Mapping[str, tuple[Sequence[int], _Function]]] = {
-    "+": ((2,), _add),
-    "-": ((2,), _subtract),
-    "*": ((2,), _multiply),
-    "/": ((2,), _divide),
-    "%": ((2,), _modulo),
-    "DIV": ((2,), _integer_divide),
-    "MOD": ((2,), _modulo),
+    "+": ((2,), _operator(operator.add, operator.add, WIDE.add)),
+    "-": ((2,), _operator(operator.sub, operator.sub, WIDE.subtract)),
+    "*": ((2,), _operator(operator.mul, operator.mul, WIDE.multiply)),
+    "/": ((2,), _DIVIDED),
+    "%": ((2,), _MODULO),
+    "DIV": ((2,), _QUOTIENT),
+    "MOD": ((2,), _MODULO),
     "ABS": ((1,), _absolute),
     "CEIL": ((1,), _rounding(ROUND_CEILING)),
     "CEILING": ((1,), _rounding(ROUND_CEILING)),

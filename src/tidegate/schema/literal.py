@@ -1,7 +1,7 @@
 """Literals of column definitions as stored values: defaults of ADD COLUMN and bounds of partitions.
 
     ADD COLUMN g DECIMAL(10,4) DEFAULT 3.14          rows written before it hold   "3.1400"
-    ADD COLUMN y BINARY(4)     DEFAULT 'ab'                                        b"ab\\0\\0"
+    ADD COLUMN y BINARY(4)     DEFAULT 'ab'                                        "ab" and two NUL bytes
     ADD COLUMN d VARCHAR(20)   NOT NULL                                            ""   (the zero value)
     ADD COLUMN b INT                                                               None
 
@@ -22,7 +22,7 @@ from tidegate.schema.convert_json import parse_json, render_json
 from tidegate.schema.convert_number import bit_writer, numeric_prefix
 from tidegate.schema.convert_read import Family, elems_of, family_of, text_value
 from tidegate.schema.convert_span import render_span
-from tidegate.schema.convert_text import byte_writer, decode_bytes, enum_name, set_names
+from tidegate.schema.convert_text import byte_writer, decode_bytes, enum_name
 from tidegate.schema.convert_time import ZERO, Moment, fsp_of, moment_writer
 
 __all__ = ["cast_literal", "stored_value", "zero_value"]
@@ -93,9 +93,6 @@ def cast_literal(literal: str | bytes, kind: ColumnType, *, time_zone: str = "UT
         literal = _BOOLEAN.get(literal.strip().upper(), literal)
     if family is Family.BIT:
         return bit_writer(kind)(numeric_prefix(text_value(literal)))
-    if family in _NAMED and text_value(literal).isdigit() and literal not in elems_of(kind):
-        named = enum_name if family is Family.ENUM else set_names
-        return named(elems_of(kind), int(text_value(literal)))
     if family is Family.JSON and isinstance(literal, str):
         return render_json(parse_json(literal))
     source = LONGEST_BYTES if isinstance(literal, bytes) else LONGEST_TEXT

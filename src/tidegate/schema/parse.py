@@ -50,9 +50,18 @@ def parse(query: str, default_schema: str) -> tuple[Statement, ...]:
     """The statements of `query`, names completed with `default_schema`; () for blank text.
 
     Raises SqlError, which tells the offset, for every text that is not DDL as TiDB knows it."""
-    text = reveal(query)
-    cursor = Cursor(text, tokenize(text))
-    statements = []
+    try:
+        return _parse(query, default_schema, escapes=True)
+    except SqlError:
+        if "\\" not in query:
+            raise
+    return _parse(query, default_schema, escapes=False)
+
+
+def _parse(query: str, default_schema: str, *, escapes: bool) -> tuple[Statement, ...]:
+    text = reveal(query, escapes=escapes)
+    cursor = Cursor(text, tokenize(text, escapes=escapes))
+    statements: list[Statement] = []
     while True:
         while cursor.sign(";"):
             pass
@@ -111,7 +120,22 @@ def _create(cursor: Cursor, default_schema: str) -> Statement:
 
 
 _CREATED: Final = frozenset(
-    "SEQUENCE PLACEMENT RESOURCE USER ROLE BINDING SESSION GLOBAL STATISTICS EXTERNAL MASKING TRIGGER PROCEDURE FUNCTION".split()
+    [
+        "SEQUENCE",
+        "PLACEMENT",
+        "RESOURCE",
+        "USER",
+        "ROLE",
+        "BINDING",
+        "SESSION",
+        "GLOBAL",
+        "STATISTICS",
+        "EXTERNAL",
+        "MASKING",
+        "TRIGGER",
+        "PROCEDURE",
+        "FUNCTION",
+    ]
 )
 _DROPPED: Final = _CREATED | {"STATS", "PREPARE"}
 _ALTERED: Final = _CREATED | {"INSTANCE", "RANGE"}
@@ -122,7 +146,9 @@ def _database_charset(cursor: Cursor) -> str | None:
     collation: str | None = None
     while not cursor.done():
         cursor.accept("DEFAULT")
-        match cursor.expect("CHARACTER SET", "CHAR SET", "CHARSET", "COLLATE", "ENCRYPTION", "PLACEMENT POLICY", "SET", "READ ONLY"):
+        match cursor.expect(
+            "CHARACTER SET", "CHAR SET", "CHARSET", "COLLATE", "ENCRYPTION", "PLACEMENT POLICY", "SET", "READ ONLY"
+        ):
             case "CHARACTER SET" | "CHAR SET" | "CHARSET":
                 charset = normal_charset(read_charset_name(cursor))
             case "COLLATE":
@@ -178,7 +204,11 @@ def _create_table(cursor: Cursor, default_schema: str, *, temporary: bool) -> St
     partition, not_supported = read_partition_by(cursor) if cursor.accept("PARTITION BY") else (None, "")
     while not cursor.done() and read_options(cursor, commas=True)[1]:
         pass
-    if cursor.accept("REPLACE", "IGNORE", "AS") or any(map(cursor.looking_at, ("SELECT", "WITH", "TABLE", "VALUES"))) or cursor.is_sign("("):
+    if (
+        cursor.accept("REPLACE", "IGNORE", "AS")
+        or any(map(cursor.looking_at, ("SELECT", "WITH", "TABLE", "VALUES")))
+        or cursor.is_sign("(")
+    ):
         not_supported = "CREATE TABLE .. AS SELECT"
         while not cursor.done():
             cursor.next()
@@ -285,8 +315,9 @@ def _recover(cursor: Cursor, default_schema: str) -> Statement:
     if cursor.accept("CLUSTER"):
         raise cursor.error("FLASHBACK CLUSTER rewrites all tables, which no change feed tells of")
     cursor.expect("TABLE")
-    if cursor.looking_at("BY JOB"):
-        raise cursor.error("RECOVER TABLE BY JOB names no table")
+    if cursor.accept("BY JOB"):
+        cursor.integer("the number of a job")
+        return RecoverTable(TableName(default_schema, ""))
     table = cursor.qualified().within(default_schema)
     if cursor.looking_at("TO TIMESTAMP") or cursor.looking_at("TO TSO"):
         raise cursor.error("FLASHBACK TABLE to a point in time rewrites rows, which no change feed tells of")
@@ -304,4 +335,22 @@ _RULES: Final[dict[str, Callable[[Cursor, str], Statement]]] = {
     "TRUNCATE": _truncate,
     "RECOVER": _recover,
     "FLASHBACK": _recover,
-} | dict.fromkeys("SET USE LOCK UNLOCK GRANT REVOKE ANALYZE FLUSH ADMIN OPTIMIZE REPAIR SPLIT REFRESH BATCH".split(), _ignore)
+} | dict.fromkeys(
+    [
+        "SET",
+        "USE",
+        "LOCK",
+        "UNLOCK",
+        "GRANT",
+        "REVOKE",
+        "ANALYZE",
+        "FLUSH",
+        "ADMIN",
+        "OPTIMIZE",
+        "REPAIR",
+        "SPLIT",
+        "REFRESH",
+        "BATCH",
+    ],
+    _ignore,
+)

@@ -6,7 +6,7 @@
 Source: TiDB parser/parser.y (AlterTableSpec, AlterTablePartitionOpt).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from tidegate.schema.columns import charset_of_collation, normal_charset, read_charset_name
@@ -134,7 +134,9 @@ def _add_partition(cursor: Cursor) -> Spec:
 
 def _drop(cursor: Cursor) -> Spec:
     cursor.expect("DROP")
-    match cursor.accept("PRIMARY KEY", "FOREIGN KEY", "INDEX", "KEY", "CONSTRAINT", "CHECK", "PARTITION", "STATS_EXTENDED"):
+    match cursor.accept(
+        "PRIMARY KEY", "FOREIGN KEY", "INDEX", "KEY", "CONSTRAINT", "CHECK", "PARTITION", "STATS_EXTENDED"
+    ):
         case "PRIMARY KEY":
             return DropPrimaryKey()
         case "FOREIGN KEY" | "CONSTRAINT" | "CHECK" | "STATS_EXTENDED" as what:
@@ -251,7 +253,11 @@ def _exchange(cursor: Cursor, default_schema: str) -> Spec:
 
 
 def _remove(cursor: Cursor) -> Spec:
-    return RemovePartitioning() if cursor.expect("REMOVE PARTITIONING", "REMOVE TTL") == "REMOVE PARTITIONING" else NoChange("TTL")
+    return (
+        RemovePartitioning()
+        if cursor.expect("REMOVE PARTITIONING", "REMOVE TTL") == "REMOVE PARTITIONING"
+        else NoChange("TTL")
+    )
 
 
 def _partition(cursor: Cursor) -> Spec:
@@ -264,7 +270,9 @@ def _partition(cursor: Cursor) -> Spec:
 
 
 def _interval(cursor: Cursor) -> Spec:
-    what = cursor.expect("FIRST PARTITION", "LAST PARTITION", "MERGE FIRST PARTITION", "SPLIT MAXVALUE PARTITION", "SPLIT")
+    what = cursor.expect(
+        "FIRST PARTITION", "LAST PARTITION", "MERGE FIRST PARTITION", "SPLIT MAXVALUE PARTITION", "SPLIT"
+    )
     _pass(cursor, what)
     return NotSupported(what)
 
@@ -279,7 +287,34 @@ def _other(cursor: Cursor) -> Spec:
     return _pass(cursor, cursor.peek().word)
 
 
-_RULES: Final[dict[str, Callable[[Cursor], Spec]]] = {
+_PASSED: Final = frozenset(
+    [
+        "ORDER",
+        "ENABLE",
+        "DISABLE",
+        "FORCE",
+        "LOCK",
+        "ALGORITHM",
+        "WITH",
+        "WITHOUT",
+        "ATTRIBUTES",
+        "CACHE",
+        "NOCACHE",
+        "SET",
+        "DISCARD",
+        "IMPORT",
+        "OPTIMIZE",
+        "REBUILD",
+        "REPAIR",
+        "ANALYZE",
+        "CHECK",
+        "SECONDARY_LOAD",
+        "SECONDARY_UNLOAD",
+        "COMPACT",
+        "READ",
+    ]
+)
+_RULES: Final[Mapping[str, Callable[[Cursor], Spec]]] = {
     "ADD": _add,
     "DROP": _drop,
     "MODIFY": _modify,
@@ -295,8 +330,5 @@ _RULES: Final[dict[str, Callable[[Cursor], Spec]]] = {
     "LAST": _interval,
     "MERGE": _interval,
     "SPLIT": _interval,
-} | dict.fromkeys(
-    """ORDER ENABLE DISABLE FORCE LOCK ALGORITHM WITH WITHOUT ATTRIBUTES CACHE NOCACHE SET DISCARD IMPORT OPTIMIZE
-    REBUILD REPAIR ANALYZE CHECK SECONDARY_LOAD SECONDARY_UNLOAD COMPACT READ""".split(),
-    _other,
-)
+    **dict.fromkeys(_PASSED, _other),
+}

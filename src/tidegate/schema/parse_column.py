@@ -8,6 +8,7 @@ user's text.
 Source: TiDB parser/parser.y (ColumnDef, ColumnOption, Constraint, IndexOption).
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -50,29 +51,30 @@ def read_column(cursor: Cursor) -> ColumnDef:
     return found
 
 
+_SETTINGS: Final[Mapping[str, Mapping[str, bool]]] = {
+    "NOT NULL": {"nullable": False},
+    "NULL": {"nullable": True},
+    "SERIAL DEFAULT VALUE": {"nullable": False, "auto_increment": True, "unique": True},
+    "AUTO_INCREMENT": {"auto_increment": True},
+    "PRIMARY KEY": {"primary": True},
+    "PRIMARY": {"primary": True},
+    "UNIQUE KEY": {"unique": True},
+    "UNIQUE": {"unique": True},
+    "KEY": {"primary": True},
+    "CLUSTERED": {"clustered": True},
+    "NONCLUSTERED": {"clustered": False},
+}
+"""Options that are words alone, and the fields of ColumnDef that they set."""
+
+
 def _read_option(cursor: Cursor, column: ColumnDef) -> ColumnDef | None:
     """`column` with the option at the cursor; None if there is no option."""
-    match cursor.accept(
-        "NOT NULL", "NULL", "SERIAL DEFAULT VALUE", "DEFAULT", "AUTO_INCREMENT", "PRIMARY KEY", "PRIMARY", "UNIQUE KEY"
-    ) or cursor.accept("UNIQUE", "KEY", "COMMENT", "COLLATE", "CLUSTERED", "NONCLUSTERED", "GENERATED ALWAYS AS", "AS"):
-        case "NOT NULL":
-            return replace(column, nullable=False)
-        case "NULL":
-            return replace(column, nullable=True)
+    setting = cursor.accept(*_SETTINGS)
+    if setting:
+        return replace(column, **_SETTINGS[setting])  # type: ignore[arg-type]
+    match cursor.accept("DEFAULT", "COMMENT", "COLLATE", "GENERATED ALWAYS AS", "AS"):
         case "DEFAULT":
             return replace(column, default=read_default(cursor))
-        case "AUTO_INCREMENT":
-            return replace(column, auto_increment=True)
-        case "SERIAL DEFAULT VALUE":
-            return replace(column, nullable=False, auto_increment=True, unique=True)
-        case "PRIMARY KEY" | "PRIMARY" | "KEY":
-            return replace(column, primary=True)
-        case "UNIQUE" | "UNIQUE KEY":
-            return replace(column, unique=True)
-        case "CLUSTERED":
-            return replace(column, clustered=True)
-        case "NONCLUSTERED":
-            return replace(column, clustered=False)
         case "COMMENT":
             return replace(column, comment=_string(cursor))
         case "COLLATE":
@@ -231,7 +233,9 @@ def read_constraint(cursor: Cursor) -> tuple[IndexDef | None, bool]:
     name = None
     if cursor.accept("CONSTRAINT") and not is_constraint(cursor):
         name = cursor.name("a constraint name")
-    match cursor.expect("PRIMARY KEY", "UNIQUE", "FOREIGN KEY", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR", "CHECK", "INDEX", "KEY"):
+    match cursor.expect(
+        "PRIMARY KEY", "UNIQUE", "FOREIGN KEY", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR", "CHECK", "INDEX", "KEY"
+    ):
         case "PRIMARY KEY":
             _skip_using(cursor)
             if not cursor.is_sign("("):

@@ -16,15 +16,54 @@ from tidegate.schema.cursor import Cursor
 from tidegate.schema.definition import TableOptions
 from tidegate.schema.dialect import Kind
 
-__all__ = ["read_options", "read_partition_by", "read_partition_definitions"]
+__all__ = ["MOST_PARTITIONS", "read_options", "read_partition_by", "read_partition_definitions"]
 
 _VALUED: Final = frozenset(
-    """ENGINE AUTO_INCREMENT AUTO_ID_CACHE AUTO_RANDOM_BASE SHARD_ROW_ID_BITS PRE_SPLIT_REGIONS ROW_FORMAT AVG_ROW_LENGTH
-    CHECKSUM TABLE_CHECKSUM PAGE_CHECKSUM COMPRESSION CONNECTION DELAY_KEY_WRITE ENCRYPTION INSERT_METHOD KEY_BLOCK_SIZE
-    MAX_ROWS MIN_ROWS PACK_KEYS PASSWORD STATS_AUTO_RECALC STATS_PERSISTENT STATS_SAMPLE_PAGES STATS_BUCKETS STATS_TOPN
-    STATS_COL_CHOICE STATS_COL_LIST STATS_SAMPLE_RATE STATS_OPTIONS SECONDARY_ENGINE SECONDARY_ENGINE_ATTRIBUTE
-    ENGINE_ATTRIBUTE TABLESPACE UNION NODEGROUP TYPE TRANSACTIONAL AUTOEXTEND_SIZE TTL_ENABLE TTL_JOB_INTERVAL AFFINITY
-    STORAGE""".split()
+    [
+        "ENGINE",
+        "AUTO_INCREMENT",
+        "AUTO_ID_CACHE",
+        "AUTO_RANDOM_BASE",
+        "SHARD_ROW_ID_BITS",
+        "PRE_SPLIT_REGIONS",
+        "ROW_FORMAT",
+        "AVG_ROW_LENGTH",
+        "CHECKSUM",
+        "TABLE_CHECKSUM",
+        "PAGE_CHECKSUM",
+        "COMPRESSION",
+        "CONNECTION",
+        "DELAY_KEY_WRITE",
+        "ENCRYPTION",
+        "INSERT_METHOD",
+        "KEY_BLOCK_SIZE",
+        "MAX_ROWS",
+        "MIN_ROWS",
+        "PACK_KEYS",
+        "PASSWORD",
+        "STATS_AUTO_RECALC",
+        "STATS_PERSISTENT",
+        "STATS_SAMPLE_PAGES",
+        "STATS_BUCKETS",
+        "STATS_TOPN",
+        "STATS_COL_CHOICE",
+        "STATS_COL_LIST",
+        "STATS_SAMPLE_RATE",
+        "STATS_OPTIONS",
+        "SECONDARY_ENGINE",
+        "SECONDARY_ENGINE_ATTRIBUTE",
+        "ENGINE_ATTRIBUTE",
+        "TABLESPACE",
+        "UNION",
+        "NODEGROUP",
+        "TYPE",
+        "TRANSACTIONAL",
+        "AUTOEXTEND_SIZE",
+        "TTL_ENABLE",
+        "TTL_JOB_INTERVAL",
+        "AFFINITY",
+        "STORAGE",
+    ]
 )
 _TWO_WORDS: Final = ("PLACEMENT POLICY", "DATA DIRECTORY", "INDEX DIRECTORY", "FORCE AUTO_INCREMENT")
 _PASSED: Final = ("ON COMMIT DELETE ROWS", "ON COMMIT PRESERVE ROWS", "REMOVE TTL")
@@ -103,7 +142,8 @@ def read_partition_by(cursor: Cursor) -> tuple[PartitionInfo, str]:
     cursor.accept("LINEAR")
     method = cursor.expect("RANGE", "LIST", "HASH", "KEY")
     not_supported = ""
-    expr, columns = "", ()
+    expr = ""
+    columns: tuple[str, ...] = ()
     if cursor.accept("ALGORITHM"):
         cursor.expect_sign("=")
         cursor.integer()
@@ -133,15 +173,15 @@ def read_partition_by(cursor: Cursor) -> tuple[PartitionInfo, str]:
         cursor.skip_group()
     if method in ("HASH", "KEY"):
         count = len(definitions) or count or 1
-        if count > _MOST_PARTITIONS:
-            raise cursor.error(f"more than {_MOST_PARTITIONS} partitions")
+        if count > MOST_PARTITIONS:
+            raise cursor.error(f"more than {MOST_PARTITIONS} partitions")
         definitions = definitions or tuple(PartitionDef(f"p{number}") for number in range(count))
     else:
         count = 0
     return PartitionInfo(method, expr, columns, definitions, count), not_supported
 
 
-_MOST_PARTITIONS: Final = 8192
+MOST_PARTITIONS: Final = 8192
 """MySQL's and TiDB's limit."""
 
 

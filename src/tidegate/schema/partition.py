@@ -8,8 +8,8 @@
     KEY (..)             crc32 of the columns' texts, one after the other, mod count; NULL is one zero byte
 
 DROP, TRUNCATE and EXCHANGE PARTITION move rows without saying which, so a consumer has to know.
-KEY was found to be crc32 (IEEE) over the collation key of each value's text: the decimal digits of a number, UTF-8 without
-trailing spaces of a string.  Collations whose keys are not their bytes (`_ci`) are refused for KEY.
+KEY is crc32 (IEEE) over the collation key of each value's text: the decimal digits of a number, the UTF-8 bytes of a
+string without trailing spaces.  Collations whose keys are not their bytes (`_ci`) are refused for KEY.
 Source: TiDB's table/tables/partition.go (locatePartition); physical table ids in tests/data/codec/partition.
 """
 
@@ -94,6 +94,12 @@ class _Table:
         folds = column.name.lower() in self.ci_columns
         return partial(_sort_key, family_of(column.type), folds=folds)
 
+    def bounds(self, names: tuple[str, ...], texts: tuple[str, ...]) -> tuple[_Key, ...]:
+        """The sort keys of one bound or list entry; raises SchemaError when it has not one value a column."""
+        if len(names) != len(texts):
+            raise SchemaError(f"partition columns {names} and their values {texts} differ in number")
+        return tuple(map(self.bound, names, texts))
+
     def bound(self, name: str, text: str) -> _Key:
         """The sort key of a bound or list entry of a column."""
         if text.strip().upper() == "MAXVALUE":
@@ -135,9 +141,7 @@ def _range(info: PartitionInfo, table: _Table) -> Locate:
     names = tuple(definition.name for definition in info.definitions)
     if info.columns:
         keys = table.keys(info.columns)
-        bounds = [
-            tuple(map(table.bound, info.columns, definition.less_than, strict=True)) for definition in info.definitions
-        ]
+        bounds = [table.bounds(info.columns, definition.less_than) for definition in info.definitions]
         return lambda row: _named(names, 0 if (key := keys(row))[0] == _NULL else bisect_right(bounds, key))
     evaluate = table.expression(info.expr)
     limits = [
@@ -170,7 +174,7 @@ def _list(info: PartitionInfo, table: _Table) -> Locate:
     ]
     if info.columns:
         keys = table.keys(info.columns)
-        places = {tuple(map(table.bound, info.columns, entry, strict=True)): name for entry, name in entries}
+        places = {table.bounds(info.columns, entry): name for entry, name in entries}
         return lambda row: places.get(keys(row), default)
     evaluate = table.expression(info.expr)
     homes = {table.constant(entry[0]): name for entry, name in entries}
@@ -219,7 +223,7 @@ def _key_part(table: _Table, name: str) -> Callable[[Row], bytes]:
     column = table.column(name)
     if column.name.lower() in table.ci_columns:
         raise UnsupportedError(
-            f"PARTITION BY KEY({column.name}) hashes sort keys of a case-insensitive collation, which are not known here; "
+            f"PARTITION BY KEY({column.name}) hashes sort keys of a case-insensitive collation, unknown here; "
             "use a _bin collation, or the partition ids of Open Protocol messages"
         )
     read, text = column_reader(column.name), _hash_text(column.type)

@@ -80,8 +80,6 @@ class CreateTable:
     options: TableOptions = field(default_factory=TableOptions)
     partition: PartitionInfo | None = None
     if_not_exists: bool = False
-    temporary: bool = False
-    """True for a table of one session, which no feed ever sees (not for GLOBAL TEMPORARY)."""
     not_supported: str = ""
 
 
@@ -139,7 +137,7 @@ class AlterTable:
 
 @dataclass(frozen=True, slots=True)
 class RecoverTable:
-    """RECOVER TABLE, or FLASHBACK TABLE .. TO `to`."""
+    """RECOVER TABLE, or FLASHBACK TABLE .. TO `to`; an empty name (BY JOB) leaves the table to the event."""
 
     table: TableName
     to: str | None = None

@@ -3,15 +3,15 @@
 A company's proxy signs with its own authority, which the system's bundle knows and a Java from a wheel does not.  Java
 reads no bundle of PEM texts, so we write the store ourselves, in the older of its two formats:
 
-    FEEDFEED | version 2 | count | entry*              | SHA-1
-    4 bytes    4 bytes     4                             20 bytes, over UTF-16BE(password), "Mighty Aphrodite" and all before
+    FEEDFEED | version 2 | count   | entry*  | SHA-1
+    4 bytes    4 bytes     4 bytes             20 bytes, over UTF-16BE(password), "Mighty Aphrodite" and all before
 
     an entry: tag 2 (4 bytes) | alias (2-byte length, text) | created, ms (8 bytes)
               | "X.509" (2-byte length, text) | DER (4-byte length, bytes)
 
 All integers are big-endian.  The digest protects against accidents only; there is nothing secret in a trust store.
 
-Source: OpenJDK, sun.security.provider.JavaKeyStore (format written down from its comments).
+Source: the JKS key store of OpenJDK (sun.security.provider.JavaKeyStore); a test has Java's keytool read ours.
 """
 
 import contextlib

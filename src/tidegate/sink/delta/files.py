@@ -60,7 +60,7 @@ def write(uri: str, rows: pa.Table, columns: Sequence[StoredColumn], key: Sequen
         pq.write_table(part, sink, compression="zstd", compression_level=1)
         body = sink.getvalue()
         path = f"part-{uuid.uuid4().hex}.zstd.parquet"
-        obstore.put(store(uri), path, memoryview(body))
+        obstore.put(store(uri), path, io.BytesIO(body))
         yield add(path, body.size, _stats(part, bounded))
 
 

@@ -46,7 +46,11 @@ class DeltaSink:
             return []
         ordered = sorted(units, key=lambda unit: -unit.rows)
         work = partial(_run_partition, reader=reader, options=self.options)
-        outcomes = spark.sparkContext.parallelize(ordered, min(len(ordered), self.workers or len(ordered))).mapPartitions(work).collect()
+        outcomes = (
+            spark.sparkContext.parallelize(ordered, min(len(ordered), self.workers or len(ordered)))
+            .mapPartitions(work)
+            .collect()
+        )
         for outcome in outcomes:
             if isinstance(outcome, UnitFailure):
                 raise outcome.error

@@ -47,6 +47,7 @@ CONSUMER: Final[Mapping[str, str]] = {
     "queued.max.messages.kbytes": str(QUEUE_KIB),
 }
 
+
 @dataclass(frozen=True, slots=True)
 class KafkaTopics:
     """What a feed reads. `client_config` holds librdkafka's keys and may hold secrets, as `decode` may: never shown.
@@ -81,7 +82,7 @@ class KafkaTopics:
 
     @property
     def connection(self) -> tuple[tuple[str, str], ...]:
-        """librdkafka's configuration as a dictionary key."""
+        """The configuration of librdkafka as a dictionary key."""
         return tuple(sorted({**self.client_config, "bootstrap.servers": self.bootstrap}.items()))
 
 

@@ -114,5 +114,3 @@ class RowColumns:
             "after": pa.array(afters, IMAGE),
         }
         return pa.Table.from_arrays([columns[entry.name] for entry in LANDED_SCHEMA], schema=LANDED_SCHEMA)
-
-

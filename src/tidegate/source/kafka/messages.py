@@ -11,7 +11,9 @@
 A message lands whole or not at all: one bad event makes all of it a dead letter.  What is bad:
 
     undecodable bytes; a row of which only the handle key came, unless it is a DELETE (there the key says all);
-    a claim check whose file is away; a timestamp that BIGINT cannot hold; text that is no Unicode
+    a claim check whose file is away; a commit_ts that BIGINT cannot hold; text that is no Unicode
+
+A resolved ts that BIGINT cannot hold (TiCDC sends 2^64-1 for "nothing is to come") is passed over: waiting is safe.
 
 A row without commit_ts (canal-json without the TiDB extension) is not bad but cannot be ordered: order "ts" halts and
 says so.  Order "offset" makes every timestamp up: `max(es << 18, last + 1)`, growing in each partition from the
@@ -22,7 +24,7 @@ to columns at once can stand in its place.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -34,7 +36,7 @@ from tidegate.codec.options import DecodeOptions
 from tidegate.feed.change import DeadLetter, Place, PlacedDdl
 from tidegate.feed.frontier import larger
 from tidegate.model.errors import DecodeError, SourceError
-from tidegate.model.event import Ddl, Delete, Event, Resolved, RowChange
+from tidegate.model.event import Ddl, Delete, Event, Insert, Resolved, RowChange, Update
 from tidegate.model.table import TableName
 from tidegate.model.tso import LOGICAL_BITS, MAX_TS
 from tidegate.source.kafka.claim import fetch
@@ -100,6 +102,20 @@ class Landed:
     halt: Halt | None = None
     halted_at: DeadLetter | None = None
 
+    def then(self, later: "Landed") -> "Landed":
+        """Both runs as one, without their rows."""
+        return Landed(
+            position=later.position,
+            clock=later.clock,
+            ddls=self.ddls + later.ddls,
+            letters=self.letters + later.letters,
+            resolved=larger(self.resolved, later.resolved),
+            messages=self.messages + later.messages,
+            filtered=self.filtered + later.filtered,
+            halt=later.halt,
+            halted_at=later.halted_at,
+        )
+
 
 class _Bad(NamedTuple):
     """Why a message cannot be landed."""
@@ -109,14 +125,15 @@ class _Bad(NamedTuple):
     at: int = 0
 
 
-class _Read(NamedTuple):
-    """A message, read whole: what it adds."""
+@dataclass(slots=True)
+class _Draft:
+    """What one message adds, as far as it has been read."""
 
-    rows: list[Encoded]
-    ddls: list[PlacedDdl]
-    resolved: int | None
     clock: int
-    filtered: int
+    rows: list[Encoded] = field(default_factory=list)
+    ddls: list[PlacedDdl] = field(default_factory=list)
+    resolved: int | None = None
+    filtered: int = 0
 
 
 def land_messages(
@@ -163,84 +180,70 @@ def _letter(plan: LandPlan, message: Message, bad: _Bad) -> DeadLetter:
     return DeadLetter(plan.place(message.offset), bad.code, bad.reason, bad.at, message.key, message.value)
 
 
-def _resolve(message: Message, plan: LandPlan, encoder: Encoder, clock: int) -> _Read | _Bad:
+def _resolve(message: Message, plan: LandPlan, encoder: Encoder, clock: int) -> _Draft | _Bad:
     """What a message says once the resolution about it, if there is one, has been heeded."""
     resolution = plan.resolutions.get(message.offset)
     if resolution is None:
-        return _read(message, plan, plan.options, encoder, clock)
+        return _read(message, plan, encoder, clock)
     if resolution.action == "skip":
-        found = _read(message, plan, plan.options, encoder, clock)
+        found = _read(message, plan, encoder, clock)
         return found if isinstance(found, _Bad) else _Bad(SKIPPED, "readable, but a resolution says to skip it")
-    options = with_options(plan.options, resolution.options)
-    key, value = resolution.message(message.key, message.value)
-    return _read(Message(message.offset, key, value), plan, options, encoder, clock)
+    changed = replace(plan, options=with_options(plan.options, resolution.options))
+    return _read(Message(message.offset, *resolution.message(message.key, message.value)), changed, encoder, clock)
 
 
-def _read(message: Message, plan: LandPlan, options: DecodeOptions, encoder: Encoder, clock: int) -> _Read | _Bad:
+def _read(message: Message, plan: LandPlan, encoder: Encoder, clock: int) -> _Draft | _Bad:
     try:
-        events = decode(message.key, message.value, options)
+        events = decode(message.key, message.value, plan.options)
     except DecodeError as broken:
         return _Bad(broken.code, str(broken), broken.offset)
-    found = _Read([], [], None, clock, 0)
+    draft = _Draft(clock)
     for event in events:
-        read = _event(event, found, message.offset, plan, options, encoder)
-        if isinstance(read, _Bad):
-            return read
-        found = read
-    return found
+        bad = _add(event, draft, message.offset, plan, encoder)
+        if bad is not None:
+            return bad
+    return draft
 
 
-def _event(
-    event: Event, so_far: _Read, offset: int, plan: LandPlan, options: DecodeOptions, encoder: Encoder
-) -> _Read | _Bad:
-    """`so_far` with one more event of the same message."""
+def _add(event: Event, draft: _Draft, offset: int, plan: LandPlan, encoder: Encoder) -> _Bad | None:
+    """Add one event to its message's draft; say why it cannot be added."""
     if isinstance(event, Resolved):
-        if plan.order_by_offset:
-            return so_far
-        bad = _check_ts(event.ts, "a resolved event")
-        return bad or so_far._replace(resolved=larger(so_far.resolved, event.ts))
+        if not plan.order_by_offset and 0 <= event.ts <= MAX_TS:
+            draft.resolved = larger(draft.resolved, event.ts)
+        return None
     if not isinstance(event, Ddl) and plan.accept is not None and not plan.accept(event.schema, event.table):
-        return so_far._replace(filtered=so_far.filtered + 1)
-    clock = so_far.clock
-    if plan.order_by_offset:
-        clock = _tick(event, clock)
-        event = msgspec.structs.replace(event, commit_ts=clock)
-    bad = _check_ts(event.commit_ts, f"{event.schema}.{event.table}")
-    if bad is not None:
-        return bad
-    if isinstance(event, Ddl):
-        return _add_ddl(event, so_far._replace(clock=clock), offset, plan)
-    if event.handle_only and event.claim_check is not None:
-        whole = _whole(event, options)
+        draft.filtered += 1
+        return None
+    if not isinstance(event, Ddl) and event.handle_only and not isinstance(event, Delete):
+        whole = _whole(event, plan.options) if event.claim_check is not None else _handle_only(event)
         if isinstance(whole, _Bad):
             return whole
-        event = whole if not plan.order_by_offset else msgspec.structs.replace(whole, commit_ts=clock)
-    elif event.handle_only and not isinstance(event, Delete):
-        return _handle_only(event)
+        event = whole
+    if plan.order_by_offset:
+        draft.clock = _tick(event, draft.clock)
+        event = msgspec.structs.replace(event, commit_ts=draft.clock)
+    bad = _check_ts(event)
+    if bad is not None:
+        return bad
+    seq = len(draft.rows) + len(draft.ddls)
     try:
-        so_far.rows.append(encoder.encode(event, len(so_far.rows) + len(so_far.ddls)))
+        if isinstance(event, Ddl):
+            f"{event.schema}{event.table}{event.query}".encode()
+            draft.ddls.append(PlacedDdl(plan.place(offset, seq), event))
+        else:
+            draft.rows.append(encoder.encode(event, seq))
     except UnicodeEncodeError as broken:
         return _Bad(BAD_TEXT, f"{_name(event)} at ts {event.commit_ts}: {broken.reason}: {broken.object[:60]!a}")
-    return so_far._replace(clock=clock)
+    return None
 
 
-def _add_ddl(ddl: Ddl, so_far: _Read, offset: int, plan: LandPlan) -> _Read | _Bad:
-    for text in (ddl.schema, ddl.table, ddl.query):
-        try:
-            text.encode()
-        except UnicodeEncodeError as broken:
-            return _Bad(BAD_TEXT, f"DDL at ts {ddl.commit_ts}: {broken.reason}: {text[:60]!a}")
-    seq = len(so_far.rows) + len(so_far.ddls)
-    so_far.ddls.append(PlacedDdl(plan.place(offset, seq), ddl))
-    return so_far
-
-
-def _check_ts(ts: int | None, what: str) -> _Bad | None:
+def _check_ts(event: RowChange | Ddl) -> _Bad | None:
+    ts = event.commit_ts
     if ts is None:
         return _Bad(NO_ORDER, NO_COMMIT_TS)
     if 0 <= ts <= MAX_TS:
         return None
-    return _Bad(BAD_TS, f"{what}: ts {ts} is not between 0 and {MAX_TS}, the largest that the lake can store")
+    return _Bad(BAD_TS, f"{_name(event)}: ts {ts} is not between 0 and {MAX_TS}, the largest that the lake can store")
 
 
 def _tick(event: RowChange | Ddl, clock: int) -> int:
@@ -258,10 +261,14 @@ def _whole(row: RowChange, options: DecodeOptions) -> RowChange | _Bad:
         return _Bad(CLAIM_CHECK, f"{_name(row)} at ts {row.commit_ts}: {away}")
     except DecodeError as broken:
         return _Bad(broken.code, f"{_name(row)} at ts {row.commit_ts}: in its claim check: {broken}", broken.offset)
-    same = len(events) == 1 and isinstance(events[0], type(row)) and _name(events[0]) == _name(row)
-    if not same or isinstance(events[0], Ddl | Resolved) or events[0].commit_ts != row.commit_ts:
-        return _Bad(CLAIM_CHECK, f"{_name(row)} at ts {row.commit_ts}: its claim check holds something else")
-    return events[0]
+    match events:
+        case (Insert() | Update() as found,) if _same(found, row):
+            return found
+    return _Bad(CLAIM_CHECK, f"{_name(row)} at ts {row.commit_ts}: its claim check holds something else")
+
+
+def _same(one: RowChange, other: RowChange) -> bool:
+    return type(one) is type(other) and _name(one) == _name(other) and one.commit_ts == other.commit_ts
 
 
 def _handle_only(row: RowChange) -> _Bad:
@@ -273,5 +280,5 @@ def _handle_only(row: RowChange) -> _Bad:
     )
 
 
-def _name(row: RowChange | Event) -> str:
-    return "" if isinstance(row, Resolved) else f"{row.schema}.{row.table}"
+def _name(event: RowChange | Ddl) -> str:
+    return f"{event.schema}.{event.table}"

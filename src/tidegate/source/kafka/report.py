@@ -61,6 +61,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     partition: int
     start: int
     position: int
+    high: int = 0
+    """The end of the partition when the batch was planned."""
     resolved: int | None = None
     messages: int = 0
     filtered: int = 0
@@ -79,7 +81,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     epoch: int = 0
     """Grows whenever a landing takes the changelog over; an older one finds out at its next commit."""
     batch: int = 0
-    positions: dict[str, dict[int, Reached]] = {}  # noqa: RUF012  msgspec copies it
+    positions: dict[str, dict[int, Reached]] = {}
     frontier: int | None = None
     halted: tuple[Halt, ...] = ()
     messages: int = 0

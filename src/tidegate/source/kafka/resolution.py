@@ -40,7 +40,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     action: str
     key_b64: str | None = None
     value_b64: str | None = None
-    options: dict[str, str] = {}  # noqa: RUF012  msgspec copies it
+    options: dict[str, str] = {}
 
     @property
     def place(self) -> Place:

@@ -1,0 +1,169 @@
+"""Definitions to tables: columns get ids, types, nullability and defaults, keys get names and ids.
+
+    column ids   1, 2, .. in order; an expression in an index takes one too (TiDB hides a column behind it)
+    index ids    1, 2, ..: table constraints first, then keys written at columns; 0 for a clustered integer primary
+                 key, which has no index of its own because the row key is it
+    key names    as written, else the first column's name, else expression_index; "_2", "_3" .. when taken
+
+Source: TiDB pkg/ddl/create_table.go (buildColumnsAndConstraints, checkConstraintNames, BuildTableInfo).
+"""
+
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from tidegate.model.mysql import MysqlType as T
+from tidegate.model.table import ColumnInfo, IndexInfo, PartitionInfo, TableInfo
+from tidegate.schema.columns import complete_type
+from tidegate.schema.defaults import keep_default, origin_default
+from tidegate.schema.definition import ColumnDef, IndexDef
+from tidegate.schema.occasion import Occasion
+from tidegate.schema.statement import CreateTable
+
+__all__ = ["add_index", "build_column", "build_table", "complete_partition", "inline_indexes"]
+
+_INTEGERS: Final = frozenset({T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG})
+
+
+def build_column(
+    definition: ColumnDef, column_id: int, charset: str, *, added_at: int | None = None, old: ColumnInfo | None = None
+) -> ColumnInfo:
+    """The column of a definition; its origin default is that at `added_at`, or the one of the `old` column it replaces."""
+    column_type = complete_type(definition.type, charset)
+    default, is_expression = keep_default(definition.default, column_type)
+    origin = None
+    if old is not None:
+        origin = old.origin_default
+    elif added_at is not None and definition.generated is None:
+        origin = origin_default(definition.default, column_type, added_at)
+    never_null = definition.primary or definition.auto_increment
+    return ColumnInfo(
+        id=column_id,
+        name=definition.name,
+        type=column_type,
+        nullable=False if never_null else definition.nullable is not False,
+        default=default,
+        default_is_expr=is_expression,
+        origin_default=origin,
+        generated=definition.generated,
+        stored=definition.stored,
+        comment=definition.comment,
+        auto_increment=definition.auto_increment,
+    )
+
+
+def inline_indexes(columns: tuple[ColumnDef, ...]) -> list[IndexDef]:
+    """The keys written at columns: PRIMARY KEY and UNIQUE."""
+    found = []
+    for column in columns:
+        if column.primary:
+            found.append(IndexDef("PRIMARY", (column.name,), unique=True, primary=True, clustered=column.clustered))
+        if column.unique:
+            found.append(IndexDef(None, (column.name,), unique=True))
+    return found
+
+
+def build_table(statement: CreateTable, charset: str, occasion: Occasion, made: int) -> TableInfo:
+    """The table of CREATE TABLE, number `made` of this DDL, in a database with that charset."""
+    charset = statement.options.charset or charset
+    columns = tuple(build_column(column, place, charset) for place, column in enumerate(statement.columns, start=1))
+    table = TableInfo(
+        name=statement.table,
+        incarnation=occasion.incarnation(made),
+        version=occasion.commit_ts,
+        columns=columns,
+        charset=charset,
+        comment=statement.options.comment or "",
+        max_column_id=len(columns),
+    )
+    twice = _first_twice([column.name.lower() for column in columns])
+    if twice:
+        raise occasion.error(statement.table, f"column {twice!r} is defined twice")
+    indexes = [*statement.indexes, *inline_indexes(statement.columns)]
+    taken = {index.name.lower() for index in indexes if index.name is not None}
+    for index in indexes:
+        table = add_index(table, index, occasion, created=True, taken=taken)
+    partition = statement.partition
+    if partition is not None:
+        table = msgspec.structs.replace(table, partition=complete_partition(partition, table))
+    return table
+
+
+def _first_twice(names: list[str]) -> str:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return ""
+
+
+def complete_partition(partition: PartitionInfo, table: TableInfo) -> PartitionInfo:
+    """`partition` where KEY () stands for the primary key."""
+    if partition.method != "KEY" or partition.columns:
+        return partition
+    return msgspec.structs.replace(partition, columns=table.handle_key)
+
+
+def add_index(
+    table: TableInfo, index: IndexDef, occasion: Occasion, *, created: bool = False, taken: set[str] | None = None
+) -> TableInfo:
+    """`table` with one more key; `created` with the table, `taken` names are not to be chosen.
+
+    A primary key makes its columns NOT NULL and stands first.  Raises SchemaError when the name is taken or a column is
+    missing, except on a table that was inferred from rows."""
+    names = {found.name.lower() for found in table.indexes}
+    columns = tuple(_own_name(table, name, occasion) for name in index.columns)
+    if index.foreign:
+        if any(found.columns[: len(columns)] == columns for found in table.indexes):
+            return table
+        if index.name is not None and index.name.lower() in names:
+            index = replace(index, name=None)
+    name = "PRIMARY" if index.primary else index.name or _free_name(columns, names | (taken or set()))
+    if name.lower() in names:
+        if table.inferred:
+            return table
+        raise occasion.error(table.name, f"key {name!r} exists already")
+    row_key = created and index.primary and index.clustered is not False and _is_integer_key(table, columns)
+    index_id = 0 if row_key else table.max_index_id + 1
+    clustered = (created and index.clustered is not False) if index.primary else None
+    added = IndexInfo(index_id, name, columns, index.unique, index.primary, index.visible, clustered)
+    changed = msgspec.structs.replace(
+        table,
+        indexes=(added, *table.indexes) if index.primary else (*table.indexes, added),
+        max_index_id=max(table.max_index_id, index_id),
+        max_column_id=table.max_column_id + columns.count(""),
+    )
+    return _not_null(changed, columns) if index.primary else changed
+
+
+def _own_name(table: TableInfo, name: str, occasion: Occasion) -> str:
+    """The column's name in the case of its definition."""
+    if name == "":
+        return name
+    column = table.column(name)
+    if column is None and not table.inferred:
+        raise occasion.error(table.name, f"a key names the missing column {name!r}")
+    return name if column is None else column.name
+
+
+def _free_name(columns: tuple[str, ...], taken: set[str]) -> str:
+    base = (columns[0] if columns else "") or "expression_index"
+    name, number = base, 2
+    while name.lower() in taken or name.lower() == "primary":
+        name, number = f"{base}_{number}", number + 1
+    return name
+
+
+def _is_integer_key(table: TableInfo, columns: tuple[str, ...]) -> bool:
+    column = table.column(columns[0]) if len(columns) == 1 else None
+    return column is not None and column.type.code in _INTEGERS
+
+
+def _not_null(table: TableInfo, names: tuple[str, ...]) -> TableInfo:
+    """`table` with these columns NOT NULL."""
+    columns = tuple(
+        msgspec.structs.replace(column, nullable=False) if column.name in names else column for column in table.columns
+    )
+    return msgspec.structs.replace(table, columns=columns)

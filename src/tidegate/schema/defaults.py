@@ -1,0 +1,111 @@
+"""Default values in the form that tables keep: text, or bytes where the column holds bytes.
+
+    column            written            kept
+    INT               7, TRUE, 0x1f      "7", "1", "31"
+    DECIMAL, DOUBLE   3.1400, 1.5e+10    "3.1400", "1.5e+10"
+    BIT(10)           b'1000000001', 5   b"\\x02\\x01", b"\\x00\\x05"      (flen + 7) // 8 bytes
+    BINARY(4)         'ab', x'6162'      b"ab\\0\\0"                      padded
+    VARBINARY, BLOB   'ab'               b"ab"
+    CHAR, ENUM, ..    'ab', x'6162'      "ab"
+    DATETIME(3)       CURRENT_TIMESTAMP  "CURRENT_TIMESTAMP(3)", an expression
+
+The origin default is what rows hold that were written before their column came: the default at that moment, with
+CURRENT_TIMESTAMP evaluated at the commit of the DDL.  None means NULL or, for NOT NULL, the zero value.
+Source: TiDB pkg/ddl (getDefaultValue, generateOriginDefaultValue).
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from tidegate.model.mysql import MysqlType as T
+from tidegate.model.table import ColumnType
+from tidegate.model.tso import physical_ms
+from tidegate.schema.definition import Blob, Default, Expression, Now, Null, Number, Text
+
+__all__ = ["keep_default", "origin_default"]
+
+_NUMBERS: Final = frozenset({T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG, T.DECIMAL, T.FLOAT, T.DOUBLE, T.YEAR})
+_BYTE_STRINGS: Final = frozenset({T.STRING, T.VARCHAR, T.VAR_STRING, T.TINY_BLOB, T.BLOB, T.MEDIUM_BLOB, T.LONG_BLOB})
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def keep_default(default: Default | None, column_type: ColumnType) -> tuple[str | bytes | None, bool]:
+    """(value, is expression) of a written default for a column of that type."""
+    match default:
+        case None | Null():
+            return None, False
+        case Expression(sql):
+            return sql, True
+        case Now(fsp):
+            fsp = max(fsp, column_type.decimal)
+            return f"CURRENT_TIMESTAMP({fsp})" if fsp else "CURRENT_TIMESTAMP", True
+        case Text(value):
+            return _text(value, column_type), False
+        case Number(text):
+            return _number(text, column_type), False
+        case Blob(value):
+            return _blob(value, column_type), False
+
+
+def _text(value: str, column_type: ColumnType) -> str | bytes:
+    if column_type.code is T.BIT:
+        return _fit_bits(value.encode(), column_type)
+    if _is_bytes(column_type):
+        return _pad(value.encode("utf-8", "surrogatepass"), column_type)
+    return value
+
+
+def _number(text: str, column_type: ColumnType) -> str | bytes:
+    if column_type.code is T.BIT and text.isascii() and text.isdigit() and len(text) <= 20:
+        return _fit_bits(int(text).to_bytes(9, "big"), column_type)
+    return _pad(text.encode(), column_type) if _is_bytes(column_type) else text
+
+
+def _blob(value: bytes, column_type: ColumnType) -> str | bytes:
+    if column_type.code is T.BIT:
+        return _fit_bits(value, column_type)
+    if column_type.code in _NUMBERS:
+        return str(int.from_bytes(value[-8:], "big"))
+    if _is_bytes(column_type):
+        return _pad(value, column_type)
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def _is_bytes(column_type: ColumnType) -> bool:
+    return column_type.code in _BYTE_STRINGS and column_type.charset == "binary"
+
+
+def _pad(value: bytes, column_type: ColumnType) -> bytes:
+    """BINARY(n) fills up with zero bytes; VARBINARY and BLOB stay."""
+    return value.ljust(column_type.flen, b"\0") if column_type.code is T.STRING else value
+
+
+def _fit_bits(value: bytes, column_type: ColumnType) -> bytes:
+    size_bytes = (max(column_type.flen, 1) + 7) // 8
+    return value[-size_bytes:].rjust(size_bytes, b"\0")
+
+
+def origin_default(default: Default | None, column_type: ColumnType, commit_ts: int) -> str | bytes | None:
+    """What rows written before `commit_ts` hold in a column added then with that default."""
+    if isinstance(default, Now):
+        return _now(column_type, commit_ts)
+    kept, is_expression = keep_default(default, column_type)
+    return None if is_expression else kept
+
+
+def _now(column_type: ColumnType, commit_ts: int) -> str:
+    """The physical time of `commit_ts` in UTC, as the column prints it."""
+    moment = _EPOCH + timedelta(milliseconds=physical_ms(commit_ts))
+    fraction = f".{moment.microsecond:06d}"[: column_type.decimal + 1] if column_type.decimal > 0 else ""
+    match column_type.code:
+        case T.DATE:
+            return moment.strftime("%Y-%m-%d")
+        case T.TIME:
+            return moment.strftime("%H:%M:%S") + fraction
+        case T.YEAR:
+            return moment.strftime("%Y")
+        case _:
+            return moment.strftime("%Y-%m-%d %H:%M:%S") + fraction

@@ -1,0 +1,114 @@
+"""What a DDL did to the tables: the closed union that barriers and sinks act on.
+
+    Effect = CreateTable | DropTable | TruncateTable | RenameTable | AlterTable
+           | TruncatePartitions | DropPartitions | ExchangePartition | RecoverTable | NoEffect
+
+Every effect carries whole tables, before and after, so that nobody has to ask the schema again.  `old.incarnation` and
+`new.incarnation` tell whether rows stayed: equal after AlterTable and RenameTable, different after TruncateTable.
+One DDL has one or more effects, in the order in which they happened.
+"""
+
+from typing import TypeAlias
+
+import msgspec
+
+from tidegate.model.table import TableInfo
+
+__all__ = [
+    "AlterTable",
+    "CreateTable",
+    "DropPartitions",
+    "DropTable",
+    "Effect",
+    "ExchangePartition",
+    "NoEffect",
+    "RecoverTable",
+    "RenameTable",
+    "TruncatePartitions",
+    "TruncateTable",
+]
+
+
+class CreateTable(msgspec.Struct, frozen=True):
+    """A new, empty table."""
+
+    table: TableInfo
+
+
+class DropTable(msgspec.Struct, frozen=True):
+    """The table and its rows are gone."""
+
+    table: TableInfo
+
+
+class TruncateTable(msgspec.Struct, frozen=True):
+    """The same definition without rows: `new` is another incarnation."""
+
+    old: TableInfo
+    new: TableInfo
+
+
+class RenameTable(msgspec.Struct, frozen=True):
+    """The same rows under another name."""
+
+    old: TableInfo
+    new: TableInfo
+
+
+class AlterTable(msgspec.Struct, frozen=True):
+    """Columns, keys, options or partition bounds changed; the rows stayed."""
+
+    old: TableInfo
+    new: TableInfo
+
+
+class TruncatePartitions(msgspec.Struct, frozen=True):
+    """Rows of the partitions `names` are gone; `table` is the definition by which they lay there."""
+
+    table: TableInfo
+    names: tuple[str, ...]
+    new: TableInfo
+
+
+class DropPartitions(msgspec.Struct, frozen=True):
+    """The partitions `names` of `old` are gone with their rows."""
+
+    old: TableInfo
+    names: tuple[str, ...]
+    new: TableInfo
+
+
+class ExchangePartition(msgspec.Struct, frozen=True):
+    """All rows of `partition` (by the definition of `partitioned`) and of `other` changed places."""
+
+    partitioned: TableInfo
+    partition: str
+    other: TableInfo
+    new_partitioned: TableInfo
+    new_other: TableInfo
+
+
+class RecoverTable(msgspec.Struct, frozen=True):
+    """A dropped or truncated table is back, with its rows and its incarnation, perhaps under another name."""
+
+    table: TableInfo
+
+
+class NoEffect(msgspec.Struct, frozen=True):
+    """No table that we know changed in a way that rows depend on; `reason` says why."""
+
+    reason: str
+
+
+Effect: TypeAlias = (
+    CreateTable
+    | DropTable
+    | TruncateTable
+    | RenameTable
+    | AlterTable
+    | TruncatePartitions
+    | DropPartitions
+    | ExchangePartition
+    | RecoverTable
+    | NoEffect
+)

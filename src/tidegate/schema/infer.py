@@ -1,0 +1,88 @@
+"""A table read off a message, for topics whose CREATE TABLE lies before the feed's start.
+
+    Open Protocol   type code + flags     nullability, sign, keys; no length, no scale, no ENUM names
+    Canal-JSON      mysqlType + pkNames   short form the same and no nullability; full form everything but defaults
+
+What the message leaves out is left open (-1, None); virtual columns never stand in messages, so they are missing.
+`incarnation` is m-{crc32 of the lower-case name}-{version}, so that readers of one topic agree on it.
+Source: Open Protocol and Canal-JSON documents (column flags, mysqlType, pkNames).
+"""
+
+from zlib import crc32
+
+from tidegate.model.errors import SchemaError
+from tidegate.model.event import Field
+from tidegate.model.mysql import ColumnFlag, MysqlType
+from tidegate.model.table import ColumnInfo, ColumnType, IndexInfo, TableInfo, TableName
+from tidegate.schema.columns import complete_type, parse_type
+from tidegate.schema.definition import TypeDef
+
+__all__ = ["infer_table"]
+
+
+def infer_table(
+    name: TableName, fields: tuple[Field, ...], pk_names: tuple[str, ...] | None, version: int
+) -> TableInfo:
+    """The table that a row's fields describe, as of `version`.
+
+    Raises SchemaError for a type code that MySQL does not have, SqlError for a mysqlType that cannot be read."""
+    indexes = _keys(fields, pk_names)
+    primary = {column for index in indexes if index.primary for column in index.columns}
+    columns = tuple(_column(name, field, place, field.name in primary) for place, field in enumerate(fields, start=1))
+    folded = f"{name.schema}.{name.table}".lower().encode("utf-8", "surrogatepass")
+    return TableInfo(
+        name=name,
+        incarnation=f"m-{crc32(folded):08x}-{version:x}",
+        version=version,
+        columns=columns,
+        indexes=indexes,
+        max_column_id=len(columns),
+        max_index_id=len(indexes),
+        inferred=True,
+    )
+
+
+def _column(name: TableName, field: Field, column_id: int, primary: bool) -> ColumnInfo:  # noqa: FBT001
+    flag = ColumnFlag(0 if field.flag is None else field.flag)
+    generated = ColumnFlag.GENERATED in flag
+    nullable = ColumnFlag.NULLABLE in flag if field.flag is not None else not (primary or field.handle)
+    return ColumnInfo(
+        id=column_id,
+        name=field.name,
+        type=_type(name, field),
+        nullable=nullable and not primary,
+        generated="" if generated else None,
+        stored=generated,
+    )
+
+
+def _type(name: TableName, field: Field) -> ColumnType:
+    if field.mysql_type:
+        return parse_type(field.mysql_type)
+    try:
+        code = MysqlType(field.type)
+    except ValueError as error:
+        raise SchemaError(f"table {name}: column {field.name!r} has the unknown type code {field.type}") from error
+    definition = TypeDef(code, unsigned=field.unsigned, charset="binary" if field.binary else "utf8mb4")
+    complete = complete_type(definition, "utf8mb4")
+    return ColumnType(
+        code,
+        complete.flen if code in _WIDTH_KNOWN else -1,
+        unsigned=complete.unsigned,
+        charset=complete.charset,
+    )
+
+
+_WIDTH_KNOWN = frozenset(
+    {MysqlType.TINY, MysqlType.SHORT, MysqlType.INT24, MysqlType.LONG, MysqlType.LONGLONG, MysqlType.YEAR}
+)
+
+
+def _keys(fields: tuple[Field, ...], pk_names: tuple[str, ...] | None) -> tuple[IndexInfo, ...]:
+    """The primary key, else the unique key of the handle columns, else nothing."""
+    flagged = tuple(field.name for field in fields if (field.flag or 0) & ColumnFlag.PRIMARY_KEY)
+    primary = flagged or pk_names or ()
+    if primary:
+        return (IndexInfo(1, "PRIMARY", primary, unique=True, primary=True),)
+    handle = tuple(field.name for field in fields if field.handle)
+    return (IndexInfo(1, "handle", handle, unique=True),) if handle else ()

@@ -1,0 +1,164 @@
+"""All databases and tables as they stand after a DDL: a value that is replaced, never changed.
+
+    SchemaState
+      databases   folded name -> Database(name, charset)
+      tables      TableName.key -> TableInfo
+      dropped     tables that RECOVER and FLASHBACK can bring back, latest first, at most KEPT_DROPPED
+      views       TableName.key -> name; views carry no rows
+
+JSON form: {"databases": [..], "tables": [..], "dropped": [..], "views": [..]}, each a list of the values; a default
+that is bytes stands as {"hex": "00ff"}.  `from_json(to_json(state)) == state`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from tidegate.model.errors import SchemaError
+from tidegate.model.table import ColumnInfo, ColumnType, IndexInfo, PartitionInfo, TableInfo, TableName
+
+__all__ = ["KEPT_DROPPED", "Database", "SchemaState"]
+
+KEPT_DROPPED: Final = 256
+"""Dropped tables that can be recovered; TiDB's GC forgets them after minutes, so more are never asked for."""
+
+Key = tuple[str, str]
+
+
+class Database(msgspec.Struct, frozen=True):
+    """A database and the charset of tables to come."""
+
+    name: str
+    charset: str = "utf8mb4"
+
+
+class _Bytes(msgspec.Struct, frozen=True):
+    hex: str
+
+
+class _Column(msgspec.Struct, frozen=True):
+    """ColumnInfo's JSON form: a field for each, defaults as text or {"hex": ..}."""
+
+    id: int
+    name: str
+    type: ColumnType
+    nullable: bool
+    default: str | _Bytes | None
+    default_is_expr: bool
+    origin_default: str | _Bytes | None
+    generated: str | None
+    stored: bool
+    comment: str
+    auto_increment: bool
+
+
+class _Table(msgspec.Struct, frozen=True):
+    """TableInfo's JSON form."""
+
+    name: TableName
+    incarnation: str
+    version: int
+    columns: tuple[_Column, ...]
+    indexes: tuple[IndexInfo, ...]
+    partition: PartitionInfo | None
+    charset: str
+    comment: str
+    max_column_id: int
+    max_index_id: int
+    inferred: bool
+
+
+class _State(msgspec.Struct, frozen=True):
+    databases: tuple[Database, ...]
+    tables: tuple[_Table, ...]
+    dropped: tuple[_Table, ...]
+    views: tuple[TableName, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaState:
+    """The databases, tables, recoverable tables and views at one moment."""
+
+    databases: Mapping[str, Database] = field(default_factory=dict)
+    tables: Mapping[Key, TableInfo] = field(default_factory=dict)
+    dropped: tuple[TableInfo, ...] = ()
+    views: Mapping[Key, TableName] = field(default_factory=dict)
+
+    def table(self, name: TableName) -> TableInfo | None:
+        """The table of that name in any case; None if there is none."""
+        return self.tables.get(name.key)
+
+    def charset(self, database: str) -> str:
+        """The charset of new tables of a database; utf8mb4 for one whose creation was not seen."""
+        found = self.databases.get(database.lower())
+        return "utf8mb4" if found is None else found.charset
+
+    def with_table(self, table: TableInfo) -> "SchemaState":
+        """The state where `table` stands under its name."""
+        return SchemaState(self.databases, {**self.tables, table.name.key: table}, self.dropped, self.views)
+
+    def without_table(self, name: TableName) -> "SchemaState":
+        """The state without the table of that name."""
+        tables = {key: table for key, table in self.tables.items() if key != name.key}
+        return SchemaState(self.databases, tables, self.dropped, self.views)
+
+    def with_dropped(self, table: TableInfo) -> "SchemaState":
+        """The state where `table` is the latest that can be recovered."""
+        return SchemaState(self.databases, self.tables, (table, *self.dropped)[:KEPT_DROPPED], self.views)
+
+    def to_json(self) -> bytes:
+        """The whole state as JSON."""
+        state = _State(
+            tuple(self.databases.values()),
+            tuple(map(_pack_table, self.tables.values())),
+            tuple(map(_pack_table, self.dropped)),
+            tuple(self.views.values()),
+        )
+        return msgspec.json.encode(state)
+
+    @staticmethod
+    def from_json(data: bytes) -> "SchemaState":
+        """The state that `to_json` wrote; SchemaError for anything else."""
+        try:
+            state = msgspec.json.decode(data, type=_State)
+            tables = [_unpack_table(table) for table in state.tables]
+            return SchemaState(
+                {database.name.lower(): database for database in state.databases},
+                {table.name.key: table for table in tables},
+                tuple(map(_unpack_table, state.dropped)),
+                {view.key: view for view in state.views},
+            )
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise SchemaError(f"stored schema state cannot be read: {error}") from error
+
+
+def _pack_value(value: str | bytes | None) -> str | _Bytes | None:
+    return _Bytes(value.hex()) if isinstance(value, bytes) else value
+
+
+def _unpack_value(value: str | _Bytes | None) -> str | bytes | None:
+    return bytes.fromhex(value.hex) if isinstance(value, _Bytes) else value
+
+
+def _pack_table(table: TableInfo) -> _Table:
+    fields = {name: getattr(table, name) for name in _Table.__struct_fields__ if name != "columns"}
+    return _Table(columns=tuple(map(_pack_column, table.columns)), **fields)
+
+
+def _pack_column(column: ColumnInfo) -> _Column:
+    fields = {name: getattr(column, name) for name in _Column.__struct_fields__}
+    defaults = {name: _pack_value(fields[name]) for name in ("default", "origin_default")}
+    return _Column(**{**fields, **defaults})
+
+
+def _unpack_table(table: _Table) -> TableInfo:
+    fields = {name: getattr(table, name) for name in _Table.__struct_fields__ if name != "columns"}
+    return TableInfo(columns=tuple(map(_unpack_column, table.columns)), **fields)
+
+
+def _unpack_column(column: _Column) -> ColumnInfo:
+    fields = {name: getattr(column, name) for name in _Column.__struct_fields__}
+    defaults = {name: _unpack_value(fields[name]) for name in ("default", "origin_default")}
+    return ColumnInfo(**{**fields, **defaults})

@@ -1,0 +1,292 @@
+"""Schema history, one DDL at a time: `apply_ddl` (tables, DDL) -> (next tables, what happened).
+
+    state --CREATE t--> state --ALTER t--> state --RENAME t TO u--> state --TRUNCATE u--> state --FLASHBACK u TO v--> ..
+    rows    a1-0                 a1-0                a1-0                   f7-0                 f7-0 and a1-0 again
+
+`incarnation` (hex commit_ts, dash, place among the DDLs of that ts) names the rows: CREATE and TRUNCATE make a new one,
+RENAME, ALTER and repartitioning keep it, RECOVER and FLASHBACK bring an old one back.  `version` is the commit_ts of the
+table's last DDL.
+
+Tables whose creation was not seen (a topic read from its middle) are no error: their DDLs have no effect, with a reason,
+until rows tell what the table is like.  A DDL that contradicts a table that *is* known raises SchemaError.
+Rename events carry the schema of the new name; an old name without schema is then looked for where it exists.
+Source: TiCDC entry/schema/snapshot.go; TiDB pkg/ddl.
+"""
+
+import msgspec
+
+from tidegate.model.errors import SchemaError, UnsupportedError
+from tidegate.model.event import Ddl
+from tidegate.model.table import TableInfo, TableName
+from tidegate.model.tso import compose
+from tidegate.schema import effects
+from tidegate.schema.alter import alter_table
+from tidegate.schema.build import build_table
+from tidegate.schema.effects import Effect, NoEffect
+from tidegate.schema.occasion import Occasion
+from tidegate.schema.parse import parse
+from tidegate.schema.repartition import named_partitions
+from tidegate.schema.snapshot import Database, SchemaState
+from tidegate.schema.spec import DropPartitions, ExchangePartition, RenameTo, TruncatePartitions
+from tidegate.schema.statement import (
+    AlterDatabase,
+    AlterTable,
+    CreateDatabase,
+    CreateTable,
+    CreateTableLike,
+    CreateView,
+    DropDatabase,
+    DropTables,
+    DropViews,
+    Ignored,
+    RecoverDatabase,
+    RecoverTable,
+    RenameTables,
+    Statement,
+    TruncateTable,
+)
+
+__all__ = ["Database", "SchemaState", "apply_ddl"]
+
+_Step = tuple[SchemaState, list[Effect]]
+
+
+def apply_ddl(state: SchemaState, ddl: Ddl, seq: int) -> tuple[SchemaState, tuple[Effect, ...]]:
+    """The state after `ddl`, and its effects (at least one); `seq` is its place among the DDLs of its commit_ts.
+
+    Raises SqlError (unreadable), UnsupportedError (readable, not followed), SchemaError (does not fit the tables)."""
+    occasion = Occasion(_commit_ts(ddl), seq, ddl.query)
+    found: list[Effect] = []
+    for statement in parse(ddl.query, ddl.schema):
+        state, more = _apply(state, statement, ddl, occasion, made=_made(found))
+        found += more
+    return state, tuple(found) or (NoEffect("empty statement"),)
+
+
+def _commit_ts(ddl: Ddl) -> int:
+    if ddl.commit_ts is not None:
+        return ddl.commit_ts
+    if ddl.es_ms is None:
+        raise SchemaError(
+            f"table {ddl.schema}.{ddl.table}: a DDL without commit_ts cannot be placed in time: {ddl.query[:500]!r}"
+        )
+    return compose(ddl.es_ms)
+
+
+def _made(found: list[Effect]) -> int:
+    """How many tables these effects created or emptied."""
+    return sum(isinstance(effect, effects.CreateTable | effects.TruncateTable) for effect in found)
+
+
+def _apply(state: SchemaState, statement: Statement, ddl: Ddl, occasion: Occasion, *, made: int) -> _Step:
+    match statement:
+        case CreateDatabase() | AlterDatabase():
+            return _set_database(state, statement)
+        case DropDatabase():
+            return _drop_database(state, statement)
+        case RecoverDatabase(name):
+            raise UnsupportedError(
+                f"FLASHBACK DATABASE {name} at commit_ts {occasion.commit_ts} is not followed; start the feed again after it"
+            )
+        case CreateTable():
+            return _create_table(state, statement, occasion, made)
+        case CreateTableLike():
+            return _create_like(state, statement, occasion, made)
+        case DropTables():
+            return _drop_tables(state, statement)
+        case TruncateTable(name):
+            return _truncate_table(state, name, occasion, made)
+        case RenameTables(pairs):
+            return _rename_tables(state, [(pair.old, pair.new, pair.old_given) for pair in pairs], ddl, occasion)
+        case AlterTable():
+            return _alter_table(state, statement, ddl, occasion)
+        case RecoverTable():
+            return _recover_table(state, statement, ddl, occasion)
+        case CreateView(view):
+            views = {**state.views, view.key: view}
+            return SchemaState(state.databases, state.tables, state.dropped, views), [NoEffect("views carry no rows")]
+        case DropViews(gone):
+            keys = {view.key for view in gone}
+            views = {key: view for key, view in state.views.items() if key not in keys}
+            return SchemaState(state.databases, state.tables, state.dropped, views), [NoEffect("views carry no rows")]
+        case Ignored(what):
+            return state, [NoEffect(f"{what} changes no table")]
+
+
+def _unknown(name: TableName) -> Effect:
+    return NoEffect(f"unknown table {name}: its creation lies before the feed's start")
+
+
+def _set_database(state: SchemaState, statement: CreateDatabase | AlterDatabase) -> _Step:
+    key = statement.name.lower()
+    known = state.databases.get(key)
+    if isinstance(statement, CreateDatabase):
+        if known is not None:
+            return state, [NoEffect(f"database {statement.name} exists already")]
+        database = Database(statement.name, statement.charset or "utf8mb4")
+    else:
+        old = known or Database(statement.name)
+        database = old if statement.charset is None else Database(old.name, statement.charset)
+    databases = {**state.databases, key: database}
+    return SchemaState(databases, state.tables, state.dropped, state.views), [
+        NoEffect("a database holds no rows itself")
+    ]
+
+
+def _drop_database(state: SchemaState, statement: DropDatabase) -> _Step:
+    folded = statement.name.lower()
+    gone = [table for key, table in state.tables.items() if key[0] == folded]
+    after = SchemaState(
+        {key: database for key, database in state.databases.items() if key != folded},
+        {key: table for key, table in state.tables.items() if key[0] != folded},
+        tuple(table for table in state.dropped if table.name.key[0] != folded),
+        {key: view for key, view in state.views.items() if key[0] != folded},
+    )
+    drops: list[Effect] = [effects.DropTable(table) for table in gone]
+    return after, drops or [NoEffect(f"database {statement.name} held no known table")]
+
+
+def _create_table(state: SchemaState, statement: CreateTable, occasion: Occasion, made: int) -> _Step:
+    known = state.table(statement.table)
+    if known is not None:
+        if statement.if_not_exists:
+            return state, [NoEffect(f"table {known.name} exists already")]
+        raise occasion.error(statement.table, f"it exists already, since version {known.version}")
+    if statement.not_supported:
+        raise UnsupportedError(
+            f"table {statement.table}: {statement.not_supported} by DDL {occasion.query[:500]!r} at commit_ts "
+            f"{occasion.commit_ts} is not followed; exclude the table by a filter rule"
+        )
+    table = build_table(statement, state.charset(statement.table.schema), occasion, made)
+    return state.with_table(table), [effects.CreateTable(table)]
+
+
+def _create_like(state: SchemaState, statement: CreateTableLike, occasion: Occasion, made: int) -> _Step:
+    known = state.table(statement.table)
+    if known is not None:
+        if statement.if_not_exists:
+            return state, [NoEffect(f"table {known.name} exists already")]
+        raise occasion.error(statement.table, f"it exists already, since version {known.version}")
+    source = _locate(state, statement.source, given=statement.source_given, occasion=occasion)
+    if source is None:
+        return state, [_unknown(statement.source)]
+    table = msgspec.structs.replace(
+        source, name=statement.table, incarnation=occasion.incarnation(made), version=occasion.commit_ts
+    )
+    return state.with_table(table), [effects.CreateTable(table)]
+
+
+def _drop_tables(state: SchemaState, statement: DropTables) -> _Step:
+    found: list[Effect] = []
+    for name in statement.tables:
+        table = state.table(name)
+        if table is None:
+            found.append(_unknown(name))
+            continue
+        state = state.without_table(name).with_dropped(table)
+        found.append(effects.DropTable(table))
+    return state, found
+
+
+def _truncate_table(state: SchemaState, name: TableName, occasion: Occasion, made: int) -> _Step:
+    old = state.table(name)
+    if old is None:
+        return state, [_unknown(name)]
+    new = msgspec.structs.replace(old, incarnation=occasion.incarnation(made), version=occasion.commit_ts)
+    return state.with_table(new).with_dropped(old), [effects.TruncateTable(old, new)]
+
+
+def _locate(state: SchemaState, name: TableName, *, given: bool, occasion: Occasion) -> TableInfo | None:
+    """The table called so; where the text names no schema, the only one of that name in any database.
+
+    Raises SchemaError when several databases have one, since the event does not tell the session's database."""
+    found = state.table(name)
+    if given:
+        return found
+    same = [table for key, table in state.tables.items() if key[1] == name.key[1]]
+    if len(same) > 1:
+        where = ", ".join(str(table.name) for table in same)
+        raise occasion.error(name, f"the DDL names no schema and could mean any of {where}")
+    return same[0] if same else None
+
+
+def _rename_tables(
+    state: SchemaState, pairs: list[tuple[TableName, TableName, bool]], ddl: Ddl, occasion: Occasion
+) -> _Step:
+    found: list[Effect] = []
+    for old_name, new_name, given in pairs:
+        # Only a target in another schema than the session's makes the event's schema doubtful.
+        doubtful = not given and new_name.schema.lower() == ddl.schema.lower() and ddl.schema != ""
+        old = _locate(state, old_name, given=not doubtful, occasion=occasion)
+        if old is None:
+            found.append(_unknown(old_name))
+            continue
+        state, effect = _rename(state, old, new_name, occasion)
+        found.append(effect)
+    return state, found
+
+
+def _rename(state: SchemaState, old: TableInfo, new_name: TableName, occasion: Occasion) -> tuple[SchemaState, Effect]:
+    taken = state.table(new_name)
+    if taken is not None and new_name.key != old.name.key:
+        raise occasion.error(old.name, f"it cannot become {new_name}, which exists since version {taken.version}")
+    new = msgspec.structs.replace(old, name=new_name, version=occasion.commit_ts)
+    return state.without_table(old.name).with_table(new), effects.RenameTable(old, new)
+
+
+def _alter_table(state: SchemaState, statement: AlterTable, ddl: Ddl, occasion: Occasion) -> _Step:
+    rename = next((spec for spec in statement.specs if isinstance(spec, RenameTo)), None)
+    doubtful = rename is not None and rename.given and not statement.given
+    old = _locate(state, statement.table, given=not doubtful, occasion=occasion)
+    if old is None:
+        return state, [_unknown(statement.table)]
+    exchange = next((spec for spec in statement.specs if isinstance(spec, ExchangePartition)), None)
+    if exchange is not None:
+        return _exchange_partition(state, old, exchange, occasion)
+    new = alter_table(old, statement.specs, occasion, state.charset(old.name.schema))
+    state = state.with_table(new)
+    found = _alter_effects(old, new, statement, occasion)
+    if rename is not None:
+        state, effect = _rename(state, new, rename.table, occasion)
+        found = [*(item for item in found if not isinstance(item, NoEffect)), effect]
+    return state, found
+
+
+def _alter_effects(old: TableInfo, new: TableInfo, statement: AlterTable, occasion: Occasion) -> list[Effect]:
+    for spec in statement.specs:
+        if isinstance(spec, TruncatePartitions):
+            return [effects.TruncatePartitions(old, named_partitions(old, spec.names, occasion), new)]
+        if isinstance(spec, DropPartitions):
+            kept = {item.name for item in new.partition.definitions} if new.partition else set()
+            before = old.partition.definitions if old.partition else ()
+            gone = tuple(item.name for item in before if item.name not in kept)
+            return [effects.DropPartitions(old, gone, new) if gone else NoEffect("no such partition")]
+    if msgspec.structs.replace(new, version=old.version) == old:
+        return [NoEffect("nothing changed that rows depend on")]
+    return [effects.AlterTable(old, new)]
+
+
+def _exchange_partition(state: SchemaState, old: TableInfo, spec: ExchangePartition, occasion: Occasion) -> _Step:
+    other = state.table(spec.table)
+    if other is None:
+        return state, [_unknown(spec.table)]
+    (name,) = named_partitions(old, (spec.name,), occasion)
+    new = msgspec.structs.replace(old, version=occasion.commit_ts)
+    new_other = msgspec.structs.replace(other, version=occasion.commit_ts)
+    effect = effects.ExchangePartition(old, name, other, new, new_other)
+    return state.with_table(new).with_table(new_other), [effect]
+
+
+def _recover_table(state: SchemaState, statement: RecoverTable, ddl: Ddl, occasion: Occasion) -> _Step:
+    name = statement.table if statement.table.table else TableName(ddl.schema, ddl.table)
+    found = next((table for table in state.dropped if table.name.key == name.key), None)
+    if found is None:
+        return state, [_unknown(name)]
+    new_name = TableName(name.schema, statement.to) if statement.to is not None else found.name
+    taken = state.table(new_name)
+    if taken is not None:
+        raise occasion.error(name, f"it cannot come back as {new_name}, which exists since version {taken.version}")
+    table = msgspec.structs.replace(found, name=new_name, version=occasion.commit_ts)
+    dropped = tuple(item for item in state.dropped if item is not found)
+    after = SchemaState(state.databases, state.tables, dropped, state.views).with_table(table)
+    return after, [effects.RecoverTable(table)]

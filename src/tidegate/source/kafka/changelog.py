@@ -1,0 +1,172 @@
+"""The changelog: a topic as a log that can be read by timestamp.
+
+    LAKE/_tidegate/changelog/
+      _delta_log/          one commit a batch; its userMetadata is the State (ledger.py)
+      part=rows/           Parquet, one table a row group, commit_ts ascending inside it
+      part=control/        DDLs and dead letters
+
+    Changelog.slice(after, upto)  ->  ChangeSlice  --pickle-->  executor: .read(table) -> Arrow
+
+A slice knows from footers alone which row groups hold which table and which timestamps; reading a table opens the
+files that have it and nothing else.  Rows stay as they came: a restart of the changefeed sends some again, with the
+same commit_ts and content, and they stand here twice.
+
+`refresh` reads the commits that are new, one small file each; the whole log is listed once.  Readers see a batch's
+rows, DDLs and positions together or not at all.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import obstore
+
+from tidegate.feed.change import DeadLetter, PlacedDdl, ordered_ddls
+from tidegate.feed.frontier import Reached, Slowest, slowest
+from tidegate.source.kafka import ledger
+from tidegate.source.kafka.control import Control, read_control
+from tidegate.source.kafka.report import Halt, LandedFile, State
+from tidegate.source.kafka.slice import ChangeSlice, groups_of
+from tidegate.spark import deltalog
+
+__all__ = ["Changelog", "changelog_uri"]
+
+FOOTER_THREADS: Final = 8
+
+
+def changelog_uri(lake: str) -> str:
+    """Where a lake keeps its changelog."""
+    return f"{lake.rstrip('/')}/_tidegate/changelog"
+
+
+class Changelog:
+    """A changelog as of its last `refresh`; before the first one it is empty."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self.version = -1
+        self.state = State()
+        self._files: dict[str, LandedFile] = {}
+        self._controls: dict[str, Control] = {}
+
+    def refresh(self) -> bool:
+        """Read what was committed since; True if there was anything."""
+        before = self.version
+        if self.version < 0:
+            self._load()
+        for version, actions in self._newer():
+            for action in actions:
+                self._take(action)
+            self.version = version
+        return self.version != before
+
+    def positions(self) -> Mapping[str, Mapping[int, Reached]]:
+        """What is durable of every partition of every topic."""
+        return self.state.positions
+
+    def frontier(self) -> int | None:
+        """The ts up to which everything has arrived, DDLs at that very ts excepted; None before there is one."""
+        return self.state.frontier
+
+    def slowest(self) -> Slowest | None:
+        """The partition that holds the frontier back."""
+        return slowest(self.state.positions)
+
+    def ddls(self, after: int, upto: int) -> list[PlacedDdl]:
+        """Each DDL with after <= commit_ts <= upto once, in order.
+
+        Inclusive of `after`, because a DDL may arrive when its ts is resolved already; the caller knows which of
+        those at `after` it has done."""
+        seen = [placed for control in self._control_parts() for placed in control.ddls]
+        return ordered_ddls(placed for placed in seen if after <= (placed.ddl.commit_ts or 0) <= upto)
+
+    def slice(self, after: int, upto: int) -> ChangeSlice:
+        """The row changes with after < commit_ts <= upto."""
+        paths = [file.path for file in self._files.values() if file.part == "rows" and _touches(file, after, upto)]
+        with ThreadPoolExecutor(FOOTER_THREADS) as pool:
+            footers = list(pool.map(lambda path: groups_of(self.uri, path), paths))
+        groups = tuple(group for footer in footers for group in footer if group.touches(after, upto))
+        return ChangeSlice(self.uri, after, upto, groups)
+
+    def dead_letters(self) -> list[DeadLetter]:
+        """Messages that were left out, by place; those replayed since are no longer among them."""
+        controls = self._control_parts()
+        replayed = {place for control in controls for place in control.replayed}
+        letters = {letter.place: letter for control in controls for letter in control.dead}
+        return [letters[place] for place in sorted(letters) if place not in replayed]
+
+    def halted(self) -> list[tuple[Halt, DeadLetter | None]]:
+        """Where the feed stands still, with the message if it was kept."""
+        kept = {letter.place: letter for control in self._control_parts() for letter in control.halted}
+        return [(halt, kept.get(halt.place)) for halt in self.state.halted]
+
+    def frame(self, spark: Any, after: int | None = None, upto: int | None = None) -> Any:
+        """The row changes as a Spark DataFrame of ROWS_SCHEMA's columns. Needs Delta's jars in the session."""
+        from tidegate.feed.change import ROWS_SCHEMA
+
+        frame = spark.read.format("delta").load(self.uri).where("part = 'rows'")
+        if after is not None:
+            frame = frame.where(f"commit_ts > {after:d}")
+        if upto is not None:
+            frame = frame.where(f"commit_ts <= {upto:d}")
+        return frame.select(*ROWS_SCHEMA.names)
+
+    def _load(self) -> None:
+        snapshot = deltalog.load(self.uri)
+        if snapshot is None:
+            return
+        self._files = {
+            file.path: LandedFile(
+                file.path,
+                file.partition[ledger.PART] or "",
+                file.size_bytes,
+                file.rows,
+                file.lows.get("commit_ts"),
+                file.highs.get("commit_ts"),
+            )
+            for file in snapshot.files()
+        }
+        self.state = ledger.read_state(self.uri, snapshot.version)
+        self.version = snapshot.version
+
+    def _newer(self) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+        """The commits behind `version`, each as its actions."""
+        store = deltalog.store(self.uri)
+        while self.version >= 0:
+            version = self.version + 1
+            try:
+                body = obstore.get(store, f"_delta_log/{version:020d}.json").bytes().to_bytes()
+            except FileNotFoundError:
+                return
+            yield version, [json.loads(line) for line in body.splitlines() if line.strip()]
+
+    def _take(self, action: Mapping[str, Any]) -> None:
+        match action:
+            case {"add": added}:
+                stats = json.loads(added.get("stats") or "{}")
+                self._files[added["path"]] = LandedFile(
+                    added["path"],
+                    added["partitionValues"][ledger.PART],
+                    added["size"],
+                    stats.get("numRecords", 0),
+                    stats.get("minValues", {}).get("commit_ts"),
+                    stats.get("maxValues", {}).get("commit_ts"),
+                )
+            case {"remove": removed}:
+                self._files.pop(removed["path"], None)
+            case {"commitInfo": told}:
+                self.state = ledger.state_of(self.uri, json.loads(told.get("userMetadata") or "{}"))
+
+    def _control_parts(self) -> list[Control]:
+        paths = [file.path for file in self._files.values() if file.part == "control"]
+        for path in paths:
+            if path not in self._controls:
+                self._controls[path] = read_control(self.uri, path)
+        return [self._controls[path] for path in paths]
+
+
+def _touches(file: LandedFile, after: int, upto: int) -> bool:
+    if file.min_ts is None or file.max_ts is None:
+        return True
+    return file.max_ts > after and file.min_ts <= upto

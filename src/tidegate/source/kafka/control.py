@@ -1,0 +1,58 @@
+"""A control file of the changelog, read back: DDLs, dead letters, messages that the feed stands at."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from tidegate.feed.change import DeadLetter, Place, PlacedDdl
+from tidegate.model.event import Ddl
+from tidegate.source.kafka.blob import opened
+from tidegate.source.kafka.files import DDL, DEAD, HALT, REPLAYED
+
+__all__ = ["Control", "read_control"]
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What one file says."""
+
+    ddls: tuple[PlacedDdl, ...]
+    dead: tuple[DeadLetter, ...]
+    halted: tuple[DeadLetter, ...]
+    replayed: tuple[Place, ...]
+
+
+def read_control(uri: str, path: str) -> Control:
+    """The control file at `path` of the changelog at `uri`."""
+    with opened(uri, path) as source:
+        rows = pq.ParquetFile(source).read().to_pylist()
+    by_kind: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_kind.setdefault(row["kind"], []).append(row)
+    return Control(
+        ddls=tuple(PlacedDdl(_place(row), _ddl(row)) for row in by_kind.get(DDL, ())),
+        dead=tuple(_letter(row) for row in by_kind.get(DEAD, ())),
+        halted=tuple(_letter(row) for row in by_kind.get(HALT, ())),
+        replayed=tuple(_place(row) for row in by_kind.get(REPLAYED, ())),
+    )
+
+
+def _place(row: dict[str, Any]) -> Place:
+    return Place(row["topic"], row["partition"], row["offset"], row["seq"])
+
+
+def _ddl(row: dict[str, Any]) -> Ddl:
+    return Ddl(
+        schema=row["schema"],
+        table=row["table"],
+        query=row["query"],
+        commit_ts=row["commit_ts"],
+        type=row["ddl_type"],
+    )
+
+
+def _letter(row: dict[str, Any]) -> DeadLetter:
+    return DeadLetter(
+        _place(row), row["error_code"], row["error"], row["error_offset"], row["raw_key"], row["raw_value"]
+    )

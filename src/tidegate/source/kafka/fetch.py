@@ -1,0 +1,92 @@
+"""One range of one Kafka partition, as chunks of messages, in whatever process runs the task.
+
+    assign at `start` -> chunk, chunk, ... -> unassign           the process's consumer stays connected
+
+The end is reached by position, not by count: compaction and transaction markers leave gaps between offsets.  Either a
+message at or behind the last wanted offset arrives, or the partition's end is reported there.  A broker that says
+nothing for `timeout_s` is a SourceError, an offset that the broker no longer has is HistoryLost.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from tidegate.feed.change import Place
+from tidegate.model.errors import HistoryLost, SourceError
+from tidegate.source.kafka.client import KafkaTopics, consumer, offsets
+from tidegate.source.kafka.messages import Message
+
+__all__ = ["CHUNK", "fetch_range", "history_lost"]
+
+CHUNK: Final = 4_000
+"""Messages taken at once: few enough that their objects stay in cache, many enough that calls cost nothing."""
+POLL_SECONDS: Final = 0.1
+LOST: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001  its public names
+PASSING: Final = frozenset(
+    {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._TIMED_OUT}  # noqa: SLF001
+)
+"""Errors after which the client library goes on trying by itself; the deadline ends that."""
+
+
+def fetch_range(source: KafkaTopics, place: Place, end: int) -> Iterator[list[Message]]:
+    """The messages from `place` on with offset < end, in order. Raises SourceError and HistoryLost."""
+    if place.offset >= end:
+        return
+    client = consumer(source.connection)
+    client.assign([TopicPartition(place.topic, place.partition, place.offset)])
+    try:
+        yield from _chunks(client, source, place, end)
+    finally:
+        client.unassign()
+
+
+def _chunks(client: Any, source: KafkaTopics, start: Place, end: int) -> Iterator[list[Message]]:
+    at, last_error = start.offset, "the broker sent nothing"
+    deadline = time.monotonic() + source.timeout_s
+    while at < end:
+        got = client.consume(min(CHUNK, end - at), POLL_SECONDS)
+        chunk = []
+        for message in got:
+            error = message.error()
+            if error is None:
+                at = message.offset() + 1
+                if at <= end:
+                    chunk.append(Message(at - 1, message.key(), message.value()))
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  its public name
+                at = max(at, message.offset())
+            elif error.code() in LOST:
+                raise history_lost(source, _at(start, at))
+            elif error.code() in PASSING:
+                last_error = str(error.str())
+            else:
+                raise SourceError(f"broker {source.bootstrap}: {_at(start, at)}: {error.str()}")
+        if got and (chunk or at >= end):
+            deadline = time.monotonic() + source.timeout_s
+        elif time.monotonic() > deadline:
+            raise SourceError(
+                f"broker {source.bootstrap}: {_at(start, at)}: nothing came for {source.timeout_s:.0f} s "
+                f"though messages up to offset {end - 1} were promised; {last_error}"
+            )
+        if chunk:
+            yield chunk
+
+
+def _at(place: Place, offset: int) -> Place:
+    return Place(place.topic, place.partition, offset)
+
+
+def history_lost(source: KafkaTopics, place: Place) -> HistoryLost:
+    """The error for a place whose message is gone, with what the broker still has and the ways out."""
+    try:
+        low = offsets(source, [(place.topic, place.partition)], latest=False)[place.topic, place.partition]
+        high = offsets(source, [(place.topic, place.partition)], latest=True)[place.topic, place.partition]
+        kept = f"the broker has offsets {low} to {high}" if low < high else f"the broker has none below {high}"
+    except (SourceError, KafkaException) as unknown:
+        kept = str(unknown)
+    return HistoryLost(
+        f"{place} is gone: {kept}. Retention removed messages before they were read, or the topic was made anew. "
+        "Start a fresh feed into a fresh lake from a new snapshot, or restore the topic; raise retention.ms above the "
+        "longest time that the feed may stand still"
+    )

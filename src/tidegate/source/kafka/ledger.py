@@ -1,0 +1,193 @@
+"""The changelog's commits: positions and data together, by one writer at a time.
+
+    version 0      the empty table
+    version n      add files │ txn "<feed>/land" │ userMetadata = State: positions, frontier, epoch, halts
+
+Every commit names its version, and the version must be free.  Whoever finds it taken reads the newest State again:
+
+    same epoch, same positions    somebody appended (a dead letter was replayed): try the next version
+    anything else                 another landing took over: Fenced
+
+`claim` is a landing's first commit and raises the epoch, so a landing that outlived its driver is fenced at its next
+commit even if the new one has not landed a row yet.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from tidegate.feed.change import CONTROL_SCHEMA, ROWS_SCHEMA
+from tidegate.feed.frontier import Reached, forward, frontier
+from tidegate.model.errors import Fenced, SourceError
+from tidegate.source.kafka.report import Halt, LandedFile, State, TaskReport
+from tidegate.spark import deltalog
+
+__all__ = ["advance", "append", "claim", "commit_batch", "create", "newest"]
+
+PART: Final = "part"
+DELTA_TYPES: Final[Mapping[pa.DataType, object]] = {
+    pa.string(): "string",
+    pa.int32(): "integer",
+    pa.int64(): "long",
+    pa.binary(): "binary",
+    ROWS_SCHEMA.field("after").type: {"type": "array", "elementType": "binary", "containsNull": True},
+}
+TRIES: Final = 20
+"""Appends come from people at a prompt; twenty in a row mean something else."""
+
+
+def create(uri: str) -> None:
+    """Make an empty changelog unless there is one."""
+    columns = {entry.name: entry.type for schema in (ROWS_SCHEMA, CONTROL_SCHEMA) for entry in schema}
+    fields = [deltalog.schema_field(name, DELTA_TYPES[kind]) for name, kind in columns.items()]
+    fields.append(deltalog.schema_field(PART, "string"))
+    try:
+        deltalog.create(uri, fields, metadata=_metadata(State()), partition_columns=[PART], name="changelog")
+    except deltalog.CommitConflict:
+        return
+
+
+def newest(uri: str) -> tuple[int, State]:
+    """The newest version of the changelog and its State; (-1, State()) when there is none."""
+    snapshot = deltalog.load(uri)
+    if snapshot is None:
+        return -1, State()
+    return snapshot.version, read_state(uri, snapshot.version)
+
+
+def read_state(uri: str, version: int) -> State:
+    """The State in one commit. Raises SourceError when the commit has none."""
+    return state_of(uri, deltalog.user_metadata(uri, version))
+
+
+def state_of(uri: str, metadata: Mapping[str, object]) -> State:
+    """The State in a commit's userMetadata. Raises SourceError when it holds none."""
+    try:
+        return msgspec.convert(metadata["tidegate"], State, strict=False)
+    except (KeyError, msgspec.ValidationError) as broken:
+        raise SourceError(
+            f"{uri}: a commit holds no positions; something else wrote to the changelog. Restore it to the "
+            "version before, or start a fresh feed"
+        ) from broken
+
+
+def claim(uri: str, feed: str, positions: Callable[[State], dict[str, dict[int, Reached]]]) -> State:
+    """Take the changelog over for a new landing; `positions` completes those of the last State."""
+
+    def next_state(state: State) -> State:
+        return State(
+            feed=feed,
+            epoch=state.epoch + 1,
+            batch=state.batch,
+            positions=positions(state),
+            frontier=state.frontier,
+            halted=state.halted,
+        )
+
+    create(uri)
+    return _commit_over(uri, next_state, (), "CLAIM")
+
+
+def append(uri: str, files: Sequence[LandedFile], *, rows: int, ddls: int) -> State:
+    """Add files outside any landing; positions, epoch and frontier stay what they are."""
+
+    def next_state(state: State) -> State:
+        return msgspec.structs.replace(state, messages=0, dead=0, rows=rows, ddls=ddls)
+
+    return _commit_over(uri, next_state, files, "REPLAY")
+
+
+def commit_batch(uri: str, known: State, reports: Sequence[TaskReport], *, order_by_offset: bool = False) -> State:
+    """Make a batch that was read from `known` durable and visible; return the new State.
+
+    Raises Fenced when another landing has moved the changelog on.
+    """
+    state = advance(known, reports, order_by_offset=order_by_offset)
+    files = [file for report in reports for file in report.files]
+    for _ in range(TRIES):
+        version, current = newest(uri)
+        if (current.epoch, current.positions) != (known.epoch, known.positions):
+            raise Fenced(
+                f"{uri}: landing epoch {known.epoch} was replaced by epoch {current.epoch} (version {version}); this "
+                "one stops. Run one feed a lake"
+            )
+        try:
+            _commit(uri, version + 1, state, files, "LAND")
+        except deltalog.CommitConflict:
+            continue
+        return state
+    raise SourceError(f"{uri}: {TRIES} commits in a row found their version taken; look for another writer")
+
+
+def advance(known: State, reports: Sequence[TaskReport], *, order_by_offset: bool = False) -> State:
+    """The State after a batch. Raises Fenced when the batch does not begin where `known` stands."""
+    positions = {topic: dict(partitions) for topic, partitions in known.positions.items()}
+    for report in reports:
+        before = positions.setdefault(report.topic, {}).get(report.partition, Reached(report.start))
+        if before.offset != report.start:
+            raise Fenced(
+                f"topic {report.topic} partition {report.partition}: the batch begins at offset {report.start}, the "
+                f"changelog stands at {before.offset}"
+            )
+        positions[report.topic][report.partition] = forward(before, report.position, report.resolved)
+    if order_by_offset:
+        latest = max((one.resolved or 0 for some in positions.values() for one in some.values()), default=0)
+        positions = {
+            topic: {number: forward(one, one.offset, latest) for number, one in some.items()}
+            for topic, some in positions.items()
+        }
+    return State(
+        feed=known.feed,
+        epoch=known.epoch,
+        batch=known.batch + 1,
+        positions=positions,
+        frontier=frontier(positions, known.frontier),
+        halted=_halted(known, reports, positions),
+        messages=sum(report.messages for report in reports),
+        rows=sum(table.rows for report in reports for table in report.tables),
+        ddls=sum(report.ddls for report in reports),
+        dead=sum(report.dead for report in reports),
+    )
+
+
+def _halted(
+    known: State, reports: Sequence[TaskReport], positions: Mapping[str, Mapping[int, Reached]]
+) -> tuple[Halt, ...]:
+    """Old halts that still stand, then new ones."""
+    fresh = {report.halt.place: report.halt for report in reports if report.halt is not None}
+    old = {
+        halt.place: halt
+        for halt in known.halted
+        if positions.get(halt.topic, {}).get(halt.partition, Reached(0)).offset == halt.offset
+    }
+    return tuple({**old, **fresh}.values())
+
+
+def _commit_over(uri: str, next_state: Callable[[State], State], files: Sequence[LandedFile], operation: str) -> State:
+    for _ in range(TRIES):
+        version, current = newest(uri)
+        state = next_state(current)
+        try:
+            _commit(uri, version + 1, state, files, operation)
+        except deltalog.CommitConflict:
+            continue
+        return state
+    raise SourceError(f"{uri}: {TRIES} commits in a row found their version taken; look for another writer")
+
+
+def _commit(uri: str, version: int, state: State, files: Sequence[LandedFile], operation: str) -> None:
+    actions = [deltalog.txn(f"{state.feed}/land", state.batch), *map(_add, files)]
+    deltalog.commit(uri, version, actions, operation=operation, metadata=_metadata(state))
+
+
+def _add(file: LandedFile) -> deltalog.Action:
+    stats: dict[str, object] = {"numRecords": file.rows}
+    if file.min_ts is not None:
+        stats |= {"minValues": {"commit_ts": file.min_ts}, "maxValues": {"commit_ts": file.max_ts}}
+    return deltalog.add(file.path, file.size_bytes, stats, partition={PART: file.part})
+
+
+def _metadata(state: State) -> dict[str, object]:
+    return {"tidegate": msgspec.to_builtins(state, str_keys=True)}

