@@ -164,6 +164,14 @@ def test_run_fails(changefeed):
     assert (done.exit_code, done.stderr.splitlines()[-1]) == (1, "error CDC:ErrSinkRefused: no space")
 
 
+def test_interrupted(changefeed):
+    """An interrupt ends the command with status 130 and no trace."""
+    changefeed.raises = KeyboardInterrupt()
+    done = call("run", "--source-uri", SOURCE, "--sink-uri", SINK)
+    assert done.exit_code == cli.INTERRUPTED
+    assert "Traceback" not in done.output
+
+
 def test_signals():
     """The first signal asks to stop, the second interrupt breaks off, and the old handlers come back."""
     before = signal.getsignal(signal.SIGTERM)

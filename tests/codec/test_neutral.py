@@ -72,6 +72,13 @@ def test_value_objects(field: Field, value: Value, shown: Any) -> None:
     assert value_of(field, value) == shown
 
 
+def test_lines_stay_lines() -> None:
+    """Characters at which some readers break lines are escaped."""
+    row = Insert(schema="s", table="t", fields=(Field("c", 15),), after=("a\x85b\u2028c\u2029d\ne",))
+    (line,) = render(event_object(row)).decode().splitlines()
+    assert json.loads(line)["columns"][0]["value"] == {"s": "a\x85b\u2028c\u2029d\ne"}
+
+
 def test_absent_members_and_marks() -> None:
     """What a message did not carry is absent, marks stand only where they are set, all of it strict UTF-8 JSON."""
     row = Insert(schema="\udcff", table="t", fields=(), after=(), handle_only=True, claim_check="a", pk_names=("x",))

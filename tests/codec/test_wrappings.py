@@ -105,13 +105,15 @@ def test_broken_compression_is_refused(name: str, raw: bytes) -> None:
         decompress(raw, name, "x", 0)
 
 
-def test_large_lz4_and_the_bound() -> None:
-    """A frame larger than the quick way allows still decodes; one beyond the bound is refused."""
-    raw = bytes(3 << 20) + bytes(range(256)) * 8192
-    packed = bytes(cramjam.lz4.compress(raw)) + b""
-    assert decompress(packed, "lz4", "x", 0) == raw
+def test_large_lz4_and_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frame that could hold more than the bound decodes when it does not, and is refused when it does."""
+    monkeypatch.setattr("tidegate.codec.compression.MAX_BYTES", 1 << 20)
+    raw = b"".join(index.to_bytes(4, "big") for index in range(100_000))
+    assert decompress(bytes(cramjam.lz4.compress(raw)), "lz4", "x", 0) == raw
     with pytest.raises(DecodeError):
-        decompress(bytes(cramjam.lz4.compress(bytes(300 << 20))), "lz4", "x", 0)
+        decompress(bytes(cramjam.lz4.compress(raw * 4)), "lz4", "x", 0)
+    with pytest.raises(DecodeError):
+        decompress(bytes(cramjam.snappy.compress_raw(bytes(2 << 20))), "snappy", "x", 0)
 
 
 def test_unknown_compression() -> None:

@@ -79,7 +79,7 @@ def rows_of(truth: dict[str, Any], table: str) -> dict[tuple[str, ...], dict[str
     return {tuple(str(row[name]) for name in stored["key"]): row for row in rows}
 
 
-DDLS = [ddl for ddl in next(v for v in MANIFEST.values() if isinstance(v, list) and v and "query" in v[0])]
+DDLS = next(found for found in MANIFEST.values() if isinstance(found, list) and found and "query" in found[0])
 
 
 @pytest.mark.parametrize("ddl", [ddl for ddl in DDLS if "rewrites_values_of" in ddl], ids=lambda d: d["query"][:60])

@@ -1,5 +1,6 @@
 """The expressions of PARTITION BY, one value each."""
 
+import contextlib
 from datetime import date, timedelta
 from decimal import Decimal
 
@@ -115,14 +116,15 @@ def test_days_follow_each_other(day: date) -> None:
     assert days({"d": day.isoformat(), "e": (day - timedelta(days=1)).isoformat()}) == 1
 
 
-PIECES = "+ - * / % DIV MOD ( ) , 1 0 1.5 1e999 1e-300 NULL '2024-01-01' '0001-01-01' x'ff' EXTRACT FROM YEAR YEARWEEK(".split()
+SIGNS = ["+", "-", "*", "/", "%", "DIV", "MOD", "(", ")", ","]
+LITERALS = ["1", "0", "1.5", "1e999", "1e-300", "NULL", "'2024-01-01'", "'0001-01-01'", "'9999-12-31'", "x'ff'"]
+PIECES = [*SIGNS, *LITERALS, "EXTRACT", "FROM", "YEAR"]
 CALLS = [f"{name}(" for name in sorted(FUNCTIONS) if name.isalpha()]
 
 
 @given(st.text(max_size=30) | st.lists(st.sampled_from(PIECES + CALLS), max_size=12).map(" ".join))
 def test_junk(text: str) -> None:
-    """Whatever stands in a definition either compiles and has a value, or is an error that names it."""
-    try:
-        integer_of(compile_expression(text, ())({}))
-    except (InputError, SchemaError) as error:
-        assert str(error)
+    """Whatever stands in a definition either compiles and has a value, or is an error of ours."""
+    with contextlib.suppress(InputError, SchemaError):
+        value = integer_of(compile_expression(text, ())({}))
+        assert value is None or isinstance(value, int)

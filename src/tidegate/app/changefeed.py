@@ -113,7 +113,7 @@ class _Engine:
         pause_s = self.config.sink.flush_interval_ms / 1000
         while not stop.is_set():
             failure = self.landing.exception()
-            if self.round():
+            if self.round(until):
                 moved_s = time.monotonic()
                 continue
             if failure is not None:
@@ -124,14 +124,15 @@ class _Engine:
                 return
             stop.wait(pause_s)
 
-    def round(self) -> bool:
-        """One pass from checkpoint to frontier; False when there was nothing to do."""
+    def round(self, until: int | None) -> bool:
+        """One pass from checkpoint to frontier, at most to `until`; False when there was nothing to do."""
         self.changelog.refresh()
         self.meter.landed(self.landing.progress(), self.changelog)
         frontier = self.changelog.frontier()
         at = self.sink.snapshot.checkpoint
         if frontier is None or frontier < at.ts:
             return False
+        frontier = frontier if until is None else max(min(frontier, until), at.ts)
         ddls = self.changelog.ddls(at.ts, frontier)
         landed = self.changelog.slice(at.ts, frontier)
         spans = {name: (span.rows, span.min_ts, span.max_ts) for name, span in landed.tables().items()}
@@ -141,7 +142,7 @@ class _Engine:
 
         planned = plan_round(self.sink.snapshot.state, at, ddls, frontier, Landed(spans, layouts, self.accept))
         if not planned.units and not planned.ddls:
-            return self.idle_advance(planned)
+            return self.idle_advance(planned, now=frontier == until)
         self.meter.working(planned)
         results = self.retrying(lambda: self.sink.run(self.spark, planned.units, landed))
         self.sink.advance(planned, results)
@@ -149,10 +150,10 @@ class _Engine:
         self.meter.applied(planned, results)
         return True
 
-    def idle_advance(self, planned: Round) -> bool:
-        """Publish a checkpoint that moved without rows, now and then; it is no work."""
+    def idle_advance(self, planned: Round, *, now: bool) -> bool:
+        """Publish a checkpoint that moved without rows, now or now and then; it is no work."""
         moved = planned.checkpoint.ts > self.sink.snapshot.checkpoint.ts
-        if moved and time.monotonic() - self.published_s >= IDLE_PUBLISH_S:
+        if moved and (now or time.monotonic() - self.published_s >= IDLE_PUBLISH_S):
             self.sink.advance(planned, [])
             self.published_s = time.monotonic()
             self.meter.applied(planned, [])

@@ -87,9 +87,14 @@ class LazyGroup(click.Group):
             _tell(error, json="--json" in words, debug=debug)
         except ModuleNotFoundError as error:
             _tell(_missing(error, "this command"), json="--json" in words, debug=debug)
+        sys.exit(1)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; an interrupt has an exit status of its own."""
+        try:
+            return super().invoke(ctx)
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
-        sys.exit(1)
 
 
 def _missing(error: ModuleNotFoundError, what: str) -> EnvironmentFault:

@@ -6,8 +6,8 @@
 
     p*.bin.gz = (4-byte key length, key, 4-byte value length, value)*, big endian, in partition order
 
-The feeder walks all partitions side by side, so that each is as far along as the others, and takes a few seconds, so
-that the changefeed meets a growing topic.  Broker and scratch directory go away at the end, also after Ctrl-C;
+The feeder walks all partitions side by side, so that each is as far along as the others.  A tenth of the recording is
+there when the changefeed comes, the rest arrives over some seconds, so that the changefeed meets a growing topic.  Broker and scratch directory go away at the end, also after Ctrl-C;
 `--dir` keeps the lakes.
 """
 
@@ -41,6 +41,10 @@ __all__ = ["Outcome", "demo", "find_recording", "frames"]
 
 FEED_S: Final = 8.0
 SLICES: Final = 80
+HEAD_SLICES: Final = 8
+"""What is in the topic before the changefeed comes; the rest is fed while it runs."""
+
+HEAD_WAIT_S: Final = 60.0
 _DIRS: Final = {"open-protocol": "open", "canal-json": "canal"}
 _URI: Final = {"open-protocol": "", "canal-json": "&enable-tidb-extension=true"}
 
@@ -118,6 +122,8 @@ class Feeder(threading.Thread):
         super().__init__(name=f"feeder-{topic}", daemon=True)
         self.bootstrap, self.topic, self.partitions, self.stop = bootstrap, topic, partitions, stop
         self.failure: str | None = None
+        self.landing = threading.Event()
+        """Set by the reader when first rows have landed; most of the recording waits for it."""
         self.ended = threading.Event()
         """Set by the reader when it needs nothing more."""
 
@@ -135,8 +141,12 @@ class Feeder(threading.Thread):
     def _feed(self) -> None:
         from confluent_kafka import Producer
 
-        producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 20})
-        for messages in slices(self.partitions, SLICES):
+        producer = Producer(
+            {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 20, "log_level": 3}
+        )
+        for number, messages in enumerate(slices(self.partitions, SLICES)):
+            if number == HEAD_SLICES:
+                self._await_landing()
             for partition, frame in messages:
                 self._send(producer, partition, frame)
             if self.stop.is_set() or self.ended.wait(FEED_S / SLICES):
@@ -144,6 +154,12 @@ class Feeder(threading.Thread):
         left = producer.flush(1 if self.stop.is_set() else 60)
         if left and not self.stop.is_set():
             self.failure = f"{left} messages did not reach the broker"
+
+    def _await_landing(self) -> None:
+        """Wait for the changefeed to be at work, but not for ever."""
+        until = time.monotonic() + HEAD_WAIT_S
+        while time.monotonic() < until and not (self.landing.wait(0.1) or self.ended.is_set() or self.stop.is_set()):
+            pass
 
     def _send(self, producer: Any, partition: int, frame: Frame) -> None:
         key, value = frame
@@ -231,7 +247,13 @@ class _Stage:
         feeder.start()
         try:
             with display(json=self.as_json, color=True, out=sys.stdout, err=sys.stderr) as show:
-                done = Changefeed(config).run(on_progress=show, stop=self.stop, until=self.truths[-1].ts)
+
+                def report(now: Progress) -> None:
+                    if now.rows_landed:
+                        feeder.landing.set()
+                    show(now)
+
+                done = Changefeed(config).run(on_progress=report, stop=self.stop, until=self.truths[-1].ts)
         finally:
             feeder.ended.set()
             feeder.join()

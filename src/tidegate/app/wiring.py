@@ -1,6 +1,7 @@
 """The one place where configuration becomes pieces."""
 
 from tidegate.app.config import FeedConfig
+from tidegate.app.uri import KafkaSource
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.source.kafka.client import KafkaTopics
@@ -24,3 +25,22 @@ def delta_options(config: FeedConfig) -> DeltaOptions:
 def delta_sink(config: FeedConfig) -> DeltaSink:
     """The Delta sink of a changefeed."""
     return DeltaSink(delta_options(config), workers=config.sink.worker_count)
+
+
+def kafka_topics(source: KafkaSource) -> KafkaTopics:
+    """The topics of a source and how to reach them."""
+    return KafkaTopics(
+        bootstrap=",".join(source.bootstrap),
+        topics=source.topics,
+        decode=source.decode_options(),
+        client_config=source.client_config(),
+        dead_letter=source.dead_letter,
+        order=source.order,
+        max_messages_per_batch=source.max_messages_per_batch,
+    )
+
+
+def kafka_landing(config: FeedConfig, options: DeltaOptions) -> Landing:
+    """The landing query of a changefeed."""
+    rules = config.table_filter()
+    return Landing(kafka_topics(config.source), options.root, config.name, accept=rules.matches)

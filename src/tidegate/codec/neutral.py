@@ -24,6 +24,7 @@ Source: the event lines of the recordings.
 """
 
 import binascii
+import re
 import struct
 from collections.abc import Callable
 from typing import Final
@@ -41,12 +42,13 @@ Json = dict[str, object]
 _SHORTEST_DIGITS: Final = 9
 """Nine significant digits name every 32-bit float."""
 _ALWAYS_UNSIGNED: Final = frozenset({MysqlType.BIT, MysqlType.ENUM, MysqlType.SET})
+_BREAK: Final = re.compile(b"\xc2\x85|\xe2\x80[\xa8\xa9]")
 _MAX_SIGNED: Final = (1 << 63) - 1
 
 
-def render(found: Json) -> bytes:
-    """One line of JSON, without its line feed."""
-    return msgspec.json.encode(found)
+def render(line: Json) -> bytes:
+    """One line of JSON, without its line feed; a line for readers that also break at U+0085, U+2028 and U+2029."""
+    return _BREAK.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), msgspec.json.encode(line))
 
 
 def event_object(event: Event) -> Json:

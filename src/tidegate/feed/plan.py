@@ -36,8 +36,9 @@ from tidegate.schema.effects import (
     TruncatePartitions,
     TruncateTable,
 )
-from tidegate.schema.infer import infer_table, merge_inferred
+from tidegate.schema.infer import infer_table
 from tidegate.schema.state import SchemaState, apply_ddl
+from tidegate.schema.widen import merge_inferred
 
 __all__ = ["Checkpoint", "Landed", "Round", "plan_round"]
 
@@ -215,16 +216,14 @@ class _Plan:
                 self.rename(effect, ddl)
             case AlterTable():
                 self.alter(effect, ddl, seq)
-            case TruncatePartitions() | DropPartitions():
-                self.cut(effect.old, ts)
-                if self.stored(effect.old):
-                    step = Trim(effect.old, effect.new, tuple(effect.names), ts, seq, ddl.query)
-                    self.add(effect.old, step)
+            case TruncatePartitions():
+                self.trim(effect.table, effect.new, effect.names, ddl, seq)
+            case DropPartitions():
+                self.trim(effect.old, effect.new, effect.names, ddl, seq)
             case ExchangePartition():
                 self.exchange(effect, ddl, seq)
             case NoEffect():
-                if effect.reason:
-                    self.warnings.append(f"{effect.reason} (ts {ts}): {ddl.query}")
+                pass
 
     def rename(self, effect: RenameTable, ddl: Ddl) -> None:
         self.cut(effect.old, ddl.commit_ts or 0)
@@ -241,6 +240,12 @@ class _Plan:
         ts = ddl.commit_ts or 0
         self.cut(effect.old, ts)
         self.add(effect.old, Alter(effect.old, effect.new, ts, seq, ddl.query))
+
+    def trim(self, old: TableInfo, new: TableInfo, names: Sequence[str], ddl: Ddl, seq: int) -> None:
+        ts = ddl.commit_ts or 0
+        self.cut(old, ts)
+        if self.stored(old):
+            self.add(old, Trim(old, new, tuple(names), ts, seq, ddl.query))
 
     def exchange(self, effect: ExchangePartition, ddl: Ddl, seq: int) -> None:
         ts = ddl.commit_ts or 0

@@ -42,8 +42,8 @@ def alter_table(table: TableInfo, specs: Sequence[Spec], occasion: Occasion, dat
     for spec in specs:
         if isinstance(spec, NotSupported):
             raise UnsupportedError(
-                f"table {table.name}: {spec.what} by DDL {occasion.query[:500]!r} at commit_ts {occasion.commit_ts} is not "
-                "followed; exclude the table by a filter rule or write the partitions out"
+                f"table {table.name}: {spec.what} by DDL {occasion.query[:500]!r} at commit_ts {occasion.commit_ts} "
+                "is not followed; exclude the table by a filter rule or write the partitions out"
             )
         changed = _options(changed, spec, database_charset)
     changed = alter_columns(changed, specs, occasion)

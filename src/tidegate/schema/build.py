@@ -29,7 +29,7 @@ _INTEGERS: Final = frozenset({T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG})
 def build_column(
     definition: ColumnDef, column_id: int, charset: str, *, added_at: int | None = None, old: ColumnInfo | None = None
 ) -> ColumnInfo:
-    """The column of a definition; its origin default is that at `added_at`, or the one of the `old` column it replaces."""
+    """The column of a definition; its origin default is that at `added_at`, or that of the `old` column."""
     column_type = complete_type(definition.type, charset)
     default, is_expression = keep_default(definition.default, column_type)
     origin = None

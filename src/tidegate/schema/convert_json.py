@@ -9,6 +9,7 @@ Source: TiDB's BinaryJSON (marshalFloat64To, quoteJSONString); recorded values i
 
 import json
 import math
+from decimal import Decimal
 from typing import Final, TypeAlias
 
 from tidegate.model.errors import SchemaError
@@ -83,12 +84,8 @@ def _render_float(value: float) -> str:
             return f"{mantissa}e{int(exponent)}"
         sign, digits, power = _scientific(mantissa)
         return f"{sign}{digits}e{power}"
-    plain = repr(value)
-    if "e" not in plain:
-        return plain
-    mantissa, _, exponent = plain.partition("e")
-    places = len(mantissa.lstrip("-").replace(".", "")) - 1 - int(exponent)
-    return f"{value:.{places}f}"
+    plain = format(Decimal(repr(value)), "f")
+    return plain if "." in plain else f"{plain}.0"
 
 
 def _scientific(plain: str) -> tuple[str, str, int]:

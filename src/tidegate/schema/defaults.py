@@ -1,9 +1,9 @@
-"""Default values in the form that tables keep: text, or bytes where the column holds bytes.
+r"""Default values in the form that tables keep: text, or bytes where the column holds bytes.
 
     column            written            kept
     INT               7, TRUE, 0x1f      "7", "1", "31"
     DECIMAL, DOUBLE   3.1400, 1.5e+10    "3.1400", "1.5e+10"
-    BIT(10)           b'1000000001', 5   b"\\x02\\x01", b"\\x00\\x05"      (flen + 7) // 8 bytes
+    BIT(10)           b'1000000001', 5   b"\x02\x01", b"\x00\x05"      (flen + 7) // 8 bytes
     BINARY(4)         'ab', x'6162'      b"ab\\0\\0"                      padded
     VARBINARY, BLOB   'ab'               b"ab"
     CHAR, ENUM, ..    'ab', x'6162'      "ab"

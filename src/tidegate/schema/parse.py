@@ -23,7 +23,7 @@ from tidegate.schema.dialect import reveal, tokenize
 from tidegate.schema.parse_alter import read_specs
 from tidegate.schema.parse_column import is_constraint, read_column, read_constraint, read_index_tail
 from tidegate.schema.parse_table import read_options, read_partition_by
-from tidegate.schema.spec import AddIndex, DropIndex
+from tidegate.schema.spec import AddIndex, DropIndex, RenameTo
 from tidegate.schema.statement import (
     AlterDatabase,
     AlterTable,
@@ -178,24 +178,26 @@ def _create_index(cursor: Cursor, default_schema: str, kind: str) -> Statement:
     index = read_index_tail(cursor, IndexDef(name, (), unique=kind == "UNIQUE"))
     if kind in ("VECTOR", "COLUMNAR"):
         index = IndexDef(name, ())
-    return AlterTable(table.within(default_schema), table.schema is not None, (AddIndex(index, if_not_exists),))
+    return AlterTable(table.within(default_schema), doubtful=False, specs=(AddIndex(index, if_not_exists),))
 
 
 def _create_table(cursor: Cursor, default_schema: str, *, temporary: bool) -> Statement:
     if_not_exists = cursor.accept("IF NOT EXISTS") != ""
-    table = cursor.qualified().within(default_schema)
+    named = cursor.qualified()
+    table = named.within(default_schema)
     like = "(" if cursor.is_sign("(") and cursor.looking_at("LIKE", ahead=1) else ""
     if like:
         cursor.expect_sign("(")
     if cursor.accept("LIKE"):
         source = cursor.qualified()
+        doubtful = source.schema is None and named.schema is not None
         if like:
             cursor.expect_sign(")")
         while not cursor.done() and read_options(cursor, commas=True)[1]:
             pass
         if temporary:
             return Ignored("CREATE TEMPORARY TABLE")
-        return CreateTableLike(table, source.within(default_schema), source.schema is not None, if_not_exists)
+        return CreateTableLike(table, source.within(default_schema), doubtful, if_not_exists)
     columns: list[ColumnDef] = []
     indexes: list[IndexDef] = []
     if cursor.is_sign("(") and not cursor.looking_at("SELECT", ahead=1):
@@ -247,7 +249,8 @@ def _alter(cursor: Cursor, default_schema: str) -> Statement:
         if_exists = cursor.accept("IF EXISTS") != ""
         table = cursor.qualified()
         specs = read_specs(cursor, default_schema)
-        return AlterTable(table.within(default_schema), table.schema is not None, specs, if_exists)
+        renamed = any(isinstance(spec, RenameTo) and spec.given for spec in specs)
+        return AlterTable(table.within(default_schema), renamed and table.schema is None, specs, if_exists)
     if cursor.peek().word not in _ALTERED:
         raise cursor.error("not an ALTER statement that we know")
     cursor.at -= 1
@@ -267,7 +270,7 @@ def _drop(cursor: Cursor, default_schema: str) -> Statement:
         while cursor.accept("ALGORITHM", "LOCK"):
             cursor.sign("=")
             cursor.next()
-        return AlterTable(table.within(default_schema), table.schema is not None, (DropIndex(name, if_exists),))
+        return AlterTable(table.within(default_schema), doubtful=False, specs=(DropIndex(name, if_exists),))
     temporary = cursor.accept("GLOBAL TEMPORARY", "TEMPORARY") == "TEMPORARY"
     what = cursor.accept("TABLES", "TABLE", "VIEW")
     if not what:
@@ -296,7 +299,7 @@ def _rename(cursor: Cursor, default_schema: str) -> Statement:
         cursor.expect("TO")
         new = cursor.qualified()
         full: tuple[TableName, TableName] = old.within(default_schema), new.within(default_schema)
-        pairs.append(RenamePair(*full, old.schema is not None, new.schema is not None))
+        pairs.append(RenamePair(*full, doubtful=old.schema is None and new.schema is not None))
         if not cursor.sign(","):
             return RenameTables(tuple(pairs))
 

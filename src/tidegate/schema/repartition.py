@@ -49,11 +49,13 @@ def repartition(table: TableInfo, spec: Spec, occasion: Occasion) -> TableInfo:
             return msgspec.structs.replace(table, partition=complete_partition(new, table))
         case RemovePartitioning():
             return msgspec.structs.replace(table, partition=None)
+        case AddPartitions() | ReorganizePartitions() | CoalescePartitions() if partition is None and table.inferred:
+            return table
         case AddPartitions() | DropPartitions() | ReorganizePartitions() | CoalescePartitions() if partition is None:
             raise occasion.error(table.name, "the table is not partitioned")
-        case AddPartitions(definitions, count, if_not_exists):
+        case AddPartitions():
             assert partition is not None
-            return _with(table, partition, _added(table, partition, definitions, count, occasion, if_not_exists))
+            return _with(table, partition, _added(table, partition, spec, occasion))
         case DropPartitions(names, if_exists):
             assert partition is not None
             known = {item.name.lower() for item in partition.definitions}
@@ -84,18 +86,16 @@ def _with(table: TableInfo, partition: PartitionInfo, definitions: tuple[Partiti
 def _added(
     table: TableInfo,
     partition: PartitionInfo,
-    definitions: tuple[PartitionDef, ...],
-    count: int,
+    spec: AddPartitions,
     occasion: Occasion,
-    if_not_exists: bool,  # noqa: FBT001
 ) -> tuple[PartitionDef, ...]:
     start = len(partition.definitions)
-    if start + count > MOST_PARTITIONS:
+    if start + spec.count > MOST_PARTITIONS:
         raise occasion.error(table.name, f"more than {MOST_PARTITIONS} partitions")
-    definitions = definitions or tuple(PartitionDef(f"p{start + number}") for number in range(count))
+    definitions = spec.definitions or tuple(PartitionDef(f"p{start + number}") for number in range(spec.count))
     known = {item.name.lower() for item in partition.definitions}
     twice = [item.name for item in definitions if item.name.lower() in known]
-    if twice and not if_not_exists:
+    if twice and not spec.if_not_exists:
         raise occasion.error(table.name, f"partition {twice[0]!r} exists already")
     return (*partition.definitions, *(item for item in definitions if item.name not in twice))
 

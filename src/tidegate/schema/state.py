@@ -4,11 +4,11 @@
     rows    a1-0                 a1-0                a1-0                   f7-0                 f7-0 and a1-0 again
 
 `incarnation` (hex commit_ts, dash, place among the DDLs of that ts) names the rows: CREATE and TRUNCATE make a new one,
-RENAME, ALTER and repartitioning keep it, RECOVER and FLASHBACK bring an old one back.  `version` is the commit_ts of the
-table's last DDL.
+RENAME, ALTER and repartitioning keep it, RECOVER and FLASHBACK bring an old one back.  `version` is the commit_ts of
+the table's last DDL.
 
-Tables whose creation was not seen (a topic read from its middle) are no error: their DDLs have no effect, with a reason,
-until rows tell what the table is like.  A DDL that contradicts a table that *is* known raises SchemaError.
+Tables whose creation was not seen (a topic read from its middle) are no error: their DDLs have no effect, with a
+reason, until rows tell what the table is like.  A DDL that contradicts a table that *is* known raises SchemaError.
 Rename events carry the schema of the new name; an old name without schema is then looked for where it exists.
 Source: TiCDC entry/schema/snapshot.go; TiDB pkg/ddl.
 """
@@ -80,14 +80,6 @@ def _made(found: list[Effect]) -> int:
 
 def _apply(state: SchemaState, statement: Statement, ddl: Ddl, occasion: Occasion, *, made: int) -> _Step:
     match statement:
-        case CreateDatabase() | AlterDatabase():
-            return _set_database(state, statement)
-        case DropDatabase():
-            return _drop_database(state, statement)
-        case RecoverDatabase(name):
-            raise UnsupportedError(
-                f"FLASHBACK DATABASE {name} at commit_ts {occasion.commit_ts} is not followed; start the feed again after it"
-            )
         case CreateTable():
             return _create_table(state, statement, occasion, made)
         case CreateTableLike():
@@ -96,21 +88,42 @@ def _apply(state: SchemaState, statement: Statement, ddl: Ddl, occasion: Occasio
             return _drop_tables(state, statement)
         case TruncateTable(name):
             return _truncate_table(state, name, occasion, made)
-        case RenameTables(pairs):
-            return _rename_tables(state, [(pair.old, pair.new, pair.old_given) for pair in pairs], ddl, occasion)
+        case RenameTables():
+            return _rename_tables(state, statement, occasion)
         case AlterTable():
-            return _alter_table(state, statement, ddl, occasion)
+            return _alter_table(state, statement, occasion)
         case RecoverTable():
             return _recover_table(state, statement, ddl, occasion)
-        case CreateView(view):
-            views = {**state.views, view.key: view}
-            return SchemaState(state.databases, state.tables, state.dropped, views), [NoEffect("views carry no rows")]
-        case DropViews(gone):
-            keys = {view.key for view in gone}
-            views = {key: view for key, view in state.views.items() if key not in keys}
-            return SchemaState(state.databases, state.tables, state.dropped, views), [NoEffect("views carry no rows")]
+        case CreateView() | DropViews():
+            return _set_views(state, statement)
         case Ignored(what):
             return state, [NoEffect(f"{what} changes no table")]
+        case _:
+            return _apply_to_database(state, statement, occasion)
+
+
+def _apply_to_database(
+    state: SchemaState, statement: CreateDatabase | AlterDatabase | DropDatabase | RecoverDatabase, occasion: Occasion
+) -> _Step:
+    match statement:
+        case CreateDatabase() | AlterDatabase():
+            return _set_database(state, statement)
+        case DropDatabase():
+            return _drop_database(state, statement)
+        case RecoverDatabase(name):
+            raise UnsupportedError(
+                f"FLASHBACK DATABASE {name} at commit_ts {occasion.commit_ts} is not followed; "
+                "start the feed again after it"
+            )
+
+
+def _set_views(state: SchemaState, statement: CreateView | DropViews) -> _Step:
+    if isinstance(statement, CreateView):
+        views = {**state.views, statement.view.key: statement.view}
+    else:
+        gone = {view.key for view in statement.views}
+        views = {key: view for key, view in state.views.items() if key not in gone}
+    return SchemaState(state.databases, state.tables, state.dropped, views), [NoEffect("views carry no rows")]
 
 
 def _unknown(name: TableName) -> Effect:
@@ -167,7 +180,7 @@ def _create_like(state: SchemaState, statement: CreateTableLike, occasion: Occas
         if statement.if_not_exists:
             return state, [NoEffect(f"table {known.name} exists already")]
         raise occasion.error(statement.table, f"it exists already, since version {known.version}")
-    source = _locate(state, statement.source, given=statement.source_given, occasion=occasion)
+    source = _locate(state, statement.source, doubtful=statement.doubtful, occasion=occasion)
     if source is None:
         return state, [_unknown(statement.source)]
     table = msgspec.structs.replace(
@@ -196,12 +209,12 @@ def _truncate_table(state: SchemaState, name: TableName, occasion: Occasion, mad
     return state.with_table(new).with_dropped(old), [effects.TruncateTable(old, new)]
 
 
-def _locate(state: SchemaState, name: TableName, *, given: bool, occasion: Occasion) -> TableInfo | None:
-    """The table called so; where the text names no schema, the only one of that name in any database.
+def _locate(state: SchemaState, name: TableName, *, doubtful: bool, occasion: Occasion) -> TableInfo | None:
+    """The table called so; where its schema is doubtful, the only one of that name in any database.
 
     Raises SchemaError when several databases have one, since the event does not tell the session's database."""
     found = state.table(name)
-    if given:
+    if not doubtful:
         return found
     same = [table for key, table in state.tables.items() if key[1] == name.key[1]]
     if len(same) > 1:
@@ -210,18 +223,14 @@ def _locate(state: SchemaState, name: TableName, *, given: bool, occasion: Occas
     return same[0] if same else None
 
 
-def _rename_tables(
-    state: SchemaState, pairs: list[tuple[TableName, TableName, bool]], ddl: Ddl, occasion: Occasion
-) -> _Step:
+def _rename_tables(state: SchemaState, statement: RenameTables, occasion: Occasion) -> _Step:
     found: list[Effect] = []
-    for old_name, new_name, given in pairs:
-        # Only a target in another schema than the session's makes the event's schema doubtful.
-        doubtful = not given and new_name.schema.lower() == ddl.schema.lower() and ddl.schema != ""
-        old = _locate(state, old_name, given=not doubtful, occasion=occasion)
+    for pair in statement.pairs:
+        old = _locate(state, pair.old, doubtful=pair.doubtful, occasion=occasion)
         if old is None:
-            found.append(_unknown(old_name))
+            found.append(_unknown(pair.old))
             continue
-        state, effect = _rename(state, old, new_name, occasion)
+        state, effect = _rename(state, old, pair.new, occasion)
         found.append(effect)
     return state, found
 
@@ -234,10 +243,9 @@ def _rename(state: SchemaState, old: TableInfo, new_name: TableName, occasion: O
     return state.without_table(old.name).with_table(new), effects.RenameTable(old, new)
 
 
-def _alter_table(state: SchemaState, statement: AlterTable, ddl: Ddl, occasion: Occasion) -> _Step:
+def _alter_table(state: SchemaState, statement: AlterTable, occasion: Occasion) -> _Step:
     rename = next((spec for spec in statement.specs if isinstance(spec, RenameTo)), None)
-    doubtful = rename is not None and rename.given and not statement.given
-    old = _locate(state, statement.table, given=not doubtful, occasion=occasion)
+    old = _locate(state, statement.table, doubtful=statement.doubtful, occasion=occasion)
     if old is None:
         return state, [_unknown(statement.table)]
     exchange = next((spec for spec in statement.specs if isinstance(spec, ExchangePartition)), None)

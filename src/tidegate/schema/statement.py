@@ -5,8 +5,8 @@
               | CreateView | DropViews | Ignored
 
 CREATE INDEX and DROP INDEX are AlterTable with one spec.  Names stand as written; table names are completed with the
-session's schema, and `*_given` says whether the text itself named one, since TiCDC's rename events carry the schema
-of the new name only.  Expressions are the user's own text.
+session's schema.  TiCDC's events carry the schema of the *new* name only; where the text names that one and leaves the
+old one to the session, the old name is `doubtful`.  Expressions are the user's own text.
 Source: TiDB parser/ast/ddl.go, as far as change capture needs it.
 """
 
@@ -85,11 +85,11 @@ class CreateTable:
 
 @dataclass(frozen=True, slots=True)
 class CreateTableLike:
-    """CREATE TABLE .. LIKE."""
+    """CREATE TABLE .. LIKE; `doubtful` where only the new table names its schema."""
 
     table: TableName
     source: TableName
-    source_given: bool
+    doubtful: bool
     if_not_exists: bool = False
 
 
@@ -110,12 +110,11 @@ class TruncateTable:
 
 @dataclass(frozen=True, slots=True)
 class RenamePair:
-    """old TO new; `old_given` and `new_given` say whether the text names the schema."""
+    """old TO new; `doubtful` where only the new name names its schema: the old one's is then the session's."""
 
     old: TableName
     new: TableName
-    old_given: bool
-    new_given: bool
+    doubtful: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +126,10 @@ class RenameTables:
 
 @dataclass(frozen=True, slots=True)
 class AlterTable:
-    """ALTER TABLE with all its specs; `given` says whether the text names the schema."""
+    """ALTER TABLE with all its specs; `doubtful` where only a RENAME TO in it names a schema."""
 
     table: TableName
-    given: bool
+    doubtful: bool
     specs: tuple[Spec, ...]
     if_exists: bool = False
 
