@@ -52,6 +52,17 @@ def test_a_stranger_is_never_stopped(notes: Path, tmp_path: Path, impostor: subp
     assert list(notes.iterdir()) == []
 
 
+def test_a_process_between_fork_and_exec_is_alive(notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker whose command line cannot be seen for a moment is not taken for dead."""
+    words = [str(tmp_path / "server.properties")]
+    one = Broker("127.0.0.1:1", os.getpid(), tmp_path, temporary=False)
+    note(one)
+    answers = [[], [], words]
+    monkeypatch.setattr("psutil.Process.cmdline", lambda _self: answers.pop(0))
+
+    assert status() == (one,)
+
+
 def test_a_dead_temporary_broker_is_cleared_away(notes: Path, tmp_path: Path) -> None:
     """What a killed temporary broker left is removed when it is noticed; a directory of the user's never is."""
     dead = subprocess.Popen([sys.executable, "-c", ""])
@@ -176,6 +187,6 @@ def test_a_broker_that_fails_shows_its_log(notes: Path, tmp_path: Path) -> None:
         pass
     (home / "data" / "meta.properties").write_text("version=1\nnode.id=7\ncluster.id=x\n")
 
-    with pytest.raises(EnvironmentFault, match=r"(?s)ended while starting.*node id"):
+    with pytest.raises(EnvironmentFault, match=r"(?s)ended while starting, with status 1.*node id"):
         start_broker(home)
     assert list(notes.iterdir()) == []

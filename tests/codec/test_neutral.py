@@ -64,6 +64,7 @@ def value_of(field: Field, value: Value) -> Any:
         (Field("c", 15), "é\udcff", {"b": "w6n/"}),
         (Field("c", 15, binary=True), b"\0", {"b": "AA=="}),
         (Field("c", 225), "[1]", {"vec": "[1]"}),
+        (Field("c", 225), "\udcff", {"b": "/w=="}),
         (Field("c", 15), None, None),
     ],
 )

@@ -168,6 +168,20 @@ def test_key() -> None:
     assert locate({"a": None, "b": 1}) == f"p{crc32(bytes([0]) + b'1') % 1000}"
 
 
+def test_key_without_columns() -> None:
+    """KEY() means the primary key."""
+    table = columns(id=INT, v=INT)
+    implied = partition_of(PartitionInfo("KEY", count=7), table, primary_key=("ID",))
+    named = partition_of(PartitionInfo("KEY", columns=("id",), count=7), table)
+    assert [implied({"id": n}) for n in range(50)] == [named({"id": n}) for n in range(50)]
+
+
+def test_lone_maxvalue() -> None:
+    """VALUES LESS THAN MAXVALUE closes a table of any number of columns."""
+    locate = partition_of(ranges("1|1", "MAXVALUE", names=("a", "b")), columns(a=INT, b=INT))
+    assert [locate({"a": 1, "b": 0}), locate({"a": 1, "b": 1}), locate({"a": 2, "b": None})] == ["p0", "p1", "p1"]
+
+
 def test_unknown() -> None:
     """What cannot be followed is refused by name, at once and not at the first row."""
     table = columns(id=INT)

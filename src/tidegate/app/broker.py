@@ -57,8 +57,12 @@ JVM_OPTIONS: Final = ("-Xmx384m", "-XX:+UseSerialGC", "-Djava.awt.headless=true"
 FORMAT_OPTIONS: Final = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 BUSY: Final = "Address already in use"
 
-_children: list[subprocess.Popen[bytes]] = []
-"""Kept, since Python warns when the handle of a running child is thrown away."""
+LOOKS: Final = 5
+LOOK_PAUSE_S: Final = 0.02
+"""Between fork and the end of exec a process shows no command line for some microseconds; then we look again."""
+
+_children: dict[int, subprocess.Popen[bytes]] = {}
+"""Brokers that this process started: the handle of an unreaped child says for certain whether it runs."""
 
 PROPERTIES: Final = """\
 process.roles=broker,controller
@@ -241,7 +245,7 @@ def _launch(java: JavaHome, classpath: str, home: Path) -> int:
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C in the terminal is not meant for it
         )
-    _children.append(child)
+    _children[child.pid] = child
     return child.pid
 
 
@@ -254,7 +258,7 @@ def _await_answer(broker: Broker) -> str | None:
     until = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < until:
         if _process(broker) is None:
-            return "ended while starting"
+            return f"ended while starting, with status {_children[broker.pid].returncode}"
         if _listens(broker.bootstrap) and _lists_topics(broker.bootstrap):
             return None
         time.sleep(0.1)
@@ -324,9 +328,15 @@ def _process(broker: Broker) -> "psutil.Process | None":
     psutil = _psutil()
     try:
         process = psutil.Process(broker.pid)
-        return process if str(broker.dir / "server.properties") in process.cmdline() else None
+        if (child := _children.get(broker.pid)) is not None:
+            return process if child.poll() is None else None
+        for _ in range(LOOKS):
+            if words := process.cmdline():
+                return process if str(broker.dir / "server.properties") in words else None
+            time.sleep(LOOK_PAUSE_S)
     except psutil.Error:
         return None
+    return None
 
 
 def _end(process: "psutil.Process") -> None:
@@ -336,7 +346,9 @@ def _end(process: "psutil.Process") -> None:
             process.send_signal(sign)
         with suppress(psutil.TimeoutExpired):
             process.wait(STOP_TIMEOUT_S)
-            return
+            break
+    if (child := _children.pop(process.pid, None)) is not None:
+        child.wait()
 
 
 def _psutil() -> ModuleType:

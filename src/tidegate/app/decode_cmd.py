@@ -57,7 +57,7 @@ def decode(*, protocol: str | None, settings: tuple[str, ...], legacy: bool, sou
     options = _options(protocol, settings, source, legacy=legacy)
     out = sys.stdout.buffer
     failed = False
-    for line in _lines(_topic(source) if source is not None else _framed(file), options):
+    for line in _lines(_topic(source, options) if source is not None else _framed(file), options):
         failed = failed or line["kind"] == "error"
         out.write(render(line) + b"\n")
     out.flush()
@@ -134,7 +134,8 @@ def _unzipped(stream: BufferedReader) -> BufferedIOBase:
     return gzip.GzipFile(fileobj=stream) if stream.peek(2)[:2] == _GZIP_MAGIC else stream
 
 
-def _topic(uri: str) -> Iterator[Message]:
+def _topic(uri: str, options: DecodeOptions) -> Iterator[Message]:
+    from tidegate.app.topics import kafka_topics
     from tidegate.source.kafka.cli_stream import messages
 
-    return messages(uri)
+    return messages(kafka_topics(uri, options))

@@ -7,8 +7,8 @@
     p*.bin.gz = (4-byte key length, key, 4-byte value length, value)*, big endian, in partition order
 
 The feeder walks all partitions side by side, so that each is as far along as the others.  A tenth of the recording is
-there when the changefeed comes, the rest arrives over some seconds, so that the changefeed meets a growing topic.  Broker and scratch directory go away at the end, also after Ctrl-C;
-`--dir` keeps the lakes.
+there when the changefeed comes, the rest arrives over some seconds, so that the changefeed meets a growing topic.
+Broker and scratch directory go away at the end, also after Ctrl-C; `--dir` keeps the lakes.
 """
 
 import gzip
@@ -45,6 +45,7 @@ HEAD_SLICES: Final = 8
 """What is in the topic before the changefeed comes; the rest is fed while it runs."""
 
 HEAD_WAIT_S: Final = 60.0
+TOPIC_WAIT_S: Final = 60.0
 _DIRS: Final = {"open-protocol": "open", "canal-json": "canal"}
 _URI: Final = {"open-protocol": "", "canal-json": "&enable-tidb-extension=true"}
 
@@ -178,14 +179,20 @@ class Feeder(threading.Thread):
 
 
 def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
-    """Make the topic and wait until it is there."""
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient, NewTopic
+    """Make the topic and wait until every partition answers: for a moment a new one has no leader."""
+    from confluent_kafka import KafkaException, TopicPartition
+    from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
+    places = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
+    until = time.monotonic() + TOPIC_WAIT_S
     try:
         for future in admin.create_topics([NewTopic(topic, partitions, 1)], operation_timeout=30).values():
-            future.result(60)
+            future.result(TOPIC_WAIT_S)
+        while failures := [error for future in admin.list_offsets(places).values() if (error := future.exception(30))]:
+            if time.monotonic() > until:
+                raise SourceError(f"the topic {topic} does not answer: {failures[0]}")
+            time.sleep(0.1)
     except KafkaException as error:
         raise SourceError(f"the topic {topic} cannot be created: {error}") from error
 

@@ -136,13 +136,11 @@ def _float(field: Field, value: Value) -> Json:
 
 def _text(field: Field, value: Value) -> Json:
     assert isinstance(value, str)
-    if field.type == MysqlType.VECTOR:
-        return {"vec": value}
     try:
         value.encode()
     except UnicodeEncodeError:
         return _bytes(field, value.encode("utf-8", "surrogateescape"))
-    return {"s": value}
+    return {"vec" if field.type == MysqlType.VECTOR else "s": value}
 
 
 def _bytes(_field: Field, value: Value) -> Json:

@@ -161,16 +161,19 @@ class _Plan:
         for key, (name, _, low, _) in self.spans.items():
             if key in self.seen or low > ts:
                 continue
-            table = self.inferred(name, low - 1)
+            tables = self.inferred(name, low - 1, min(ts, self.first_ddls.get(key, ts)))
+            if not tables:
+                continue
+            table = merge_inferred(tables)
             self.state = self.state.with_table(table)
             self.seen.add(key)
             self.create(table, low - 1, 0)
             self.warnings.append(f"table {name}: no DDL seen, its definition is read off its messages")
 
-    def inferred(self, name: TableName, version: int) -> TableInfo:
-        layouts = self.landed.layouts(name, self.first_ddls.get(name.key, self.upto))
-        tables = [infer_table(name, layout.fields, layout.pk_names, version) for layout in layouts]
-        return merge_inferred(tables)
+    def inferred(self, name: TableName, version: int, upto: int) -> list[TableInfo]:
+        """What the rows up to a ts show of a table; nothing when there are none (spans are bounds, not exact)."""
+        layouts = self.landed.layouts(name, upto)
+        return [infer_table(name, layout.fields, layout.pk_names, version) for layout in layouts]
 
     def follow_drift(self) -> None:
         """Columns that rows of inferred tables show beyond their definition."""
@@ -178,8 +181,7 @@ class _Plan:
             table = self.state.tables.get(key)
             if table is None or not table.inferred:
                 continue
-            layouts = self.landed.layouts(name, self.first_ddls.get(key, self.upto))
-            seen = [infer_table(name, layout.fields, layout.pk_names, self.after) for layout in layouts]
+            seen = self.inferred(name, self.after, self.first_ddls.get(key, self.upto))
             wider = merge_inferred([table, *seen])
             if wider.columns != table.columns:
                 self.add(table, Alter(table, wider, self.after, DRIFT_SEQ, "columns seen in rows"))

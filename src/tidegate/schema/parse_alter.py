@@ -284,7 +284,18 @@ def _pass(cursor: Cursor, what: str) -> Spec:
 
 
 def _other(cursor: Cursor) -> Spec:
-    return _pass(cursor, cursor.peek().word)
+    what = cursor.peek().word
+    _pass(cursor, what)
+    # Lists of columns (ORDER BY a, b) and of labels ('a', 'b') go on after a comma; a new spec starts with its word.
+    while cursor.is_sign(",") and (cursor.peek(1).kind is Kind.STRING or (what == "ORDER" and _is_column(cursor))):
+        cursor.next()
+        _pass(cursor, what)
+    return NoChange(what)
+
+
+def _is_column(cursor: Cursor) -> bool:
+    following = cursor.peek(1)
+    return following.kind is Kind.NAME or (following.word != "" and following.word not in _STARTS)
 
 
 _PASSED: Final = frozenset(
@@ -314,6 +325,21 @@ _PASSED: Final = frozenset(
         "READ",
     ]
 )
+_STARTS: Final = _PASSED | {
+    "ADD",
+    "DROP",
+    "MODIFY",
+    "CHANGE",
+    "ALTER",
+    "CONVERT",
+    "RENAME",
+    "COMMENT",
+    "ENGINE",
+    "DEFAULT",
+    "CHARACTER",
+    "CHARSET",
+    "AUTO_INCREMENT",
+}
 _RULES: Final[Mapping[str, Callable[[Cursor], Spec]]] = {
     "ADD": _add,
     "DROP": _drop,

@@ -20,6 +20,8 @@ from functools import partial
 from typing import Final, TypeAlias
 from zlib import crc32
 
+import msgspec
+
 from tidegate.model.errors import SchemaError, UnsupportedError
 from tidegate.model.event import Value
 from tidegate.model.mysql import MysqlType
@@ -48,16 +50,20 @@ def partition_of(
     *,
     time_zone: str = "UTC",
     ci_columns: Collection[str] = (),
+    primary_key: tuple[str, ...] = (),
 ) -> Locate:
     """A function that names the partition of a row.
 
-    `time_zone` is the zone of TIMESTAMP values, `ci_columns` are those whose collation ignores case.  Raises
-    UnsupportedError for methods and expressions that it cannot follow, SchemaError for columns that do not exist.
+    `time_zone` is the zone of TIMESTAMP values, `ci_columns` are those whose collation ignores case,
+    `primary_key` is what KEY() without columns means.  Raises UnsupportedError for methods and expressions that it
+    cannot follow, SchemaError for columns that do not exist.
     """
     method = info.method.upper().removesuffix(" COLUMNS").removeprefix("LINEAR ")
     maker = _METHODS.get(method)
     if maker is None:
         raise UnsupportedError(f"partitions BY {info.method} are not known; the rows' own partition ids are needed")
+    if method == "KEY" and not info.columns:
+        info = msgspec.structs.replace(info, columns=primary_key)
     return maker(info, _Table(columns, time_zone, frozenset(name.lower() for name in ci_columns)))
 
 
@@ -95,7 +101,12 @@ class _Table:
         return partial(_sort_key, family_of(column.type), folds=folds)
 
     def bounds(self, names: tuple[str, ...], texts: tuple[str, ...]) -> tuple[_Key, ...]:
-        """The sort keys of one bound or list entry; raises SchemaError when it has not one value a column."""
+        """The sort keys of one bound or list entry; raises SchemaError when it has not one value a column.
+
+        VALUES LESS THAN MAXVALUE without parentheses stands for as many as there are columns.
+        """
+        if len(texts) == 1 and _is_max(texts[0]):
+            texts *= len(names)
         if len(names) != len(texts):
             raise SchemaError(f"partition columns {names} and their values {texts} differ in number")
         return tuple(map(self.bound, names, texts))
@@ -207,7 +218,7 @@ def _hash(info: PartitionInfo, table: _Table) -> Locate:
 def _key(info: PartitionInfo, table: _Table) -> Locate:
     names = _hashed_names(info)
     if not info.columns:
-        raise UnsupportedError("PARTITION BY KEY() without columns hashes the primary key; name its columns")
+        raise UnsupportedError("PARTITION BY KEY() without columns hashes the primary key, which this table lacks")
     parts = [_key_part(table, name) for name in info.columns]
 
     def locate(row: Row) -> str:

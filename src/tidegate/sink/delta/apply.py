@@ -224,7 +224,7 @@ def _changed(
     have = {column.mapping_id: rows.column(at) for at, column in enumerate(before)}
     zone, zero_date = options.time_zone, options.zero_date
     for fill in change.fills:
-        value = [stored_value(fill.column)]
+        value = [stored_value(fill.column, time_zone=zone, commit_ts=step.ts)]
         one = from_neutral(value, fill.column.type, fill.target.delta, time_zone=zone, zero_date=zero_date)
         have[fill.target.mapping_id] = pa.repeat(one[0], rows.num_rows)
     for turn in change.conversions:
@@ -307,14 +307,15 @@ def _partition_rows(
     """The rows that lie inside (or outside) the named partitions."""
     if table.partition is None:
         raise SinkError(f"table {table.name} is not partitioned in the definition of ts {table.version}")
-    locate = partition_of(table.partition, table.columns)
+    zone = options.time_zone
+    locate = partition_of(table.partition, table.columns, time_zone=zone, primary_key=table.handle_key)
     named = {name.lower() for name in partitions}
     by_id = {column.upstream_id: column for column in columns}
     parts: list[pa.Table] = []
     for file in snapshot.files():
         rows = read(snapshot.uri, file, columns)
         values = {
-            column.name: to_neutral(rows.column(by_id[column.id].name), column.type, time_zone=options.time_zone)
+            column.name: to_neutral(rows.column(by_id[column.id].name), column.type, time_zone=zone)
             for column in table.columns
             if column.id in by_id
         }

@@ -76,7 +76,7 @@ class Landing:
     def start(self, spark: Any) -> None:
         """Claim the changelog and begin. Raises what is wrong with brokers, topics and positions at once."""
         assert self._query is None, "a landing starts once"
-        self._state = ledger.claim(self.changelog, self._feed, self._completed)
+        self._state = ledger.claim(self.changelog, self._feed, self.source.decode, self._completed)
         plan = TopicPlan(
             source=self.source,
             changelog=self.changelog,

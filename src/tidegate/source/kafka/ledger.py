@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
+from tidegate.codec.options import DecodeOptions
 from tidegate.feed.change import CONTROL_SCHEMA, ROWS_SCHEMA
 from tidegate.feed.frontier import Reached, forward, frontier
 from tidegate.model.errors import Fenced, SourceError
@@ -73,14 +74,18 @@ def state_of(uri: str, metadata: Mapping[str, object]) -> State:
         ) from broken
 
 
-def claim(uri: str, feed: str, positions: Callable[[State], dict[str, dict[int, Reached]]]) -> State:
+def claim(
+    uri: str, feed: str, decode: DecodeOptions, positions: Callable[[State], dict[str, dict[int, Reached]]]
+) -> State:
     """Take the changelog over for a new landing; `positions` completes those of the last State."""
+    shown = msgspec.structs.replace(decode, claim_check_storage_uri="")
 
     def next_state(state: State) -> State:
         return State(
             feed=feed,
             epoch=state.epoch + 1,
             batch=state.batch,
+            decode=shown,
             positions=positions(state),
             frontier=state.frontier,
             halted=state.halted,
@@ -138,9 +143,8 @@ def advance(known: State, reports: Sequence[TaskReport], *, order_by_offset: boo
             topic: {number: forward(one, one.offset, latest) for number, one in some.items()}
             for topic, some in positions.items()
         }
-    return State(
-        feed=known.feed,
-        epoch=known.epoch,
+    return msgspec.structs.replace(
+        known,
         batch=known.batch + 1,
         positions=positions,
         frontier=frontier(positions, known.frontier),

@@ -10,6 +10,7 @@ Every commit of a changelog carries a State, so the newest one says all.
 
 import msgspec
 
+from tidegate.codec.options import DecodeOptions
 from tidegate.feed.change import Place
 from tidegate.feed.frontier import Reached
 
@@ -81,6 +82,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     epoch: int = 0
     """Grows whenever a landing takes the changelog over; an older one finds out at its next commit."""
     batch: int = 0
+    decode: DecodeOptions | None = None
+    """How the topics are read, without the address of the claim-check storage, which may carry keys."""
     positions: dict[str, dict[int, Reached]] = {}
     frontier: int | None = None
     halted: tuple[Halt, ...] = ()

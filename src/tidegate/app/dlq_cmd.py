@@ -1,0 +1,170 @@
+"""`tidegate dlq`: messages that could not be read, and what is to become of them.
+
+    halted    dead-letter=halt: the feed stands before the message      skip, or replay, then start the feed
+    dead      dead-letter=skip, or skipped by hand: it was left out      replay, while the feed is stopped
+
+$ tidegate dlq list /srv/lake
+$ tidegate dlq show /srv/lake --at shop/2/7041
+$ tidegate dlq skip /srv/lake --at shop/2/7041
+$ tidegate dlq replay /srv/lake --at shop/2/7041 --value-file fixed.json
+"""
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from tidegate.feed.change import DeadLetter, Place
+from tidegate.model.errors import ConfigError, Fenced
+from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.snapshots import latest
+from tidegate.source.kafka.replay import Bytes, find, opened_changelog, replay, skip
+from tidegate.source.kafka.resolution import parse_place
+
+__all__ = ["dlq"]
+
+PREVIEW_BYTES = 32
+HEX_WIDTH = 16
+
+LAKE = click.argument("lake", metavar="LAKE")
+AT = click.option("--at", "place", required=True, metavar="TOPIC/PARTITION/OFFSET", help="Which message.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group()
+def dlq() -> None:
+    """List, show, skip and replay messages that could not be read."""
+
+
+@dlq.command("list")
+@LAKE
+@JSON
+def list_(lake: str, *, as_json: bool) -> None:
+    """List dead letters, and the messages that the feed stands at."""
+    changelog = opened_changelog(_root(lake))
+    letters = [(letter, "halted") for halt, kept in changelog.halted() for letter in [kept or _bare(halt)]]
+    letters += [(letter, "dead") for letter in changelog.dead_letters()]
+    if as_json:
+        click.echo(msgspec.json.encode([_fields(letter, state) for letter, state in letters]).decode())
+        return
+    if not letters:
+        click.echo("no dead letters")
+    for letter, state in letters:
+        place = letter.place
+        click.echo(f"{state:<7} {place.topic}/{place.partition}/{place.offset}   {letter.error_code}   {letter.error}")
+        for name, body in (("key", letter.raw_key), ("value", letter.raw_value)):
+            if body is not None:
+                click.echo(f"        {name:<6} {len(body):,} bytes   {_preview(body)}")
+
+
+@dlq.command()
+@LAKE
+@AT
+@JSON
+def show(lake: str, place: str, *, as_json: bool) -> None:
+    """Show one message whole: why it cannot be read, and its bytes."""
+    letter, halted = find(opened_changelog(_root(lake)), parse_place(place))
+    if letter is None:
+        raise ConfigError(f"{place}: the feed stands there, but the message was not kept; read it from the topic")
+    state = "halted" if halted else "dead"
+    if as_json:
+        click.echo(msgspec.json.encode(_fields(letter, state)).decode())
+        return
+    click.echo(f"{letter.place} ({state})\n{letter.error_code} at byte {letter.error_offset}: {letter.error}")
+    for name, body in (("key", letter.raw_key), ("value", letter.raw_value)):
+        click.echo(f"{name}: none" if body is None else f"{name}: {len(body):,} bytes")
+        for line in _hex_lines(body or b""):
+            click.echo(f"  {line}")
+
+
+@dlq.command("skip")
+@LAKE
+@AT
+def skip_(lake: str, place: str) -> None:
+    """Let a halted feed leave out the message that it stands at."""
+    path = skip(_root(lake), parse_place(place))
+    click.echo(f"{place} will be left out when the feed starts again (recorded in {path})")
+
+
+@dlq.command("replay")
+@LAKE
+@AT
+@click.option("--key-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Bytes of the key.")
+@click.option("--value-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Bytes of the value.")
+@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="A decode option; may be repeated.")
+def replay_(lake: str, place: str, key_file: Path | None, value_file: Path | None, settings: tuple[str, ...]) -> None:
+    """Decode a message again, with other bytes or options, and land it after all."""
+    at, root = parse_place(place), _root(lake)
+    instead = Bytes(
+        key_file.read_bytes() if key_file else None,
+        value_file.read_bytes() if value_file else None,
+        _settings(settings),
+    )
+    before = _checkpoint_ts(root)
+    done = replay(root, at, instead, checkpoint_ts=before)
+    if done.resolution is not None:
+        click.echo(f"{place} reads well now; it will land when the feed starts again (recorded in {done.resolution})")
+        return
+    after = _checkpoint_ts(root)
+    if done.first_ts is not None and after >= done.first_ts:
+        raise Fenced(
+            f"{place}: {done.rows} rows were appended, but a running feed moved the checkpoint to {after} and "
+            "may have passed them. Touch those rows upstream, and stop the feed before replaying"
+        )
+    click.echo(f"{place}: {done.rows} rows and {done.ddls} DDLs were appended to the changelog")
+
+
+def _root(lake: str) -> str:
+    return lake if "://" in lake else str(Path(lake).absolute())
+
+
+def _checkpoint_ts(root: str) -> int:
+    return latest(DeltaOptions(root=root, feed="")).checkpoint.ts
+
+
+def _settings(settings: tuple[str, ...]) -> dict[str, str]:
+    pairs = [setting.partition("=") for setting in settings]
+    wrong = next((name for name, equals, _ in pairs if not equals or not name), None)
+    if wrong is not None:
+        raise click.UsageError(f"--set {wrong}: write KEY=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
+def _bare(halt: Any) -> DeadLetter:
+    return DeadLetter(halt.place, halt.code, halt.reason, 0, None, None)
+
+
+def _fields(letter: DeadLetter, state: str) -> dict[str, object]:
+    place: Place = letter.place
+    return {
+        "state": state,
+        "topic": place.topic,
+        "partition": place.partition,
+        "offset": place.offset,
+        "code": letter.error_code,
+        "reason": letter.error,
+        "error_offset": letter.error_offset,
+        "key_b64": _base64(letter.raw_key),
+        "value_b64": _base64(letter.raw_value),
+    }
+
+
+def _base64(body: bytes | None) -> str | None:
+    return None if body is None else base64.b64encode(body).decode()
+
+
+def _preview(body: bytes) -> str:
+    shown = body[:PREVIEW_BYTES]
+    text = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in shown)
+    return f"{shown.hex(' ', 4)}  {text}{' …' if len(body) > PREVIEW_BYTES else ''}"
+
+
+def _hex_lines(body: bytes) -> list[str]:
+    lines = []
+    for at in range(0, len(body), HEX_WIDTH):
+        piece = body[at : at + HEX_WIDTH]
+        text = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in piece)
+        lines.append(f"{at:08x}  {piece.hex(' '):<{HEX_WIDTH * 3}} {text}")
+    return lines

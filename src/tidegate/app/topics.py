@@ -1,0 +1,34 @@
+"""A kafka:// address as the thing that reads it."""
+
+from tidegate.app.params import Given
+from tidegate.app.uri import KafkaSource, parse_source
+from tidegate.codec.options import DecodeOptions
+from tidegate.source.kafka.client import KafkaTopics
+
+__all__ = ["kafka_topics", "topics_of"]
+
+LOOKING: dict[str, Given] = {"order": Given("looking", "offset")}
+"""Commands that only look take topics as they are; the address's own order wins."""
+
+
+def kafka_topics(uri: str, decode: DecodeOptions | None = None) -> KafkaTopics:
+    """What `uri` names, to be looked at. `decode` stands for the address's own protocol and options."""
+    given = dict(LOOKING)
+    if decode is not None:
+        given["protocol"] = Given("--protocol", decode.protocol)
+    return topics_of(parse_source(uri, given), decode)
+
+
+def topics_of(source: KafkaSource, decode: DecodeOptions | None = None) -> KafkaTopics:
+    """A parsed address as the reader's own struct."""
+    return KafkaTopics(
+        bootstrap=",".join(source.bootstrap),
+        topics=source.topics,
+        decode=decode or source.decode_options(),
+        client_config=source.client_config(),
+        start=source.start,
+        dead_letter=source.dead_letter,
+        order=source.order,
+        max_messages_per_batch=source.max_messages_per_batch,
+        timeout_s=max(source.read_timeout_ms / 1000, 1.0),
+    )

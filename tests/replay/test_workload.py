@@ -1,0 +1,60 @@
+"""The recorded shop, in every recording, equals TiDB at every recorded moment, however it is cut and killed."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.replay.stage import Crash, Stage, moments, partitions_of
+from tidegate.app.lake import Lake
+from tidegate.app.verify import compare_tables, load_truth
+
+WORKLOAD = Path(__file__).parents[1] / "data" / "workload"
+PROTOCOLS = {"open": "open-protocol", "open_table": "open-protocol", "canal": "canal-json", "canal_table": "canal-json"}
+TRUTHS = load_truth(WORKLOAD)
+
+
+def differences(root: Path, truth) -> list[str]:
+    lake = Lake(str(root))
+    reports = list(compare_tables(truth, lake.tables(), lake.arrow))
+    return [f"{report.name}: {report.differences[:2]}" for report in reports if not report.equal]
+
+
+@pytest.mark.parametrize("recording", PROTOCOLS)
+def test_equal_at_every_moment(tmp_path, recording):
+    """All tables equal TiDB's at all twelve moments, with replays, repeats and re-sent DDLs in the topic."""
+    stage = Stage(tmp_path, PROTOCOLS[recording], partitions_of(WORKLOAD / recording), seed=1)
+
+    for truth in moments(stage, TRUTHS):
+        assert differences(tmp_path, truth) == [], truth.n
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("recording", ["open", "canal"])
+def test_killed_again_and_again(tmp_path, recording, seed):
+    """Killed at random places of landing, applying and publishing, the end is the same and nothing is lost."""
+    messages = partitions_of(WORKLOAD / recording)
+    chance = random.Random(seed)
+    lives = 0
+
+    def crash(_place: str) -> None:
+        if chance.random() < 0.02:
+            raise Crash
+
+    last = TRUTHS[-1]
+    while True:
+        lives += 1
+        stage = Stage(tmp_path, PROTOCOLS[recording], messages, seed=seed * 1000 + lives)
+        stage.crash = crash
+        try:
+            more = True
+            while stage.sink.snapshot.checkpoint.ts < last.ts:
+                if more:
+                    more = stage.land(chance.choice([300, 3000]))
+                stage.round(last.ts)
+            break
+        except Crash:
+            continue
+
+    assert lives > 2
+    assert differences(tmp_path, last) == []

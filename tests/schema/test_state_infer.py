@@ -1,0 +1,88 @@
+"""Tables read off messages."""
+
+import json
+from zlib import crc32
+
+import pytest
+
+from tidegate.model.errors import SchemaError
+from tidegate.model.event import Ddl, Field
+from tidegate.model.mysql import ColumnFlag as F
+from tidegate.model.mysql import MysqlType as T
+from tidegate.model.table import TableName
+from tidegate.schema.columns import render_type
+from tidegate.schema.effects import AlterTable
+from tidegate.schema.infer import infer_table
+from tidegate.schema.state import SchemaState, apply_ddl
+
+NAME = TableName("Db", "T")
+
+
+def test_from_open_protocol() -> None:
+    """Type codes and flags give types, sign, nullability and the primary key."""
+    fields = (
+        Field(
+            "id",
+            T.LONGLONG,
+            F.HANDLE_KEY | F.PRIMARY_KEY | F.BINARY | F.UNSIGNED,
+            unsigned=True,
+            binary=True,
+            handle=True,
+        ),
+        Field("v", T.VARCHAR, F.NULLABLE),
+        Field("b", T.BLOB, F.NULLABLE | F.BINARY, binary=True),
+        Field("g", T.LONG, F.GENERATED | F.BINARY, binary=True),
+        Field("d", T.DECIMAL, F.BINARY, binary=True),
+    )
+    info = infer_table(NAME, fields, None, 0x2A)
+    assert info.inferred
+    assert info.incarnation == f"m-{crc32(b'db.t'):08x}-2a"
+    assert [render_type(column.type) for column in info.columns] == [
+        "bigint(20) unsigned",
+        "varchar",
+        "blob",
+        "int(11)",
+        "decimal",
+    ]
+    assert [column.nullable for column in info.columns] == [False, True, True, False, False]
+    assert (info.columns[3].generated, info.columns[3].virtual) == ("", False)
+    assert info.handle_key == ("id",)
+
+
+def test_from_canal_json() -> None:
+    """MysqlType and pkNames give types as exact as they are written; a unique handle is a key too."""
+    fields = (
+        Field("a", T.LONG, mysql_type="int(10) unsigned", unsigned=True),
+        Field("e", T.ENUM, mysql_type="enum('x','y,z')"),
+        Field("s", T.VARCHAR, mysql_type="varchar"),
+    )
+    info = infer_table(NAME, fields, ("a",), 5)
+    assert [render_type(column.type) for column in info.columns] == ["int(10) unsigned", "enum('x','y,z')", "varchar"]
+    assert info.columns[1].type.elems == ("x", "y,z")
+    assert [column.nullable for column in info.columns] == [False, True, True]
+    assert info.handle_key == ("a",)
+    keyless = infer_table(NAME, fields, (), 5)
+    assert keyless.handle_key == ()
+    flagged = infer_table(NAME, (Field("u", T.LONG, F.HANDLE_KEY | F.UNIQUE_KEY, handle=True),), None, 5)
+    assert flagged.handle_key == ("u",)
+
+
+def test_unknown_code() -> None:
+    """A type code that MySQL does not have is a SchemaError that names the column."""
+    with pytest.raises(SchemaError, match="'x'"):
+        infer_table(NAME, (Field("x", 99),), None, 5)
+
+
+def test_ddl_on_inferred() -> None:
+    """DDL on an inferred table applies as far as rows could tell: unknown keys and columns are passed over."""
+    info = infer_table(NAME, (Field("a", T.LONG, F.NULLABLE),), None, 5)
+    state = SchemaState().with_table(info)
+    for ts, query in enumerate(
+        ("alter table t drop index i", "alter table t drop virtual_one", "alter table t add b int after v")
+    ):
+        state, effects = apply_ddl(state, Ddl(schema="db", table="t", query=query, commit_ts=9 + ts), 0)
+    assert isinstance(effects[0], AlterTable)
+    found = state.table(NAME)
+    assert found is not None
+    assert [column.name for column in found.columns] == ["a", "b"]
+    assert json.loads(state.to_json())["tables"][0]["inferred"]

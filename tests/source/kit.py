@@ -1,0 +1,112 @@
+"""Messages made by hand and recorded, and a landing without Kafka and Spark."""
+
+import gzip
+import json
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tidegate.codec.options import DecodeOptions
+from tidegate.feed.frontier import Reached
+from tidegate.source.kafka import ledger
+from tidegate.source.kafka.files import DEAD, HALT, RowFiles, write_control
+from tidegate.source.kafka.messages import LandPlan, Message, land_messages
+from tidegate.source.kafka.report import State, TaskReport
+
+WORKLOAD = Path(__file__).parents[1] / "data" / "workload"
+OPEN = DecodeOptions(protocol="open-protocol")
+TOPIC = "shop"
+TS = 470607233549598720
+
+
+def framed(parts: Sequence[bytes]) -> bytes:
+    return b"".join(struct.pack(">Q", len(part)) + part for part in parts)
+
+
+def open_message(offset: int, *events: tuple[dict[str, Any], dict[str, Any] | None]) -> Message:
+    """An Open Protocol message of (key JSON, value JSON) events."""
+    key = struct.pack(">Q", 1) + framed([json.dumps(key).encode() for key, _ in events])
+    value = framed([b"" if value is None else json.dumps(value).encode() for _, value in events])
+    return Message(offset, key, value)
+
+
+def insert(ts: int, number: int, table: str = "orders", **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    columns = {"id": {"t": 3, "h": True, "f": 11, "v": number}, "note": {"t": 15, "f": 64, "v": f"n{number}"}}
+    return {"ts": ts, "scm": "shop", "tbl": table, "t": 1, **more}, {"u": columns}
+
+
+def delete(ts: int, number: int, table: str = "orders", **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    columns = {"id": {"t": 3, "h": True, "f": 11, "v": number}}
+    return {"ts": ts, "scm": "shop", "tbl": table, "t": 1, **more}, {"d": columns}
+
+
+def ddl(ts: int, query: str, table: str = "orders") -> tuple[dict[str, Any], dict[str, Any]]:
+    return {"ts": ts, "scm": "shop", "tbl": table, "t": 2}, {"q": query, "t": 3}
+
+
+def resolved(ts: int) -> tuple[dict[str, Any], None]:
+    return {"ts": ts, "t": 3}, None
+
+
+def recording(name: str, partition: int) -> Iterator[Message]:
+    """The messages of one partition of a recorded workload."""
+    body = gzip.decompress((WORKLOAD / name / f"p{partition}.bin.gz").read_bytes())
+    at = offset = 0
+    while at < len(body):
+        parts = []
+        for _ in range(2):
+            (size,) = struct.unpack_from(">I", body, at)
+            parts.append(body[at + 4 : at + 4 + size])
+            at += 4 + size
+        yield Message(offset, *parts)
+        offset += 1
+
+
+def manifest(name: str) -> dict[str, Any]:
+    return json.loads((WORKLOAD / "manifest.json").read_text())["recordings"][name]
+
+
+def begin(uri: str, partitions: int = 1, feed: str = "f") -> State:
+    """Claim a changelog for a topic whose partitions begin at 0."""
+
+    def positions(state: State) -> dict[str, dict[int, Reached]]:
+        known = {topic: dict(some) for topic, some in state.positions.items()}
+        return {TOPIC: {**dict.fromkeys(range(partitions), Reached(0)), **known.get(TOPIC, {})}}
+
+    return ledger.claim(uri, feed, OPEN, positions)
+
+
+def land_batch(
+    uri: str, state: State, batch: Mapping[int, Sequence[Message]], *, flush_bytes: int = 1 << 20, **plan: Any
+) -> State:
+    """What a batch of the streaming query does, in this process."""
+    reports = [_task(uri, state, partition, messages, flush_bytes, plan) for partition, messages in batch.items()]
+    return ledger.commit_batch(uri, state, reports, order_by_offset=plan.get("order_by_offset", False))
+
+
+def _task(
+    uri: str, state: State, partition: int, messages: Sequence[Message], flush_bytes: int, plan: Mapping[str, Any]
+) -> TaskReport:
+    start = state.positions[TOPIC][partition].offset
+    options = {"options": OPEN, **plan}
+    landed = land_messages(messages, LandPlan(TOPIC, partition, **options), start=start, clock=state.frontier or 0)
+    files = RowFiles(uri, flush_bytes=flush_bytes)
+    files.add(landed.tables.items())
+    letters = [(DEAD, letter) for letter in landed.letters]
+    if landed.halted_at is not None:
+        letters.append((HALT, landed.halted_at))
+    written = (*files.close(), *write_control(uri, landed.ddls, letters))
+    return TaskReport(
+        topic=TOPIC,
+        partition=partition,
+        start=start,
+        position=landed.position,
+        resolved=landed.clock if plan.get("order_by_offset") else landed.resolved,
+        messages=landed.messages,
+        ddls=len(landed.ddls),
+        dead=len(landed.letters),
+        tables=files.counts(),
+        files=written,
+        halt=landed.halt,
+    )

@@ -1,0 +1,212 @@
+"""Landing messages: what comes out of a run of them, and where it stops."""
+
+import base64
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.source.kit import OPEN, TOPIC, TS, ddl, delete, insert, open_message, recording, resolved
+from tidegate.codec.options import DecodeOptions
+from tidegate.feed.change import Place
+from tidegate.model.table import TableName
+from tidegate.model.tso import MAX_TS
+from tidegate.source.kafka.columns import LANDED_SCHEMA
+from tidegate.source.kafka.messages import LandPlan, Message, land_messages
+from tidegate.source.kafka.resolution import Resolution
+
+PLAN = LandPlan(TOPIC, 0, OPEN)
+ORDERS = TableName("shop", "orders")
+JUNK = Message(1, b"junk", b"\x00")
+
+
+def around(bad: Message) -> list[Message]:
+    return [open_message(0, insert(5, 1)), bad, open_message(2, insert(6, 2), resolved(6))]
+
+
+def test_rows_ddls_and_watermarks_part_ways():
+    """One message may hold rows of several tables, DDLs and watermarks; each event keeps its place."""
+    messages = [
+        open_message(7, insert(5, 1), insert(5, 2, "items"), insert(6, 3)),
+        open_message(8, resolved(6)),
+        open_message(9, ddl(9, "create table x (id int)")),
+        open_message(10, resolved(4)),
+    ]
+
+    landed = land_messages(messages, PLAN, start=7)
+
+    rows = landed.tables[ORDERS]
+    assert rows.schema == LANDED_SCHEMA
+    assert rows.select(["offset", "seq", "commit_ts", "op"]).to_pylist() == [
+        {"offset": 7, "seq": 0, "commit_ts": 5, "op": "I"},
+        {"offset": 7, "seq": 2, "commit_ts": 6, "op": "I"},
+    ]
+    assert rows.column("after").to_pylist() == [[b"1", b"n1"], [b"3", b"n3"]]
+    assert set(landed.tables) == {ORDERS, TableName("shop", "items")}
+    assert [placed.place for placed in landed.ddls] == [Place(TOPIC, 0, 9)]
+    assert (landed.resolved, landed.position, landed.messages) == (6, 11, 4)
+
+
+def test_layouts_stand_once():
+    """However many rows share a layout, its text is there once."""
+    landed = land_messages([open_message(n, insert(5, n)) for n in range(50)], PLAN)
+
+    assert len(landed.tables[ORDERS].column("layout").chunk(0).dictionary) == 1
+
+
+def test_halt_stops_before_the_poison():
+    """Under halt everything before the unreadable message lands, and the position is that message's."""
+    landed = land_messages(around(JUNK), PLAN)
+
+    assert landed.position == 1
+    assert landed.tables[ORDERS].num_rows == 1
+    assert landed.letters == []
+    assert landed.halt is not None
+    assert (landed.halt.place, landed.halt.code) == (Place(TOPIC, 0, 1), "CDC:ErrDecodeFailed")
+    assert landed.halted_at is not None
+    assert landed.halted_at.raw_value == JUNK.value
+
+
+def test_skip_keeps_the_message_whole_and_goes_on():
+    """Under skip the message becomes a dead letter with its bytes, and what follows lands."""
+    landed = land_messages(around(JUNK), replace(PLAN, skip_dead=True))
+
+    assert (landed.position, landed.resolved, landed.halt) == (3, 6, None)
+    (letter,) = landed.letters
+    assert (letter.place, letter.raw_key, letter.raw_value) == (Place(TOPIC, 0, 1), b"junk", b"\x00")
+    assert landed.tables[ORDERS].num_rows == 2
+
+
+def test_a_message_lands_whole_or_not_at_all():
+    """Good events of a bad message do not land: neither its rows nor its watermark."""
+    half = open_message(0, insert(5, 1), resolved(9), insert(6, 2, ohk=True))
+
+    landed = land_messages([half], replace(PLAN, skip_dead=True))
+
+    assert (landed.tables, landed.resolved, len(landed.letters)) == ({}, None, 1)
+
+
+def test_handle_only_rows_cannot_land():
+    """A row of which only the key came is a dead letter that names table, ts and ways out."""
+    landed = land_messages([open_message(0, insert(TS, 1, ohk=True))], PLAN)
+
+    assert landed.halt is not None
+    assert landed.halt.code == "CDC:ErrHandleKeyOnly"
+    for word in ("shop.orders", str(TS), "claim-check", "replay"):
+        assert word in landed.halt.reason
+
+
+def test_handle_only_deletes_land():
+    """A DELETE says all with its key."""
+    landed = land_messages([open_message(0, delete(5, 1, ohk=True))], PLAN)
+
+    assert landed.tables[ORDERS].column("op").to_pylist() == ["D"]
+
+
+def test_claim_checks_are_fetched(tmp_path):
+    """A row that waits in the claim-check storage lands whole, under its base name there and nowhere else."""
+    whole = open_message(0, insert(5, 1))
+    body = {"key": base64.b64encode(whole.key).decode(), "value": base64.b64encode(whole.value).decode()}
+    (tmp_path / "c.json").write_text(json.dumps(body))
+    plan = LandPlan(TOPIC, 0, DecodeOptions(protocol="open-protocol", claim_check_storage_uri=tmp_path.as_uri()))
+
+    landed = land_messages([open_message(0, insert(5, 1, ohk=True, ccl="s3://elsewhere/c.json"))], plan)
+
+    assert landed.tables[ORDERS].column("after").to_pylist() == [[b"1", b"n1"]]
+
+
+@pytest.mark.parametrize("body", [None, b"{}", b'{"key":"","value":""}'])
+def test_claim_checks_that_hold_nothing_are_dead(tmp_path, body):
+    """A claim check that is missing or broken is a dead letter, and its message shows no storage address."""
+    if body is not None:
+        (tmp_path / "c.json").write_bytes(body)
+    plan = LandPlan(TOPIC, 0, DecodeOptions(protocol="open-protocol", claim_check_storage_uri=tmp_path.as_uri()))
+
+    landed = land_messages([open_message(0, insert(5, 1, ohk=True, ccl="s3://key:secret@b/c.json"))], plan)
+
+    assert landed.halt is not None
+    assert "shop.orders at ts 5" in landed.halt.reason
+    assert "secret" not in landed.halt.reason
+    assert str(tmp_path) not in landed.halt.reason
+
+
+def test_filtered_rows_do_not_land_and_ddls_do():
+    """Rows of tables outside the feed are dropped even when they could not be read whole; DDLs are always kept."""
+    plan = replace(PLAN, accept=lambda _schema, table: table == "orders")
+    messages = [
+        open_message(0, insert(5, 1, "items", ohk=True), insert(5, 2)),
+        open_message(1, ddl(6, "create table items (id int)", "items")),
+    ]
+
+    landed = land_messages(messages, plan)
+
+    assert list(landed.tables) == [ORDERS]
+    assert (landed.filtered, len(landed.ddls), landed.halt) == (1, 1, None)
+
+
+def test_endless_watermarks_are_passed_over():
+    """The largest unsigned ts says that nothing is to come; it moves nothing and harms nothing."""
+    landed = land_messages([open_message(0, resolved((1 << 64) - 1)), open_message(1, resolved(MAX_TS))], PLAN)
+
+    assert (landed.resolved, landed.halt, landed.letters) == (MAX_TS, None, [])
+
+
+def test_timestamps_beyond_bigint_are_dead():
+    """A row that no lake could order is no row."""
+    landed = land_messages([open_message(0, insert(1 << 63, 1))], PLAN)
+
+    assert landed.halt is not None
+
+
+def test_resolution_skip():
+    """A resolution lets one message pass under halt, as a dead letter."""
+    skip = Resolution(topic=TOPIC, partition=0, offset=1, action="skip")
+
+    landed = land_messages(around(JUNK), replace(PLAN, resolutions={1: skip}))
+
+    assert (landed.position, landed.halt, len(landed.letters)) == (3, None, 1)
+
+
+def test_resolution_replace():
+    """A resolution's bytes land in the place of the message's own."""
+    fixed = open_message(1, insert(5, 9))
+    key, value = (base64.b64encode(body).decode() for body in (fixed.key, fixed.value))
+    replaced = Resolution(topic=TOPIC, partition=0, offset=1, action="replace", key_b64=key, value_b64=value)
+
+    landed = land_messages(around(JUNK), replace(PLAN, resolutions={1: replaced}))
+
+    rows = landed.tables[ORDERS].select(["offset", "after"]).to_pylist()
+    assert [(row["offset"], row["after"][0]) for row in rows] == [(0, b"1"), (1, b"9"), (2, b"2")]
+    assert landed.halt is None
+
+
+def test_made_up_timestamps_only_grow():
+    """Order "offset" gives every event a ts of its own, as late as its time says and later than all before."""
+    plan = replace(PLAN, order_by_offset=True)
+    messages = [open_message(0, insert(TS, 1), insert(TS, 2)), open_message(1, insert(TS - (1 << 30), 3), resolved(TS))]
+
+    landed = land_messages(messages, plan, clock=7)
+
+    ts = landed.tables[ORDERS].column("commit_ts").to_pylist()
+    first = TS >> 18 << 18
+    assert ts == [first, first + 1, first + 2]
+    assert (landed.clock, landed.resolved) == (first + 2, None)
+
+
+@pytest.mark.parametrize("partition", [0, 1, 2])
+def test_recordings_land_without_a_letter(partition):
+    """Every message of a real changefeed is readable."""
+    landed = land_messages(recording("open", partition), PLAN)
+
+    assert (landed.halt, landed.letters) == (None, [])
+    assert landed.resolved is not None
+
+
+@given(key=st.none() | st.binary(max_size=64), value=st.none() | st.binary(max_size=64))
+def test_junk_never_escapes(key, value):
+    """Whatever bytes arrive, the message lands or is dead; nothing is raised."""
+    landed = land_messages([Message(0, key, value)], replace(PLAN, skip_dead=True))
+
+    assert landed.position == 1

@@ -1,0 +1,136 @@
+"""Planning batches: fair shares, new partitions, lost history."""
+
+import pickle
+
+import cloudpickle
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.source.kit import OPEN
+from tidegate.feed.change import Place
+from tidegate.model.errors import ConfigError, HistoryLost
+from tidegate.source.kafka import fetch, reader
+from tidegate.source.kafka.client import KafkaTopics
+from tidegate.source.kafka.reader import Planner, TopicPlan, bound, share, start_of
+
+SOURCE = KafkaTopics("broker:9092", ("a",), OPEN, {"sasl.password": "secret"}, max_messages_per_batch=10)
+PLACES = st.dictionaries(
+    st.tuples(st.sampled_from("ab"), st.integers(0, 3)), st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1
+)
+
+
+@pytest.fixture
+def broker(monkeypatch):
+    """A broker's marks, to be changed by the test: {(topic, partition): (low, high)}."""
+    marks: dict[tuple[str, int], tuple[int, int]] = {("a", 0): (0, 7), ("a", 1): (0, 30)}
+
+    def offsets(_source, wanted, *, latest):
+        return {place: marks[place][latest] for place in wanted}
+
+    def described(_source):
+        return {"a": tuple(sorted(number for _, number in marks))}
+
+    for module in (reader, fetch):
+        monkeypatch.setattr(module, "offsets", offsets)
+    monkeypatch.setattr(reader, "described", described)
+    return marks
+
+
+@given(places=PLACES, limit=st.integers(1, 100))
+def test_shares(places, limit):
+    """A batch takes what there is up to its limit, nothing backwards, and leaves no room unused."""
+    starts = {place: start for place, (start, _) in places.items()}
+    highs = {place: start + more for place, (start, more) in places.items()}
+    ends = share(starts, highs, limit)
+    taken = sum(ends[place] - starts[place] for place in starts)
+
+    assert all(starts[place] <= ends[place] <= highs[place] for place in starts)
+    assert taken == min(limit, sum(highs[place] - starts[place] for place in starts))
+
+
+def test_a_long_backlog_does_not_starve_a_short_one():
+    """Partitions share a batch evenly; what the short one leaves goes to the long one."""
+    assert share({("a", 0): 0, ("a", 1): 0}, {("a", 0): 2, ("a", 1): 1000}, 10) == {("a", 0): 2, ("a", 1): 8}
+
+
+def test_batches_follow_each_other(broker):
+    """Ends grow batch by batch until everything is read, and then stand still."""
+    planner = Planner(SOURCE, {"a": {"0": 0, "1": 0}})
+
+    ends = [planner.next_offsets() for _ in range(5)]
+
+    assert ends[0] == {"a": {"0": 5, "1": 5}}
+    assert ends[-1] == ends[-2] == {"a": {"0": 7, "1": 30}}
+
+
+def test_a_fresh_planner_needs_only_the_last_ranges(broker):
+    """A planner that was started again goes on from `partitions` alone."""
+    planner = Planner(SOURCE, {"a": {"0": 0, "1": 0}})
+
+    ranges = planner.ranges({"a": {"0": 5, "1": 5}}, {"a": {"0": 7, "1": 13}})
+
+    assert [(one.start, one.end) for one in ranges] == [(Place("a", 0, 5), 7), (Place("a", 1, 5), 13)]
+    assert planner.next_offsets() == {"a": {"0": 7, "1": 23}}
+
+
+def test_a_new_partition_is_planned_even_while_empty(broker):
+    """The driver must hear of a partition before the first resolved ts that counts on it."""
+    planner = Planner(SOURCE, {"a": {"0": 7, "1": 30}})
+    broker["a", 2] = (0, 0)
+
+    end = planner.next_offsets()
+    ranges = planner.ranges({"a": {"0": 7, "1": 30}}, end)
+
+    assert end == {"a": {"0": 7, "1": 30, "2": 0}}
+    assert [(one.start, one.end) for one in ranges] == [(Place("a", 2, 0), 0)]
+
+
+def test_a_new_partition_begins_at_its_first_offset(broker):
+    """Retention may have taken the beginning of a partition that we never read; it begins where it begins."""
+    planner = Planner(SOURCE, {"a": {"0": 7, "1": 30}})
+    broker["a", 2] = (3, 6)
+
+    (one,) = planner.ranges({"a": {"0": 7, "1": 30}}, planner.next_offsets())
+
+    assert (one.start, one.end) == (Place("a", 2, 3), 6)
+
+
+def test_a_topic_made_anew_is_lost_history(broker):
+    """An end below what was read already means another topic of the same name."""
+    planner = Planner(SOURCE, {"a": {"0": 9, "1": 0}})
+
+    with pytest.raises(HistoryLost, match="topic a partition 0 offset 9 is gone: the broker has offsets 0 to 7"):
+        planner.next_offsets()
+
+
+def test_start_is_heeded_and_checked(broker):
+    """A feed begins where the user says, unless retention has taken that place."""
+    broker["a", 1] = (10, 30)
+    source = KafkaTopics("b", ("a",), OPEN, start=(("a", 0, 3),))
+    early = KafkaTopics("b", ("a",), OPEN, start=(("a", 1, 3),))
+
+    assert start_of(source, [("a", 0), ("a", 1)]) == {("a", 0): 3, ("a", 1): 10}
+    with pytest.raises(HistoryLost, match="topic a partition 1 offset 3"):
+        start_of(early, [("a", 1)])
+
+
+def test_secrets_are_not_shown():
+    """Neither the source nor the class that carries it prints a password."""
+    plan = TopicPlan(SOURCE, "lake", {})
+
+    assert "secret" not in repr(SOURCE) + repr(plan) + repr(bound(plan))
+
+
+def test_a_plan_travels():
+    """The plan reaches planner and executors inside its class."""
+    plan = TopicPlan(SOURCE, "lake", {"a": {"0": 3}})
+
+    assert pickle.loads(cloudpickle.dumps(bound(plan))).plan == plan
+
+
+@pytest.mark.parametrize("wrong", [{"order": "time"}, {"dead_letter": "drop"}, {"max_messages_per_batch": 0}])
+def test_wrong_settings_are_refused(wrong):
+    """A setting outside its range is named at once."""
+    with pytest.raises(ConfigError):
+        KafkaTopics("b", ("a",), OPEN, **wrong)
