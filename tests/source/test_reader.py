@@ -2,10 +2,10 @@
 
 import pickle
 
-import cloudpickle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark import cloudpickle
 
 from tests.source.kit import OPEN
 from tidegate.feed.change import Place

@@ -124,9 +124,7 @@ def test_resolutions_come_back(lake):
     assert recorded(lake) == {one.place: one}
 
 
-@pytest.mark.parametrize(
-    "body", ["{", '{"topic":"a"}', '{"topic":"a","partition":0,"offset":1,"action":"drop"}']
-)
+@pytest.mark.parametrize("body", ["{", '{"topic":"a"}', '{"topic":"a","partition":0,"offset":1,"action":"drop"}'])
 def test_broken_resolutions_are_named(lake, body, tmp_path):
     """A resolution file that cannot be followed stops the start of a feed with its path."""
     folder = tmp_path / "lake" / "_tidegate" / "resolutions"

@@ -16,7 +16,7 @@ Starting again is the same loop: nothing is repaired, everything is planned anew
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from tidegate.app.config import FeedConfig, from_uris
 from tidegate.app.meter import Meter
@@ -38,8 +38,11 @@ __all__ = ["Changefeed"]
 
 IDLE_PUBLISH_S: Final = 5.0
 """With nothing to apply, how often a mere advance of the checkpoint is published."""
-TRIES_MAX: Final = 5
 BACKOFF_S: Final = 1.0
+BACKOFF_MAX_S: Final = 30.0
+
+
+T = TypeVar("T")
 
 
 class Changefeed:
@@ -101,6 +104,12 @@ class _Engine:
         """Take up the lake where it stands and begin to land."""
         snapshot = self.sink.recover()
         self.meter.checkpoint(snapshot.checkpoint.ts or None)
+        self.retrying(self.land)
+
+    def land(self) -> None:
+        """Begin to land where the changelog stands, with a query of its own."""
+        self.landing.stop()
+        self.landing = kafka_landing(self.config, self.sink.options)
         self.landing.start(self.spark)
 
     def stop(self) -> None:
@@ -117,7 +126,7 @@ class _Engine:
                 moved_s = time.monotonic()
                 continue
             if failure is not None:
-                raise failure
+                self.land_again(failure)
             if until is not None and self.sink.snapshot.checkpoint.ts >= until:
                 return
             if idle_s is not None and time.monotonic() - moved_s >= idle_s and self.landing.idle():
@@ -159,14 +168,23 @@ class _Engine:
             self.meter.applied(planned, [])
         return False
 
-    def retrying(self, work: Callable[[], list]) -> list:
-        """`work`, tried again where the error says that this can help."""
-        for tried in range(TRIES_MAX):
+    def land_again(self, failure: TidegateError) -> None:
+        """Start the landing anew after a failure that may pass; raises the others."""
+        if failure.retry is Retry.NEVER:
+            raise failure
+        self.meter.warn(f"{failure.code}: {failure}; trying again")
+        time.sleep(BACKOFF_S)
+        self.retrying(self.land)
+
+    def retrying(self, work: Callable[[], T]) -> T:
+        """`work`, tried again where the error says that this can help, with growing pauses."""
+        tries = self.config.source.max_retry
+        for tried in range(tries + 1):
             try:
                 return work()
             except TidegateError as error:
-                if error.retry is Retry.NEVER or tried == TRIES_MAX - 1:
+                if error.retry is Retry.NEVER or tried == tries:
                     raise
                 self.meter.warn(f"{error.code}: {error}; trying again")
-                time.sleep(BACKOFF_S * 2**tried)
+                time.sleep(min(BACKOFF_S * 2**tried, BACKOFF_MAX_S))
         raise AssertionError("the last try returns or raises")
