@@ -1,1 +1,34 @@
-"""Tidegate: TiCDC for Python and Spark."""
+"""Tidegate: TiCDC for Python and Spark.
+
+    from tidegate import codec                                   events from bytes, without Spark
+    tidegate.Changefeed("kafka://...", "delta://...").run()      a topic becomes tables
+    tidegate.lake("/srv/lake").table("shop.orders")              all tables at one timestamp
+    tidegate.decode(frame, protocol="canal-json")                a Spark DataFrame of messages, decoded
+
+Names load what they need when they are first used: importing the package imports neither Spark nor Kafka.
+"""
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from tidegate.app.changefeed import Changefeed
+    from tidegate.app.lake import Lake as lake  # noqa: N813  reads as a function: lake(path).table(name)
+    from tidegate.source.frame import decode_frame as decode
+
+__all__ = ["Changefeed", "__version__", "decode", "lake"]
+
+__version__: Final = version("tidegate")
+_PLACES: Final = {
+    "Changefeed": ("tidegate.app.changefeed", "Changefeed"),
+    "decode": ("tidegate.source.frame", "decode_frame"),
+    "lake": ("tidegate.app.lake", "Lake"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'tidegate' has no attribute {name!r}")
+    module, attribute = _PLACES[name]
+    return getattr(import_module(module), attribute)

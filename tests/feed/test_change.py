@@ -21,7 +21,7 @@ from tidegate.model.event import Ddl, Delete, Field, Insert, Update
 FIELDS = (Field("id", 3, 11, handle=True), Field("näme", 15, 64, "varchar"))
 
 
-def placed(partition: int, offset: int, ts: int, query: str, table: str = "t", seq: int = 0) -> PlacedDdl:
+def placed(partition: int, offset: int, ts: int, query: str, table: str = "t", *, seq: int = 0) -> PlacedDdl:
     return PlacedDdl(Place("a", partition, offset, seq), Ddl(schema="s", table=table, query=query, commit_ts=ts))
 
 

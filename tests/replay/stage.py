@@ -11,7 +11,6 @@ import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-
 from tidegate.codec.frame import read_frames
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.frontier import Reached
@@ -39,7 +38,7 @@ def partitions_of(where: Path) -> dict[int, list[Message]]:
     return found
 
 
-class Crash(Exception):  # noqa: N818
+class Crash(Exception):
     """The process dies here."""
 
 
@@ -57,7 +56,7 @@ class Stage:
         self.log = Changelog(uri)
         fresh = {TOPIC: dict.fromkeys(messages, Reached(0))}
         self.state = ledger.claim(uri, "f", self.decode, lambda state: dict(state.positions) or fresh)
-        self.crash: Callable[[str], None] = lambda place: None
+        self.crash: Callable[[str], None] = lambda _: None
 
     def land(self, at_most: int) -> bool:
         """Land a batch of up to `at_most` messages a partition; False at the end of the topic."""

@@ -39,10 +39,14 @@ def recorded(stream: str, variant: str) -> tuple[list[dict], list[Message]]:
     """The stream's events in order, and a topic that holds them with a resolved ts after each."""
     events = [event for event in lines(CODEC / stream / "events.jsonl.gz") if event["kind"] in ("row", "ddl")]
     events = [event for event in events if "split_from" not in event]
-    sent = {case["events"][0]: case["messages"] for case in lines(CODEC / stream / f"{variant}.jsonl.gz") if case["messages"]}
+    cases = lines(CODEC / stream / f"{variant}.jsonl.gz")
+    sent = {case["events"][0]: case["messages"] for case in cases if case["events"] and case["messages"]}
     found: list[Message] = []
     for event in events:
-        pairs = [(m["key_b64"] and base64.b64decode(m["key_b64"]), base64.b64decode(m["value_b64"])) for m in sent[event["id"]]]
+        pairs = [
+            (m["key_b64"] and base64.b64decode(m["key_b64"]), base64.b64decode(m["value_b64"]))
+            for m in sent[event["id"]]
+        ]
         for key, value in [*pairs, resolved(VARIANTS[variant], event["commit_ts"])]:
             found.append(Message(len(found), key, value))
     return events, found
@@ -54,7 +58,8 @@ def neutral(cell: dict | None, column: dict) -> object:
         return None
     ((kind, value), *_) = [item for item in cell.items() if item[0] != "s" or len(cell) == 1]
     if kind == "b":
-        return base64.b64decode(value)
+        raw = base64.b64decode(value)
+        return raw if column["charset"] == "binary" else raw.decode("utf-8", "replace")
     if column["type"] == 247:
         return enum_name(value, column["elems"])
     if column["type"] == 248:

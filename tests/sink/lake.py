@@ -38,20 +38,24 @@ class Rows:
     changes: list[RowChange] = field(default_factory=list)
 
     def insert(self, ts: int, name: str = "t", **row: object) -> None:
+        """Add an INSERT at `ts`."""
         self.changes.append(Insert(schema="s", table=name, commit_ts=ts, fields=fields(row), after=tuple(row.values())))
 
     def update(self, ts: int, before: dict[str, object], name: str = "t", **row: object) -> None:
+        """Add an UPDATE to `row`; `before` names what was different."""
         old = tuple((row | before)[one] for one in row)
         self.changes.append(
             Update(schema="s", table=name, commit_ts=ts, fields=fields(row), before=old, after=tuple(row.values())),
         )
 
     def delete(self, ts: int, name: str = "t", **row: object) -> None:
+        """Add a DELETE at `ts`."""
         self.changes.append(
             Delete(schema="s", table=name, commit_ts=ts, fields=fields(row), before=tuple(row.values()))
         )
 
     def read(self, name: TableName, after: int, upto: int) -> pa.Table:
+        """The changes of a table in a range, as the changelog gives them."""
         rows = []
         for at, change in enumerate(self.changes):
             if change.table != name.table or not after < (change.commit_ts or 0) <= upto:

@@ -144,7 +144,7 @@ def test_exchange_swaps_rows(tmp_path, interrupted):
     steps = (Create(parted, 10, 1), Create(stage, 10, 2), Apply(parted, 10, 30), Apply(stage, 10, 30))
     run(lake, rows, *steps)
     if interrupted:
-        from tidegate.sink.delta.apply import _run  # noqa: PLC0415
+        from tidegate.sink.delta.apply import _run
 
         _run(swap, parted, rows, lake)
     run(lake, rows, *steps, swap)
@@ -188,7 +188,7 @@ def test_unknown_column_is_refused(tmp_path):
     lake, rows = options(tmp_path), Rows()
     rows.insert(20, id=1, v="a", stranger=3)
 
-    with pytest.raises(SchemaError, match="stranger.*offset 0"):
+    with pytest.raises(SchemaError, match=r"stranger.*offset 0"):
         run(lake, rows, Create(T, 10, 1), Apply(T, 10, 30))
 
 

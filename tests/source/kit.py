@@ -81,17 +81,16 @@ def land_batch(
     uri: str, state: State, batch: Mapping[int, Sequence[Message]], *, flush_bytes: int = 1 << 20, **plan: Any
 ) -> State:
     """What a batch of the streaming query does, in this process."""
-    reports = [_task(uri, state, partition, messages, flush_bytes, plan) for partition, messages in batch.items()]
+    reports = []
+    for partition, messages in batch.items():
+        files = RowFiles(uri, flush_bytes=flush_bytes)
+        reports.append(_task(uri, state, messages, LandPlan(TOPIC, partition, **{"options": OPEN, **plan}), files))
     return ledger.commit_batch(uri, state, reports, order_by_offset=plan.get("order_by_offset", False))
 
 
-def _task(
-    uri: str, state: State, partition: int, messages: Sequence[Message], flush_bytes: int, plan: Mapping[str, Any]
-) -> TaskReport:
-    start = state.positions[TOPIC][partition].offset
-    options = {"options": OPEN, **plan}
-    landed = land_messages(messages, LandPlan(TOPIC, partition, **options), start=start, clock=state.frontier or 0)
-    files = RowFiles(uri, flush_bytes=flush_bytes)
+def _task(uri: str, state: State, messages: Sequence[Message], plan: LandPlan, files: RowFiles) -> TaskReport:
+    start = state.positions[TOPIC][plan.partition].offset
+    landed = land_messages(messages, plan, start=start, clock=state.frontier or 0)
     files.add(landed.tables.items())
     letters = [(DEAD, letter) for letter in landed.letters]
     if landed.halted_at is not None:
@@ -99,10 +98,10 @@ def _task(
     written = (*files.close(), *write_control(uri, landed.ddls, letters))
     return TaskReport(
         topic=TOPIC,
-        partition=partition,
+        partition=plan.partition,
         start=start,
         position=landed.position,
-        resolved=landed.clock if plan.get("order_by_offset") else landed.resolved,
+        resolved=landed.clock if plan.order_by_offset else landed.resolved,
         messages=landed.messages,
         ddls=len(landed.ddls),
         dead=len(landed.letters),

@@ -139,7 +139,7 @@ def evolve(snapshot: Snapshot, old: TableInfo, new: TableInfo, options: DeltaOpt
         if have is None:
             max_id += 1
             have = StoredColumn(name, delta, max_id, upstream)
-            if column is not None and stored_value(column, time_zone=options.time_zone) is not None and not new.inferred:
+            if column is not None and stored_value(column, time_zone=options.time_zone) is not None:
                 fills.append(Fill(have, column))
         elif (
             column is not None

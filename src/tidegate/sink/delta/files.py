@@ -88,7 +88,7 @@ def _stats(rows: pa.Table, bounded: Sequence[str]) -> dict[str, Any]:
 
 
 def _can_bound(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_date(kind) or pa.types.is_decimal(kind)
+    return any(fits(kind) for fits in (pa.types.is_integer, pa.types.is_string, pa.types.is_date, pa.types.is_decimal))
 
 
 def _exact(value: Any) -> Any:

@@ -60,7 +60,8 @@ class DeltaSink:
         """Publish the round: its checkpoint, its schema and the version of every table."""
         before = self.snapshot
         versions = {incarnation: table.version for incarnation, table in before.tables.items()}
-        versions |= before.retired | {result.incarnation: result.version for result in results}
+        versions |= before.retired
+        versions |= {result.incarnation: result.version for result in results}
         tables = {
             table.incarnation: PublishedTable(table.name.schema, table.name.table, versions[table.incarnation])
             for table in done.state.tables.values()

@@ -1,0 +1,117 @@
+"""Decoding a Spark DataFrame of messages, wherever it came from: a rim around codec.decode.
+
+    (key binary, value binary, …)  ──mapInArrow──►  one row an event, one row an undecodable message
+
+    kind          row, ddl, resolved or error
+    op            INSERT, UPDATE, DELETE (rows only)
+    schema, table, commit_ts
+    before, after map<string,string>: values as text, binaries as base64, NULL as NULL
+    event         the whole event as JSON, as `tidegate decode` prints it
+    error_code, error, error_offset, raw_key, raw_value    why, and the message itself
+
+A batch stays a batch and nothing is lost: what cannot be decoded is a row, too.
+"""
+
+import base64
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+
+from tidegate.codec import decode
+from tidegate.codec.neutral import event_object, render
+from tidegate.codec.options import DecodeOptions
+from tidegate.model.errors import ConfigError, DecodeError
+from tidegate.model.event import Ddl, Event, Resolved, RowChange, Value, Values, images
+
+__all__ = ["EVENT_DDL", "decode_batches", "decode_frame"]
+
+EVENT_DDL: Final = (
+    "kind string, op string, schema string, table string, commit_ts bigint, before map<string,string>, "
+    "after map<string,string>, event string, error_code string, error string, error_offset bigint, raw_key binary, "
+    "raw_value binary"
+)
+TEXTS: Final = pa.map_(pa.string(), pa.string())
+EVENT_SCHEMA: Final = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("op", pa.string()),
+        ("schema", pa.string()),
+        ("table", pa.string()),
+        ("commit_ts", pa.int64()),
+        ("before", TEXTS),
+        ("after", TEXTS),
+        ("event", pa.string()),
+        ("error_code", pa.string()),
+        ("error", pa.string()),
+        ("error_offset", pa.int64()),
+        ("raw_key", pa.binary()),
+        ("raw_value", pa.binary()),
+    ],
+)
+
+
+def decode_frame(frame: Any, *, protocol: str, key: str = "key", value: str = "value", **options: Any) -> Any:
+    """The events of a DataFrame of Kafka messages, batch or streaming, as rows of EVENT_DDL.
+
+    `options` are those of codec.options.DecodeOptions (compression="snappy", legacy=True, ...). Undecodable messages
+    become rows of kind "error" that hold the message."""
+    for name in (key, value):
+        if name not in frame.columns:
+            raise ConfigError(f"the DataFrame has no column {name!r}; it has {', '.join(frame.columns)}")
+    chosen = DecodeOptions(protocol=protocol, **options)
+    return frame.select(key, value).mapInArrow(partial(decode_batches, options=chosen), EVENT_DDL)
+
+
+def decode_batches(batches: Iterable[pa.RecordBatch], options: DecodeOptions) -> Iterator[pa.RecordBatch]:
+    """Runs in executors: (key, value) in, event rows out, a batch for a batch."""
+    for batch in batches:
+        pairs = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+        rows = [row for key, value in pairs for row in _rows(key, value, options)]
+        yield pa.RecordBatch.from_pylist(rows, schema=EVENT_SCHEMA)
+
+
+def _rows(key: bytes | None, value: bytes | None, options: DecodeOptions) -> Iterator[dict[str, Any]]:
+    try:
+        events = decode(key, value, options)
+    except DecodeError as broken:
+        reason = {"error_code": broken.code, "error": str(broken), "error_offset": broken.offset}
+        yield {"kind": "error", **reason, "raw_key": key, "raw_value": value}
+        return
+    for event in events:
+        yield {**_described(event), "event": render(event_object(event)).decode()}
+
+
+def _described(event: Event) -> dict[str, Any]:
+    match event:
+        case Resolved():
+            return {"kind": "resolved", "commit_ts": min(event.ts, 2**63 - 1)}
+        case Ddl():
+            return {"kind": "ddl", "schema": event.schema, "table": event.table, "commit_ts": event.commit_ts}
+        case _:
+            return _row(event)
+
+
+def _row(row: RowChange) -> dict[str, Any]:
+    before, after = (_texts(row, image) for image in images(row))
+    named = {"schema": row.schema, "table": row.table, "commit_ts": row.commit_ts}
+    return {"kind": "row", "op": type(row).__name__.upper(), **named, "before": before, "after": after}
+
+
+def _texts(row: RowChange, image: Values | None) -> list[tuple[str, str | None]] | None:
+    if image is None:
+        return None
+    return [(field.name, _text(value)) for field, value in zip(row.fields, image, strict=True)]
+
+
+def _text(value: Value) -> str | None:
+    match value:
+        case None:
+            return None
+        case bytes():
+            return base64.b64encode(value).decode()
+        case str():
+            return value.encode("utf-8", "replace").decode()
+        case _:
+            return repr(value)

@@ -1,0 +1,56 @@
+"""A broker and a Spark session, once for all slow tests of this folder."""
+
+from collections.abc import Iterable, Iterator
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from tidegate.app.broker import running_broker
+from tidegate.source.kafka.messages import Message
+from tidegate.spark.session import session
+
+
+class Topics:
+    """Topics of a real broker, and what can happen to them."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self.admin = AdminClient({"bootstrap.servers": bootstrap})
+        self.producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+
+    def new(self, partitions: int = 1) -> str:
+        """Make a topic with a name of its own."""
+        name = f"t-{uuid4().hex[:8]}"
+        self.admin.create_topics([NewTopic(name, partitions)])[name].result()
+        return name
+
+    def produce(self, topic: str, partition: int, messages: Iterable[Message]) -> None:
+        """Write messages to one partition, in order."""
+        for message in messages:
+            self.producer.produce(topic, message.value, message.key, partition=partition)
+            self.producer.poll(0)
+        assert self.producer.flush(30) == 0
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Add partitions."""
+        self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result()
+
+    def forget(self, topic: str, below: int) -> None:
+        """Remove the messages of partition 0 below an offset, as retention does."""
+        for future in self.admin.delete_records([TopicPartition(topic, 0, below)]).values():
+            future.result()
+
+
+@pytest.fixture(scope="session")
+def topics() -> Iterator[Topics]:
+    """A real broker."""
+    with running_broker() as broker:
+        yield Topics(broker.bootstrap)
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """A session with two cores."""
+    return session(cores=2)
