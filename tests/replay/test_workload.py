@@ -20,7 +20,12 @@ def differences(root: Path, truth) -> list[str]:
     return [f"{report.name}: {report.differences[:2]}" for report in reports if not report.equal]
 
 
-@pytest.mark.parametrize("recording", PROTOCOLS)
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "recording", ["open", pytest.param("open_table", marks=SLOW), "canal", pytest.param("canal_table", marks=SLOW)]
+)
 def test_equal_at_every_moment(tmp_path, recording):
     """All tables equal TiDB's at all twelve moments, with replays, repeats and re-sent DDLs in the topic."""
     stage = Stage(tmp_path, PROTOCOLS[recording], partitions_of(WORKLOAD / recording), seed=1)
@@ -29,8 +34,10 @@ def test_equal_at_every_moment(tmp_path, recording):
         assert differences(tmp_path, truth) == [], truth.n
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("recording", ["open", "canal"])
+@pytest.mark.parametrize(
+    ("recording", "seed"),
+    [("open", 1), pytest.param("canal", 1, marks=SLOW), *(pytest.param("open", seed, marks=SLOW) for seed in (2, 3))],
+)
 def test_killed_again_and_again(tmp_path, recording, seed):
     """Killed at random places of landing, applying and publishing, the end is the same and nothing is lost."""
     messages = partitions_of(WORKLOAD / recording)

@@ -36,6 +36,17 @@ class Topics:
     def grow(self, topic: str, partitions: int) -> None:
         """Add partitions."""
         self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result()
+        self.producer = Producer({"bootstrap.servers": self.bootstrap})  # the old one learns of them minutes later
+
+    def transact(self, topic: str, messages: Iterable[Message], *, commit: bool) -> None:
+        """Write messages to partition 0 in one transaction, and commit or abort it."""
+        producer = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": uuid4().hex})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        for message in messages:
+            producer.produce(topic, message.value, message.key, partition=0)
+        producer.flush(30)
+        (producer.commit_transaction if commit else producer.abort_transaction)(30)
 
     def forget(self, topic: str, below: int) -> None:
         """Remove the messages of partition 0 below an offset, as retention does."""

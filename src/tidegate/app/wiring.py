@@ -1,13 +1,12 @@
 """The one place where configuration becomes pieces."""
 
 from tidegate.app.config import FeedConfig
-from tidegate.app.uri import KafkaSource
+from tidegate.app.topics import topics_of
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
-from tidegate.source.kafka.client import KafkaTopics
 from tidegate.source.kafka.land import Landing
 
-__all__ = ["delta_options", "delta_sink", "kafka_landing", "kafka_topics"]
+__all__ = ["delta_options", "delta_sink", "kafka_landing"]
 
 
 def delta_options(config: FeedConfig) -> DeltaOptions:
@@ -27,20 +26,7 @@ def delta_sink(config: FeedConfig) -> DeltaSink:
     return DeltaSink(delta_options(config), workers=config.sink.worker_count)
 
 
-def kafka_topics(source: KafkaSource) -> KafkaTopics:
-    """The topics of a source and how to reach them."""
-    return KafkaTopics(
-        bootstrap=",".join(source.bootstrap),
-        topics=source.topics,
-        decode=source.decode_options(),
-        client_config=source.client_config(),
-        dead_letter=source.dead_letter,
-        order=source.order,
-        max_messages_per_batch=source.max_messages_per_batch,
-    )
-
-
 def kafka_landing(config: FeedConfig, options: DeltaOptions) -> Landing:
     """The landing query of a changefeed."""
     rules = config.table_filter()
-    return Landing(kafka_topics(config.source), options.root, config.name, accept=rules.matches)
+    return Landing(topics_of(config.source), options.root, config.name, accept=rules.matches)

@@ -17,11 +17,13 @@ import pyarrow.compute as pc
 
 from tidegate.feed.step import Alter, Create, Exchange, Position, Rows, Step, Trim, Unit, position_of
 from tidegate.model.errors import Fenced, SinkError, TidegateError
+from tidegate.model.event import Value
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.convert import converter
 from tidegate.schema.literal import stored_value
 from tidegate.schema.partition import partition_of
 from tidegate.sink.delta.columns import (
+    Convert,
     Evolution,
     StoredColumn,
     configuration,
@@ -34,7 +36,7 @@ from tidegate.sink.delta.files import read
 from tidegate.sink.delta.merge import append, merge, rewrite
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.rows import log_rows, net_changes
-from tidegate.sink.delta.types import arrow_type, from_neutral, map_neutral, to_neutral
+from tidegate.sink.delta.types import arrow_type, from_neutral, is_number, map_neutral, to_neutral
 from tidegate.spark import deltalog
 from tidegate.spark.deltalog import Action, CommitConflict, Snapshot
 
@@ -228,23 +230,32 @@ def _changed(
         one = from_neutral(value, fill.column.type, fill.target.delta, time_zone=zone, zero_date=zero_date)
         have[fill.target.mapping_id] = pa.repeat(one[0], rows.num_rows)
     for turn in change.conversions:
-        convert = converter(turn.old.type, turn.new.type, time_zone=zone, commit_ts=step.ts) or _same
-        have[turn.target.mapping_id] = map_neutral(
-            have[turn.source.mapping_id],
-            turn.old.type,
-            turn.new.type,
-            turn.target.delta,
-            convert,
-            time_zone=zone,
-            zero_date=zero_date,
-        )
+        have[turn.target.mapping_id] = _converted(have[turn.source.mapping_id], turn, step, options)
     arrays = [
         have.get(column.mapping_id, pa.nulls(rows.num_rows, arrow_type(column.delta))) for column in change.columns
     ]
     return pa.Table.from_arrays(arrays, names=[column.name for column in change.columns])
 
 
-def _same(value: Any) -> Any:
+def _converted(stored: Any, turn: Convert, step: Alter, options: DeltaOptions) -> Any:
+    """A stored column after its change of type; plain widening of numbers is one cast."""
+    zone = options.time_zone
+    rule = converter(turn.old.type, turn.new.type, time_zone=zone, commit_ts=step.ts)
+    numbers = all(is_number(arrow_type(side.delta)) for side in (turn.source, turn.target))
+    if rule is None and numbers:
+        return stored.cast(arrow_type(turn.target.delta))
+    return map_neutral(
+        stored,
+        turn.old.type,
+        turn.new.type,
+        turn.target.delta,
+        rule or _same,
+        time_zone=zone,
+        zero_date=options.zero_date,
+    )
+
+
+def _same(value: Value) -> Value:
     return value
 
 

@@ -31,7 +31,17 @@ from tidegate.model.event import Value
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 
-__all__ = ["ARROW_TYPES", "DECIMAL_DIGITS_MAX", "arrow_type", "delta_type", "from_neutral", "from_text", "to_neutral"]
+__all__ = [
+    "ARROW_TYPES",
+    "DECIMAL_DIGITS_MAX",
+    "arrow_type",
+    "delta_type",
+    "from_neutral",
+    "from_text",
+    "is_number",
+    "map_neutral",
+    "to_neutral",
+]
 
 DECIMAL_DIGITS_MAX: Final = 38
 UINT64: Final = "decimal(20,0)"
@@ -86,6 +96,11 @@ def arrow_type(delta: str) -> pa.DataType:
     if match := DECIMAL_TYPE.fullmatch(delta):
         return pa.decimal128(int(match[1]), int(match[2]))
     return ARROW_TYPES[delta]
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """True for the types that Arrow casts among each other by value."""
+    return any(fits(kind) for fits in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal))
 
 
 def from_text(
