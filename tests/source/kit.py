@@ -10,7 +10,7 @@ from typing import Any
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.frontier import Reached
 from tidegate.source.kafka import ledger
-from tidegate.source.kafka.files import DEAD, HALT, RowFiles, write_control
+from tidegate.source.kafka.files import DEAD, HALT, ControlFiles, RowFiles
 from tidegate.source.kafka.messages import LandPlan, Message, land_messages
 from tidegate.source.kafka.report import State, TaskReport
 
@@ -92,10 +92,11 @@ def _task(uri: str, state: State, messages: Sequence[Message], plan: LandPlan, f
     start = state.positions[TOPIC][plan.partition].offset
     landed = land_messages(messages, plan, start=start, clock=state.frontier or 0)
     files.add(landed.tables.items())
-    letters = [(DEAD, letter) for letter in landed.letters]
+    controls = ControlFiles(uri, 1 << 20)
+    controls.add(landed.ddls, [(DEAD, letter) for letter in landed.letters])
     if landed.halted_at is not None:
-        letters.append((HALT, landed.halted_at))
-    written = (*files.close(), *write_control(uri, landed.ddls, letters))
+        controls.add((), [(HALT, landed.halted_at)])
+    written = (*files.close(), *controls.close())
     return TaskReport(
         topic=TOPIC,
         partition=plan.partition,

@@ -9,6 +9,7 @@ from pyspark import cloudpickle
 
 from tests.source.kit import OPEN
 from tidegate.feed.change import Place
+from tidegate.feed.filter import TableFilter
 from tidegate.model.errors import ConfigError, HistoryLost
 from tidegate.source.kafka import fetch, reader
 from tidegate.source.kafka.client import KafkaTopics
@@ -124,9 +125,12 @@ def test_secrets_are_not_shown():
 
 def test_a_plan_travels():
     """The plan reaches planner and executors inside its class."""
-    plan = TopicPlan(SOURCE, "lake", {"a": {"0": 3}})
+    plan = TopicPlan(SOURCE, "lake", {"a": {"0": 3}}, TableFilter.parse(["shop.*"]).matches)
+    there = pickle.loads(cloudpickle.dumps(bound(plan))).plan
 
-    assert pickle.loads(cloudpickle.dumps(bound(plan))).plan == plan
+    assert (there.source, there.offsets) == (plan.source, plan.offsets)
+    assert there.accept("shop", "orders")
+    assert not there.accept("bank", "accounts")
 
 
 @pytest.mark.parametrize("wrong", [{"order": "time"}, {"dead_letter": "drop"}, {"max_messages_per_batch": 0}])

@@ -23,6 +23,7 @@ from tidegate.app.meter import Meter
 from tidegate.app.progress import Progress
 from tidegate.app.wiring import delta_sink, kafka_landing
 from tidegate.feed.change import Layout
+from tidegate.feed.pace import round_end
 from tidegate.feed.plan import Landed, Round, plan_round
 from tidegate.model.errors import Retry, TidegateError
 from tidegate.model.table import TableName
@@ -142,8 +143,10 @@ class _Engine:
         if frontier is None or frontier < at.ts:
             return False
         frontier = frontier if until is None else max(min(frontier, until), at.ts)
-        ddls = self.changelog.ddls(at.ts, frontier)
+        whole = self.changelog.slice(at.ts, frontier)
+        frontier = round_end(((group.max_ts, group.rows) for group in whole.groups), frontier)
         landed = self.changelog.slice(at.ts, frontier)
+        ddls = self.changelog.ddls(at.ts, frontier)
         spans = {name: (span.rows, span.min_ts, span.max_ts) for name, span in landed.tables().items()}
 
         def layouts(name: TableName, upto: int) -> Sequence[Layout]:

@@ -22,6 +22,9 @@ __all__ = ["CHUNK", "fetch_range", "history_lost"]
 
 CHUNK: Final = 4_000
 """Messages taken at once: few enough that their objects stay in cache, many enough that calls cost nothing."""
+CHUNK_BYTES: Final = 32 << 20
+"""About so many bytes at once, judged by the chunk before: a message may have ten megabytes."""
+FIRST_CHUNK: Final = 500
 POLL_SECONDS: Final = 0.1
 LOST: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001  its public names
 PASSING: Final = frozenset(
@@ -43,10 +46,10 @@ def fetch_range(source: KafkaTopics, place: Place, end: int) -> Iterator[list[Me
 
 
 def _chunks(client: Any, source: KafkaTopics, start: Place, end: int) -> Iterator[list[Message]]:
-    at, last_error = start.offset, "the broker sent nothing"
+    at, size, last_error = start.offset, FIRST_CHUNK, "the broker sent nothing"
     deadline = time.monotonic() + source.timeout_s
     while at < end:
-        got = client.consume(min(CHUNK, end - at), POLL_SECONDS)
+        got = client.consume(min(size, end - at), POLL_SECONDS)
         chunk = []
         for message in got:
             error = message.error()
@@ -70,7 +73,13 @@ def _chunks(client: Any, source: KafkaTopics, start: Place, end: int) -> Iterato
                 f"though messages up to offset {end - 1} were promised; {last_error}"
             )
         if chunk:
+            size = _next_size(chunk)
             yield chunk
+
+
+def _next_size(chunk: list[Message]) -> int:
+    total_bytes = sum(len(message.key or b"") + len(message.value or b"") for message in chunk)
+    return max(1, min(CHUNK, CHUNK_BYTES * len(chunk) // max(1, total_bytes)))
 
 
 def _at(place: Place, offset: int) -> Place:

@@ -9,7 +9,7 @@ and another begun.  What is written here belongs to nobody until the driver comm
 """
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final
 
 import obstore
@@ -24,7 +24,7 @@ from tidegate.source.kafka.columns import LANDED_SCHEMA
 from tidegate.source.kafka.report import LandedFile, TableRows
 from tidegate.spark.deltalog import store
 
-__all__ = ["DDL", "DEAD", "HALT", "REPLAYED", "RowFiles", "write_control"]
+__all__ = ["DDL", "DEAD", "HALT", "REPLAYED", "ControlFiles", "RowFiles"]
 
 DDL: Final = "ddl"
 DEAD: Final = "dead"
@@ -132,21 +132,42 @@ def by_time(table: pa.Table) -> pa.Table:
     return table.take(pc.sort_indices(ts))
 
 
-def write_control(
-    uri: str, ddls: Sequence[PlacedDdl], letters: Sequence[tuple[str, DeadLetter]]
-) -> tuple[LandedFile, ...]:
-    """A control file of DDLs and of (kind, letter); none if there are neither."""
-    rows: list[dict[str, Any]] = [_ddl_row(placed) for placed in ddls]
-    rows += [_letter_row(kind, letter) for kind, letter in letters]
-    if not rows:
-        return ()
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(rows, schema=CONTROL_SCHEMA), sink, **PLAIN)
-    path, size_bytes = _put(uri, "control", sink)
-    times = [placed.ddl.commit_ts for placed in ddls if placed.ddl.commit_ts is not None]
-    whole = len(times) == len(rows)
-    low, high = (min(times), max(times)) if whole else (None, None)
-    return (LandedFile(path, "control", size_bytes, len(rows), low, high),)
+class ControlFiles:
+    """Takes DDLs and letters; a file is full when the letters' bytes are many."""
+
+    def __init__(self, uri: str, flush_bytes: int) -> None:
+        self._uri = uri
+        self._flush_bytes = flush_bytes
+        self._rows: list[dict[str, Any]] = []
+        self._held_bytes = 0
+        self._files: list[LandedFile] = []
+        self.ddls = self.dead = 0
+
+    def add(self, ddls: Iterable[PlacedDdl], letters: Iterable[tuple[str, DeadLetter]]) -> None:
+        """Hold DDLs and (kind, letter)."""
+        for placed in ddls:
+            self._rows.append(_ddl_row(placed))
+            self.ddls += 1
+        for kind, letter in letters:
+            self._rows.append(_letter_row(kind, letter))
+            self.dead += kind == DEAD
+            self._held_bytes += len(letter.raw_key or b"") + len(letter.raw_value or b"")
+        if self._held_bytes >= self._flush_bytes:
+            self._flush()
+
+    def close(self) -> tuple[LandedFile, ...]:
+        """Write what is held; return every file."""
+        self._flush()
+        return tuple(self._files)
+
+    def _flush(self) -> None:
+        if not self._rows:
+            return
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.Table.from_pylist(self._rows, schema=CONTROL_SCHEMA), sink, **PLAIN)
+        path, size_bytes = _put(self._uri, "control", sink)
+        self._files.append(LandedFile(path, "control", size_bytes, len(self._rows)))
+        self._rows, self._held_bytes = [], 0
 
 
 def _ddl_row(placed: PlacedDdl) -> dict[str, Any]:

@@ -42,6 +42,8 @@ __all__ = ["Landing", "LandingProgress"]
 LOGGER: Final = logging.getLogger(__name__)
 TRIGGER_MS: Final = 300
 ERROR_TEXT: Final = re.compile(r"tidegate\.model\.errors\.(\w+): ([^\n]+)")
+REGISTERING: Final = threading.Lock()
+"""A session knows one Data Source of a name; each landing loads its own before another may register."""
 REPORT: Final = msgspec.json.Decoder(TaskReport)
 
 
@@ -85,12 +87,12 @@ class Landing:
             resolutions=recorded(self._lake),
             halted=frozenset(halt.place for halt in self._state.halted),
         )
-        spark.dataSource.register(bound(plan))
+        with REGISTERING:
+            spark.dataSource.register(bound(plan))
+            reports = spark.readStream.format(FORMAT).load()
         self._scratch = tempfile.mkdtemp(prefix="tidegate-landing-")
         self._query = (
-            spark.readStream.format(FORMAT)
-            .load()
-            .writeStream.queryName(f"{self._feed}/land")
+            reports.writeStream.queryName(f"{self._feed}/land {self._scratch.rpartition('-')[2]}")
             .option("checkpointLocation", f"file://{self._scratch}")
             .trigger(processingTime=f"{self._trigger_ms} milliseconds")
             .foreachBatch(self._commit)

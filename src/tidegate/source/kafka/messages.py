@@ -103,12 +103,10 @@ class Landed:
     halted_at: DeadLetter | None = None
 
     def then(self, later: "Landed") -> "Landed":
-        """Both runs as one, without their rows."""
+        """Both runs as one, without their rows, DDLs and letters."""
         return Landed(
             position=later.position,
             clock=later.clock,
-            ddls=self.ddls + later.ddls,
-            letters=self.letters + later.letters,
             resolved=larger(self.resolved, later.resolved),
             messages=self.messages + later.messages,
             filtered=self.filtered + later.filtered,

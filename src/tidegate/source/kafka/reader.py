@@ -27,7 +27,7 @@ from tidegate.model.errors import ConfigError
 from tidegate.source.kafka.client import KafkaTopics, described, offsets
 from tidegate.source.kafka.columns import Encoder
 from tidegate.source.kafka.fetch import fetch_range, history_lost
-from tidegate.source.kafka.files import DEAD, HALT, RowFiles, write_control
+from tidegate.source.kafka.files import DEAD, HALT, ControlFiles, RowFiles
 from tidegate.source.kafka.ledger import newest
 from tidegate.source.kafka.messages import Accept, Landed, LandPlan, land_messages
 from tidegate.source.kafka.report import TaskReport
@@ -160,24 +160,25 @@ def land_range(plan: TopicPlan, start: Place, end: int, clock: int = 0) -> TaskR
 
     Nothing is committed. `clock` is the last made-up timestamp (order "offset")."""
     land_plan, encoder = plan.land_plan(start.topic, start.partition), Encoder()
-    files = RowFiles(plan.changelog, flush_bytes=plan.source.max_bytes_per_flush)
+    flush_bytes = plan.source.max_bytes_per_flush
+    rows, controls = RowFiles(plan.changelog, flush_bytes=flush_bytes), ControlFiles(plan.changelog, flush_bytes)
     total = Landed(start.offset, clock)
     collecting = gc.isenabled()
     gc.disable()  # a chunk makes millions of small objects and no cycles
     try:
         for chunk in fetch_range(plan.source, start, end):
             landed = land_messages(chunk, land_plan, encoder, start=total.position, clock=total.clock)
-            files.add(landed.tables.items())
+            rows.add(landed.tables.items())
+            controls.add(landed.ddls, [(DEAD, letter) for letter in landed.letters])
             total = total.then(landed)
             if landed.halt is not None:
                 break
     finally:
         if collecting:
             gc.enable()
-    letters = [(DEAD, letter) for letter in total.letters]
     if total.halted_at is not None and total.halted_at.place not in plan.halted:
-        letters.append((HALT, total.halted_at))
-    written = (*files.close(), *write_control(plan.changelog, total.ddls, letters))
+        controls.add((), [(HALT, total.halted_at)])
+    files = (*rows.close(), *controls.close())
     return TaskReport(
         topic=start.topic,
         partition=start.partition,
@@ -186,10 +187,10 @@ def land_range(plan: TopicPlan, start: Place, end: int, clock: int = 0) -> TaskR
         resolved=total.clock if land_plan.order_by_offset else total.resolved,
         messages=total.messages,
         filtered=total.filtered,
-        ddls=len(total.ddls),
-        dead=len(total.letters),
-        tables=files.counts(),
-        files=written,
+        ddls=controls.ddls,
+        dead=controls.dead,
+        tables=rows.counts(),
+        files=files,
         halt=total.halt,
     )
 

@@ -17,7 +17,7 @@ from tidegate.feed.change import DeadLetter, Place
 from tidegate.model.errors import ConfigError, DecodeError, UnsupportedError
 from tidegate.source.kafka import ledger
 from tidegate.source.kafka.changelog import Changelog, changelog_uri
-from tidegate.source.kafka.files import REPLAYED, RowFiles, write_control
+from tidegate.source.kafka.files import REPLAYED, ControlFiles, RowFiles
 from tidegate.source.kafka.messages import Landed, LandPlan, Message, land_messages
 from tidegate.source.kafka.resolution import Resolution, record
 
@@ -90,9 +90,10 @@ def replay(lake: str, place: Place, instead: Bytes, *, checkpoint_ts: int) -> Re
     first = _refuse_late(landed, place, checkpoint_ts)
     files = RowFiles(changelog.uri, flush_bytes=FLUSH_BYTES)
     files.add(landed.tables.items())
-    control = write_control(changelog.uri, landed.ddls, [(REPLAYED, letter)])
+    controls = ControlFiles(changelog.uri, FLUSH_BYTES)
+    controls.add(landed.ddls, [(REPLAYED, letter)])
     rows = sum(table.num_rows for table in landed.tables.values())
-    ledger.append(changelog.uri, (*files.close(), *control), rows=rows, ddls=len(landed.ddls))
+    ledger.append(changelog.uri, (*files.close(), *controls.close()), rows=rows, ddls=len(landed.ddls))
     return Replayed(rows=rows, ddls=len(landed.ddls), first_ts=first)
 
 
