@@ -100,6 +100,15 @@ def test_free_ports_are_two() -> None:
     assert first != second
 
 
+@pytest.mark.parametrize("first", range(256))
+def test_a_cluster_id_is_no_option(first: int) -> None:
+    """Whatever chance gives, the id has Kafka's 22 characters and does not look like an option of its tool."""
+    cluster = brokers._cluster_id(bytes([first]) + b"\xff" * 15)
+
+    assert len(cluster) == 22
+    assert not cluster.startswith("-")
+
+
 def test_stop_without_a_broker(notes: Path) -> None:
     """Stopping what does not run is an error that says where to look; `--all` of none is done already."""
     one = CliRunner().invoke(command, ["stop"])

@@ -2,6 +2,7 @@
 
 import pickle
 
+import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -11,6 +12,7 @@ from tidegate.feed.change import Place
 from tidegate.model.errors import SourceError
 from tidegate.model.event import Field
 from tidegate.model.table import TableName
+from tidegate.source.kafka.blob import opened
 from tidegate.source.kafka.changelog import Changelog
 from tidegate.source.kafka.columns import LANDED_SCHEMA
 from tidegate.source.kafka.messages import Message
@@ -223,3 +225,17 @@ def test_recordings(uri, name):
     assert sum(found.read(table).num_rows for table in found.tables()) == counts["rows_sent"]
     assert len(changelog.ddls(0, changelog.frontier())) == counts["ddl_unique"]
     assert (changelog.dead_letters(), changelog.halted()) == ([], [])
+
+
+def test_objects_are_read_in_ranges():
+    """What lies in an object store is read by ranges, and reads like a file."""
+    where = "memory:///somewhere"
+    table = pa.table({"a": list(range(1000))})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, row_group_size=100)
+    obstore.put(deltalog.store(where), "x/y.parquet", sink.getvalue().to_pybytes())
+
+    with opened(where, "x/y.parquet") as source:
+        found = pq.ParquetFile(source, pre_buffer=True).read_row_groups([3])
+
+    assert found.column("a").to_pylist() == list(range(300, 400))

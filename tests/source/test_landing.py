@@ -21,7 +21,7 @@ from tidegate.source.kafka.replay import skip
 pytestmark = pytest.mark.slow
 
 ORDERS = TableName("shop", "orders")
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 @pytest.fixture

@@ -225,12 +225,16 @@ def _format(java: JavaHome, classpath: str, home: Path) -> None:
     """Give the directory its cluster id; a directory that has one keeps it, and its topics."""
     if (home / "data" / "meta.properties").exists():
         return
-    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     command = [str(java.java), *FORMAT_OPTIONS, *_log_option(home), "-cp", classpath, "kafka.tools.StorageTool"]
-    command += ["format", "-t", cluster, "-c", str(home / "server.properties")]
+    command += ["format", "-t", _cluster_id(uuid.uuid4().bytes), "-c", str(home / "server.properties")]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=START_TIMEOUT_S)
     if ran.returncode != 0:
         raise EnvironmentFault(f"{home} cannot be made a broker's directory: {(ran.stdout + ran.stderr).strip()}")
+
+
+def _cluster_id(chance: bytes) -> str:
+    """Kafka's text of 16 random bytes. The highest bit goes: a text that began with `-` would be read as an option."""
+    return base64.urlsafe_b64encode(bytes([chance[0] & 0x7F]) + chance[1:]).decode().rstrip("=")
 
 
 def _launch(java: JavaHome, classpath: str, home: Path) -> int:

@@ -1,0 +1,190 @@
+"""A recorded topic in a real broker, and `tidegate` run in this process or in a process group of its own.
+
+recording --cut at a moment--> Topic --kafka://--> cli("run", ...) | Running("run", ...) --> lake --> differences
+"""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from confluent_kafka import Producer
+
+from tidegate.app.cli import main
+from tidegate.app.demo_cmd import Frame, create_topic, read_partitions
+from tidegate.app.verify import Truth, load_truth
+from tidegate.codec import decode
+from tidegate.codec.options import DecodeOptions
+from tidegate.model.event import Resolved
+
+RECORDING = Path(__file__).parents[1] / "data" / "workload"
+TIDEGATE = Path(sys.executable).with_name("tidegate")
+PROTOCOLS = {"open": "open-protocol", "canal": "canal-json"}
+EXTENSION = {"open": "", "canal": "&enable-tidb-extension=true"}
+LAST = 12
+HANG_S = 240
+"""A run that lasts as long hangs; its group is killed, and the test fails by what is missing then."""
+
+Partitions = Sequence[Sequence[Frame]]
+Report = dict[str, Any]
+
+
+@cache
+def truths() -> list[Truth]:
+    """The moments of the recording."""
+    return load_truth(RECORDING)
+
+
+def moment_ts(moment: int) -> int:
+    """The ts of the recording's moment of that number, counted from 1."""
+    return truths()[moment - 1].ts
+
+
+@cache
+def recorded(kind: str, moment: int = LAST) -> tuple[tuple[Frame, ...], ...]:
+    """The partitions of a recorded topic, each up to the message that resolves `moment`; all of them for the last."""
+    partitions = read_partitions(RECORDING / kind)
+    if moment == LAST:
+        return tuple(map(tuple, partitions))
+    options, ts = DecodeOptions(protocol=PROTOCOLS[kind]), moment_ts(moment)
+    return tuple(tuple(_up_to(messages, options, ts)) for messages in partitions)
+
+
+def _up_to(messages: Sequence[Frame], options: DecodeOptions, ts: int) -> Iterator[Frame]:
+    for key, value in messages:
+        yield key, value
+        if any(isinstance(event, Resolved) and event.ts >= ts for event in decode(key, value, options)):
+            return
+
+
+def halves(partitions: Partitions) -> tuple[Partitions, Partitions]:
+    """The first and the second half of every partition."""
+    return [some[: len(some) // 2] for some in partitions], [some[len(some) // 2 :] for some in partitions]
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic and how its messages are written."""
+
+    bootstrap: str
+    name: str
+    kind: str
+
+    @classmethod
+    def fed(cls, bootstrap: str, name: str, kind: str, partitions: Partitions) -> "Topic":
+        """A new topic that holds `partitions`."""
+        create_topic(bootstrap, name, len(partitions))
+        topic = cls(bootstrap, name, kind)
+        topic.send(partitions)
+        return topic
+
+    def send(self, partitions: Partitions) -> None:
+        """Append messages to every partition; returns when the broker has them."""
+        producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 20})
+        for number, messages in enumerate(partitions):
+            for key, value in messages:
+                producer.produce(self.name, value, key or None, number)
+            assert producer.flush(60) == 0
+
+    def uri(self, **parameters: object) -> str:
+        """The topic as a source; `dead_letter="skip"` becomes `dead-letter=skip`."""
+        given = "".join(f"&{name.replace('_', '-')}={value}" for name, value in parameters.items())
+        return f"kafka://{self.bootstrap}/{self.name}?protocol={PROTOCOLS[self.kind]}{EXTENSION[self.kind]}{given}"
+
+
+def feed(source_uri: str, lake: Path, *options: str, moment: int | None = LAST) -> list[str]:
+    """The words of `tidegate run` from a source into a lake, up to a moment of the recording."""
+    until = [] if moment is None else ["--until", str(moment_ts(moment))]
+    return ["run", "--source-uri", source_uri, "--sink-uri", f"delta://{lake}", *until, *options]
+
+
+def cli(*words: str) -> Result:
+    """The command line in this process, which shares its Spark."""
+    result = CliRunner().invoke(main, list(words))
+    logging.basicConfig(force=True, handlers=[logging.NullHandler()])  # the runner's stderr is gone
+    return result
+
+
+def differences(lake: Path, *options: str) -> dict[str, int]:
+    """What `tidegate verify` finds: differences by table, for those that have some. Checks its exit status too."""
+    result = cli("verify", str(lake), str(RECORDING), "--json", *options)
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    found = {line["table"]: line["differences"] for line in lines[:-1] if line["differences"]}
+    assert result.exit_code == (1 if found else 0), result.stderr
+    assert lines[-1]["tables"], "nothing was compared"
+    return found
+
+
+class Running:
+    """`tidegate ... --json` in a process group of its own, and its reports as they come."""
+
+    def __init__(self, words: Sequence[str], home: Path) -> None:
+        home.mkdir()
+        self.stderr = home / "stderr"
+        with self.stderr.open("w") as stderr:
+            self.process = subprocess.Popen(
+                [str(TIDEGATE), *words, "--json"],
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                start_new_session=True,
+                env={**os.environ, "TMPDIR": str(home)},
+            )
+        self.watchdog = threading.Timer(HANG_S, self.signal_group, [signal.SIGKILL])
+        self.watchdog.start()
+
+    def reports(self) -> Iterator[Report]:
+        """Every report from here on."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            yield json.loads(line)
+
+    def reach(self, wanted: Callable[[Report], bool]) -> Report:
+        """The next report that is `wanted`; a run that ends before fails the test."""
+        for report in self.reports():
+            if wanted(report):
+                return report
+        pytest.fail(f"it ended too early: {self.stderr.read_text()[-2000:]}")
+
+    def end(self) -> tuple[int, Report]:
+        """The exit status and the last report."""
+        *_, last = self.reports()
+        return self.process.wait(), last
+
+    def signal_group(self, number: int) -> None:
+        """What Ctrl-C, or a supervisor that means all of it, does."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    def group_lives(self) -> bool:
+        """Whether any process of the group is left."""
+        try:
+            os.killpg(self.process.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+
+@contextmanager
+def running(words: Sequence[str], home: Path) -> Iterator[Running]:
+    """A process that is gone, with all of its group, when the block ends."""
+    one = Running(words, home)
+    try:
+        yield one
+    finally:
+        one.watchdog.cancel()
+        one.signal_group(signal.SIGKILL)
+        one.process.wait()
+        assert one.process.stdout is not None
+        one.process.stdout.close()
