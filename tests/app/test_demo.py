@@ -1,6 +1,5 @@
 """The demo feeds a recording as it was recorded, side by side, and tells what became of it."""
 
-import struct
 import threading
 from pathlib import Path
 
@@ -15,29 +14,10 @@ from tidegate.app.demo_cmd import (
     _verdict,
     create_topic,
     find_recording,
-    frames,
     read_partitions,
     slices,
 )
-from tidegate.model.errors import ConfigError, DecodeError, SourceError
-
-
-def pack(key, value):
-    """One framed message."""
-    return struct.pack(">I", len(key)) + key + struct.pack(">I", len(value)) + value
-
-
-@given(st.lists(st.tuples(st.binary(max_size=5), st.binary(max_size=5)), max_size=5))
-def test_frames(messages):
-    """Framed messages come back as they were; cutting the bytes anywhere inside one is an error, never a loss."""
-    data = b"".join(pack(*message) for message in messages)
-    assert list(frames(data, "x")) == messages
-    edges = {0}
-    for message in messages:
-        edges.add(max(edges) + len(pack(*message)))
-    for cut in set(range(len(data))) - edges:
-        with pytest.raises(DecodeError):
-            list(frames(data[:cut], "x"))
+from tidegate.model.errors import ConfigError, SourceError
 
 
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=4), st.integers(1, 9))

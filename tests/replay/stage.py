@@ -21,7 +21,7 @@ from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.source.kafka import ledger
 from tidegate.source.kafka.changelog import Changelog
-from tidegate.source.kafka.files import RowFiles, write_control
+from tidegate.source.kafka.files import ControlFiles, RowFiles
 from tidegate.source.kafka.messages import LandPlan, Message, land_messages
 from tidegate.source.kafka.report import TaskReport
 
@@ -69,7 +69,9 @@ class Stage:
             assert landed.halt is None, landed.halt
             files = RowFiles(self.options.changelog_uri, flush_bytes=1 << 26)
             files.add(landed.tables.items())
-            written = (*files.close(), *write_control(self.options.changelog_uri, landed.ddls, []))
+            controls = ControlFiles(self.options.changelog_uri, 1 << 26)
+            controls.add(landed.ddls, ())
+            written = (*files.close(), *controls.close())
             reports.append(
                 TaskReport(
                     topic=TOPIC,

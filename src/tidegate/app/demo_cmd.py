@@ -13,7 +13,6 @@ Broker and scratch directory go away at the end, also after Ctrl-C; `--dir` keep
 
 import gzip
 import shutil
-import struct
 import sys
 import tempfile
 import threading
@@ -35,9 +34,10 @@ from tidegate.app.progress import Progress, display
 from tidegate.app.run_cmd import stop_on_signals
 from tidegate.app.verify import TableReport, load_truth
 from tidegate.app.verify_cmd import tell, verify_lake
-from tidegate.model.errors import ConfigError, DecodeError, SourceError
+from tidegate.codec.frame import read_frames
+from tidegate.model.errors import ConfigError, SourceError
 
-__all__ = ["Outcome", "demo", "find_recording", "frames"]
+__all__ = ["Outcome", "demo", "find_recording"]
 
 FEED_S: Final = 8.0
 SLICES: Final = 80
@@ -77,29 +77,13 @@ def find_recording() -> Path:
     )
 
 
-def frames(data: bytes, name: str) -> Iterator[Frame]:
-    """(key, value) of each framed message. Raises DecodeError where the framing breaks."""
-    at = 0
-    while at < len(data):
-        parts: list[bytes] = []
-        for what in ("key", "value"):
-            if at + 4 > len(data):
-                raise DecodeError(f"the {what}'s length is cut off", name, at)
-            (size,) = struct.unpack_from(">I", data, at)
-            if at + 4 + size > len(data):
-                raise DecodeError(f"the {what} of {size} bytes is cut off", name, at)
-            parts.append(data[at + 4 : at + 4 + size])
-            at += 4 + size
-        yield parts[0], parts[1]
-
-
 def read_partitions(where: Path) -> list[list[Frame]]:
     """The messages of every partition. Raises ConfigError if the directory is not a recorded topic."""
     paths = [where / f"p{number}.bin.gz" for number in range(len(list(where.glob("p*.bin.gz"))))]
     if not paths:
         raise ConfigError(f"{where} holds no recorded topic (p0.bin.gz, p1.bin.gz, ...)")
     try:
-        return [list(frames(gzip.decompress(path.read_bytes()), str(path))) for path in paths]
+        return [list(read_frames(gzip.decompress(path.read_bytes()))) for path in paths]
     except (OSError, EOFError, zlib.error) as error:
         raise ConfigError(f"{where} cannot be read: {error}") from error
 

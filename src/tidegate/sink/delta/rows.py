@@ -25,6 +25,8 @@ __all__ = ["Changes", "log_rows", "net_changes"]
 
 ORDER = "_tidegate_order"
 GONE, COME = 0, 1
+PERMISSIVE = frozenset({"ignore", "try_evolve"})
+"""Policies under which a column may keep a type that later values do not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +59,24 @@ class _Reader:
         try:
             return from_text(texts, column.type, stored.delta, time_zone=zone, zero_date=zero_date)
         except pa.ArrowInvalid as broken:
+            if self.options.schema_change in PERMISSIVE:
+                return self.fitting(texts, stored, column)
             raise SchemaError(
                 f"table {self.table.name} column {column.name}: a value does not fit the definition of ts "
                 f"{self.table.version} ({stored.delta}): {broken}",
             ) from broken
+
+    def fitting(self, texts: Any, stored: StoredColumn, column: ColumnInfo) -> Any:
+        """The values that fit the stored type, NULL for the others: the policy gave up on exactness."""
+        zone, zero_date = self.options.time_zone, self.options.zero_date
+        values = []
+        for at in range(len(texts)):
+            try:
+                one = from_text(texts[at : at + 1], column.type, stored.delta, time_zone=zone, zero_date=zero_date)
+                values.append(one[0].as_py())
+            except pa.ArrowInvalid:
+                values.append(None)
+        return pa.array(values, arrow_type(stored.delta))
 
 
 def net_changes(slice_: pa.Table, table: TableInfo, columns: Sequence[StoredColumn], options: DeltaOptions) -> Changes:

@@ -212,7 +212,7 @@ def _add(event: Event, draft: _Draft, offset: int, plan: LandPlan, encoder: Enco
     if not isinstance(event, Ddl) and plan.accept is not None and not plan.accept(event.schema, event.table):
         draft.filtered += 1
         return None
-    if not isinstance(event, Ddl) and event.handle_only and not isinstance(event, Delete):
+    if not isinstance(event, Ddl | Delete) and (event.handle_only or event.claim_check is not None):
         whole = _whole(event, plan.options) if event.claim_check is not None else _handle_only(event)
         if isinstance(whole, _Bad):
             return whole
