@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Producer
@@ -167,13 +168,14 @@ class Running:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
 
-    def group_lives(self) -> bool:
-        """Whether any process of the group is left."""
-        try:
-            os.killpg(self.process.pid, 0)
-        except ProcessLookupError:
-            return False
-        return True
+    def left(self) -> list[str]:
+        """Command lines of what still runs in the group."""
+        found = []
+        for one in psutil.process_iter():
+            with suppress(psutil.Error, ProcessLookupError):
+                if os.getpgid(one.pid) == self.process.pid and one.status() != psutil.STATUS_ZOMBIE:
+                    found.append(" ".join(one.cmdline())[:200])
+        return found
 
 
 @contextmanager

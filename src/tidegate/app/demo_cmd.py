@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import click
 import msgspec
@@ -75,6 +76,15 @@ def find_recording() -> Path:
         "no recording here: the demo's data lies in the source tree (tests/data/workload); name another "
         "with --recording DIR"
     )
+
+
+def time_zone(recording: Path) -> str:
+    """The zone in which the recorded changefeed wrote TIMESTAMP values: no message tells it, the manifest does."""
+    try:
+        manifest = msgspec.json.decode((recording / "manifest.json").read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return "UTC"
+    return str(manifest.get("timezone", "UTC")) if isinstance(manifest, dict) else "UTC"
 
 
 def read_partitions(where: Path) -> list[list[Frame]]:
@@ -210,7 +220,8 @@ class _Stage:
         partitions = read_partitions(self.recording / _DIRS[protocol])
         topic, lake = f"demo-{_DIRS[protocol]}", self.home / f"lake-{_DIRS[protocol]}"
         create_topic(self.bootstrap, topic, len(partitions))
-        source = f"kafka://{self.bootstrap}/{topic}?protocol={protocol}{_URI[protocol]}"
+        zone = quote(time_zone(self.recording), safe="")
+        source = f"kafka://{self.bootstrap}/{topic}?protocol={protocol}&time-zone={zone}{_URI[protocol]}"
         config = configuration.from_uris(source, lake.as_uri().replace("file:", "delta:", 1))
         self.say(f"{protocol}: {sum(map(len, partitions)):,} messages in {len(partitions)} partitions -> {lake}")
         started = time.monotonic()

@@ -106,7 +106,7 @@ sink.csv.output-old-value                               bool    csv files
 sink.csv.output-handle-key                              bool    csv files
 sink.csv.output-field-header                            bool    csv files
 sink.open.output-old-value                              bool    recognised from the messages
-sink.kafka-config.partition-num                         int     number of partitions: the topic tells
+sink.kafka-config.partition-num                         int     number of partitions: give it in the source URI
 sink.kafka-config.replication-factor                    int     copies of a new topic
 sink.kafka-config.kafka-version                         text    the client negotiates it
 sink.kafka-config.max-message-bytes                     int     largest message that TiCDC writes

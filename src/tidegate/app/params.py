@@ -114,7 +114,9 @@ KAFKA_SOURCE: Final[Mapping[str, Param]] = {
         _MECHANISMS,
         known=("GSSAPI", "OAUTHBEARER"),
     ),
-    "partition-num": _ignored("int", "", "number of partitions: the topic tells"),
+    "partition-num": Param(
+        "int", "partition_num", "", "the changefeed writes to this many partitions of each topic (all)", low=1
+    ),
     "replication-factor": _ignored("int", "1", "copies of a new topic"),
     "kafka-version": _ignored("text", "2.4.0", "the client negotiates it"),
     "max-message-bytes": _ignored("int", "10485760", "largest message to write"),

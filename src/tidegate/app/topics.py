@@ -29,6 +29,7 @@ def topics_of(source: KafkaSource, decode: DecodeOptions | None = None) -> Kafka
         start=source.start,
         dead_letter=source.dead_letter,
         order=source.order,
+        partition_num=source.partition_num,
         max_messages_per_batch=source.max_messages_per_batch,
         timeout_s=max(source.read_timeout_ms / 1000, 1.0),
     )

@@ -73,6 +73,7 @@ class KafkaSource(msgspec.Struct, frozen=True, kw_only=True):
     start: tuple[tuple[str, int, int], ...] = ()
     """(topic, partition, offset) to begin at; partitions not named begin at their earliest offset."""
     max_messages_per_batch: int = 200_000
+    partition_num: int | None = None
     compression: str = "none"
     claim_check_storage_uri: Secret = Secret()  # may carry keys of an object store
     claim_check_raw_value: bool = False

@@ -42,7 +42,14 @@ def verify_lake(
 
     lake = Lake(path)
     truth = choose_truth(truths, at, lake.checkpoint_ts)
-    snapshot = lake.at("latest" if at == "latest" and truth is truths[-1] else truth.ts)
+    snapshot = lake.at(truth.ts)
+    if snapshot.checkpoint_ts != truth.ts and truth is truths[-1]:
+        snapshot = lake  # nothing is recorded behind the last moment
+    elif snapshot.checkpoint_ts != truth.ts:
+        raise ConfigError(
+            f"the lake has no snapshot at moment {truth.n} ({truth.ts}), the nearest before it is at "
+            f"{snapshot.checkpoint_ts}: run the feed with --until {truth.ts}, or verify the last moment"
+        )
     table_filter = TableFilter.parse(rules)
     tables = {name: table for name, table in truth.tables.items() if _passes(table_filter, name)}
     wanted = msgspec.structs.replace(truth, tables=tables)

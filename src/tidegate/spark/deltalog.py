@@ -13,6 +13,7 @@ Reading goes through delta-rs.  Source: the Delta protocol document, "Actions", 
 """
 
 import json
+import logging
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ from urllib.parse import unquote
 import obstore
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 from obstore.exceptions import AlreadyExistsError
 from obstore.store import LocalStore, from_url
 
@@ -48,6 +49,7 @@ __all__ = [
 ]
 
 Action = dict[str, Any]
+LOGGER: Final = logging.getLogger("tidegate.deltalog")
 CHECKPOINT_EVERY: Final = 20
 FEATURES: Final = ["columnMapping", "timestampNtz"]
 ENGINE: Final = "tidegate"
@@ -155,7 +157,15 @@ def commit(uri: str, version: int, actions: Sequence[Action], *, operation: str,
     except AlreadyExistsError as taken:
         raise CommitConflict(f"{uri}: version {version} is taken") from taken
     if version and version % CHECKPOINT_EVERY == 0:
+        _checkpoint(uri, version)
+
+
+def _checkpoint(uri: str, version: int) -> None:
+    """Fold the log so far into one file: readers open faster; a failure costs nothing, the next one comes soon."""
+    try:
         DeltaTable(uri, version=version).create_checkpoint()
+    except DeltaError as failed:
+        LOGGER.warning("%s: no checkpoint at version %d: %s", uri, version, failed)
 
 
 def create(

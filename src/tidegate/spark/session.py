@@ -16,9 +16,12 @@ Source: design.md 6; Spark configuration; Delta's configuration (`DeltaSQLConf`)
 import atexit
 import os
 import shutil
+import signal
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
@@ -92,10 +95,20 @@ def session(
     settings |= conf or {}
     for name, value in settings.items():
         builder = builder.config(name, value)
-    started = builder.getOrCreate()
+    with _own_interrupt():
+        started = builder.getOrCreate()
     if not submitted:
         started.sparkContext.setLogLevel("ERROR")
     return started
+
+
+@contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """Keep the program's own handler of Ctrl-C: PySpark puts one in its place that cancels all jobs."""
+    handler = signal.getsignal(signal.SIGINT)
+    yield
+    if handler not in {None, signal.default_int_handler} and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
 
 
 def _cores() -> int:
