@@ -1,0 +1,50 @@
+"""The documents speak of things that exist."""
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from tidegate.app.cli import main
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
+COMMAND = re.compile(r"^\s*\.venv/bin/tidegate (.+?)(?:\s+#.*)?$")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    """Every relative link in a page names a file of the project."""
+    broken = [target for target in LINK.findall(page.read_text()) if not (page.parent / target).exists()]
+
+    assert broken == []
+
+
+def commands() -> list[str]:
+    text = (ROOT / "README.md").read_text().replace("\\\n", " ")
+    return [found[1] for line in text.splitlines() if (found := COMMAND.match(line))]
+
+
+@pytest.mark.parametrize("line", commands())
+def test_commands_of_the_readme_exist(line):
+    """Every command in the README, with its subcommands and options, is one that the tool has."""
+    words = shlex.split(line)
+    command: click.Command = main
+    context = click.Context(main)
+    while isinstance(command, click.Group):
+        name = words.pop(0)
+        found = command.get_command(context, name)
+        assert found is not None, name
+        command = found
+    options = {name for parameter in command.params for name in parameter.opts}
+    assert {word for word in words if word.startswith("-")} <= options
+
+
+def test_make_targets_of_the_readme_exist():
+    """`make demo` and `make test` are what the README says they are."""
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+    assert set(re.findall(r"make ([a-z]+)", (ROOT / "README.md").read_text())) <= targets
