@@ -92,7 +92,7 @@ class Topic:
 
     def send(self, partitions: Partitions) -> None:
         """Append messages to every partition; returns when the broker has them."""
-        producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 20})
+        producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "log_level": 3})
         for number, messages in enumerate(partitions):
             for key, value in messages:
                 producer.produce(self.name, value, key or None, number)

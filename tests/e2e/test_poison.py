@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.rig import Topic, cli, differences, feed, moment_ts, recorded
+from tidegate.app.demo_cmd import Frame
 from tidegate.source.kafka.changelog import Changelog, changelog_uri
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark")]
@@ -41,23 +42,38 @@ def test_skip(bootstrap: str, tmp_path: Path) -> None:
     assert base64.b64decode(str(letter["value_b64"])) == JUNK
 
 
-def test_late_replay_is_refused(bootstrap: str, tmp_path: Path) -> None:
-    """A row that a letter held cannot be slipped in below a published checkpoint; the refusal names the way out."""
-    lake = tmp_path / "lake"
-    partitions = [list(messages) for messages in recorded("canal", 1)]
-    at = max(at for at, (_, value) in enumerate(partitions[2]) if b'"type":"INSERT"' in value)
-    right = partitions[2][at][1]
+def last_insert(messages: list[Frame], after: int, upto: int) -> int:
+    """The offset of the last INSERT with after < commit_ts <= upto."""
+    events = enumerate(json.loads(value) for _, value in messages)
+    return max(at for at, one in events if one["type"] == "INSERT" and after < one["_tidb"]["commitTs"] <= upto)
+
+
+@pytest.mark.parametrize("in_time", [True, False], ids=["in-time", "late"])
+def test_replay_of_what_was_left_out(bootstrap: str, tmp_path: Path, *, in_time: bool) -> None:
+    """A letter's row above the checkpoint still arrives by replay; one below it is refused, with the way out."""
+    lake, right = tmp_path / "lake", tmp_path / "right"
+    first, last = moment_ts(1), moment_ts(2)
+    partitions = [list(messages) for messages in recorded("canal", 2)]
+    at = last_insert(partitions[2], *((first, last) if in_time else (0, first)))
+    right.write_bytes(partitions[2][at][1])
     partitions[2][at] = b"", JUNK
-    topic = Topic.fed(bootstrap, "poison-late", "canal", partitions)
-    assert cli(*feed(topic.uri(dead_letter="skip"), lake, moment=1)).exit_code == 0
-    (tmp_path / "right").write_bytes(right)
+    topic = Topic.fed(bootstrap, f"poison-replay-{in_time}", "canal", partitions)
+    source = topic.uri(dead_letter="skip")
 
-    refused = cli("dlq", "replay", str(lake), "--at", f"{topic.name}/2/{at}", "--value-file", str(tmp_path / "right"))
+    begun = cli(*feed(source, lake, moment=1))
+    replayed = cli("dlq", "replay", str(lake), "--at", f"{topic.name}/2/{at}", "--value-file", str(right))
+    done = cli(*feed(source, lake, moment=2))
 
-    assert refused.exit_code == 1
-    assert f"checkpoint {moment_ts(1)}" in refused.stderr
-    assert "UPDATE" in refused.stderr
-    assert sum(differences(lake).values()) == 1, "verify sees the row that is missing"
+    assert (begun.exit_code, done.exit_code) == (0, 0)
+    if in_time:
+        assert replayed.exit_code == 0, replayed.stderr
+        assert differences(lake) == {}
+        assert letters(lake) == []
+        return
+    assert replayed.exit_code == 1
+    assert f"checkpoint {first}" in replayed.stderr
+    assert "UPDATE" in replayed.stderr
+    assert sum(differences(lake, "--at", "1").values()) > 0, "verify sees the row that is missing"
 
 
 def test_halt_then_skip_and_replay(bootstrap: str, tmp_path: Path) -> None:

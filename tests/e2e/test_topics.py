@@ -92,7 +92,8 @@ def test_silent_partition(bootstrap: str, tmp_path: Path) -> None:
 
     stranger = cli(*feed(topic.uri(), lake, "-c", "somebody-else", "--stop-when-idle", "1", moment=None))
 
-    assert stranger.exit_code == 1, "the changelog belongs to a feed before the first checkpoint too"
+    assert stranger.exit_code == 1, "the lake belongs to its feed before the first checkpoint too"
+    assert "belongs to changefeed" in stranger.stderr
 
     topic.send([[], [], whole[2]])
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.change import CONTROL_SCHEMA, ROWS_SCHEMA
 from tidegate.feed.frontier import Reached, forward, frontier
-from tidegate.model.errors import Fenced, SourceError
+from tidegate.model.errors import Fenced, SinkRefused, SourceError
 from tidegate.source.kafka.report import Halt, LandedFile, State, TaskReport
 from tidegate.spark import deltalog
 
@@ -77,10 +77,17 @@ def state_of(uri: str, metadata: Mapping[str, object]) -> State:
 def claim(
     uri: str, feed: str, decode: DecodeOptions, positions: Callable[[State], dict[str, dict[int, Reached]]]
 ) -> State:
-    """Take the changelog over for a new landing; `positions` completes those of the last State."""
+    """Take the changelog over for a new landing; `positions` completes those of the last State.
+
+    Raises SinkRefused when it belongs to another changefeed."""
     shown = msgspec.structs.replace(decode, claim_check_storage_uri="")
 
     def next_state(state: State) -> State:
+        if state.feed not in {"", feed}:
+            raise SinkRefused(
+                f"{uri} belongs to changefeed {state.feed!r}, not {feed!r}: "
+                "give --changefeed-id or another sink directory"
+            )
         return State(
             feed=feed,
             epoch=state.epoch + 1,
