@@ -78,6 +78,7 @@ def test_stop_signals(open_topic: Topic, tmp_path: Path) -> None:
         interrupted, last = second.end()
 
     assert (ended, stopped["phase"]) == (0, "stopped"), first.stderr.read_text()
+    assert first.stderr.read_text() == second.stderr.read_text() == ""
     assert resumed["checkpoint"] == stopped["checkpoint"]
     assert (interrupted, last["phase"]) == (0, "stopped"), second.stderr.read_text()
     assert last["checkpoint"] > stopped["checkpoint"]

@@ -130,7 +130,7 @@ class _Engine:
                 self.land_again(failure)
             if until is not None and self.sink.snapshot.checkpoint.ts >= until:
                 return
-            if idle_s is not None and time.monotonic() - moved_s >= idle_s and self.landing.idle():
+            if idle_s is not None and time.monotonic() - moved_s >= idle_s and self.retrying(self.landing.idle):
                 return
             stop.wait(pause_s)
 

@@ -41,6 +41,8 @@ __all__ = ["Landing", "LandingProgress"]
 
 LOGGER: Final = logging.getLogger(__name__)
 TRIGGER_MS: Final = 300
+LAST_BATCH_S: Final = 20.0
+"""How long a stop waits for the batch in flight; a job that is cancelled fills the log with stack traces."""
 ERROR_TEXT: Final = re.compile(r"tidegate\.model\.errors\.(\w+): ([^\n]+)")
 REGISTERING: Final = threading.Lock()
 """A session knows one Data Source of a name; each landing loads its own before another may register."""
@@ -71,6 +73,8 @@ class Landing:
         self._query: Any = None
         self._error: TidegateError | None = None
         self._committed = threading.Event()
+        self._turn = threading.Lock()
+        """Held while a batch is landed, and from the stop on."""
         self._state = State()
         self._progress = LandingProgress()
         self._scratch = ""
@@ -100,14 +104,15 @@ class Landing:
         )
 
     def stop(self) -> None:
-        """Stop; what is committed stays, what is not was never there."""
-        if self._query is not None:
+        """Stop after the batch in flight; what is committed stays, what is not was never there."""
+        if self._query is not None and self._query.isActive:
+            self._turn.acquire(timeout=LAST_BATCH_S)
             self._query.stop()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def alive(self) -> bool:
         """True while batches are being landed."""
-        return self._query is not None and bool(self._query.isActive)
+        return self._error is None and self._query is not None and bool(self._query.isActive)
 
     def exception(self) -> TidegateError | None:
         """Why the landing ended by itself; None while it runs or after `stop`."""
@@ -164,12 +169,15 @@ class Landing:
                 raise history_lost(self.source, Place(*place, offset))
 
     def _commit(self, batch: Any, _batch_id: int) -> None:
-        """Steps 4 and 5 for one batch."""
+        """Steps 4 and 5 for one batch; nothing more after an error, which `exception` tells, or after `stop`."""
+        if self._error is not None or not self._turn.acquire(blocking=False):
+            return
         try:
             self._land([REPORT.decode(row.report) for row in batch.collect()])
         except TidegateError as failed:
-            self._error = failed
-            raise
+            self._error = failed  # raised here, Spark would print it with three stack traces and end no sooner
+        finally:
+            self._turn.release()
 
     def _land(self, reports: list[TaskReport]) -> None:
         by_offset = self.source.order == "offset"
