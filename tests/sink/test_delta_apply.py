@@ -199,3 +199,18 @@ def test_policy_exception_stops(tmp_path):
 
     with pytest.raises(SinkRefused, match="schema-change"):
         run(lake, Rows(), Alter(T, table(column(1, "id"), version=30), 30, 1))
+
+
+def test_a_first_key_turns_the_log_into_rows(tmp_path):
+    """A table that gets a key holds, from then on, the rows that its log of changes told of."""
+    keyless = table(column(1, "id"), column(2, "v", TEXT), key=())
+    keyed = table(column(1, "id"), column(2, "v", TEXT), version=30)
+    lake, rows = options(tmp_path), Rows()
+    rows.insert(20, id=1, v="a")
+    rows.update(21, {"v": "a"}, id=1, v="b")
+    rows.insert(20, id=2, v="x")
+    rows.delete(22, id=2, v="x")
+    rows.insert(40, id=3, v="c")
+    run(lake, rows, Create(keyless, 10, 1), Apply(keyless, 10, 30), Alter(keyless, keyed, 30, 1), Apply(keyed, 30, 50))
+
+    assert stored(lake, "t-1") == [{"id": 1, "v": "b"}, {"id": 3, "v": "c"}]

@@ -107,7 +107,7 @@ class _Columns:
             if self.now(definition.name) is not None and spec.if_not_exists:
                 continue
             self.max_id += 1
-            column = build_column(definition, self.max_id, self.table.charset, added_at=self.occasion.commit_ts)
+            column = build_column(definition, self.max_id, self.table.charset, added=True)
             self.place(_Slot(None, column), spec.position)
 
 

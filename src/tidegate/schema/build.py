@@ -27,16 +27,16 @@ _INTEGERS: Final = frozenset({T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG})
 
 
 def build_column(
-    definition: ColumnDef, column_id: int, charset: str, *, added_at: int | None = None, old: ColumnInfo | None = None
+    definition: ColumnDef, column_id: int, charset: str, *, added: bool = False, old: ColumnInfo | None = None
 ) -> ColumnInfo:
-    """The column of a definition; its origin default is that at `added_at`, or that of the `old` column."""
+    """The column of a definition; one that is `added` has an origin default, another that of the `old` column."""
     column_type = complete_type(definition.type, charset)
     default, is_expression = keep_default(definition.default, column_type)
     origin = None
     if old is not None:
         origin = old.origin_default
-    elif added_at is not None and definition.generated is None:
-        origin = origin_default(definition.default, column_type, added_at)
+    elif added and definition.generated is None:
+        origin = origin_default(definition.default, column_type)
     never_null = definition.primary or definition.auto_increment
     return ColumnInfo(
         id=column_id,

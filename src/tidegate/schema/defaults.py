@@ -10,23 +10,20 @@ r"""Default values in the form that tables keep: text, or bytes where the column
     DATETIME(3)       CURRENT_TIMESTAMP  "CURRENT_TIMESTAMP(3)", an expression
 
 The origin default is what rows hold that were written before their column came: the default at that moment, with
-CURRENT_TIMESTAMP evaluated at the commit of the DDL.  None means NULL or, for NOT NULL, the zero value.
+CURRENT_TIMESTAMP standing for the commit of the DDL.  None means NULL or, for NOT NULL, the zero value.
 Source: TiDB pkg/ddl (getDefaultValue, generateOriginDefaultValue).
 """
 
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
-from tidegate.model.tso import physical_ms
 from tidegate.schema.definition import Blob, Default, Expression, Now, Null, Number, Text
 
 __all__ = ["keep_default", "origin_default"]
 
 _NUMBERS: Final = frozenset({T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG, T.DECIMAL, T.FLOAT, T.DOUBLE, T.YEAR})
 _BYTE_STRINGS: Final = frozenset({T.STRING, T.VARCHAR, T.VAR_STRING, T.TINY_BLOB, T.BLOB, T.MEDIUM_BLOB, T.LONG_BLOB})
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def keep_default(default: Default | None, column_type: ColumnType) -> tuple[str | bytes | None, bool]:
@@ -88,24 +85,9 @@ def _fit_bits(value: bytes, column_type: ColumnType) -> bytes:
     return value[-size_bytes:].rjust(size_bytes, b"\0")
 
 
-def origin_default(default: Default | None, column_type: ColumnType, commit_ts: int) -> str | bytes | None:
-    """What rows written before `commit_ts` hold in a column added then with that default."""
-    if isinstance(default, Now):
-        return _now(column_type, commit_ts)
+def origin_default(default: Default | None, column_type: ColumnType) -> str | bytes | None:
+    """What rows hold that were written before a column with that default was added.
+
+    CURRENT_TIMESTAMP stays as it is: its value needs the time zone, which the schema does not know (literal.py)."""
     kept, is_expression = keep_default(default, column_type)
-    return None if is_expression else kept
-
-
-def _now(column_type: ColumnType, commit_ts: int) -> str:
-    """The physical time of `commit_ts` in UTC, as the column prints it."""
-    moment = _EPOCH + timedelta(milliseconds=physical_ms(commit_ts))
-    fraction = f".{moment.microsecond:06d}"[: column_type.decimal + 1] if column_type.decimal > 0 else ""
-    match column_type.code:
-        case T.DATE:
-            return moment.strftime("%Y-%m-%d")
-        case T.TIME:
-            return moment.strftime("%H:%M:%S") + fraction
-        case T.YEAR:
-            return moment.strftime("%Y")
-        case _:
-            return moment.strftime("%Y-%m-%d %H:%M:%S") + fraction
+    return kept if isinstance(default, Now) or not is_expression else None

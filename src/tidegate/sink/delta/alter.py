@@ -1,0 +1,130 @@
+"""What a change of columns does to a stored table.
+
+columns only renamed, moved, dropped, added with NULL      one metaData action, files stay
+a default, a conversion                                    every file read, changed and written anew
+a table gets its first key                                 its log of changes becomes the rows that it tells of
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.feed.step import Alter
+from tidegate.model.errors import TidegateError
+from tidegate.model.event import Value
+from tidegate.schema.convert import converter
+from tidegate.schema.literal import stored_value
+from tidegate.sink.delta.columns import (
+    COMMIT_TS,
+    OP,
+    Convert,
+    Evolution,
+    StoredColumn,
+    configuration,
+    evolve,
+    logical_key,
+    stored_columns,
+)
+from tidegate.sink.delta.files import read
+from tidegate.sink.delta.merge import rewrite
+from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.types import arrow_type, from_neutral, is_number, map_neutral
+from tidegate.spark import deltalog
+from tidegate.spark.deltalog import Action, Snapshot
+
+__all__ = ["alter"]
+
+
+def alter(step: Alter, snapshot: Snapshot, options: DeltaOptions) -> list[Action]:
+    """The actions that turn the table's columns and stored rows from `step.old` into `step.new`."""
+    change = evolve(snapshot, step.old, step.new, options)
+    described = deltalog.describe(
+        snapshot.table_id,
+        [column.field() for column in change.columns],
+        snapshot.partition_columns,
+        {**snapshot.configuration, **configuration(change.max_id)},
+        str(step.new.name),
+    )
+    collapses = not step.old.handle_key and bool(step.new.handle_key)
+    if not change.rewrites and not collapses:
+        return [described]
+    try:
+        return [described, *_rewritten(snapshot, change, step, options)]
+    except TidegateError:
+        if options.schema_change != "try_evolve":
+            raise
+        return [described, *_rewritten(snapshot, replace(change, conversions=()), step, options)]
+
+
+def _rewritten(snapshot: Snapshot, change: Evolution, step: Alter, options: DeltaOptions) -> list[Action]:
+    files = snapshot.files()
+    before = stored_columns(snapshot)
+    stored: Iterable[pa.Table] = (read(snapshot.uri, file, before) for file in files)
+    if not step.old.handle_key and step.new.handle_key and files:
+        stored = [_collapsed(pa.concat_tables(stored), step, before)]
+    rows = (_changed(part, before, change, step, options) for part in stored)
+    return rewrite(snapshot.uri, files, rows, change.columns, logical_key(step.new, change.columns))
+
+
+def _collapsed(log: pa.Table, step: Alter, columns: Sequence[StoredColumn]) -> pa.Table:
+    """The rows that a log of changes tells of, by the key that the table has from now on."""
+    if OP not in log.column_names:
+        return log
+    key = logical_key(step.new, columns)
+    deleted = pc.cast(pc.equal(log.column(OP), "D"), pa.int8())
+    order = pc.sort_indices(
+        log.select([COMMIT_TS]).append_column("_gone", deleted),
+        sort_keys=[(COMMIT_TS, "ascending"), ("_gone", "descending")],
+    )
+    ordered = log.take(order)
+    numbered = ordered.append_column("_nth", pa.array(range(log.num_rows), pa.int64()))
+    last = numbered.group_by(key).aggregate([("_nth", "max")]).column("_nth_max")
+    alive = ordered.take(last)
+    return alive.filter(pc.not_equal(alive.column(OP), "D"))
+
+
+def _changed(
+    rows: pa.Table,
+    before: Sequence[StoredColumn],
+    change: Evolution,
+    step: Alter,
+    options: DeltaOptions,
+) -> pa.Table:
+    """Stored rows after a change of columns."""
+    have = {column.mapping_id: rows.column(at) for at, column in enumerate(before)}
+    zone, zero_date = options.time_zone, options.zero_date
+    for fill in change.fills:
+        value = [stored_value(fill.column, time_zone=zone, commit_ts=step.ts)]
+        one = from_neutral(value, fill.column.type, fill.target.delta, time_zone=zone, zero_date=zero_date)
+        have[fill.target.mapping_id] = pa.repeat(one[0], rows.num_rows)
+    for turn in change.conversions:
+        have[turn.target.mapping_id] = _converted(have[turn.source.mapping_id], turn, step, options)
+    arrays = [
+        have.get(column.mapping_id, pa.nulls(rows.num_rows, arrow_type(column.delta))) for column in change.columns
+    ]
+    return pa.Table.from_arrays(arrays, names=[column.name for column in change.columns])
+
+
+def _converted(stored: Any, turn: Convert, step: Alter, options: DeltaOptions) -> Any:
+    """A stored column after its change of type; plain widening of numbers is one cast."""
+    zone = options.time_zone
+    rule = converter(turn.old.type, turn.new.type, time_zone=zone, commit_ts=step.ts)
+    numbers = all(is_number(arrow_type(side.delta)) for side in (turn.source, turn.target))
+    if rule is None and numbers:
+        return stored.cast(arrow_type(turn.target.delta))
+    return map_neutral(
+        stored,
+        turn.old.type,
+        turn.new.type,
+        turn.target.delta,
+        rule or _same,
+        time_zone=zone,
+        zero_date=options.zero_date,
+    )
+
+
+def _same(value: Value) -> Value:
+    return value

@@ -1,0 +1,21 @@
+"""Where a stored table stands, kept in its own commits.
+
+txn "<feed>"       the ts of the position          readable from every version of the table,
+txn "<feed>/seq"   its number among DDLs of it     log checkpoints included
+"""
+
+from tidegate.feed.step import Position
+from tidegate.spark import deltalog
+from tidegate.spark.deltalog import Action, Snapshot
+
+__all__ = ["position", "progress"]
+
+
+def position(snapshot: Snapshot, feed: str) -> Position:
+    """Where a stored table stands."""
+    return snapshot.txn(feed) or 0, snapshot.txn(f"{feed}/seq") or 0
+
+
+def progress(feed: str, at: Position) -> list[Action]:
+    """The actions that move a table to `at`."""
+    return [deltalog.txn(feed, at[0]), deltalog.txn(f"{feed}/seq", at[1])]
