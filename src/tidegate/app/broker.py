@@ -11,7 +11,7 @@ ever stopped.  The broker survives the program that started it, unless that used
 Topics are created by who needs them, never by accident (auto creation off), and nothing expires: a topic here is a
 recording.  Messages may be as large as TiCDC can be told to make them.
 
-Source: design.md 6; Apache Kafka, "KRaft" and "Broker Configs".
+Source: Apache Kafka, "KRaft" and "Broker Configs".
 """
 
 import base64

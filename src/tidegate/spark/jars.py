@@ -11,7 +11,7 @@
 
 On a machine without the network the directory can be copied from another one; its path is the same below the cache.
 
-Source: design.md 6; Apache Ivy, "Standalone" and "Settings".
+Source: Apache Ivy, "Standalone" and "Settings".
 """
 
 import functools

@@ -14,7 +14,7 @@ warning on each start.  The module speeds up linear algebra, of which we do none
 
 TIDEGATE_JAVA chooses: `auto` (default), `system` (never the wheel), `wheel` (nothing else).
 
-Source: design.md 6; Spark's JavaModuleOptions; `java -XshowSettings:properties`.
+Source: Spark's JavaModuleOptions; `java -XshowSettings:properties`.
 """
 
 import hashlib

@@ -10,7 +10,7 @@ it decides about memory, directories and addresses.  Workers run the very interp
 The JVM ends with its driver.  Everything that it writes for itself (shuffle, artifacts, warehouse) lies in one
 temporary directory that is removed at exit.
 
-Source: design.md 6; Spark configuration; Delta's configuration (`DeltaSQLConf`).
+Source: Spark configuration; Delta's configuration (`DeltaSQLConf`).
 """
 
 import atexit
