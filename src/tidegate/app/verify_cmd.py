@@ -42,10 +42,9 @@ def verify_lake(
 
     lake = Lake(path)
     truth = choose_truth(truths, at, lake.checkpoint_ts)
-    snapshot = lake.at(truth.ts)
-    if snapshot.checkpoint_ts != truth.ts and truth is truths[-1]:
-        snapshot = lake  # nothing is recorded behind the last moment
-    elif snapshot.checkpoint_ts != truth.ts:
+    newest = truth is truths[-1]  # nothing is recorded behind the last moment
+    snapshot = lake if newest else lake.at(truth.ts)
+    if not newest and snapshot.checkpoint_ts != truth.ts:
         raise ConfigError(
             f"the lake has no snapshot at moment {truth.n} ({truth.ts}), the nearest before it is at "
             f"{snapshot.checkpoint_ts}: run the feed with --until {truth.ts}, or verify the last moment"
