@@ -18,7 +18,13 @@ class Topics:
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
-        self.producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+        self.producer = self.ordered_producer()
+
+    def ordered_producer(self) -> Producer:
+        """One whose retries keep the order, also while a new topic has no leader yet."""
+        return Producer(
+            {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 3}
+        )
 
     def new(self, partitions: int = 1) -> str:
         """Make a topic with a name of its own."""
@@ -36,7 +42,7 @@ class Topics:
     def grow(self, topic: str, partitions: int) -> None:
         """Add partitions."""
         self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result()
-        self.producer = Producer({"bootstrap.servers": self.bootstrap})  # the old one learns of them minutes later
+        self.producer = self.ordered_producer()  # the old one learns of them minutes later
 
     def transact(self, topic: str, messages: Iterable[Message], *, commit: bool) -> None:
         """Write messages to partition 0 in one transaction, and commit or abort it."""
