@@ -24,7 +24,7 @@ SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    "recording", ["open", pytest.param("open_table", marks=SLOW), "canal", pytest.param("canal_table", marks=SLOW)]
+    "recording", ["open", *(pytest.param(name, marks=SLOW) for name in ("open_table", "canal", "canal_table"))]
 )
 def test_equal_at_every_moment(tmp_path, recording):
     """All tables equal TiDB's at all twelve moments, with replays, repeats and re-sent DDLs in the topic."""

@@ -1,18 +1,24 @@
 """Landing messages: what comes out of a run of them, and where it stops."""
 
 import base64
+import importlib.util
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.source.kit import OPEN, TOPIC, TS, ddl, delete, insert, open_message, recording, resolved
+from tidegate.codec.columnar import Chunk, Rest, decode_chunk
 from tidegate.codec.options import DecodeOptions
+from tidegate.codec.table import decode
 from tidegate.feed.change import Place
+from tidegate.model.errors import DecodeError
 from tidegate.model.table import TableName
 from tidegate.model.tso import MAX_TS
+from tidegate.source.kafka import messages as landing
 from tidegate.source.kafka.columns import LANDED_SCHEMA
 from tidegate.source.kafka.messages import LandPlan, Message, land_messages
 from tidegate.source.kafka.resolution import Resolution
@@ -210,3 +216,71 @@ def test_junk_never_escapes(key, value):
     landed = land_messages([Message(0, key, value)], replace(PLAN, skip_dead=True))
 
     assert landed.position == 1
+
+
+def test_landing_runs_what_the_benchmark_measures():
+    """One callable turns bytes into columns, in the benchmark and in landing."""
+    path = Path(__file__).parents[2] / "benchmarks" / "decode.py"
+    spec = importlib.util.spec_from_file_location("benchmark_decode", path)
+    benchmark = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(benchmark)
+
+    assert landing.decode_chunk is benchmark.decode_chunk
+    assert landing.decode_chunk is decode_chunk
+
+
+def plainly(messages, options):
+    """A chunk of which nothing takes the fast path."""
+
+    def one(index, key, value):
+        try:
+            return Rest(index, decode(key, value, options))
+        except DecodeError as error:
+            return Rest(index, (), error)
+
+    return Chunk((), tuple(one(index, key, value) for index, (key, value) in enumerate(messages)))
+
+
+def landed_rows(landed):
+    """Rows by place, images by column name; and all else that landing says."""
+    rows = []
+    for name, table in sorted(landed.tables.items()):
+        for row in table.to_pylist():
+            layout = json.loads(row["layout"])
+            fields = [json.dumps(field, sort_keys=True) for field in layout.pop("fields")]
+            images = {
+                side: None if row[side] is None else dict(zip(fields, row[side], strict=True))
+                for side in ("before", "after")
+            }
+            rows.append((name, row["offset"], row["seq"], {**row, **images, "layout": layout}))
+    rows.sort(key=lambda row: row[:3])
+    return rows, replace(landed, tables={})
+
+
+RECORDED = [("open", 0), ("open", 1), ("open_table", 2), ("canal", 0), ("canal", 2), ("canal_table", 1)]
+
+
+@pytest.mark.parametrize(("name", "partition"), RECORDED)
+def test_both_ways_land_the_same(monkeypatch, name, partition):
+    """Whether a row came as a column or as an event, the same lands, text by text."""
+    options = OPEN if name.startswith("open") else DecodeOptions(protocol="canal-json")
+    plan = replace(PLAN, options=options, accept=lambda _schema, table: table != "products")
+    messages = list(recording(name, partition))
+    chunks = [messages[at : at + 700] for at in range(0, len(messages), 700)]
+    quick = [landed_rows(land_messages(chunk, plan)) for chunk in chunks]
+    monkeypatch.setattr(landing, "decode_chunk", plainly)
+
+    assert quick == [landed_rows(land_messages(chunk, plan)) for chunk in chunks]
+
+
+def test_both_ways_stop_at_the_same_message(monkeypatch):
+    """What a chunk has read beyond a halt does not land, nor what a resolution takes out of its middle."""
+    messages = [open_message(n, insert(n, n), insert(n, n, "items")) for n in range(30)]
+    messages[20] = Message(20, b"junk", b"")
+    skip = Resolution(topic=TOPIC, partition=0, offset=7, action="skip")
+    plan = replace(PLAN, resolutions={7: skip})
+    quick = landed_rows(land_messages(messages, plan))
+    monkeypatch.setattr(landing, "decode_chunk", plainly)
+
+    assert quick == landed_rows(land_messages(messages, plan))
+    assert len(quick[0]) == 38

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from tidegate.app.config import FeedConfig, from_uris
 from tidegate.app.meter import Meter
 from tidegate.app.progress import Progress
+from tidegate.app.upkeep import BUDGET_S, FAILURES, LakeUpkeep, limits_of, run_in
 from tidegate.app.wiring import delta_sink, kafka_landing
 from tidegate.feed.change import Layout
 from tidegate.feed.pace import round_end
@@ -28,8 +29,10 @@ from tidegate.feed.plan import Landed, Round, plan_round
 from tidegate.model.errors import Retry, TidegateError
 from tidegate.model.table import TableName
 from tidegate.sink.delta.sink import DeltaSink
+from tidegate.sink.delta.upkeep import adopt
 from tidegate.source.kafka.changelog import Changelog
 from tidegate.source.kafka.land import Landing
+from tidegate.spark.failpoint import reach
 from tidegate.spark.session import session
 
 if TYPE_CHECKING:
@@ -100,6 +103,11 @@ class _Engine:
         self.landing: Landing = kafka_landing(config, self.sink.options)
         self.accept = config.table_filter().matches
         self.published_s = 0.0
+        self.floor = 0
+        """How far the tables are of a round that was cut off: nothing below it is one state of all of them."""
+        self.upkeep = LakeUpkeep(
+            self.sink.options, limits_of(config), interval_s=config.sink.upkeep_interval_ms / 1000, notes=True
+        )
 
     def start(self) -> None:
         """Take up the lake where it stands and begin to land."""
@@ -122,6 +130,7 @@ class _Engine:
         moved_s = time.monotonic()
         pause_s = self.config.sink.flush_interval_ms / 1000
         while not stop.is_set():
+            self.keep_up(stop)
             failure = self.landing.exception()
             if self.round(until):
                 moved_s = time.monotonic()
@@ -142,9 +151,10 @@ class _Engine:
         at = self.sink.snapshot.checkpoint
         if frontier is None or frontier < at.ts:
             return False
-        frontier = frontier if until is None else max(min(frontier, until), at.ts)
+        frontier = frontier if until is None else max(min(frontier, until), at.ts, self.floor)
         whole = self.changelog.slice(at.ts, frontier)
         frontier = round_end(((group.max_ts, group.rows) for group in whole.groups), frontier)
+        frontier = max(frontier, self.floor)
         landed = self.changelog.slice(at.ts, frontier)
         ddls = self.changelog.ddls(at.ts, frontier)
         spans = {name: (span.rows, span.min_ts, span.max_ts) for name, span in landed.tables().items()}
@@ -155,18 +165,41 @@ class _Engine:
         planned = plan_round(self.sink.snapshot.state, at, ddls, frontier, Landed(spans, layouts, self.accept))
         if not planned.units and not planned.ddls:
             return self.idle_advance(planned, now=frontier == until)
+        self.sink.admit(planned)
         self.meter.working(planned)
+        reach("round/planned")
         results = self.retrying(lambda: self.sink.run(self.spark, planned.units, landed))
-        self.sink.advance(planned, results)
+        reach("round/applied")
+        self.floor = max([self.floor, *(result.ahead for result in results)])
+        if self.floor > planned.checkpoint.ts:
+            return True  # some tables are further: the next round goes there, and only then all can be published
+        self.retrying(lambda: self.sink.advance(planned, results))
         self.published_s = time.monotonic()
         self.meter.applied(planned, results)
         return True
+
+    def keep_up(self, stop: threading.Event) -> None:
+        """Now and then, a short pass of upkeep; its failures are warnings, the next pass tries again."""
+        if self.config.sink.upkeep == "off" or not self.upkeep.due():
+            return
+        end_s = time.monotonic() + BUDGET_S
+        try:
+            done = self.upkeep.run(
+                self.sink.snapshot,
+                self.changelog.frontier(),
+                run_in(self.spark),
+                enough=lambda: stop.is_set() or time.monotonic() >= end_s,
+            )
+        except FAILURES as failure:
+            self.meter.warn(f"upkeep: {failure}; trying again later")
+            return
+        self.sink.snapshot = adopt(self.sink.snapshot, done.kept)
 
     def idle_advance(self, planned: Round, *, now: bool) -> bool:
         """Publish a checkpoint that moved without rows, now or now and then; it is no work."""
         moved = planned.checkpoint.ts > self.sink.snapshot.checkpoint.ts
         if moved and (now or time.monotonic() - self.published_s >= IDLE_PUBLISH_S):
-            self.sink.advance(planned, [])
+            self.retrying(lambda: self.sink.advance(planned, []))
             self.published_s = time.monotonic()
             self.meter.applied(planned, [])
         return False

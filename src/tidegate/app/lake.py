@@ -1,47 +1,95 @@
-"""Reading a lake: all tables at one published timestamp.
+"""Reading a lake: all tables at one timestamp.
 
     lake = tidegate.lake("/srv/lake")
     lake.tables()                       names at the newest snapshot
     lake.table("shop.orders", spark)    Spark DataFrame of that very version
-    lake.arrow("shop.orders")           Arrow table, read by delta-rs, no Spark needed
+    lake.sql("select …", spark)         a query over all tables of the snapshot
+    lake.arrow("shop.orders")           Arrow table, no Spark needed
+
+    lake.at(ts | datetime | text)       the newest snapshot not above that moment, with the schema of its own ts
+    lake.live()                         what has landed but is not merged yet included: the state at the frontier
+    lake.at(ts).live()                  the state at exactly `ts`
+
+        snapshots      ──S1──────S2───────S3─ ─ ─ ─ ─ ─►  merged
+        changelog      ──────────────────────────────F►  landed
+        at(t)             │←──t                          S1: whole, of its own ts, at or before t
+        at(t).live()      └───t                          S1 and the changes in (S1, t]
+        live()                             └─────────F   S3 and the changes in (S3, F]
 
 Every table is read at the version that the snapshot names, so what is read together belongs together.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
 
-from tidegate.model.errors import ConfigError
+from tidegate.app import lake_sql
+from tidegate.app.lake_moment import LATEST, Moment, moment_ts
+from tidegate.app.lake_read import chosen, spark_rows, stored_rows, stored_table
+from tidegate.model.errors import ConfigError, HistoryLost
 from tidegate.model.table import TableInfo
+from tidegate.model.tso import to_datetime
+from tidegate.sink.delta.columns import stored_columns
 from tidegate.sink.delta.options import DeltaOptions
-from tidegate.sink.delta.snapshots import Snapshot, latest, published_at
+from tidegate.sink.delta.snapshots import Snapshot, history, latest, published_at
+from tidegate.source.kafka.changelog import Changelog
+from tidegate.spark import deltalog
 
-__all__ = ["Lake"]
+if TYPE_CHECKING:
+    from tidegate.app.lake_live import Live
 
-LATEST: Final = "latest"
+__all__ = ["Lake", "Moved"]
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A published snapshot, and which tables it shows at another version, under another name or for the first time
+    (`changed`) or not any more (`gone`) compared with the one before."""
+
+    number: int
+    checkpoint_ts: int
+    published: datetime
+    tables: int
+    changed: tuple[str, ...]
+    gone: tuple[str, ...]
+
+    @property
+    def time(self) -> datetime:
+        """The physical part of the checkpoint."""
+        return to_datetime(self.checkpoint_ts)
 
 
 class Lake:
-    """A lake at one snapshot: the newest, or the newest at or before a timestamp."""
+    """A lake at one snapshot: the newest, or the newest at or before a moment."""
 
-    def __init__(self, root: str, ts: int | str = LATEST) -> None:
+    def __init__(self, root: str, ts: Moment = LATEST, *, changelog: Changelog | None = None) -> None:
         self.options = DeltaOptions(root=root, feed="")
-        self.ts = ts
+        self.ts = moment_ts(ts)
+        self._changelog = changelog or Changelog(self.options.changelog_uri)
+        self._live: Live | None = None
 
-    def at(self, ts: int | str) -> "Lake":
-        """The same lake at the newest snapshot whose checkpoint is not above `ts`."""
-        return Lake(self.options.root, ts)
+    def at(self, moment: Moment) -> "Lake":
+        """The same lake at the newest snapshot whose checkpoint is not above `moment`.
+
+        A TSO, a datetime (UTC unless it has a zone), such a text, or "latest". `checkpoint_ts` tells the ts that it
+        is; a snapshot has the tables and columns of its own ts."""
+        return Lake(self.options.root, moment, changelog=self._changelog)
 
     @cached_property
     def snapshot(self) -> Snapshot:
         """What was published."""
-        found = latest(self.options) if self.ts == LATEST else published_at(self.options, int(self.ts))
+        found = self._published()
         if found.number < 0:
-            raise ConfigError(f"{self.options.root} holds no published snapshot at or before {self.ts}")
+            at = "" if self.ts is None else f" at or before {self.ts}"
+            raise ConfigError(f"{self.options.root} holds no published snapshot{at}")
         return found
+
+    def _published(self) -> Snapshot:
+        return latest(self.options) if self.ts is None else published_at(self.options, self.ts)
 
     @property
     def checkpoint_ts(self) -> int:
@@ -61,20 +109,68 @@ class Lake:
         incarnation, _ = self._find(name)
         return self.options.table_uri(incarnation), self.snapshot.tables[incarnation].version
 
-    def arrow(self, name: str) -> pa.Table:
-        """The table's rows as Arrow, columns in the upstream's order."""
-        uri, version = self.place(name)
-        query = QueryBuilder().register("rows", DeltaTable(uri, version=version))
-        rows = pa.table(query.execute("select * from rows").read_all())
-        plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-        return rows.cast(pa.schema([field.with_type(plain.get(field.type, field.type)) for field in rows.schema]))
+    def count(self, name: str) -> int:
+        """How many rows are stored (changes, for a table without a key), from the table's log alone."""
+        return sum(file.rows for file in self._stored(name).files())
+
+    def arrow(self, name: str, columns: Sequence[str] = (), limit: int | None = None) -> pa.Table:
+        """The table's rows as Arrow, columns in the upstream's order unless `columns` names some."""
+        stored = self._stored(name)
+        known = [column.name for column in stored_columns(stored)]
+        return stored_rows(stored, chosen(columns, known, self.definition(name)), limit)
 
     def table(self, name: str, spark: Any = None) -> Any:
         """The table's rows as a Spark DataFrame."""
         from tidegate.spark.session import session
 
-        uri, version = self.place(name)
-        return (spark or session()).read.format("delta").option("versionAsOf", version).load(uri)
+        return spark_rows(spark or session(), *self.place(name))
+
+    def sql(self, query: str, spark: Any = None) -> Any:
+        """The DataFrame of a query, Spark's SQL, over all tables of this snapshot by their names `db.table`."""
+        from tidegate.spark.session import session
+
+        spark = spark or session()
+        return lake_sql.run(spark, query, self.tables(), lambda name: self.table(name, spark))
+
+    def history(self) -> list[Moved]:
+        """Every snapshot up to this moment, the oldest first."""
+        found: list[Moved] = []
+        before: dict[str, tuple[str, int]] = {}
+        for one in history(self.options):
+            if self.ts is not None and one.checkpoint_ts > self.ts:
+                break
+            now = {str(table.name): (incarnation, table.version) for incarnation, table in one.tables.items()}
+            changed = tuple(sorted(name for name in now if now[name] != before.get(name)))
+            gone = tuple(sorted(before.keys() - now.keys()))
+            published = to_datetime(one.published_ms << 18)
+            found.append(Moved(one.number, one.checkpoint_ts, published, len(now), changed, gone))
+            before = now
+        return found
+
+    def live(self, *, refresh: bool = True, scratch: str | None = None) -> "Live":
+        """All tables at the frontier: the newest snapshot and what has landed since. At a moment of `at`: exactly then.
+
+        A view stays at the ts at which it was made; each call makes a newer one, with `refresh=False` the last one is
+        given again. An older moment can be had as long as the changelog keeps what came after its snapshot.
+
+        `scratch` is a directory or URL that Spark's executors can read as well; the default is a temporary directory of
+        this machine. It is used for tables that a DDL touched since the snapshot."""
+        from tidegate.app.lake_live import Live, reaches_back
+
+        if self._live is None or (refresh and self.ts is None):
+            base = self._published()
+            self._changelog.refresh()
+            newest = base if self.ts is None else latest(self.options)
+            if newest.number != base.number and not reaches_back(self._changelog, base):
+                raise HistoryLost(
+                    f"{self.options.root}: the changelog does not reach back to the snapshot before {self.ts}; "
+                    "at(...) without live() gives that snapshot"
+                )
+            self._live = Live(self.options.root, base, self._changelog, upto=self.ts, scratch=scratch)
+        return self._live
+
+    def _stored(self, name: str) -> deltalog.Snapshot:
+        return stored_table(*self.place(name), name)
 
     def _find(self, name: str) -> tuple[str, TableInfo]:
         folded = name.lower()

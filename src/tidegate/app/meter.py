@@ -8,7 +8,7 @@ from typing import Final
 
 from tidegate.app.progress import PartitionProgress, Progress, TableProgress
 from tidegate.feed.plan import Round
-from tidegate.model.tso import physical_ms
+from tidegate.model.tso import physical_ms, to_datetime
 from tidegate.sink.delta.apply import TableResult
 from tidegate.source.kafka.changelog import Changelog
 from tidegate.source.kafka.land import LandingProgress
@@ -17,13 +17,18 @@ __all__ = ["Meter"]
 
 WINDOW_S: Final = 10.0
 """Rates are means over this long."""
+SILENT_AFTER_S: Final = 60.0
+"""A changefeed resolves every second or so; a partition without for this long holds all tables back."""
 
 
 class Meter:
     """Keeps the last report and sends each new one."""
 
-    def __init__(self, report: Callable[[Progress], None]) -> None:
+    def __init__(self, report: Callable[[Progress], None], *, silent_after_s: float = SILENT_AFTER_S) -> None:
         self.report = report
+        self.silent_after_s = silent_after_s
+        self.moved: dict[tuple[str, int], tuple[int | None, float]] = {}
+        """Partition -> its resolved ts, and when it was first seen."""
         self.begun_s = time.monotonic()
         self.now = Progress("starting")
         self.tables: dict[str, TableProgress] = {}
@@ -70,6 +75,25 @@ class Meter:
             frontier=changelog.frontier(),
             partitions=partitions,
         )
+        self.listen(partitions)
+
+    def listen(self, partitions: Sequence[PartitionProgress]) -> None:
+        """Warn of partitions that are read to their end and have brought no resolved ts for long."""
+        now_s = time.monotonic()
+        silent = []
+        for one in partitions:
+            place = one.topic, one.partition
+            if place not in self.moved or self.moved[place][0] != one.resolved_ts:
+                self.moved[place] = one.resolved_ts, now_s
+            read = one.high is not None and one.offset >= one.high
+            if read and now_s - self.moved[place][1] >= self.silent_after_s:
+                silent.append(one)
+        if silent and len(silent) == len(partitions):
+            self.warn(f"no partition has brought a resolved ts for {self.silent_after_s:.0f} s: does TiCDC run?")
+            return
+        for one in silent:
+            since = "at all" if one.resolved_ts is None else f"since {to_datetime(one.resolved_ts):%Y-%m-%d %H:%M:%S}"
+            self.warn(f"topic {one.topic} partition {one.partition}: no resolved ts {since}; all tables wait for it")
 
     def working(self, planned: Round) -> None:
         """A round with DDLs or rows is about to run."""

@@ -49,6 +49,7 @@ def _ignored(kind: str, default: str, about: str) -> Param:
     return Param(kind, None, default, about)
 
 
+TIME_MAX_MS: Final = 100 * 366 * 86_400_000
 PROTOCOLS: Final = ("open-protocol", "canal-json")
 _OTHER_PROTOCOLS: Final = ("avro", "canal", "craft", "csv", "debezium", "maxwell", "simple")
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -156,6 +157,31 @@ DELTA_SINK: Final[Mapping[str, Param]] = {
     "time-zone": Param("zone", "time_zone", "UTC", "the same as the source's `time-zone`"),
     "worker-count": Param("int", "worker_count", "one a core", "tables merged at the same time", low=1, high=1024),
     "flush-interval": Param("duration", "flush_interval_ms", "1s", "shortest time between two advances of the lake"),
+    "upkeep": Param(
+        "choice", "upkeep", "on", "`on`: delete what the following times allow; `off`: keep all", ("on", "off")
+    ),
+    "upkeep-interval": Param("duration", "upkeep_interval_ms", "1m", "time between two passes of the upkeep", low=1000),
+    "snapshot-retention": Param(
+        "duration",
+        "snapshot_retention_ms",
+        "168h",
+        "how long snapshots stay: all for 10 minutes, then one a minute for a day, then one an hour",
+        high=TIME_MAX_MS,
+    ),
+    "changelog-retention": Param(
+        "duration",
+        "changelog_retention_ms",
+        "1h",
+        "how long landed rows stay that the lake has already, measured back from the newest resolved ts",
+        high=TIME_MAX_MS,
+    ),
+    "recover-retention": Param(
+        "duration",
+        "recover_retention_ms",
+        "168h",
+        "how long the rows of dropped tables stay for RECOVER TABLE and FLASHBACK TABLE",
+        high=TIME_MAX_MS,
+    ),
 }
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")

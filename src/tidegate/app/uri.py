@@ -136,6 +136,11 @@ class DeltaSink(msgspec.Struct, frozen=True, kw_only=True):
     time_zone: str | None = None
     worker_count: int | None = None
     flush_interval_ms: int = 1000
+    upkeep: str = "on"
+    upkeep_interval_ms: int = 60_000
+    snapshot_retention_ms: int = 7 * 86_400_000
+    changelog_retention_ms: int = 3_600_000
+    recover_retention_ms: int = 7 * 86_400_000
     ignored: tuple[str, ...] = ()
 
 

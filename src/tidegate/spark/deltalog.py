@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import obstore
 import pyarrow as pa
@@ -31,6 +31,8 @@ from obstore.exceptions import AlreadyExistsError
 from obstore.store import LocalStore, from_url
 
 from tidegate.model.errors import SinkError
+from tidegate.spark.failpoint import reach
+from tidegate.spark.storing import storing
 
 __all__ = [
     "Action",
@@ -153,7 +155,8 @@ def commit(uri: str, version: int, actions: Sequence[Action], *, operation: str,
     }
     body = "\n".join(json.dumps(action, separators=(",", ":"), ensure_ascii=False) for action in [info, *actions])
     try:
-        obstore.put(store(uri), f"_delta_log/{version:020d}.json", body.encode(), mode="create")
+        with storing(uri):
+            obstore.put(store(uri), f"_delta_log/{version:020d}.json", body.encode(), mode="create")
     except AlreadyExistsError as taken:
         raise CommitConflict(f"{uri}: version {version} is taken") from taken
     if version and version % CHECKPOINT_EVERY == 0:
@@ -162,10 +165,12 @@ def commit(uri: str, version: int, actions: Sequence[Action], *, operation: str,
 
 def _checkpoint(uri: str, version: int) -> None:
     """Fold the log so far into one file: readers open faster; a failure costs nothing, the next one comes soon."""
+    reach("log/before-checkpoint")
     try:
         DeltaTable(uri, version=version).create_checkpoint()
     except DeltaError as failed:
         LOGGER.warning("%s: no checkpoint at version %d: %s", uri, version, failed)
+    reach("log/after-checkpoint")
 
 
 def create(
@@ -225,10 +230,12 @@ def add(
     partition: Mapping[str, str | None] | None = None,
     data_change: bool = True,
 ) -> Action:
-    """A new data file; `stats` holds numRecords and, by physical column name, minValues, maxValues, nullCount."""
+    """A new data file; `path` is relative to the table or a whole address.
+
+    `stats` holds numRecords and, by physical column name, minValues, maxValues, nullCount."""
     return {
         "add": {
-            "path": path,
+            "path": _written(path),
             "partitionValues": dict(partition or {}),
             "size": size_bytes,
             "modificationTime": int(time.time() * 1000),
@@ -238,11 +245,16 @@ def add(
     }
 
 
+def _written(path: str) -> str:
+    """A path as the log spells it: a URI reference, so that blanks and percent signs of a directory survive."""
+    return quote(path, safe="/:=@,;+!$&'()*~")
+
+
 def remove(file: DataFile, *, data_change: bool = True) -> Action:
     """A data file that is no longer part of the table (its bytes stay until vacuumed)."""
     return {
         "remove": {
-            "path": file.path,
+            "path": _written(file.path),
             "deletionTimestamp": int(time.time() * 1000),
             "dataChange": data_change,
             "extendedFileMetadata": True,

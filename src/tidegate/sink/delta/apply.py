@@ -10,7 +10,7 @@ whoever runs them, so losing the race is no loss.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -26,6 +26,7 @@ from tidegate.sink.delta.position import position, progress
 from tidegate.sink.delta.rows import log_rows, net_changes
 from tidegate.spark import deltalog
 from tidegate.spark.deltalog import Action, CommitConflict, Snapshot
+from tidegate.spark.failpoint import reach
 
 __all__ = ["ChangeReader", "TableResult", "run_unit"]
 
@@ -48,6 +49,8 @@ class TableResult:
     version: int
     rows: int = 0
     ddls: int = 0
+    ahead: int = 0
+    """Where the table stood already when a step was found done; above the round's end if a longer one was cut off."""
     warnings: list[str] = field(default_factory=list)
 
 
@@ -55,11 +58,14 @@ def run_unit(unit: Unit, reader: ChangeReader, options: DeltaOptions) -> list[Ta
     """Bring the unit's tables to the end of its steps; the result tells each table once."""
     results: dict[str, TableResult] = {}
     for step in unit.steps:
-        for table in _tables_of(step):
-            snapshot, rows = _retrying(lambda step=step, table=table: _run(step, table, reader, options))  # type: ignore[misc]
+        for nth, table in enumerate(_tables_of(step)):
+            done = _retrying(lambda step=step, table=table: _run(step, table, reader, options))  # type: ignore[misc]
+            if isinstance(step, Exchange) and nth == 0:
+                reach("apply/exchange-half")
             result = results.setdefault(table.incarnation, TableResult(table.incarnation, table.name, 0))
-            result.name, result.version = table.name, snapshot
-            result.rows += rows
+            result.name, result.version = table.name, done.version
+            result.rows += done.rows
+            result.ahead = max(result.ahead, done.ahead)
             result.ddls += not isinstance(step, Rows)
     return list(results.values())
 
@@ -86,25 +92,33 @@ def _retrying(work: Callable[[], T]) -> T:
     raise Fenced(f"{last}: another writer keeps committing to this table; run one changefeed per lake") from last
 
 
-def _run(step: Step, table: TableInfo, reader: ChangeReader, options: DeltaOptions) -> tuple[int, int]:
-    """Do one step for one table; give its version and the number of row changes applied."""
+class _Done(NamedTuple):
+    version: int
+    rows: int = 0
+    ahead: int = 0
+
+
+def _run(step: Step, table: TableInfo, reader: ChangeReader, options: DeltaOptions) -> _Done:
+    """Do one step for one table, unless it is done."""
     uri = options.table_uri(table.incarnation)
     snapshot = deltalog.load(uri)
     if isinstance(step, Create):
-        return _create(step, snapshot, uri, options), 0
+        return _create(step, snapshot, uri, options)
     if snapshot is None:
         raise SinkError(f"table {table.name}: its stored rows at {uri} are gone; start the feed anew in an empty lake")
     at = position(snapshot, options.feed)
     if at >= position_of(step):
-        return snapshot.version, 0
+        return _Done(snapshot.version, ahead=at[0])
     if isinstance(step, Rows):
         return _rows(step, at, snapshot, reader, options)
     try:
         actions = _ddl_actions(step, table, snapshot, options)
     except TidegateError as error:
         raise _located(error, step, table) from error
+    reach("apply/ddl-written")
     _commit(snapshot, actions, step, options, type(step).__name__.upper())
-    return snapshot.version + 1, 0
+    reach("apply/ddl-committed")
+    return _Done(snapshot.version + 1)
 
 
 def _located(error: TidegateError, step: Step, table: TableInfo) -> TidegateError:
@@ -120,9 +134,10 @@ def _commit(snapshot: Snapshot, actions: Sequence[Action], step: Step, options: 
     deltalog.commit(snapshot.uri, snapshot.version + 1, [*actions, *moved], operation=operation, metadata=metadata)
 
 
-def _create(step: Create, snapshot: Snapshot | None, uri: str, options: DeltaOptions) -> int:
+def _create(step: Create, snapshot: Snapshot | None, uri: str, options: DeltaOptions) -> _Done:
     if snapshot is not None:
-        return snapshot.version
+        return _Done(snapshot.version, ahead=position(snapshot, options.feed)[0])
+    reach("apply/before-create")
     columns = first_columns(step.table, options)
     deltalog.create(
         uri,
@@ -132,7 +147,8 @@ def _create(step: Create, snapshot: Snapshot | None, uri: str, options: DeltaOpt
         configuration=configuration(max((column.mapping_id for column in columns), default=0)),
         name=str(step.table.name),
     )
-    return 0
+    reach("apply/after-create")
+    return _Done(0)
 
 
 def _rows(
@@ -141,18 +157,21 @@ def _rows(
     snapshot: Snapshot,
     reader: ChangeReader,
     options: DeltaOptions,
-) -> tuple[int, int]:
+) -> _Done:
     slice_ = reader.read(step.table.name, max(step.after, at[0]), step.upto)
     if slice_.num_rows == 0:
-        return snapshot.version, 0
+        return _Done(snapshot.version)
+    reach("apply/rows-read")
     columns = stored_columns(snapshot)
     if step.table.handle_key:
         changes = net_changes(slice_, step.table, columns, options)
         actions = merge(snapshot.uri, snapshot.files(), columns, changes)
     else:
         actions = append(snapshot.uri, log_rows(slice_, step.table, columns, options), columns)
+    reach("apply/rows-written")
     _commit(snapshot, actions, step, options, "MERGE" if step.table.handle_key else "WRITE")
-    return snapshot.version + 1, slice_.num_rows
+    reach("apply/rows-committed")
+    return _Done(snapshot.version + 1, slice_.num_rows)
 
 
 def _ddl_actions(
@@ -160,8 +179,10 @@ def _ddl_actions(
 ) -> list[Action]:
     match step:
         case Alter():
+            reach("apply/before-alter")
             return alter(step, snapshot, options)
         case Trim():
+            reach("apply/before-trim")
             return trim(step, snapshot, options)
         case Exchange():
             return exchange(step, table, snapshot, options)

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from tidegate.sink.delta.columns import StoredColumn
 from tidegate.sink.delta.types import arrow_type
 from tidegate.spark.deltalog import Action, DataFile, add, store
+from tidegate.spark.storing import storing
 
 __all__ = ["ROWS_PER_FILE", "read", "write"]
 
@@ -47,6 +48,9 @@ def logical_schema(columns: Sequence[StoredColumn]) -> pa.Schema:
 
 
 def _source(uri: str, path: str) -> Any:
+    """Where a reader finds a data file; a whole address (a clone's, of its origin's files) stands for itself."""
+    if "://" in path:
+        uri, _, path = path.rpartition("/")
     return io.BytesIO(obstore.get(store(uri), path).bytes().to_bytes()) if "://" in uri else Path(uri) / path
 
 
@@ -60,7 +64,8 @@ def write(uri: str, rows: pa.Table, columns: Sequence[StoredColumn], key: Sequen
         pq.write_table(part, sink, compression="zstd", compression_level=1)
         body = sink.getvalue()
         path = f"part-{uuid.uuid4().hex}.zstd.parquet"
-        obstore.put(store(uri), path, io.BytesIO(body))
+        with storing(uri):
+            obstore.put(store(uri), path, io.BytesIO(body))
         yield add(path, body.size, _stats(part, bounded))
 
 

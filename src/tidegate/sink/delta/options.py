@@ -23,6 +23,9 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
     time_zone: str = "UTC"
     zero_date: ZeroDate = "null"
     schema_change: SchemaChange = "evolve"
+    rules: tuple[str, ...] = ()
+    """Filter rules: which tables the lake holds; none means all."""
+    case_sensitive: bool = False
 
     def table_uri(self, incarnation: str) -> str:
         """Where the rows of an incarnation lie; ids are ours, names from the wire are never paths."""

@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidegate.feed.plan import Round
+from tidegate.feed.retention import PURGED
 from tidegate.feed.step import Unit
-from tidegate.model.errors import SinkError, TidegateError
+from tidegate.model.errors import SinkError, SinkRefused, TidegateError
 from tidegate.sink.delta.apply import ChangeReader, TableResult, run_unit
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import PublishedTable, Snapshot, latest, publish
+from tidegate.spark.failpoint import reach
 
 __all__ = ["DeltaSink", "UnitFailure"]
 
@@ -38,6 +42,7 @@ class DeltaSink:
     def recover(self) -> Snapshot:
         """The lake's state as it was last published."""
         self.snapshot = latest(self.options)
+        reach("start/recovered")
         return self.snapshot
 
     def run(self, spark: SparkSession, units: Sequence[Unit], reader: ChangeReader) -> list[TableResult]:
@@ -46,18 +51,32 @@ class DeltaSink:
             return []
         ordered = sorted(units, key=lambda unit: -unit.rows)
         work = partial(_run_partition, reader=reader, options=self.options)
-        outcomes = (
-            spark.sparkContext.parallelize(ordered, min(len(ordered), self.workers or len(ordered)))
-            .mapPartitions(work)
-            .collect()
-        )
+        jobs = spark.sparkContext.parallelize(ordered, min(len(ordered), self.workers or len(ordered)))
+        try:
+            outcomes = jobs.mapPartitions(work).collect()
+        except (Py4JJavaError, PySparkException) as died:
+            raise SinkError(
+                f"lake {self.options.root}: a worker ended without an answer: {_first_line(died)}"
+            ) from died
         for outcome in outcomes:
             if isinstance(outcome, UnitFailure):
                 raise outcome.error
         return [result for outcome in outcomes for result in outcome]
 
+    def admit(self, planned: Round) -> None:
+        """Raises SinkRefused for a round that brings back a dropped table whose rows are purged."""
+        for table in planned.state.tables.values():
+            if self.snapshot.retired.get(table.incarnation) == PURGED:
+                raise SinkRefused(
+                    f"table {table.name} comes back at ts {table.version} (RECOVER or FLASHBACK TABLE), but "
+                    "its rows were deleted from the lake: it had been dropped for longer than recover-retention. Leave "
+                    "the table out with [filter] rules, or start the feed anew in an empty lake; a larger "
+                    "recover-retention keeps the rows of dropped tables longer"
+                )
+
     def advance(self, done: Round, results: Sequence[TableResult]) -> Snapshot:
         """Publish the round: its checkpoint, its schema and the version of every table."""
+        self.admit(done)
         before = self.snapshot
         versions = {incarnation: table.version for incarnation, table in before.tables.items()}
         versions |= before.retired
@@ -68,9 +87,15 @@ class DeltaSink:
             if table.incarnation in versions
         }
         retired = {incarnation: version for incarnation, version in versions.items() if incarnation not in tables}
-        self.snapshot = Snapshot(before.number + 1, done.checkpoint, done.state, tables, retired)
-        publish(self.options, self.snapshot)
+        published = Snapshot(before.number + 1, done.checkpoint, done.state, tables, retired)
+        publish(self.options, published)
+        self.snapshot = published
         return self.snapshot
+
+
+def _first_line(died: Exception) -> str:
+    lines = str(getattr(died, "java_exception", died)).splitlines()
+    return lines[0] if lines else type(died).__name__
 
 
 def _run_partition(units: Iterator[Unit], *, reader: ChangeReader, options: DeltaOptions) -> Iterator[Any]:

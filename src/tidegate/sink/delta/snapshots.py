@@ -14,7 +14,7 @@ its own position, so the next round goes on from there.
 import hashlib
 import time
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -25,10 +25,12 @@ from tidegate.feed.plan import Checkpoint
 from tidegate.model.errors import Fenced, SinkRefused
 from tidegate.model.table import TableName
 from tidegate.schema.state import SchemaState
-from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.options import DeltaOptions, SchemaChange, ZeroDate
 from tidegate.spark.deltalog import store
+from tidegate.spark.failpoint import reach
+from tidegate.spark.storing import storing
 
-__all__ = ["PublishedTable", "Snapshot", "latest", "publish", "published_at"]
+__all__ = ["Published", "PublishedTable", "Snapshot", "history", "latest", "publish", "published_at"]
 
 
 class PublishedTable(msgspec.Struct, frozen=True):
@@ -44,6 +46,16 @@ class PublishedTable(msgspec.Struct, frozen=True):
         return TableName(self.schema, self.table)
 
 
+class _Followed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What readers of the changelog must know of the feed's DeltaOptions to go on from a snapshot as it would."""
+
+    time_zone: str = "UTC"
+    zero_date: ZeroDate = "null"
+    schema_change: SchemaChange = "evolve"
+    rules: tuple[str, ...] = ()
+    case_sensitive: bool = False
+
+
 class _Body(msgspec.Struct, frozen=True):
     checkpoint_ts: int
     done: tuple[str, ...]
@@ -52,6 +64,7 @@ class _Body(msgspec.Struct, frozen=True):
     retired: dict[str, int]
     feed: str
     published_ms: int
+    options: _Followed = _Followed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +76,26 @@ class Snapshot:
     state: SchemaState = field(default_factory=SchemaState)
     tables: Mapping[str, PublishedTable] = field(default_factory=dict)
     retired: Mapping[str, int] = field(default_factory=dict)
+    options: DeltaOptions | None = None
+    """What the feed that published it was asked to do; None for a new lake and before publishing."""
+    published_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """One line of a lake's history: a snapshot without its schema."""
+
+    number: int
+    checkpoint_ts: int
+    published_ms: int
+    tables: Mapping[str, PublishedTable]
+
+
+def history(options: DeltaOptions) -> Iterator[Published]:
+    """Every published state, the oldest first."""
+    for number in _numbers(options):
+        body = _body(options, number)
+        yield Published(number, body.checkpoint_ts, body.published_ms, body.tables)
 
 
 def latest(options: DeltaOptions) -> Snapshot:
@@ -87,11 +120,17 @@ def _read(options: DeltaOptions, number: int) -> Snapshot:
         )
     schema = obstore.get(store(options.control_uri), f"schemas/{body.schema}.json").bytes().to_bytes()
     checkpoint = Checkpoint(body.checkpoint_ts, body.done)
-    return Snapshot(number, checkpoint, SchemaState.from_json(schema), body.tables, body.retired)
+    state = SchemaState.from_json(schema)
+    followed = DeltaOptions(root=options.root, feed=body.feed, **msgspec.structs.asdict(body.options))
+    return Snapshot(number, checkpoint, state, body.tables, body.retired, followed, body.published_ms)
 
 
 def _body(options: DeltaOptions, number: int) -> _Body:
-    raw = obstore.get(store(options.control_uri), _path(number)).bytes().to_bytes()
+    place = store(options.control_uri)
+    try:
+        raw = obstore.get(place, _path(number)).bytes().to_bytes()
+    except FileNotFoundError:  # upkeep forgot it between listing and reading, and keeps what it names for a while
+        raw = obstore.get(place, _path(number, "forgotten")).bytes().to_bytes()
     return msgspec.json.decode(raw, type=_Body)
 
 
@@ -100,22 +139,28 @@ def publish(options: DeltaOptions, snapshot: Snapshot) -> None:
     place = store(options.control_uri)
     schema = snapshot.state.to_json()
     digest = hashlib.sha256(schema).hexdigest()[:32]
-    obstore.put(place, f"schemas/{digest}.json", schema)
+    with storing(options.control_uri):
+        reach("publish/before-schema")
+        obstore.put(place, f"schemas/{digest}.json", schema)
     checkpoint = snapshot.checkpoint
     now_ms = int(time.time() * 1000)
     tables, retired = dict(snapshot.tables), dict(snapshot.retired)
-    body = _Body(checkpoint.ts, checkpoint.done, digest, tables, retired, options.feed, now_ms)
+    followed = msgspec.convert(options, _Followed, from_attributes=True)
+    body = _Body(checkpoint.ts, checkpoint.done, digest, tables, retired, options.feed, now_ms, followed)
     try:
-        obstore.put(place, _path(snapshot.number), msgspec.json.encode(body), mode="create")
+        with storing(options.control_uri):
+            reach("publish/before-snapshot")
+            obstore.put(place, _path(snapshot.number), msgspec.json.encode(body), mode="create")
     except AlreadyExistsError as taken:
         raise Fenced(
             f"lake {options.root}: snapshot {snapshot.number} was published by another writer; "
             "run one changefeed per lake",
         ) from taken
+    reach("publish/after-snapshot")
 
 
-def _path(number: int) -> str:
-    return f"snapshots/{number:020d}.json"
+def _path(number: int, shelf: str = "snapshots") -> str:
+    return f"{shelf}/{number:020d}.json"
 
 
 def _numbers(options: DeltaOptions) -> list[int]:

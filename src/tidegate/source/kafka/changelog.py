@@ -69,6 +69,10 @@ class Changelog:
         """The ts up to which everything has arrived, DDLs at that very ts excepted; None before there is one."""
         return self.state.frontier
 
+    def floor(self) -> int:
+        """The ts above which every landed row is still there; slices from below it may lack some."""
+        return self.state.floor or 0
+
     def slowest(self) -> Slowest | None:
         """The partition that holds the frontier back."""
         return slowest(self.state.positions)
@@ -100,6 +104,10 @@ class Changelog:
         """Where the feed stands still, with the message if it was kept."""
         kept = {letter.place: letter for control in self._control_parts() for letter in control.halted}
         return [(halt, kept.get(halt.place)) for halt in self.state.halted]
+
+    def files(self) -> list[LandedFile]:
+        """The files that make up the changelog."""
+        return list(self._files.values())
 
     def frame(self, spark: Any, after: int | None = None, upto: int | None = None) -> Any:
         """The row changes as a Spark DataFrame of ROWS_SCHEMA's columns. Needs Delta's jars in the session."""
@@ -138,8 +146,20 @@ class Changelog:
             try:
                 body = obstore.get(store, f"_delta_log/{version:020d}.json").bytes().to_bytes()
             except FileNotFoundError:
-                return
+                if self._was_cut():
+                    self._load()
+                if self.version < version:
+                    return
+                continue
             yield version, [json.loads(line) for line in body.splitlines() if line.strip()]
+
+    def _was_cut(self) -> bool:
+        """True if upkeep has cut the log above the version read last: what was missed is only in the newest one."""
+        try:
+            obstore.head(deltalog.store(self.uri), f"_delta_log/{self.version:020d}.json")
+        except FileNotFoundError:
+            return True
+        return False
 
     def _take(self, action: Mapping[str, Any]) -> None:
         match action:

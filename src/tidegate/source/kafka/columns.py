@@ -2,20 +2,30 @@
 
     Encoder      one row -> Encoded: the values as texts, its layout as a number
     RowColumns   Encoded ... -> one Arrow table of LANDED_SCHEMA
+    landed_batch typed columns of many rows -> the same, without looking at a row
+
+Typed columns become texts by a cast each; one `take` lays them row by row:
+
+    a: 1 2 3    b: x y z    ->    1 2 3 x y z    take 0 3 1 4 2 5    ->    [1 x] [2 y] [3 z]
 
 LANDED_SCHEMA is ROWS_SCHEMA with `layout` as a dictionary: a table has few layouts, and each is a text of a kilobyte
 or more that must not stand in memory once a row.
 """
 
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
+import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tidegate.feed.change import ROWS_SCHEMA, encode_layout, encode_row
+from tidegate.codec.columnar import Batch
+from tidegate.feed.change import ROWS_SCHEMA, Layout, encode_layout, encode_row
 from tidegate.model.event import Field, RowChange
 from tidegate.model.table import TableName
 
-__all__ = ["LANDED_SCHEMA", "Encoded", "Encoder", "RowColumns"]
+__all__ = ["LANDED_SCHEMA", "Encoded", "Encoder", "RowColumns", "landed_batch"]
 
 LAYOUT_TYPE: Final = pa.dictionary(pa.int32(), pa.string())
 LANDED_SCHEMA: Final = pa.schema(
@@ -114,3 +124,44 @@ class RowColumns:
             "after": pa.array(afters, IMAGE),
         }
         return pa.Table.from_arrays([columns[entry.name] for entry in LANDED_SCHEMA], schema=LANDED_SCHEMA)
+
+
+def landed_batch(topic: str, partition: int, offsets: Sequence[int], batch: Batch) -> pa.Table:
+    """The rows of a batch as LANDED_SCHEMA; message i of its chunk stood at `offsets[i]`."""
+    rows = batch.rows
+    layout = msgspec.json.encode(Layout(batch.fields, batch.pk_names)).decode()
+    columns = {
+        "topic": pa.repeat(pa.scalar(topic), rows),
+        "partition": pa.repeat(pa.scalar(partition, pa.int32()), rows),
+        "offset": pa.array(offsets, pa.int64()).take(batch.message),
+        "seq": batch.seq,
+        "commit_ts": batch.commit_ts,
+        "op": batch.op,
+        "schema": pa.repeat(pa.scalar(batch.schema), rows),
+        "table": pa.repeat(pa.scalar(batch.table), rows),
+        "partition_id": batch.partition_id,
+        "layout": pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), rows), pa.array([layout])),
+        "before": _image_lists(batch.before, pc.not_equal(batch.op, "I")),
+        "after": _image_lists(batch.after, pc.not_equal(batch.op, "D")),
+    }
+    return pa.Table.from_arrays([columns[entry.name] for entry in LANDED_SCHEMA], schema=LANDED_SCHEMA)
+
+
+def _image_lists(images: Any, present: Any) -> Any:
+    """A list of texts for each row, null where it has no such image."""
+    rows, width = images.num_rows, images.num_columns
+    texts = pa.concat_arrays([_texts(column) for column in images.columns])
+    order = np.arange(rows * width, dtype=np.int32).reshape(width, rows).T.ravel()
+    there = present.to_numpy(zero_copy_only=False)
+    ends = np.concatenate(([0], np.cumsum(there, dtype=np.int32) * width)).astype(np.int32)
+    offsets = pa.array(ends, pa.int32(), mask=np.append(~there, False))
+    return pa.ListArray.from_arrays(offsets, texts.take(pa.array(order)))
+
+
+def _texts(column: Any) -> Any:
+    """The values of a column as ROWS_SCHEMA writes them."""
+    if pa.types.is_floating(column.type):
+        return pa.array([None if value is None else repr(value).encode() for value in column.to_pylist()], pa.binary())
+    if pa.types.is_integer(column.type):
+        column = column.cast(pa.string())
+    return column.cast(pa.binary())

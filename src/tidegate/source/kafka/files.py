@@ -23,6 +23,8 @@ from tidegate.model.table import TableName
 from tidegate.source.kafka.columns import LANDED_SCHEMA
 from tidegate.source.kafka.report import LandedFile, TableRows
 from tidegate.spark.deltalog import store
+from tidegate.spark.failpoint import reach
+from tidegate.spark.storing import storing
 
 __all__ = ["DDL", "DEAD", "HALT", "REPLAYED", "ControlFiles", "RowFiles"]
 
@@ -205,5 +207,8 @@ def _letter_row(kind: str, letter: DeadLetter) -> dict[str, Any]:
 def _put(uri: str, part: str, sink: Any) -> tuple[str, int]:
     body = sink.getvalue()
     path = f"part={part}/{uuid.uuid4().hex}.parquet"
-    obstore.put(store(uri), path, memoryview(body).cast("B"))
+    with storing(uri):
+        reach("landing/before-file")
+        obstore.put(store(uri), path, memoryview(body).cast("B"))
+    reach("landing/after-file")
     return path, body.size

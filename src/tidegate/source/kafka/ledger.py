@@ -6,6 +6,7 @@
 Every commit names its version, and the version must be free.  Whoever finds it taken reads the newest State again:
 
     same epoch, same positions    somebody appended (a dead letter was replayed): try the next version
+                                  (or upkeep took old files out)
     anything else                 another landing took over: Fenced
 
 `claim` is a landing's first commit and raises the epoch, so a landing that outlived its driver is fenced at its next
@@ -20,12 +21,13 @@ import pyarrow as pa
 
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.change import CONTROL_SCHEMA, ROWS_SCHEMA
-from tidegate.feed.frontier import Reached, forward, frontier
+from tidegate.feed.frontier import Reached, forward, frontier, larger
 from tidegate.model.errors import Fenced, SinkRefused, SourceError
 from tidegate.source.kafka.report import Halt, LandedFile, State, TaskReport
 from tidegate.spark import deltalog
+from tidegate.spark.failpoint import reach
 
-__all__ = ["advance", "append", "claim", "commit_batch", "create", "newest"]
+__all__ = ["advance", "append", "claim", "commit_batch", "create", "newest", "replace"]
 
 PART: Final = "part"
 DELTA_TYPES: Final[Mapping[pa.DataType, object]] = {
@@ -96,10 +98,14 @@ def claim(
             positions=positions(state),
             frontier=state.frontier,
             halted=state.halted,
+            floor=state.floor,
         )
 
     create(uri)
-    return _commit_over(uri, next_state, (), "CLAIM")
+    reach("landing/before-claim")
+    claimed = _commit_over(uri, next_state, (), "CLAIM")
+    reach("landing/after-claim")
+    return claimed
 
 
 def append(uri: str, files: Sequence[LandedFile], *, rows: int, ddls: int) -> State:
@@ -111,6 +117,25 @@ def append(uri: str, files: Sequence[LandedFile], *, rows: int, ddls: int) -> St
     return _commit_over(uri, next_state, files, "REPLAY")
 
 
+def replace(uri: str, old: Sequence[LandedFile], new: Sequence[LandedFile], *, floor: int | None = None) -> bool:
+    """Put `new` in the place of `old` in a commit that moves nothing but the floor; False if some of `old` is gone."""
+    for _ in range(TRIES):
+        snapshot = deltalog.load(uri)
+        stored = {} if snapshot is None else {file.path: file for file in snapshot.files()}
+        if snapshot is None or any(file.path not in stored for file in old):
+            return False
+        state = read_state(uri, snapshot.version)
+        floor = larger(floor, state.floor)
+        state = msgspec.structs.replace(state, floor=floor, messages=0, rows=0, ddls=0, dead=0)
+        removed = [deltalog.remove(stored[file.path], data_change=False) for file in old]
+        try:
+            _commit(uri, snapshot.version + 1, state, new, "UPKEEP", removed=removed)
+        except deltalog.CommitConflict:
+            continue
+        return True
+    return False
+
+
 def commit_batch(uri: str, known: State, reports: Sequence[TaskReport], *, order_by_offset: bool = False) -> State:
     """Make a batch that was read from `known` durable and visible; return the new State.
 
@@ -118,6 +143,7 @@ def commit_batch(uri: str, known: State, reports: Sequence[TaskReport], *, order
     """
     state = advance(known, reports, order_by_offset=order_by_offset)
     files = [file for report in reports for file in report.files]
+    reach("landing/before-commit")
     for _ in range(TRIES):
         version, current = newest(uri)
         if (current.epoch, current.positions) != (known.epoch, known.positions):
@@ -125,10 +151,12 @@ def commit_batch(uri: str, known: State, reports: Sequence[TaskReport], *, order
                 f"{uri}: landing epoch {known.epoch} was replaced by epoch {current.epoch} (version {version}); this "
                 "one stops. Run one feed a lake"
             )
+        state = msgspec.structs.replace(state, floor=current.floor)
         try:
             _commit(uri, version + 1, state, files, "LAND")
         except deltalog.CommitConflict:
             continue
+        reach("landing/after-commit")
         return state
     raise SourceError(f"{uri}: {TRIES} commits in a row found their version taken; look for another writer")
 
@@ -188,8 +216,16 @@ def _commit_over(uri: str, next_state: Callable[[State], State], files: Sequence
     raise SourceError(f"{uri}: {TRIES} commits in a row found their version taken; look for another writer")
 
 
-def _commit(uri: str, version: int, state: State, files: Sequence[LandedFile], operation: str) -> None:
-    actions = [deltalog.txn(f"{state.feed}/land", state.batch), *map(_add, files)]
+def _commit(
+    uri: str,
+    version: int,
+    state: State,
+    files: Sequence[LandedFile],
+    operation: str,
+    *,
+    removed: Sequence[deltalog.Action] = (),
+) -> None:
+    actions = [deltalog.txn(f"{state.feed}/land", state.batch), *removed, *map(_add, files)]
     deltalog.commit(uri, version, actions, operation=operation, metadata=_metadata(state))
 
 

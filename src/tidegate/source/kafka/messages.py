@@ -19,19 +19,27 @@ A row without commit_ts (canal-json without the TiDB extension) is not bad but c
 says so.  Order "offset" makes every timestamp up: `max(es << 18, last + 1)`, growing in each partition from the
 largest one of the previous batch, so that nothing lands late; across partitions it means nothing.
 
-`land_messages` takes a chunk and knows nothing of the chunk before, but for the clock; a decoder that goes from bytes
-to columns at once can stand in its place.
+`land_messages` takes a chunk and knows nothing of the chunk before, but for the clock.  `decode_chunk` turns most rows
+into columns at once; what it leaves to the plain decoder goes event by event:
+
+    messages -> decode_chunk -> batches ----------------------------> rows, filtered by table       \
+                             -> rest    -> resolution, checks, claim checks -> rows, DDLs, letters   > Landed
+    halt at message i: what the batches have of i and later is dropped                              /
+
+A row's `seq` is its number among the events of its message, whatever becomes of the others.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.codec import decode
 from tidegate.codec.claim import open_claim
+from tidegate.codec.columnar import Batch, Rest, decode_chunk
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.change import DeadLetter, Place, PlacedDdl
 from tidegate.feed.frontier import larger
@@ -40,7 +48,7 @@ from tidegate.model.event import Ddl, Delete, Event, Insert, Resolved, RowChange
 from tidegate.model.table import TableName
 from tidegate.model.tso import LOGICAL_BITS, MAX_TS
 from tidegate.source.kafka.claim import fetch
-from tidegate.source.kafka.columns import Encoded, Encoder, RowColumns
+from tidegate.source.kafka.columns import Encoded, Encoder, RowColumns, landed_batch
 from tidegate.source.kafka.report import Halt
 from tidegate.source.kafka.resolution import Resolution, with_options
 
@@ -140,9 +148,13 @@ def land_messages(
     """Land `messages`, which begin at offset `start`; stop before the first that must not be passed."""
     landed = Landed(start, clock)
     encoder = encoder or Encoder()
+    chunk = list(messages)
+    batches, rest = _decoded(chunk, plan)
     columns: dict[TableName, RowColumns] = {}
-    for message in messages:
-        found = _resolve(message, plan, encoder, landed.clock)
+    stop = len(chunk)
+    for index, outcome in rest:
+        message = chunk[index]
+        found = _resolve(message, outcome, plan, encoder, landed.clock)
         if isinstance(found, _Bad):
             letter = _letter(plan, message, found)
             if found.code == NO_ORDER or not _may_skip(plan, message):
@@ -150,23 +162,76 @@ def land_messages(
                     plan.topic, plan.partition, message.offset, found.code, found.reason, found.code == NO_ORDER
                 )
                 landed.halted_at = letter
+                stop = index
                 break
             landed.letters.append(letter)
         else:
-            for row in found.rows:
-                name = row.name
-                into = columns.get(name)
-                if into is None:
-                    into = columns[name] = RowColumns(plan.topic, plan.partition, name)
-                into.add(message.offset, row)
-            landed.ddls += found.ddls
-            landed.resolved = larger(landed.resolved, found.resolved)
-            landed.clock = found.clock
-            landed.filtered += found.filtered
-        landed.messages += 1
-        landed.position = message.offset + 1
-    landed.tables = {name: into.table() for name, into in columns.items()}
+            _take(found, message.offset, plan, landed, columns)
+    landed.messages = stop
+    landed.position = chunk[stop - 1].offset + 1 if stop else start
+    parts = {name: [into.table()] for name, into in columns.items()}
+    for batch in batches:
+        _take_batch(batch, chunk, stop, plan, landed, parts)
+    landed.tables = {name: _joined(some) for name, some in parts.items()}
     return landed
+
+
+def _decoded(chunk: Sequence[Message], plan: LandPlan) -> tuple[Sequence[Batch], list[tuple[int, Rest | None]]]:
+    """Rows as columns, and the messages that go event by event, with what the plain decoder said if it was asked.
+
+    Those with a resolution are read under its options, and made-up timestamps follow the order of the events."""
+    if plan.order_by_offset:
+        return (), [(index, None) for index in range(len(chunk))]
+    aside = {index for index, message in enumerate(chunk) if message.offset in plan.resolutions}
+    usual = [index for index in range(len(chunk)) if index not in aside] if aside else range(len(chunk))
+    found = decode_chunk([(chunk[index].key, chunk[index].value) for index in usual], plan.options)
+    batches: Sequence[Batch] = found.batches
+    if aside:
+        numbers = pa.array(usual, pa.int32())
+        batches = [replace(batch, message=numbers.take(batch.message)) for batch in batches]
+    rest: list[tuple[int, Rest | None]] = [(usual[one.message], one) for one in found.rest]
+    return batches, sorted([*rest, *((index, None) for index in aside)], key=lambda one: one[0])
+
+
+def _take(found: _Draft, offset: int, plan: LandPlan, landed: Landed, columns: dict[TableName, RowColumns]) -> None:
+    """Add what one message says."""
+    for row in found.rows:
+        into = columns.get(row.name)
+        if into is None:
+            into = columns[row.name] = RowColumns(plan.topic, plan.partition, row.name)
+        into.add(offset, row)
+    landed.ddls += found.ddls
+    landed.resolved = larger(landed.resolved, found.resolved)
+    landed.clock = found.clock
+    landed.filtered += found.filtered
+
+
+def _take_batch(  # noqa: PLR0917 - one step of land_messages
+    batch: Batch,
+    chunk: Sequence[Message],
+    stop: int,
+    plan: LandPlan,
+    landed: Landed,
+    parts: dict[TableName, list[pa.Table]],
+) -> None:
+    """Add the rows of a batch that stand before message `stop`, if the feed carries their table."""
+    before = pc.less(batch.message, stop)
+    if plan.accept is not None and not plan.accept(batch.schema, batch.table):
+        landed.filtered += pc.sum(before).as_py() or 0
+        return
+    rows = landed_batch(plan.topic, plan.partition, [message.offset for message in chunk], batch)
+    if stop < len(chunk):
+        rows = rows.filter(before)
+    if rows.num_rows:
+        parts.setdefault(TableName(batch.schema, batch.table), []).append(rows)
+
+
+def _joined(parts: list[pa.Table]) -> pa.Table:
+    """The rows of one table in arrival order."""
+    if len(parts) == 1:
+        return parts[0]
+    rows = pa.concat_tables(parts).unify_dictionaries().combine_chunks()
+    return rows.take(pc.sort_indices(rows, sort_keys=[("offset", "ascending"), ("seq", "ascending")]))
 
 
 def _may_skip(plan: LandPlan, message: Message) -> bool:
@@ -178,11 +243,11 @@ def _letter(plan: LandPlan, message: Message, bad: _Bad) -> DeadLetter:
     return DeadLetter(plan.place(message.offset), bad.code, bad.reason, bad.at, message.key, message.value)
 
 
-def _resolve(message: Message, plan: LandPlan, encoder: Encoder, clock: int) -> _Draft | _Bad:
+def _resolve(message: Message, outcome: Rest | None, plan: LandPlan, encoder: Encoder, clock: int) -> _Draft | _Bad:
     """What a message says once the resolution about it, if there is one, has been heeded."""
     resolution = plan.resolutions.get(message.offset)
     if resolution is None:
-        return _read(message, plan, encoder, clock)
+        return _read(message, plan, encoder, clock, outcome)
     if resolution.action == "skip":
         found = _read(message, plan, encoder, clock)
         return found if isinstance(found, _Bad) else _Bad(SKIPPED, "readable, but a resolution says to skip it")
@@ -190,20 +255,25 @@ def _resolve(message: Message, plan: LandPlan, encoder: Encoder, clock: int) -> 
     return _read(Message(message.offset, *resolution.message(message.key, message.value)), changed, encoder, clock)
 
 
-def _read(message: Message, plan: LandPlan, encoder: Encoder, clock: int) -> _Draft | _Bad:
+def _read(message: Message, plan: LandPlan, encoder: Encoder, clock: int, outcome: Rest | None = None) -> _Draft | _Bad:
     try:
-        events = decode(message.key, message.value, plan.options)
+        if outcome is None:
+            events = decode(message.key, message.value, plan.options)
+        elif outcome.error is not None:
+            raise outcome.error
+        else:
+            events = outcome.events
     except DecodeError as broken:
         return _Bad(broken.code, str(broken), broken.offset)
     draft = _Draft(clock)
-    for event in events:
-        bad = _add(event, draft, message.offset, plan, encoder)
+    for seq, event in enumerate(events):
+        bad = _add(event, draft, plan.place(message.offset, seq), plan, encoder)
         if bad is not None:
             return bad
     return draft
 
 
-def _add(event: Event, draft: _Draft, offset: int, plan: LandPlan, encoder: Encoder) -> _Bad | None:
+def _add(event: Event, draft: _Draft, place: Place, plan: LandPlan, encoder: Encoder) -> _Bad | None:
     """Add one event to its message's draft; say why it cannot be added."""
     if isinstance(event, Resolved):
         if not plan.order_by_offset and 0 <= event.ts <= MAX_TS:
@@ -223,13 +293,12 @@ def _add(event: Event, draft: _Draft, offset: int, plan: LandPlan, encoder: Enco
     bad = _check_ts(event)
     if bad is not None:
         return bad
-    seq = len(draft.rows) + len(draft.ddls)
     try:
         if isinstance(event, Ddl):
             f"{event.schema}{event.table}{event.query}".encode()
-            draft.ddls.append(PlacedDdl(plan.place(offset, seq), event))
+            draft.ddls.append(PlacedDdl(place, event))
         else:
-            draft.rows.append(encoder.encode(event, seq))
+            draft.rows.append(encoder.encode(event, place.seq))
     except UnicodeEncodeError as broken:
         return _Bad(BAD_TEXT, f"{_name(event)} at ts {event.commit_ts}: {broken.reason}: {broken.object[:60]!a}")
     return None

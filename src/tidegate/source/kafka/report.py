@@ -87,6 +87,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     positions: dict[str, dict[int, Reached]] = {}
     frontier: int | None = None
     halted: tuple[Halt, ...] = ()
+    floor: int | None = None
+    """Rows at or below it may have been taken out by upkeep: whoever reads on from a ts below it misses some."""
     messages: int = 0
     rows: int = 0
     ddls: int = 0

@@ -1,0 +1,149 @@
+"""Upkeep of a lake and its changelog together, between the rounds of a feed or by hand.
+
+    feed       every upkeep-interval, for at most BUDGET_S, folds and compactions in Spark's workers
+    by hand    `tidegate lake upkeep LAKE`, until nothing is left to do, folds and compactions here
+
+The feed notes its limits in `_tidegate/limits.json`; by hand they are what holds unless others are given, so that a
+lake's promises are the same whoever tidies up.  What only a writer may do, striking dropped tables off the published
+state, is left to the feed.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import obstore
+from deltalake.exceptions import DeltaError
+from obstore.exceptions import BaseError
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
+from tidegate.app.config import FeedConfig
+from tidegate.feed.retention import Limits, changelog_bound
+from tidegate.model.errors import SinkError, TidegateError
+from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.snapshots import Snapshot
+from tidegate.sink.delta.upkeep import Kept, Runner, Upkeep
+from tidegate.source.kafka.trim import Trim, Trimmed
+from tidegate.spark.deltalog import store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["FAILURES", "LakeUpkeep", "Pass", "limits_of", "note_limits", "noted_limits", "run_here", "run_in"]
+
+FAILURES: Final = (TidegateError, OSError, BaseError, DeltaError, Py4JError, PySparkException)
+"""What may end a pass without ending the feed: the next pass begins where this one stopped."""
+BUDGET_S: Final = 2.0
+"""How long a pass may hold up the rounds; a sweep of a table or a compaction that has begun is finished."""
+AGAIN_S: Final = 5.0
+"""Time to the next pass when this one left work behind."""
+LIMITS: Final = "limits.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What one pass did to tables and changelog."""
+
+    kept: Kept
+    trimmed: Trimmed
+
+    @property
+    def unfinished(self) -> bool:
+        """True if there is more to do at once."""
+        return self.kept.unfinished or self.trimmed.unfinished
+
+
+class LakeUpkeep:
+    """The upkeep of one lake; `due` says when it is time for a pass. With `notes` the limits are written down."""
+
+    def __init__(
+        self,
+        options: DeltaOptions,
+        limits: Limits,
+        *,
+        interval_s: float = 0,
+        dry_run: bool = False,
+        notes: bool = False,
+    ) -> None:
+        self._options, self._limits, self._interval_s, self._notes = options, limits, interval_s, notes
+        self._tables = Upkeep(options, limits, dry_run=dry_run)
+        self._changelog = Trim(options.changelog_uri, dry_run=dry_run)
+        self._next_s = time.monotonic() + interval_s
+
+    def due(self) -> bool:
+        """True if it is time for a pass."""
+        return time.monotonic() >= self._next_s
+
+    def run(
+        self, snapshot: Snapshot, frontier: int | None, runner: Runner, *, enough: Callable[[], bool] = lambda: False
+    ) -> Pass:
+        """One pass over the lake whose writer's newest snapshot is `snapshot`."""
+        self._next_s = time.monotonic() + self._interval_s
+        if self._notes:
+            note_limits(self._options, self._limits)
+            self._notes = False
+        trimmed = self._changelog.run(
+            changelog_bound(snapshot.checkpoint.ts, frontier, self._limits),
+            runner,
+            reader_grace_ms=self._limits.reader_grace_ms,
+            orphan_grace_ms=self._limits.orphan_grace_ms,
+        )
+        done = Pass(self._tables.run(snapshot, runner, enough), trimmed)
+        if done.unfinished:
+            self._next_s = min(self._next_s, time.monotonic() + AGAIN_S)
+        return done
+
+
+def limits_of(config: FeedConfig) -> Limits:
+    """The limits that a changefeed's configuration sets."""
+    sink = config.sink
+    return Limits(
+        snapshot_ms=sink.snapshot_retention_ms,
+        recover_ms=sink.recover_retention_ms,
+        changelog_ms=sink.changelog_retention_ms,
+    )
+
+
+def note_limits(options: DeltaOptions, limits: Limits) -> None:
+    """Write the limits into the lake, for upkeep by hand."""
+    obstore.put(store(options.control_uri), LIMITS, msgspec.json.encode(limits))
+
+
+def noted_limits(options: DeltaOptions) -> Limits:
+    """The limits that the lake's feed noted; the defaults for a lake without any."""
+    try:
+        return msgspec.json.decode(obstore.get(store(options.control_uri), LIMITS).bytes().to_bytes(), type=Limits)
+    except FileNotFoundError:
+        return Limits()
+
+
+def run_here(work: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
+    """Run jobs one after the other in this process."""
+    return [work(job) for job in jobs]
+
+
+def run_in(spark: "SparkSession") -> Runner:
+    """A runner whose jobs are tasks of Spark."""
+
+    def run(work: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
+        found = spark.sparkContext.parallelize(jobs, len(jobs)).map(partial(_guarded, work)).collect()
+        for one in found:
+            if isinstance(one, TidegateError):
+                raise one
+        return list(found)
+
+    return run
+
+
+def _guarded(work: Callable[[Any], Any], job: Any) -> Any:
+    """An error of ours as a value: typed exceptions do not survive the way through Spark."""
+    try:
+        return work(job)
+    except TidegateError as error:
+        return error
+    except OSError as error:
+        return SinkError(f"upkeep: {error}")

@@ -1,0 +1,230 @@
+"""Canal-JSON, many messages at once: values to lists of generated structs.
+
+    {"id":0,"database":"shop","table":"orders","pkNames":["id"],"isDdl":false,"type":"UPDATE","es":…
+    ╰──────────────────────────────── hint ───────────────────────────────────────────────╯
+     …,"mysqlType":{name: text},"old":[ROW] or null,"data":[ROW],"_tidb":{"commitTs":…}}
+
+A message tells its table only inside, so the bytes before `,"es":` are looked up: they are the same for all messages
+of one table and type.  That is a hint and no more: the struct that it leads to holds database, table, key and every
+`mysqlType` as literals, so a message of anything else is refused by msgspec, goes to the plain decoder and teaches
+its layout.  So do messages without `_tidb`, of several rows, or of which only the handle key came.
+
+The order of an image's members is not checked: columns go by name.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from operator import attrgetter
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from tidegate.codec.columnar.rows import Images, Layout, Rows, transposed
+from tidegate.codec.columnar.values import Column, Form, Misfit, from_texts
+from tidegate.codec.values import INT_RANGES, MAX_ROW_TS, integer_range
+from tidegate.model.event import Event, Field, RowChange, Update
+from tidegate.model.mysql import MysqlType
+
+__all__ = ["Lanes"]
+
+KNOWN_MAX: Final = 4096
+"""Hints that are remembered; more of them take turns."""
+
+RUN_MAX: Final = 1 << 12
+_HINT_END: Final = b',"es":'
+_Timestamp: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_ROW_TS)]
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class _Tidb(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """The TiDB extension of a row that came whole."""
+
+    commitTs: _Timestamp  # noqa: N815 - the wire's name
+
+
+class _Key(NamedTuple):
+    """What the structs of a table are generated from."""
+
+    schema: str
+    table: str
+    fields: tuple[Field, ...]
+    pk_names: tuple[str, ...]
+    partial: bool
+    legacy: bool
+
+
+class _Shape(NamedTuple):
+    """A decoder of messages and the layout of what it gives."""
+
+    key: _Key
+    decode: Any
+    layout: Layout
+
+
+_known: Final[dict[tuple[bytes, bool], _Shape]] = {}
+"""Where each hint leads: a memory that makes things quick and changes no result."""
+_COMMIT_TS: Final = attrgetter("tidb.commitTs")
+
+
+class Lanes:
+    """Gathers the rows of a chunk, one lane a layout."""
+
+    def __init__(self, *, legacy: bool) -> None:
+        self._legacy = legacy
+        self._lanes: dict[int, tuple[_Shape, Rows]] = {}
+
+    def take(self, numbers: Sequence[int], _keys: Sequence[bytes], values: Sequence[bytes], at: int) -> int:
+        """Take messages in from index `at` on; return the index of the first that fits no known layout.
+
+        Neighbours mostly are rows of one table, so ever longer runs are decoded without a look at their hints."""
+        run = 1
+        while at < len(values):
+            value = values[at]
+            shape = _known.get((value[: value.find(_HINT_END)], self._legacy))
+            if shape is None:
+                return at
+            lane = self._lanes.get(id(shape))
+            if lane is None:
+                lane = self._lanes[id(shape)] = shape, Rows(shape.layout)
+            rows = lane[1]
+            before = len(rows.structs)
+            run = min(2 * run, RUN_MAX)
+            try:
+                rows.structs.extend(map(shape.decode, values[at : at + run]))
+            except _UNREADABLE:
+                run = 1
+            taken = len(rows.structs) - before
+            if not taken:
+                return at
+            rows.message += numbers[at : at + taken]
+            at += taken
+        return at
+
+    def learn(self, value: bytes, events: Sequence[Event]) -> None:
+        """Remember the layout of a row that the plain decoder read."""
+        for event in events[:1]:
+            if isinstance(event, RowChange) and not event.handle_only and event.commit_ts is not None:
+                _learn((value[: value.find(_HINT_END)], self._legacy), event)
+
+    def rows(self) -> list[Rows]:
+        """What was gathered, by layout."""
+        found = [rows for _, rows in self._lanes.values() if rows.structs]
+        for rows in found:
+            rows.commit_ts = list(map(_COMMIT_TS, rows.structs))
+            rows.seq = [0] * len(rows.structs)
+        return found
+
+
+def _learn(hint: tuple[bytes, bool], event: RowChange) -> None:
+    legacy = hint[1]
+    known = _known.get(hint)
+    key = _Key(event.schema, event.table, event.fields, event.pk_names or (), partial=False, legacy=legacy)
+    if known is not None and known.key._replace(partial=False) == key:
+        key = key._replace(partial=known.key.partial or isinstance(event, Update))
+        if known.key == key:
+            return
+    shape = _shape(key)
+    if shape is None:
+        _known.pop(hint, None)
+        return
+    if len(_known) >= KNOWN_MAX:
+        _known.clear()
+    _known[hint] = shape
+
+
+@lru_cache(maxsize=1024)
+def _shape(key: _Key) -> _Shape | None:
+    """The structs of a layout; None for one that msgspec or Arrow cannot have."""
+    found = [_form(field, legacy=key.legacy) for field in key.fields]
+    columns = tuple([column for column in found if column is not None])
+    if len(columns) < len(found):
+        return None
+    try:
+        decode = msgspec.json.Decoder(_message(key)).decode
+    except (ValueError, TypeError, RecursionError):
+        return None
+    layout = Layout(
+        schema=key.schema,
+        table=key.table,
+        fields=key.fields,
+        pk_names=key.pk_names,
+        columns=columns,
+        values=partial(transposed, width=len(columns)),
+        convert=from_texts,
+        images=_partial_images if key.partial else _images,
+        unset=msgspec.UNSET,
+    )
+    return _Shape(key, decode, layout)
+
+
+def _message(key: _Key) -> Any:
+    """The struct of a message with one row."""
+    names = {f"c{at}": field.name for at, field in enumerate(key.fields)}
+    row: Any = _row(names, [(name, str | None) for name in names])
+    old: Any = _row(names, [(name, str | None, msgspec.UNSET) for name in names]) if key.partial else row
+    types = _row(names, [(name, Literal[field.mysql_type]) for name, field in zip(names, key.fields, strict=True)])
+    literals: Any = tuple(Literal[name] for name in key.pk_names)
+    pk_names: Any = _tuple(literals)
+    members: list[Any] = [
+        ("database", Literal[key.schema]),
+        ("table", Literal[key.table]),
+        ("pkNames", pk_names) if literals else ("pkNames", pk_names | None, None),
+        ("isDdl", bool, False),
+        ("type", Literal["INSERT", "UPDATE", "DELETE"]),
+        ("es", _Timestamp | None, None),
+        ("ts", _Timestamp | None, None),
+        ("sql", Literal[""] | None, None),
+        ("mysqlType", types),
+        ("old", _tuple((old,)) | None, None),
+        ("data", _tuple((row,))),
+        ("tidb", _Tidb),
+    ]
+    return msgspec.defstruct("Message", members, gc=False, kw_only=True, rename={"tidb": "_tidb"})
+
+
+def _tuple(types: tuple[Any, ...]) -> Any:
+    """The type of a list with one entry of each of `types`."""
+    return tuple.__class_getitem__(types)
+
+
+def _row(names: dict[str, str], members: list[Any]) -> Any:
+    return msgspec.defstruct("Row", members, gc=False, forbid_unknown_fields=True, rename=names)
+
+
+_IS_DDL, _TYPE, _OLD, _DATA = (attrgetter(name) for name in ("isDdl", "type", "old", "data"))
+
+
+def _images(messages: list[Any]) -> Images:
+    if any(map(_IS_DDL, messages)):
+        raise Misfit("a DDL that looks like a row")
+    types, old, data = list(map(_TYPE, messages)), list(map(_OLD, messages)), list(map(_DATA, messages))
+    ops = [
+        "I" if one == "INSERT" or (one == "UPDATE" and row is None) else one[0]
+        for one, row in zip(types, old, strict=True)
+    ]
+    after = [row for (row,), op in zip(data, ops, strict=True) if op != "D"]
+    before = [
+        (row if op == "D" else previous[0]) for (row,), previous, op in zip(data, old, ops, strict=True) if op != "I"
+    ]
+    return Images(ops, before, after)
+
+
+def _partial_images(messages: list[Any]) -> Images:
+    found = _images(messages)
+    beside = [one.data[0] for one, op in zip(messages, found.ops, strict=True) if op != "I"]
+    return Images(found.ops, found.before, found.after, beside)
+
+
+@lru_cache(maxsize=4096)
+def _form(field: Field, *, legacy: bool) -> Column | None:
+    """How a column's values stand on the wire; None for official Canal's names of ENUM and SET."""
+    if field.binary:
+        return Column(Form.LATIN1)
+    if legacy and field.type in {MysqlType.ENUM, MysqlType.SET}:
+        return None
+    if field.type in INT_RANGES:
+        return Column(Form.INTEGER, *integer_range(field.type, unsigned=field.unsigned))
+    return Column(_NUMBERS.get(field.type, Form.TEXT))
+
+
+_NUMBERS: Final[dict[int, Form]] = {MysqlType.FLOAT: Form.FLOAT, MysqlType.DOUBLE: Form.DOUBLE}

@@ -1,0 +1,147 @@
+"""Row changes of one table and one layout, as columns.
+
+    Layout   what the columns are; how structs of the protocol fall apart into images, and images into values
+    Rows     lists of structs, and where each came from           gathered row by row
+    Batch    the same as Arrow arrays                             made column by column
+
+    message  seq  commit_ts  op      before.id  before.n       after.id  after.n
+    0        0    5          I                                 1         a
+    0        1    5          U       1          a              1         b
+    3        0    6          D       1          b
+
+Images are dense: `before` has a row for every U and D, `after` for every I and U, in the order of the batch.
+`(message, seq)` tells the message, by its index in the chunk, and which of its events the row is.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from msgspec.structs import astuple
+
+from tidegate.codec.columnar.values import Column, Misfit
+from tidegate.model.event import Field
+
+__all__ = ["Batch", "Images", "Layout", "Rows", "batch_of", "transposed"]
+
+Convert: TypeAlias = Callable[[Column, Sequence[Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """The images of some rows as structs, and which change each row makes.
+
+    Old images may lack values that did not change: `beside` has, for every one, the struct that has them all."""
+
+    ops: list[str]
+    before: list[Any]
+    after: list[Any]
+    beside: list[Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The columns of one layout of a table."""
+
+    schema: str
+    table: str
+    fields: tuple[Field, ...]
+    pk_names: tuple[str, ...] | None
+    columns: tuple[Column, ...]
+    values: Callable[[list[Any]], list[Any]]
+    convert: Convert
+    images: Callable[[list[Any]], Images]
+    unset: object = None
+
+
+@dataclass(slots=True)
+class Rows:
+    """Rows with their places, in arrival order; `partition_id` is empty where the table has no partitions."""
+
+    layout: Layout
+    message: list[int] = field(default_factory=list)
+    seq: list[int] = field(default_factory=list)
+    commit_ts: list[int] = field(default_factory=list)
+    partition_id: list[int | None] = field(default_factory=list)
+    structs: list[Any] = field(default_factory=list)
+
+    def part(self, start: int, stop: int) -> "Rows":
+        """Some of the rows."""
+        here = slice(start, stop)
+        return Rows(
+            self.layout,
+            self.message[here],
+            self.seq[here],
+            self.commit_ts[here],
+            self.partition_id[here],
+            self.structs[here],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Row changes of one table in one layout; see the module's drawing.
+
+    `before` and `after` are record batches with a column for each of `fields`, typed by what the wire carries."""
+
+    schema: str
+    table: str
+    fields: tuple[Field, ...]
+    pk_names: tuple[str, ...] | None
+    message: Any
+    seq: Any
+    commit_ts: Any
+    op: Any
+    partition_id: Any
+    before: Any
+    after: Any
+
+    @property
+    def rows(self) -> int:
+        """How many changes."""
+        return len(self.op)
+
+
+def batch_of(rows: Rows) -> Batch:
+    """The columns of some rows; Misfit when one of them is not what its layout says."""
+    layout = rows.layout
+    images = layout.images(rows.structs)
+    if min(rows.commit_ts) < 0:
+        raise Misfit("a timestamp below zero")
+    try:
+        commit_ts = pa.array(rows.commit_ts, pa.int64())
+    except OverflowError as error:
+        raise Misfit("a timestamp of more than 63 bits") from error
+    return Batch(
+        schema=layout.schema,
+        table=layout.table,
+        fields=layout.fields,
+        pk_names=layout.pk_names,
+        message=pa.array(rows.message, pa.int32()),
+        seq=pa.array(rows.seq, pa.int32()),
+        commit_ts=commit_ts,
+        op=pa.array(images.ops, pa.string()),
+        partition_id=pa.array(rows.partition_id, pa.int64())
+        if rows.partition_id
+        else pa.nulls(len(rows.seq), pa.int64()),
+        before=_record_batch(layout, images.before, images.beside),
+        after=_record_batch(layout, images.after, None),
+    )
+
+
+def _record_batch(layout: Layout, images: list[Any], beside: list[Any] | None) -> Any:
+    columns = layout.values(images)
+    if beside is not None:
+        full = layout.values(beside)
+        columns = [
+            [other if value is layout.unset else value for value, other in zip(values, others, strict=True)]
+            for values, others in zip(columns, full, strict=True)
+        ]
+    arrays = [layout.convert(column, values) for column, values in zip(layout.columns, columns, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=[one.name for one in layout.fields])
+
+
+def transposed(structs: list[Any], width: int) -> list[Any]:
+    """The members of some structs, a sequence for each."""
+    return list(zip(*map(astuple, structs), strict=True)) if structs else [()] * width

@@ -1,0 +1,117 @@
+"""What a lake may forget: rules for snapshots, stored files, dropped tables and landed rows. Pure.
+
+    age of a snapshot   0 ───────── 10 min ───────────── 1 d ───────────────── snapshot-retention ──► forgotten
+    kept                 every one          one a minute       one an hour
+
+    file of a table      added at version 3, removed at 8         needed by the versions 3 .. 7
+    versions kept        2     5        9                         5 needs it; were 5 forgotten, nothing would
+
+- The newest snapshot always stays.  Of a minute (an hour) the last snapshot stays: the last of an hour is also the
+  last of its minute, so waiting longer never brings back what was forgotten before.
+- A table is readable at every version that a kept snapshot names, and at all from the newest published one on: a
+  round that died may have left the table ahead of it, and going on reads any of those.
+- A dropped table whose rows nobody can ask for any more is purged: no kept snapshot shows it and RECOVER has had its
+  time.  The tombstone `PURGED` takes the place of its version, so that a late RECOVER is told why it fails.
+- Landed rows are needed until they are in the published checkpoint, and a while longer for whoever looks back.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tidegate.model.tso import compose, physical_ms
+
+__all__ = [
+    "PURGED",
+    "Limits",
+    "Moment",
+    "changelog_bound",
+    "forgettable",
+    "needed",
+    "purgeable",
+    "versions_kept",
+]
+
+MINUTE_MS: Final = 60_000
+HOUR_MS: Final = 60 * MINUTE_MS
+DAY_MS: Final = 24 * HOUR_MS
+TIERS: Final = ((DAY_MS, HOUR_MS), (10 * MINUTE_MS, MINUTE_MS))
+"""(from this age on, one snapshot in so many milliseconds), oldest first; younger ones all stay."""
+PURGED: Final = -1
+"""Stands for the version of a dropped table whose rows are deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long things stay, in milliseconds.
+
+    `reader_grace_ms` is what a reader or worker may take from the moment when the thing that it reads is forgotten.
+    `orphan_grace_ms` is what a commit may take from its first file on: files that no log names wait so long."""
+
+    snapshot_ms: int = 7 * DAY_MS
+    recover_ms: int = 7 * DAY_MS
+    changelog_ms: int = HOUR_MS
+    reader_grace_ms: int = HOUR_MS
+    orphan_grace_ms: int = DAY_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A published snapshot as far as retention looks at it; `versions` of the tables that it shows, by incarnation."""
+
+    number: int
+    published_ms: int
+    versions: Mapping[str, int]
+
+
+def forgettable(published: Iterable[Moment], now_ms: int, limits: Limits) -> list[int]:
+    """The numbers of the snapshots that may go, ascending; never the newest one's."""
+    ordered = sorted(published, key=lambda one: one.number)
+    kept: dict[tuple[int, int], int] = {}
+    young: list[int] = []
+    for one in ordered[:-1]:
+        age = now_ms - one.published_ms
+        if age > limits.snapshot_ms:
+            continue
+        spacing = next((spacing for since, spacing in TIERS if age >= since), None)
+        if spacing is None:
+            young.append(one.number)
+        else:
+            kept[spacing, one.published_ms // spacing] = one.number
+    stay = {*young, *kept.values()}
+    return [one.number for one in ordered[:-1] if one.number not in stay]
+
+
+def versions_kept(published: Iterable[Moment]) -> dict[str, set[int]]:
+    """The versions of each table that snapshots name."""
+    found: dict[str, set[int]] = {}
+    for one in published:
+        for incarnation, version in one.versions.items():
+            found.setdefault(incarnation, set()).add(version)
+    return found
+
+
+def needed(added: int, removed: int | None, versions: Iterable[int], newest: int | None) -> bool:
+    """True if one of `versions`, or any from `newest` on (None: there is none), holds a file of that life."""
+    if newest is not None and (removed is None or removed > newest):
+        return True
+    return any(added <= version and (removed is None or version < removed) for version in versions)
+
+
+def purgeable(
+    retired_ms: Mapping[str, int], recoverable: Collection[str], shown: Collection[str], now_ms: int, limits: Limits
+) -> list[str]:
+    """The retired incarnations whose rows may go.
+
+    `retired_ms` says since when each is retired, `shown` which ones a kept snapshot has among its tables."""
+    return [
+        incarnation
+        for incarnation, since_ms in retired_ms.items()
+        if incarnation not in shown and (incarnation not in recoverable or now_ms - since_ms >= limits.recover_ms)
+    ]
+
+
+def changelog_bound(checkpoint_ts: int, frontier: int | None, limits: Limits) -> int:
+    """The commit_ts up to which landed rows may go: in the checkpoint, and `changelog_ms` behind the frontier."""
+    looked_back = physical_ms(frontier or checkpoint_ts) - limits.changelog_ms
+    return min(checkpoint_ts, compose(max(looked_back, 0), (1 << 18) - 1))

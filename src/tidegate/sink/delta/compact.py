@@ -1,0 +1,85 @@
+"""Many small files of a table into few, in one commit that changes no row.
+
+    part-1  part-2  …  part-40      a few rows each, one for every round of a keyless table, or of a quiet one
+    └────────── part-41 ──────┘     sorted by key, with exact bounds, so that merges skip it when they can
+
+The commit says dataChange=false and leaves the position alone, so a step that runs again afterwards still knows what
+is done.  Whoever commits to the table first wins; a compaction that finds its version taken is simply not done.
+A table that is ahead of its published version (a round died) is left alone, unless only compactions are ahead.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from tidegate.model.table import TableInfo
+from tidegate.sink.delta.columns import logical_key, stored_columns
+from tidegate.sink.delta.files import read, write
+from tidegate.sink.delta.options import DeltaOptions
+from tidegate.spark import deltalog
+from tidegate.spark.deltalog import Action, CommitConflict, DataFile, Snapshot
+
+__all__ = ["Compaction", "compact", "small_files"]
+
+SMALL_ROWS: Final = 100_000
+SMALL_FILES_MAX: Final = 16
+"""Merges fold their own small files beyond eight; twice as many come only from appends."""
+COMPACT_ROWS_MAX: Final = 1_000_000
+COMPACT_BYTES_MAX: Final = 256 << 20
+"""What one compaction holds in memory is some times this; a worker has room for it."""
+UPKEEP: Final = "upkeep"
+
+
+class Compaction(msgspec.Struct, frozen=True):
+    """A table to look at: its definition and the version that is published."""
+
+    table: TableInfo
+    version: int
+
+
+def small_files(snapshot: Snapshot) -> tuple[DataFile, ...]:
+    """The files worth folding into one, within the limits; none when they are few."""
+    chosen: list[DataFile] = []
+    rows = size_bytes = 0
+    for file in sorted((file for file in snapshot.files() if file.rows < SMALL_ROWS), key=lambda file: file.rows):
+        rows, size_bytes = rows + file.rows, size_bytes + file.size_bytes
+        if rows > COMPACT_ROWS_MAX or size_bytes > COMPACT_BYTES_MAX:
+            break
+        chosen.append(file)
+    return tuple(chosen) if len(chosen) > SMALL_FILES_MAX else ()
+
+
+def compact(job: Compaction, options: DeltaOptions) -> int:
+    """Fold the table's small files if they are many; give the version that holds the published rows now."""
+    uri = options.table_uri(job.table.incarnation)
+    snapshot = deltalog.load(uri)
+    if snapshot is None or not _same_rows(uri, job.version, snapshot.version):
+        return job.version
+    small = small_files(snapshot)
+    if not small:
+        return snapshot.version
+    metadata = {"feed": options.feed, UPKEEP: True}
+    actions = _folded(snapshot, small, job.table)
+    try:
+        deltalog.commit(uri, snapshot.version + 1, actions, operation="OPTIMIZE", metadata=metadata)
+    except CommitConflict:
+        return job.version
+    return snapshot.version + 1
+
+
+def _same_rows(uri: str, published: int, head: int) -> bool:
+    """True if nothing but compactions came after the published version."""
+    ahead = range(published + 1, head + 1)
+    return all(deltalog.user_metadata(uri, version).get(UPKEEP) for version in ahead)
+
+
+def _folded(snapshot: Snapshot, small: Sequence[DataFile], table: TableInfo) -> list[Action]:
+    columns = stored_columns(snapshot)
+    key = logical_key(table, columns)
+    rows = pa.concat_tables([read(snapshot.uri, file, columns) for file in small])
+    if key:
+        rows = rows.sort_by([(name, "ascending") for name in key])
+    added = [{"add": {**action["add"], "dataChange": False}} for action in write(snapshot.uri, rows, columns, key)]
+    return [*(deltalog.remove(file, data_change=False) for file in small), *added]

@@ -1,0 +1,228 @@
+"""Upkeep of a lake: forgetting snapshots, deleting what nobody can read any more, folding small files.
+
+    1 forget      snapshots beyond the limits                                     upkeep_snapshots.py
+    2 retire      dropped tables that nobody can ask for: struck off the state, deleted once that is published
+    3 sweep       of every table, files and log that no snapshot, reader or worker needs
+    4 compact     tables with many small files, in workers                        compact.py
+
+What is deleted is always named by nothing that is still there: a snapshot goes before its files, the published state
+loses a dropped table before its rows go.  So a pass may be killed anywhere, and the next one finishes its work.  The
+rules are in feed/retention.py, life spans of files in spark/lifespan.py.
+
+A pass does what it can until `enough` says so and goes on from there the next time; a table in which nothing has
+changed since costs nothing.
+"""
+
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import obstore
+
+from tidegate.feed.retention import PURGED, Limits, needed, purgeable, versions_kept
+from tidegate.schema.state import SchemaState
+from tidegate.sink.delta.compact import Compaction, compact
+from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.snapshots import Snapshot
+from tidegate.sink.delta.upkeep_snapshots import Shelf
+from tidegate.spark.deltalog import store
+from tidegate.spark.lifespan import LOG, Lifespans, StoredFile, cut_log, delete, stored_files, sweep
+
+__all__ = ["Kept", "Runner", "Upkeep", "adopt"]
+
+Runner = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
+"""Runs a function over some jobs, in workers or here."""
+COMMITS_MAX: Final = 2_000
+"""Commits of one table that a pass reads; a long log is taken up over several passes."""
+COMPACTIONS_MAX: Final = 4
+TABLES: Final = "tables/"
+
+
+@dataclass(slots=True)
+class Kept:
+    """What a pass did (with dry_run: would do)."""
+
+    snapshots: list[int] = field(default_factory=list)
+    retired: list[str] = field(default_factory=list)
+    """Incarnations to be struck off the published state."""
+    purged: list[str] = field(default_factory=list)
+    files: int = 0
+    size_bytes: int = 0
+    log_files: int = 0
+    compacted: dict[str, int] = field(default_factory=dict)
+    """Incarnations and the versions that now hold their published rows."""
+    unfinished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """What one pass knows: `kept` versions of each table, `heads` from which on every version stays."""
+
+    state: SchemaState
+    kept: Mapping[str, AbstractSet[int]]
+    heads: Mapping[str, int]
+    retired: Mapping[str, int]
+    now_ms: int
+    enough: Callable[[], bool]
+    done: Kept
+
+
+class Upkeep:
+    """The upkeep of one lake, pass by pass; it remembers what it has read."""
+
+    def __init__(self, options: DeltaOptions, limits: Limits, *, dry_run: bool = False) -> None:
+        self._options, self._limits, self._dry_run = options, limits, dry_run
+        self._shelf = Shelf(options, dry_run=dry_run)
+        self._lifespans: dict[str, Lifespans] = {}
+        self._settled: dict[str, tuple[object, ...]] = {}
+        self._looked_at: dict[str, tuple[int, int]] = {}
+        """Incarnation -> (pass, version) of the last look for small files."""
+        self._passes = 0
+        self._last = ""
+
+    def run(self, snapshot: Snapshot, runner: Runner, enough: Callable[[], bool], *, now_ms: int | None = None) -> Kept:
+        """One pass. `snapshot` is the writer's newest; what `adopt` changes in it is published with its next."""
+        now_ms = int(time.time() * 1000) if now_ms is None else now_ms
+        done = Kept()
+        self._passes += 1
+        self._shelf.refresh()
+        newest = self._shelf.newest()
+        if newest is None:
+            return done
+        done.snapshots = self._shelf.forget(now_ms, self._limits)
+        self._shelf.drop_forgotten(now_ms - self._limits.reader_grace_ms)
+        kept = versions_kept(self._shelf.moments())
+        alive = {incarnation: version for incarnation, version in newest.retired.items() if version != PURGED}
+        now = _Pass(snapshot.state, kept, {**alive, **newest.versions}, newest.retired, now_ms, enough, done)
+        self._retire(now, alive.keys())
+        self._sweep_all(now)
+        self._purge(now)
+        if not enough():
+            self._compact(snapshot, runner, done)
+        return done
+
+    def _retire(self, now: _Pass, alive: AbstractSet[str]) -> None:
+        since_ms = self._shelf.retired_since_ms(alive)
+        recoverable = {table.incarnation for table in now.state.dropped}
+        known = {incarnation: ms for incarnation, ms in since_ms.items() if incarnation in alive}
+        now.done.retired = purgeable(known, recoverable, now.kept, now.now_ms, self._limits)
+        now.done.retired += [name for name in now.retired if name not in alive and name not in recoverable]
+
+    def _sweep_all(self, now: _Pass) -> None:
+        names = sorted(now.kept.keys() | now.heads.keys())
+        for incarnation in [name for name in names if name > self._last] + [
+            name for name in names if name <= self._last
+        ]:
+            if now.enough():
+                now.done.unfinished = True
+                return
+            self._sweep(incarnation, now)
+            self._last = incarnation
+        for gone in self._lifespans.keys() - set(names):
+            del self._lifespans[gone]
+
+    def _sweep(self, incarnation: str, now: _Pass) -> None:
+        versions, newest = tuple(sorted(now.kept.get(incarnation, ()))), now.heads.get(incarnation)
+        key = (versions, newest)
+        if self._settled.get(incarnation) == key:
+            return
+        lowest = min((*versions, *(() if newest is None else (newest,))))
+        uri, done, limits = self._options.table_uri(incarnation), now.done, self._limits
+        readers_ms, orphans_ms = now.now_ms - limits.reader_grace_ms, now.now_ms - limits.orphan_grace_ms
+        files = self._files(incarnation)
+        lifespans = self._lifespans.setdefault(incarnation, Lifespans(uri))
+        if not lifespans.advance(lowest, COMMITS_MAX):
+            done.unfinished |= bool(files)
+            return
+        swept = sweep(
+            lifespans,
+            files,
+            lambda span: needed(span.added, span.removed, versions, newest),
+            removed_before_ms=readers_ms,
+            orphans_before_ms=orphans_ms,
+            dry_run=self._dry_run,
+        )
+        done.files += swept.files
+        done.size_bytes += swept.size_bytes
+        done.log_files += cut_log(uri, files, lowest, written_before_ms=readers_ms, dry_run=self._dry_run)
+        if not swept.waiting and not self._dry_run:
+            self._settled[incarnation] = key
+
+    def _files(self, incarnation: str) -> list[StoredFile]:
+        """The files of a table, by their paths inside it; listed from the root, since listing makes directories."""
+        prefix = f"{TABLES}{incarnation}/"
+        found = stored_files(self._options.root, prefix)
+        return [file._replace(path=file.path.removeprefix(prefix)) for file in found]
+
+    def _purge(self, now: _Pass) -> None:
+        """Delete directories of tables that no state has: purged ones, and those of attempts that died early."""
+        known = now.heads.keys() | now.kept.keys() | {table.incarnation for table in now.state.tables.values()}
+        for incarnation in sorted(set(self._directories()) - known):
+            files = self._files(incarnation)
+            youngest_ms = max((file.written_ms for file in files), default=0)
+            fresh = incarnation not in now.retired and youngest_ms > now.now_ms - self._limits.orphan_grace_ms
+            if fresh or now.enough():
+                continue
+            now.done.purged.append(incarnation)
+            now.done.files += len(files)
+            now.done.size_bytes += sum(file.size_bytes for file in files)
+            if not self._dry_run:
+                self._delete_table(incarnation, files)
+
+    def _directories(self) -> list[str]:
+        if "://" not in self._options.root and not Path(self._options.root, TABLES).exists():
+            return []
+        found: Mapping[str, Any] = obstore.list_with_delimiter(store(self._options.root), TABLES.rstrip("/"))
+        return [prefix.rstrip("/").rpartition("/")[2] for prefix in found["common_prefixes"]]
+
+    def _delete_table(self, incarnation: str, files: Sequence[StoredFile]) -> None:
+        """The log first, from its end: until its first commit goes, what is left is a table at an older version."""
+        uri = self._options.table_uri(incarnation)
+        log = sorted((file.path for file in files if file.path.startswith(LOG)), reverse=True)
+        for path in sorted(log, key=lambda path: path.endswith(".json")):
+            delete(uri, [path])
+        delete(uri, [file.path for file in files if not file.path.startswith(LOG)])
+        if "://" not in uri:
+            shutil.rmtree(uri, ignore_errors=True)
+
+    def _compact(self, snapshot: Snapshot, runner: Runner, done: Kept) -> None:
+        jobs = [
+            Compaction(table, snapshot.tables[table.incarnation].version)
+            for table in snapshot.state.tables.values()
+            if table.incarnation in snapshot.tables
+        ]
+        waiting = [job for job in jobs if self._look(job)[1] != job.version]
+        chosen = sorted(waiting, key=self._look)[:COMPACTIONS_MAX]
+        done.unfinished |= len(waiting) > len(chosen)
+        if self._dry_run or not chosen:
+            return
+        for job, version in zip(chosen, runner(partial(compact, options=self._options), chosen), strict=True):
+            self._looked_at[job.table.incarnation] = self._passes, version
+            if version != job.version:
+                done.compacted[job.table.incarnation] = version
+
+    def _look(self, job: Compaction) -> tuple[int, int]:
+        return self._looked_at.get(job.table.incarnation, (0, -1))
+
+
+def adopt(snapshot: Snapshot, done: Kept) -> Snapshot:
+    """The writer's newest snapshot with what a pass found, to be published by its next advance."""
+    tables = {
+        incarnation: _at(table, done.compacted.get(incarnation)) for incarnation, table in snapshot.tables.items()
+    }
+    recoverable = {table.incarnation for table in snapshot.state.dropped}
+    retired = {
+        incarnation: PURGED if incarnation in done.retired else version
+        for incarnation, version in snapshot.retired.items()
+        if incarnation not in done.retired or incarnation in recoverable
+    }
+    return replace(snapshot, tables=tables, retired=retired)
+
+
+def _at(table: Any, version: int | None) -> Any:
+    return table if version is None else type(table)(table.schema, table.table, version)

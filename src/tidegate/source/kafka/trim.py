@@ -1,0 +1,210 @@
+"""Keeping the changelog short: landed rows go once the lake has them, small files become few.
+
+    commit_ts   ──────────────┬───────────────────┬──────────────►
+    row files   │a│b│ c │d│e│ │ f │g│h│ i │j│k│l│ │ ...
+                └─ dropped ─┘ bound   └─ folded ─┘ checkpoint          bound: feed/retention.py, changelog_bound
+
+    1 drop      row files whose last commit_ts is at or below the bound
+    2 drop      control files in which nothing is needed any more: DDLs below the bound, letters replayed since
+    3 fold      many small row files into one, a row group a table as ever; many small control files into one
+    4 sweep     delete files that left the log a grace period ago, and those that no commit ever named
+
+Steps 1 to 3 are commits that leave positions, epoch and frontier as they were, so a landing goes on behind them as it
+does behind an append; only the floor rises, which tells readers how far back they can go.  A fold never adds rows
+twice: it is not done unless all that it takes away is still there.  Slices that were made before keep finding their
+files until the sweep.
+
+Dead letters stay until they are replayed, and messages that the feed stands at as long as it does.
+"""
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from tidegate.feed.change import DeadLetter, Place
+from tidegate.source.kafka import ledger
+from tidegate.source.kafka.changelog import Changelog
+from tidegate.source.kafka.control import Control, read_control
+from tidegate.source.kafka.files import DEAD, HALT, REPLAYED, ControlFiles, RowFiles
+from tidegate.source.kafka.report import LandedFile
+from tidegate.source.kafka.slice import ChangeSlice, groups_of
+from tidegate.spark.lifespan import Lifespans, cut_log, stored_files, sweep
+
+__all__ = ["Fold", "Trim", "Trimmed", "fold"]
+
+SMALL_BYTES: Final = 2 << 20
+SMALL_FILES_MAX: Final = 32
+FOLD_BYTES_MAX: Final = 16 << 20
+FOLD_ROWS_MAX: Final = 500_000
+"""What one fold holds in memory: as much as one flush of a landing."""
+FOLDS_MAX: Final = 4
+"""Folds of one pass; the rest comes with the next."""
+FOLD_FLUSH_BYTES: Final = 256 << 20
+COMMITS_MAX: Final = 2_000
+NOTHING: Final = Control((), (), (), ())
+
+Runner: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
+"""Runs a function over some jobs, in workers or here."""
+
+
+class Fold(msgspec.Struct, frozen=True):
+    """Row files that become one."""
+
+    uri: str
+    files: tuple[LandedFile, ...]
+
+
+@dataclass(slots=True)
+class Trimmed:
+    """What a pass did (with dry_run: would do)."""
+
+    dropped: int = 0
+    folded: int = 0
+    files: int = 0
+    size_bytes: int = 0
+    log_files: int = 0
+    unfinished: bool = False
+
+
+class Trim:
+    """The upkeep of one changelog, pass by pass."""
+
+    def __init__(self, uri: str, *, dry_run: bool = False) -> None:
+        self._uri, self._dry_run = uri, dry_run
+        self._log = Changelog(uri)
+        self._lifespans = Lifespans(uri)
+        self._controls: dict[str, Control] = {}
+
+    def run(
+        self,
+        bound: int,
+        runner: Runner,
+        *,
+        reader_grace_ms: int,
+        orphan_grace_ms: int,
+        now_ms: int | None = None,
+    ) -> Trimmed:
+        """One pass that drops what lies at or below `bound`; folds are run by `runner`."""
+        done = Trimmed()
+        self._log.refresh()
+        if self._log.version < 0:
+            return done
+        known = {file.path for file in self._log.files()}
+        self._controls = {path: control for path, control in self._controls.items() if path in known}
+        self._drop(bound, done)
+        if not self._dry_run:
+            self._fold(runner, done)
+        now_ms = int(time.time() * 1000) if now_ms is None else now_ms
+        self._sweep(now_ms - reader_grace_ms, now_ms - orphan_grace_ms, done)
+        return done
+
+    def _drop(self, bound: int, done: Trimmed) -> None:
+        """Steps 1 and 2, and the fold of control files."""
+        files = self._log.files()
+        over = [file for file in files if file.part == "rows" and file.max_ts is not None and file.max_ts <= bound]
+        controls = {file: self._control(file) for file in files if file.part == "control"}
+        left = _left(controls, bound, {halt.place for halt in self._log.state.halted})
+        empty = [file for file, control in left.items() if control == NOTHING]
+        small = [file for file in left if file not in empty and file.size_bytes <= SMALL_BYTES]
+        small = small if len(small) > SMALL_FILES_MAX else []
+        done.dropped = len(over) + len(empty)
+        if self._dry_run or not (over or empty or small):
+            return
+        made = _written(self._uri, [left[file] for file in small]) if small else ()
+        if ledger.replace(self._uri, [*over, *empty, *small], made, floor=bound if over else None):
+            done.folded += len(small)
+            self._log.refresh()
+
+    def _control(self, file: LandedFile) -> Control:
+        """What a control file says; files never change."""
+        found = self._controls.get(file.path)
+        if found is None:
+            found = self._controls[file.path] = read_control(self._uri, file.path)
+        return found
+
+    def _fold(self, runner: Runner, done: Trimmed) -> None:
+        """Step 3 for row files."""
+        folds = _folds(self._uri, self._log.files())
+        done.unfinished = len(folds) > FOLDS_MAX
+        folds = folds[:FOLDS_MAX]
+        for job, made in zip(folds, runner(fold, folds) if folds else (), strict=True):
+            if ledger.replace(self._uri, job.files, made):
+                done.folded += len(job.files)
+
+    def _sweep(self, readers_ms: int, orphans_ms: int, done: Trimmed) -> None:
+        """Step 4."""
+        files = stored_files(self._uri)
+        if not self._lifespans.advance(self._log.version, COMMITS_MAX):
+            done.unfinished = True
+            return
+        swept = sweep(
+            self._lifespans,
+            files,
+            lambda _: False,
+            removed_before_ms=readers_ms,
+            orphans_before_ms=orphans_ms,
+            dry_run=self._dry_run,
+        )
+        done.files, done.size_bytes = swept.files, swept.size_bytes
+        lowest = self._lifespans.version
+        done.log_files = cut_log(self._uri, files, lowest, written_before_ms=readers_ms, dry_run=self._dry_run)
+
+
+def fold(job: Fold) -> tuple[LandedFile, ...]:
+    """Write the rows of some files as one file (more, if they are large), not yet committed."""
+    groups = tuple(group for file in job.files for group in groups_of(job.uri, file.path))
+    after = min((group.min_ts for group in groups), default=1) - 1
+    whole = ChangeSlice(job.uri, after, max((group.max_ts for group in groups), default=0), groups)
+    files = RowFiles(job.uri, flush_bytes=FOLD_FLUSH_BYTES)
+    files.add((name, whole.read(name)) for name in whole.tables())
+    return files.close()
+
+
+def _folds(uri: str, files: Sequence[LandedFile]) -> list[Fold]:
+    """Small row files that lie next to one another in time, in heaps that one task holds; none when they are few."""
+    small = [file for file in files if file.part == "rows" and file.size_bytes <= SMALL_BYTES]
+    if len(small) <= SMALL_FILES_MAX:
+        return []
+    heaps: list[list[LandedFile]] = [[]]
+    size_bytes = rows = 0
+    for file in sorted(small, key=lambda file: (file.max_ts or 0, file.path)):
+        size_bytes, rows = size_bytes + file.size_bytes, rows + file.rows
+        if size_bytes > FOLD_BYTES_MAX or rows > FOLD_ROWS_MAX:
+            heaps.append([])
+            size_bytes, rows = file.size_bytes, file.rows
+        heaps[-1].append(file)
+    return [Fold(uri, tuple(heap)) for heap in heaps if len(heap) > 1]
+
+
+def _left(controls: Mapping[LandedFile, Control], bound: int, halts: Collection[Place]) -> dict[LandedFile, Control]:
+    """What is still needed of each control file.
+
+    A mark "replayed" stays while any file holds the letter that it is about, so the letter goes first."""
+    replayed = {place for control in controls.values() for place in control.replayed}
+    letters = {letter.place for control in controls.values() for letter in control.dead}
+    return {
+        file: Control(
+            ddls=tuple(placed for placed in control.ddls if (placed.ddl.commit_ts or 0) >= bound),
+            dead=tuple(letter for letter in control.dead if letter.place not in replayed),
+            halted=tuple(letter for letter in control.halted if letter.place in halts),
+            replayed=tuple(place for place in control.replayed if place in letters),
+        )
+        for file, control in controls.items()
+    }
+
+
+def _written(uri: str, controls: Sequence[Control]) -> tuple[LandedFile, ...]:
+    """Some control files' contents in one new file (more, if letters are large), not yet committed."""
+    files = ControlFiles(uri, FOLD_FLUSH_BYTES)
+    for control in controls:
+        marks = [(REPLAYED, _mark(place)) for place in control.replayed]
+        kept = [(DEAD, letter) for letter in control.dead] + [(HALT, letter) for letter in control.halted]
+        files.add(control.ddls, [*kept, *marks])
+    return files.close()
+
+
+def _mark(place: Place) -> DeadLetter:
+    return DeadLetter(place, "", "", 0, None, None)

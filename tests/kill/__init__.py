@@ -1,0 +1,1 @@
+"""A feed that dies, fails and waits at every named place."""

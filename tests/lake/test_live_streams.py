@@ -1,0 +1,49 @@
+"""Live views and merging agree on every recorded stream of DDLs and rows: keyless tables, swaps, partitions, types."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.replay.stage import Stage
+from tests.replay.test_streams import VARIANTS, recorded
+from tidegate.app.lake import Lake
+from tidegate.app.lake_live import Live
+
+MERGED_EVERY = 9
+"""How many moments the lake that is looked at live lies behind at most."""
+
+
+def rows_of(view: Lake | Live, name: str) -> list[str]:
+    rows = view.arrow(name)
+    return [str(rows.schema), *sorted(map(repr, rows.to_pylist()))]
+
+
+CASES = [
+    (stream, variant) for stream in ("ddl", "interleave", "partition", "types", "rename_swap") for variant in VARIANTS
+]
+QUICK = {("ddl", "open_default"), ("rename_swap", "open_default")}
+
+
+@pytest.mark.parametrize(
+    ("stream", "variant"), [case if case in QUICK else pytest.param(*case, marks=pytest.mark.slow) for case in CASES]
+)
+def test_live_is_what_merging_gives(tmp_path: Path, stream: str, variant: str) -> None:
+    """At every moment the live view of a lake that is behind has the tables, columns and rows of one that is not."""
+    events, messages = recorded(stream, variant)
+    at_once, behind = (Stage(tmp_path / name, VARIANTS[variant], {0: messages}) for name in ("at_once", "behind"))
+    for stage in (at_once, behind):
+        while stage.land(len(messages)):
+            pass
+    moments = sorted({event["commit_ts"] for event in events})
+    moments = moments[:: max(1, len(moments) // 30)]
+    merged, reader = Lake(str(tmp_path / "at_once")), Lake(str(tmp_path / "behind"))
+
+    for number, ts in enumerate(moments):
+        at_once.round(ts)
+        want = merged.at(ts)
+        with reader.at(ts).live() as view:
+            assert view.tables() == want.tables(), ts
+            for name in want.tables():
+                assert rows_of(view, name) == rows_of(want, name), (ts, name)
+        if number % MERGED_EVERY == MERGED_EVERY - 1:
+            behind.round(ts)
