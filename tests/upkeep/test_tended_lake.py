@@ -30,9 +30,7 @@ def readable(root: Path) -> dict[int, int]:
 SLOW = pytest.mark.slow
 
 
-@pytest.mark.parametrize(
-    "snapshot_ms", [pytest.param(kept_ms, marks=SLOW) for kept_ms in (0, 1_500, FOREVER)]
-)
+@pytest.mark.parametrize("snapshot_ms", [pytest.param(kept_ms, marks=SLOW) for kept_ms in (0, 1_500, FOREVER)])
 def test_equal_at_every_moment(tmp_path, snapshot_ms):
     """Whatever is forgotten on the way, the newest state is right at every moment and all that is kept is readable."""
     limits = Limits(snapshot_ms, recover_ms=FOREVER, changelog_ms=0, reader_grace_ms=0, orphan_grace_ms=0)
