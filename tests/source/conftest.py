@@ -23,7 +23,7 @@ class Topics:
     def ordered_producer(self) -> Producer:
         """One whose retries keep the order, also while a new topic has no leader yet."""
         return Producer(
-            {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 3}
+            {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 0}
         )
 
     def new(self, partitions: int = 1) -> str:
