@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tidegate.codec.frame import read_frames
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.frontier import Reached
 from tidegate.source.kafka import ledger
@@ -52,15 +53,8 @@ def resolved(ts: int) -> tuple[dict[str, Any], None]:
 def recording(name: str, partition: int) -> Iterator[Message]:
     """The messages of one partition of a recorded workload."""
     body = gzip.decompress((WORKLOAD / name / f"p{partition}.bin.gz").read_bytes())
-    at = offset = 0
-    while at < len(body):
-        parts = []
-        for _ in range(2):
-            (size,) = struct.unpack_from(">I", body, at)
-            parts.append(body[at + 4 : at + 4 + size])
-            at += 4 + size
-        yield Message(offset, *parts)
-        offset += 1
+    for offset, (key, value) in enumerate(read_frames(body)):
+        yield Message(offset, key, value)
 
 
 def manifest(name: str) -> dict[str, Any]:

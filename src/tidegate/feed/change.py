@@ -21,7 +21,6 @@ import msgspec
 import pyarrow as pa
 
 from tidegate.model.event import Ddl, Field, RowChange, Value, Values, images
-from tidegate.model.table import TableName
 
 __all__ = [
     "CONTROL_SCHEMA",
@@ -147,11 +146,6 @@ def encode_row(row: RowChange) -> tuple[str, list[bytes | None] | None, list[byt
 
 def _image(values: Values | None) -> list[bytes | None] | None:
     return None if values is None else [encode_value(value) for value in values]
-
-
-def name_of(row: RowChange) -> TableName:
-    """The table that a row belongs to, as its message spells it."""
-    return TableName(row.schema, row.table)
 
 
 def ordered_ddls(seen: Iterable[PlacedDdl]) -> list[PlacedDdl]:

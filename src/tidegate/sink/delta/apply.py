@@ -9,7 +9,7 @@ whoever runs them, so losing the race is no loss.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
@@ -48,10 +48,8 @@ class TableResult:
     name: TableName
     version: int
     rows: int = 0
-    ddls: int = 0
     ahead: int = 0
     """Where the table stood already when a step was found done; above the round's end if a longer one was cut off."""
-    warnings: list[str] = field(default_factory=list)
 
 
 def run_unit(unit: Unit, reader: ChangeReader, options: DeltaOptions) -> list[TableResult]:
@@ -66,7 +64,6 @@ def run_unit(unit: Unit, reader: ChangeReader, options: DeltaOptions) -> list[Ta
             result.name, result.version = table.name, done.version
             result.rows += done.rows
             result.ahead = max(result.ahead, done.ahead)
-            result.ddls += not isinstance(step, Rows)
     return list(results.values())
 
 

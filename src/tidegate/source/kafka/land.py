@@ -72,7 +72,6 @@ class Landing:
         self._lake, self._feed, self._accept, self._trigger_ms = lake, feed, accept, trigger_ms
         self._query: Any = None
         self._error: TidegateError | None = None
-        self._committed = threading.Event()
         self._turn = threading.Lock()
         """Held while a batch is landed, and from the stop on."""
         self._state = State()
@@ -124,12 +123,6 @@ class Landing:
     def progress(self) -> LandingProgress:
         """How much was landed since the start."""
         return self._progress
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait until something is committed; True if it was, since the last call."""
-        happened = self._committed.wait(timeout_s)
-        self._committed.clear()
-        return happened
 
     def idle(self) -> bool:
         """True if everything that the broker has at this moment has landed."""
@@ -191,7 +184,6 @@ class Landing:
             dead_letters=done.dead_letters + state.dead,
             highs={**done.highs, **{(report.topic, report.partition): report.high for report in reports}},
         )
-        self._committed.set()
         LOGGER.debug("%s batch %d: %d rows, frontier %s", self._feed, state.batch, state.rows, state.frontier)
         halts = [report.halt for report in reports if report.halt is not None]
         if halts:
