@@ -25,7 +25,9 @@ from tidegate.codec.frame import read_frames
 
 DATA = Path(__file__).parent.parent / "tests" / "data" / "speed"
 CASES = ("open_sysbench", "open_wide", "canal_sysbench", "canal_wide")
-CHUNK_EVENTS = 2_000
+CHUNK_EVENTS = 4_000
+"""Landing takes 4,000 messages at once, which are more events where a message has several."""
+
 TIMES = 10
 """A recording has 2,000 events and is read so many times in a row."""
 

@@ -9,17 +9,16 @@ Names load what they need when they are first used: importing the package import
 """
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    __version__: str
     from tidegate.app.changefeed import Changefeed
     from tidegate.app.lake import Lake as lake  # noqa: N813  reads as a function: lake(path).table(name)
     from tidegate.source.frame import decode_frame as decode
 
 __all__ = ["Changefeed", "__version__", "decode", "lake"]
 
-__version__: Final = version("tidegate")
 _PLACES: Final = {
     "Changefeed": ("tidegate.app.changefeed", "Changefeed"),
     "decode": ("tidegate.source.frame", "decode_frame"),
@@ -28,6 +27,10 @@ _PLACES: Final = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("tidegate")
     if name not in _PLACES:
         raise AttributeError(f"module 'tidegate' has no attribute {name!r}")
     module, attribute = _PLACES[name]

@@ -54,7 +54,8 @@ def test_sink_parameters_of_ticdc_are_accepted():
     """A changefeed's own sink-uri works as a source-uri; what says nothing to a reader is listed."""
     source = parse_source(OPEN + "&partition-num=3&max-message-bytes=1048576&replication-factor=2&compression=lz4")
     assert source.partition_num == 3
-    assert source.ignored == ("max-message-bytes", "replication-factor", "compression")
+    assert source.max_message_bytes == 1048576
+    assert source.ignored == ("replication-factor", "compression")
     assert source.compression == "none"
 
 

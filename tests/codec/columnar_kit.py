@@ -1,5 +1,6 @@
 """Events of the plain decoder and of the columnar one in a form in which they can be compared."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,127 @@ from tidegate.model.errors import DecodeError
 from tidegate.model.event import Event, RowChange, images
 
 Messages = Sequence[tuple[bytes | None, bytes | None]]
+OPEN, CANAL = DecodeOptions(protocol="open-protocol"), DecodeOptions(protocol="canal-json")
 OPS = {"Insert": "I", "Update": "U", "Delete": "D"}
+
+
+ODD_CELLS = [
+    {"id": {"t": 8, "h": True, "f": 139, "v": 1 << 64}},
+    {"id": {"t": 8, "h": True, "f": 139, "v": -1}},
+    {"id": {"t": 8, "h": False, "f": 139, "v": 1}},
+    {"id": {"t": 8, "f": 139, "v": 1}},
+    {"tiny": {"t": 1, "f": 65, "v": 256}},
+    {"tiny": {"t": 1, "f": 65, "v": 1.0}},
+    {"tiny": {"t": 2, "f": 65, "v": 256}},
+    {"tiny": {"t": 1, "f": 65}},
+    {"real": {"t": 4, "f": 65, "v": 1e39}},
+    {"real": {"t": 4, "f": 65, "v": -0.0}},
+    {"real": {"t": 4, "f": 65, "v": 3}},
+    {"real": {"t": 4, "f": 65, "v": 0.1}},
+    {"raw": {"t": 15, "f": 65, "v": 'bare"quote'}},
+    {"raw": {"t": 15, "f": 65, "v": "\\u07ba\\u000a\\u0022\\u005c\\U0001f600\\n\\a"}},
+    {"raw": {"t": 15, "f": 65, "v": "\\x4"}},
+    {"raw": {"t": 15, "f": 65, "v": "\\x"}},
+    {"raw": {"t": 15, "f": 65, "v": "\\"}},
+    {"raw": {"t": 15, "f": 65, "v": "\\101"}},
+    {"raw": {"t": 15, "f": 65, "v": "\\ud800"}},
+    {"raw": {"t": 15, "f": 65, "v": "\\q"}},
+    {"raw": {"t": 15, "f": 65, "v": "line\nfeed"}},
+    {"raw": {"t": 15, "f": 65, "v": "\u7562\\\\x41"}},
+    {"raw": {"t": 15, "f": 65, "v": None}},
+    {"raw": {"t": 15, "f": 65, "v": ""}},
+    {"blob": {"t": 252, "f": 65, "v": "YQ="}},
+    {"text": {"t": 252, "f": 64, "v": "/w=="}},
+    {"new": {"t": 3, "f": 65, "v": 1}},
+    {'qu"ote\\': {"t": 3, "f": 65, "v": 1}},
+    {"any": {"t": 6, "f": 65, "v": "x"}},
+]
+"""Cells of `wide` at or beyond the edge of what they can be."""
+
+ODD_TEXTS = [
+    *[("id", text) for text in ("007", "-0", "+1", " 1", "0x1f", "", "-", "4294967296", "0" * 31 + "1", "\u0661")],
+    *[("f", text) for text in ("1e39", "-0", ".5", "5.", "+1", "inf", "nan", "0x1p3", "", "1e5", "1E+05", "1e00001")],
+    *[("d", text) for text in ("-0", ".5", "-.5", "5.", "1e999", "1e-400", "9" * 310, "Infinity", "1_0", "\u0661")],
+    *[("b", text) for text in ("\u0100", "", "\u0000\u00ff")],
+    *[("n", text) for text in ("", "\ud800", "\u0000")],
+]
+"""Columns and texts of `canal`, likewise."""
+
+ODD_MESSAGES = [
+    {"isDdl": True},
+    {"type": "UPDATE", "old": [{"id": "0"}]},
+    {"type": "UPDATE", "old": None},
+    {"type": "UPDATE", "old": []},
+    {"type": "DELETE", "old": [{"id": "0", "f": None, "d": None, "b": None, "n": None}]},
+    {"type": "TRUNCATE"},
+    {"_tidb": None},
+    {"_tidb": {"commitTs": 1 << 63}},
+    {"_tidb": {"commitTs": 7, "onlyHandleKey": True}},
+    {"pkNames": []},
+    {"pkNames": None},
+    {"pkNames": ["n", "id"]},
+    {"data": None},
+    {"data": [{"id": "1"}] * 2},
+    {"data": [{"id": "1"}]},
+    {"database": "else"},
+    {"es": -1},
+    {"sql": "select"},
+    {"mysqlType": {"id": "bigint", "f": "float", "d": "double", "b": "text", "n": "varchar"}},
+    {"mysqlType": {"id": "int"}},
+]
+"""Members of `canal` that make it another message than it looks."""
+
+
+def pairs(*messages):
+    return [(message.key, message.value) for message in messages]
+
+
+def compact(*events):
+    """An Open Protocol message of (key JSON, value JSON) events as TiCDC writes them, without a space."""
+    keys, values = (
+        b"".join(len(text).to_bytes(8, "big") + text for text in texts)
+        for texts in zip(*[[written(one) for one in event] for event in events], strict=True)
+    )
+    return (1).to_bytes(8, "big") + keys, values
+
+
+def written(value):
+    """Compact JSON, nothing for None."""
+    return b"" if value is None else json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def canal(**changed):
+    """A canal-json message of one row."""
+    message = {
+        "id": 0,
+        "database": "shop",
+        "table": "t",
+        "pkNames": ["id"],
+        "isDdl": False,
+        "type": "INSERT",
+        "es": 1,
+        "ts": 2,
+        "sql": "",
+        "sqlType": {},
+        "mysqlType": {"id": "int", "f": "float", "d": "double", "b": "blob", "n": "varchar"},
+        "old": None,
+        "data": [{"id": "1", "f": "0.5", "d": "1e-7", "b": "\u00ff", "n": None}],
+        "_tidb": {"commitTs": 7},
+    }
+    return None, json.dumps({**message, **changed}, separators=(",", ":")).encode()
+
+
+def wide(**cells):
+    """An Open Protocol row with columns of many kinds."""
+    columns = {
+        "id": {"t": 8, "h": True, "f": 139, "v": 1},
+        "tiny": {"t": 1, "f": 65, "v": 1},
+        "real": {"t": 4, "f": 65, "v": 0.5},
+        "raw": {"t": 15, "f": 65, "v": "a\\x00\\\\"},
+        "blob": {"t": 252, "f": 65, "v": "YQ=="},
+        "text": {"t": 252, "f": 64, "v": "YQ=="},
+    }
+    return {"ts": 5, "scm": "shop", "tbl": "wide", "t": 1}, {"u": {**columns, **cells}}
 
 
 def by_decoder(messages: Messages, options: DecodeOptions) -> list[Any]:

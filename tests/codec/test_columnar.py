@@ -1,7 +1,6 @@
 """The fast path says what the plain decoder says, message by message."""
 
 import gzip
-import json
 import os
 import random
 from dataclasses import replace
@@ -10,7 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.codec.columnar_kit import by_chunk, by_decoder
+from tests.codec.columnar_kit import (
+    CANAL,
+    ODD_CELLS,
+    ODD_MESSAGES,
+    ODD_TEXTS,
+    OPEN,
+    by_chunk,
+    by_decoder,
+    canal,
+    pairs,
+    wide,
+)
 from tests.golden.codec_cases import cases, variants
 from tests.golden.test_totality import mutated, reframed
 from tests.source.kit import ddl, delete, insert, open_message, recording, resolved
@@ -19,7 +29,6 @@ from tidegate.codec.columnar import decode_chunk
 from tidegate.codec.frame import read_frames
 
 DATA = Path(__file__).parent.parent / "data"
-OPEN, CANAL = DecodeOptions(protocol="open-protocol"), DecodeOptions(protocol="canal-json")
 SPEED = ("open_sysbench", "open_wide", "canal_sysbench", "canal_wide")
 FUZZ = int(os.environ.get("TIDEGATE_FUZZ", "20000"))
 
@@ -31,44 +40,6 @@ def speed(name):
 
 def options_of(name):
     return OPEN if name.startswith("open") else CANAL
-
-
-def pairs(*messages):
-    return [(message.key, message.value) for message in messages]
-
-
-def canal(**changed):
-    """A canal-json message of one row."""
-    message = {
-        "id": 0,
-        "database": "shop",
-        "table": "t",
-        "pkNames": ["id"],
-        "isDdl": False,
-        "type": "INSERT",
-        "es": 1,
-        "ts": 2,
-        "sql": "",
-        "sqlType": {},
-        "mysqlType": {"id": "int", "f": "float", "d": "double", "b": "blob", "n": "varchar"},
-        "old": None,
-        "data": [{"id": "1", "f": "0.5", "d": "1e-7", "b": "\u00ff", "n": None}],
-        "_tidb": {"commitTs": 7},
-    }
-    return None, json.dumps({**message, **changed}, separators=(",", ":")).encode()
-
-
-def wide(**cells):
-    """An Open Protocol row with columns of many kinds."""
-    columns = {
-        "id": {"t": 8, "h": True, "f": 139, "v": 1},
-        "tiny": {"t": 1, "f": 65, "v": 1},
-        "real": {"t": 4, "f": 65, "v": 0.5},
-        "raw": {"t": 15, "f": 65, "v": "a\\x00\\\\"},
-        "blob": {"t": 252, "f": 65, "v": "YQ=="},
-        "text": {"t": 252, "f": 64, "v": "YQ=="},
-    }
-    return {"ts": 5, "scm": "shop", "tbl": "wide", "t": 1}, {"u": {**columns, **cells}}
 
 
 @pytest.mark.parametrize("path", variants(), ids=lambda path: "-".join(path.parts[-3:]).removesuffix(".jsonl.gz"))
@@ -133,40 +104,7 @@ def test_a_message_goes_one_way():
     assert [batch.message.to_pylist() for batch in chunk.batches] == [[0]]
 
 
-@pytest.mark.parametrize(
-    "cells",
-    [
-        {"id": {"t": 8, "h": True, "f": 139, "v": 1 << 64}},
-        {"id": {"t": 8, "h": True, "f": 139, "v": -1}},
-        {"id": {"t": 8, "h": False, "f": 139, "v": 1}},
-        {"id": {"t": 8, "f": 139, "v": 1}},
-        {"tiny": {"t": 1, "f": 65, "v": 256}},
-        {"tiny": {"t": 1, "f": 65, "v": 1.0}},
-        {"tiny": {"t": 2, "f": 65, "v": 256}},
-        {"tiny": {"t": 1, "f": 65}},
-        {"real": {"t": 4, "f": 65, "v": 1e39}},
-        {"real": {"t": 4, "f": 65, "v": -0.0}},
-        {"real": {"t": 4, "f": 65, "v": 3}},
-        {"real": {"t": 4, "f": 65, "v": 0.1}},
-        {"raw": {"t": 15, "f": 65, "v": 'bare"quote'}},
-        {"raw": {"t": 15, "f": 65, "v": "\\u07ba\\u000a\\u0022\\u005c\\U0001f600\\n\\a"}},
-        {"raw": {"t": 15, "f": 65, "v": "\\x4"}},
-        {"raw": {"t": 15, "f": 65, "v": "\\x"}},
-        {"raw": {"t": 15, "f": 65, "v": "\\"}},
-        {"raw": {"t": 15, "f": 65, "v": "\\101"}},
-        {"raw": {"t": 15, "f": 65, "v": "\\ud800"}},
-        {"raw": {"t": 15, "f": 65, "v": "\\q"}},
-        {"raw": {"t": 15, "f": 65, "v": "line\nfeed"}},
-        {"raw": {"t": 15, "f": 65, "v": "\u7562\\\\x41"}},
-        {"raw": {"t": 15, "f": 65, "v": None}},
-        {"raw": {"t": 15, "f": 65, "v": ""}},
-        {"blob": {"t": 252, "f": 65, "v": "YQ="}},
-        {"text": {"t": 252, "f": 64, "v": "/w=="}},
-        {"new": {"t": 3, "f": 65, "v": 1}},
-        {'qu"ote\\': {"t": 3, "f": 65, "v": 1}},
-        {"any": {"t": 6, "f": 65, "v": "x"}},
-    ],
-)
+@pytest.mark.parametrize("cells", ODD_CELLS)
 def test_odd_values_of_open_protocol(cells):
     """A value at or beyond the edge of its type is read or refused as the plain decoder does, its neighbours, too."""
     usual, odd = wide(), wide(**cells)
@@ -176,19 +114,7 @@ def test_odd_values_of_open_protocol(cells):
     assert by_chunk(messages, OPEN) == by_decoder(messages, OPEN)
 
 
-@pytest.mark.parametrize(
-    ("column", "text"),
-    [
-        *[("id", text) for text in ("007", "-0", "+1", " 1", "0x1f", "", "-", "4294967296", "0" * 31 + "1", "\u0661")],
-        *[
-            ("f", text)
-            for text in ("1e39", "-0", ".5", "5.", "+1", "inf", "nan", "0x1p3", "", "1e5", "1E+05", "1e00001")
-        ],
-        *[("d", text) for text in ("-0", ".5", "-.5", "5.", "1e999", "1e-400", "9" * 310, "Infinity", "1_0", "\u0661")],
-        *[("b", text) for text in ("\u0100", "", "\u0000\u00ff")],
-        *[("n", text) for text in ("", "\ud800", "\u0000")],
-    ],
-)
+@pytest.mark.parametrize(("column", "text"), ODD_TEXTS)
 def test_odd_values_of_canal_json(column, text):
     """The same for texts that stand for numbers and bytes."""
     usual = {"id": "1", "f": "0.5", "d": "1e-7", "b": "\u00ff", "n": None}
@@ -198,31 +124,7 @@ def test_odd_values_of_canal_json(column, text):
     assert by_chunk(messages, CANAL) == by_decoder(messages, CANAL)
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"isDdl": True},
-        {"type": "UPDATE", "old": [{"id": "0"}]},
-        {"type": "UPDATE", "old": None},
-        {"type": "UPDATE", "old": []},
-        {"type": "DELETE", "old": [{"id": "0", "f": None, "d": None, "b": None, "n": None}]},
-        {"type": "TRUNCATE"},
-        {"_tidb": None},
-        {"_tidb": {"commitTs": 1 << 63}},
-        {"_tidb": {"commitTs": 7, "onlyHandleKey": True}},
-        {"pkNames": []},
-        {"pkNames": None},
-        {"pkNames": ["n", "id"]},
-        {"data": None},
-        {"data": [{"id": "1"}] * 2},
-        {"data": [{"id": "1"}]},
-        {"database": "else"},
-        {"es": -1},
-        {"sql": "select"},
-        {"mysqlType": {"id": "bigint", "f": "float", "d": "double", "b": "text", "n": "varchar"}},
-        {"mysqlType": {"id": "int"}},
-    ],
-)
+@pytest.mark.parametrize("changed", ODD_MESSAGES)
 def test_odd_messages_of_canal_json(changed):
     """A message whose hint lies, or which is of another kind than it looks, is read as the plain decoder does."""
     messages = [canal(), canal(), canal(**changed), canal()]

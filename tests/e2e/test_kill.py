@@ -19,7 +19,7 @@ MID_ROUND_S = 0.7
 """From the report that a round begins until some tables have committed and others have not."""
 
 
-def second_round_at_work(report: Report) -> bool:
+def later_round_at_work(report: Report) -> bool:
     return bool(report["rows_applied"] and report["ddl"])
 
 
@@ -41,11 +41,14 @@ def test_kill_half_way(bootstrap: str, tmp_path: Path, kind: str, kill: Callable
     """Killed in the middle of a round and started again at once, a feed loses nothing and applies nothing twice."""
     lake = tmp_path / "lake"
     before, after = halves(recorded(kind))
-    topic = Topic.fed(bootstrap, f"killed-{kind}", kind, before)
+    done, torn = halves(before)
+    topic = Topic.fed(bootstrap, f"killed-{kind}", kind, done)
     words = feed(topic.uri(max_messages_per_batch=SMALL), lake)
 
     with running(words, tmp_path / "first") as first:
-        first.reach(second_round_at_work)
+        first.reach(applied_some)
+        topic.send(torn)
+        first.reach(later_round_at_work)
         time.sleep(MID_ROUND_S)
         kill(first)
         topic.send(after)
@@ -62,15 +65,18 @@ def test_kill_half_way(bootstrap: str, tmp_path: Path, kind: str, kill: Callable
 
 
 @pytest.mark.usefixtures("spark")
-def test_stop_signals(open_topic: Topic, tmp_path: Path) -> None:
+def test_stop_signals(bootstrap: str, tmp_path: Path) -> None:
     """SIGTERM and Ctrl-C end a feed cleanly with status 0 and a published checkpoint, where the next run goes on."""
     lake = tmp_path / "lake"
-    words = feed(open_topic.uri(max_messages_per_batch=SMALL), lake)
+    before, after = halves(recorded("open"))
+    topic = Topic.fed(bootstrap, "stopped", "open", before)
+    words = feed(topic.uri(max_messages_per_batch=SMALL), lake)
 
     with running(words, tmp_path / "first") as first:
         first.reach(applied_some)
         os.kill(first.process.pid, signal.SIGTERM)
         ended, stopped = first.end()
+    topic.send(after)
     with running(words, tmp_path / "second") as second:
         resumed = second.reach(lambda report: report["checkpoint"] is not None)
         second.reach(applied_some)
@@ -82,5 +88,5 @@ def test_stop_signals(open_topic: Topic, tmp_path: Path) -> None:
     assert resumed["checkpoint"] == stopped["checkpoint"]
     assert (interrupted, last["phase"]) == (0, "stopped"), second.stderr.read_text()
     assert last["checkpoint"] > stopped["checkpoint"]
-    assert cli(*feed(open_topic.uri(), lake)).exit_code == 0
+    assert cli(*feed(topic.uri(), lake)).exit_code == 0
     assert differences(lake) == {}

@@ -3,12 +3,13 @@
 import json
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.rig import RECORDING, Topic, cli, differences, feed, moment_ts, recorded
+from tests.e2e.rig import RECORDING, Topic, cli, differences, feed, halves, moment_ts, recorded
 from tidegate.app.broker import Broker, start_broker, stop_broker
 from tidegate.app.changefeed import Changefeed
 from tidegate.app.progress import Progress
@@ -102,10 +103,11 @@ def test_silent_partition(bootstrap: str, tmp_path: Path) -> None:
 
 
 class Outage:
-    """A broker that goes away once the feed has applied something, and comes back on the same port later."""
+    """A broker that goes away once the feed has applied something, and comes back there with more to read."""
 
     def __init__(self, broker: Broker, away_s: float) -> None:
         self.broker, self.away_s = broker, away_s
+        self.more: Callable[[], None] = lambda: None
         self.back: threading.Thread | None = None
         self.warnings: tuple[str, ...] = ()
 
@@ -121,13 +123,16 @@ class Outage:
         time.sleep(self.away_s)
         port = int(self.broker.bootstrap.rpartition(":")[2])
         self.broker = start_broker(self.broker.dir, port)
+        self.more()
 
 
 def test_broker_restart(spark: "SparkSession", tmp_path: Path) -> None:
     """A feed lives through a restart of its broker: it says that it tries again, goes on, and ends equal."""
     outage = Outage(start_broker(tmp_path / "broker"), away_s=8)
     try:
-        topic = Topic.fed(outage.broker.bootstrap, "restarted", "open", recorded("open", MOMENT))
+        first, second = halves(recorded("open", MOMENT))
+        topic = Topic.fed(outage.broker.bootstrap, "restarted", "open", first)
+        outage.more = lambda: topic.send(second)
         source = topic.uri(max_messages_per_batch=1000, read_timeout="3s")
         done = Changefeed(source, f"delta://{tmp_path}/lake").run(spark, until=moment_ts(MOMENT), on_progress=outage)
     finally:

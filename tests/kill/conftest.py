@@ -1,14 +1,21 @@
-"""A real broker that holds the first moments of the recording, for all tests of this folder."""
+"""A real broker that holds the recording, for all tests of this folder; the seed, at the end of every session."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.e2e.rig import Topic, recorded
+from tests.kill.seeds import SEED, VARIABLE
 from tidegate.app.broker import running_broker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 MOMENT = 6
 """Enough of the recording for every kind of DDL but the last few."""
+LINES: list[str] = []
+"""What tests of this folder want to be told at the end."""
 
 
 @pytest.fixture(scope="package")
@@ -19,6 +26,29 @@ def bootstrap() -> Iterator[str]:
 
 
 @pytest.fixture(scope="package")
+def spark() -> Iterator["SparkSession"]:
+    """A Spark of this process, for faults that need no process of their own."""
+    from tidegate.spark.session import session
+
+    started = session()
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="package")
 def topics(bootstrap: str) -> dict[str, Topic]:
     """The topic of each protocol, up to MOMENT."""
     return {kind: Topic.fed(bootstrap, f"kill-{kind}", kind, recorded(kind, MOMENT)) for kind in ("open", "canal")}
+
+
+@pytest.fixture
+def told() -> list[str]:
+    """Lines to be printed when the session ends."""
+    return LINES
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the seed, and what was told."""
+    for line in LINES:
+        terminalreporter.write_line(line)
+    terminalreporter.write_line(f"kill: {VARIABLE}={SEED} repeats the choices of this session")

@@ -1,47 +1,65 @@
 """A feed that crashes at every named place and is started again at once ends as TiDB has it.
 
-    one life:   land a little, round, land a little, ...  ── crash at a place ──►  next life, on the same directory
+    one life:   land a little, round, tend, land a little, ...  ── crash at a place ──►  next life, same directory
 
 In `test_one_after_the_other` every place takes its turn within one replay, at a time that the seed decides; the soak
-runs a replay of its own for each place, and crashes there each of the first times.
+runs a replay of its own for each place, and crashes there each of the first times.  After every crash all snapshots
+that were published since the one before are compared with what they have to be.
 """
 
 import os
-import random
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
 import pytest
 
+from tests.kill.published import PROTOCOLS, TRUTHS, WORKLOAD, Undisturbed, Witness, readable
+from tests.kill.seeds import chance
 from tests.replay.stage import Crash, Stage, partitions_of
-from tests.replay.test_workload import PROTOCOLS, TRUTHS, WORKLOAD, differences
+from tests.replay.test_workload import differences
+from tests.upkeep.tended import Tended
+from tidegate.feed.retention import Limits
+from tidegate.sink.delta import compact, merge, upkeep
+from tidegate.source.kafka import trim
 from tidegate.spark import deltalog
 from tidegate.testing.failpoint import PLACES, armed
 
 LAST = TRUTHS[-1]
-SEEDS = range(1, 1 + int(os.environ.get("TIDEGATE_KILL_SEEDS", "3")))
-RARE = {"apply/exchange-half", "apply/before-trim", "log/before-checkpoint", "log/after-checkpoint"}
+NUMBERS = range(1, 1 + int(os.environ.get("TIDEGATE_KILL_SEEDS", "3")))
+IN_TEST = {("open", 1), ("canal", 1)}
+RARE = {
+    *("apply/exchange-half", "apply/before-trim", "log/before-checkpoint", "log/after-checkpoint"),
+    *("compact/before-commit", "compact/after-commit", "upkeep/table-half", "upkeep/before-cut"),
+}
 """Places that a replay passes a few times only; they take their first chance."""
 TIMES_MAX = 3
 BATCH = 300
 """Messages a partition, at most: enough rounds for every place to be passed several times."""
+SHORT = Limits(snapshot_ms=300, recover_ms=0, changelog_ms=0, reader_grace_ms=0, orphan_grace_ms=0)
+"""Snapshots live for a few rounds, all else only as long as a snapshot needs it."""
 
 
 @pytest.fixture(autouse=True)
 def _short_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logs are folded often, so that dying there has many chances."""
+    """Logs and small files are folded often, so that dying there has many chances."""
     monkeypatch.setattr(deltalog, "CHECKPOINT_EVERY", 4)
+    monkeypatch.setattr(merge, "SMALL_FILES_MAX", 10**6)  # merges leave all of them to the upkeep
+    monkeypatch.setattr(compact, "SMALL_FILES_MAX", 1)
+    monkeypatch.setattr(upkeep, "COMPACTIONS_MAX", 100)
+    monkeypatch.setattr(trim, "SMALL_FILES_MAX", 2)
 
 
 def live(root: Path, recording: str, messages: dict, seed: int) -> None:
     """One life, from the start to the last moment or a crash."""
-    stage = Stage(root, PROTOCOLS[recording], messages, seed=seed)
+    stage = Tended(root, PROTOCOLS[recording], messages, seed=seed, limits=SHORT)
     more = True
     while stage.sink.snapshot.checkpoint.ts < LAST.ts:
         if more:
             more = stage.land(BATCH)
         stage.round(LAST.ts)
+    for _ in range(TIMES_MAX):
+        stage.tend()
 
 
 def crash_at(waiting: dict[str, int]) -> dict[str, Callable[[], None]]:
@@ -57,36 +75,43 @@ def crash_at(waiting: dict[str, int]) -> dict[str, Callable[[], None]]:
     return {place: (lambda place=place: passing(place)) for place in PLACES}
 
 
-def lives_until_the_end(root: Path, recording: str, seed: int, waiting: dict[str, int]) -> int:
-    """Start again after every crash; the number of lives."""
-    messages = partitions_of(WORKLOAD / recording)
-    with armed(crash_at(waiting)):
-        for life in count(1):
+def lives_until_the_end(home: Path, recording: str, seed: int, waiting: dict[str, int]) -> int:
+    """Start again after every crash; the number of lives. Every snapshot ever found must be right."""
+    messages, lake = partitions_of(WORKLOAD / recording), home / "lake"
+    witness = Witness(lake, Undisturbed(home / "undisturbed", recording))
+    for life in count(1):
+        crashed = None
+        with armed(crash_at(waiting)):
             try:
-                live(root, recording, messages, seed * 1000 + life)
-            except Crash:
-                continue
-            return life
-    raise AssertionError("count has no end")
+                live(lake, recording, messages, seed * 1000 + life)
+            except Crash as crash:
+                crashed = crash
+        assert witness.problems() == [], f"after {crashed or 'the end'} in life {life}"
+        if crashed is None:
+            break
+    assert readable(lake) == []
+    assert differences(lake, LAST) == []
+    assert witness.by_replay
+    return life
 
 
 @pytest.mark.parametrize(
-    ("recording", "seed"),
+    ("recording", "number"),
     [
-        *(pytest.param(kind, SEEDS[0], marks=pytest.mark.slow) for kind in ("open", "canal")),
-        *(pytest.param(kind, seed, marks=pytest.mark.soak) for kind in PROTOCOLS for seed in SEEDS),
+        pytest.param(kind, number, marks=pytest.mark.slow if (kind, number) in IN_TEST else pytest.mark.soak)
+        for kind in PROTOCOLS
+        for number in NUMBERS
     ],
 )
-def test_one_after_the_other(tmp_path: Path, recording: str, seed: int) -> None:
+def test_one_after_the_other(tmp_path: Path, recording: str, number: int) -> None:
     """Every named place is reached by the recording; a crash at each, in one replay, loses and doubles nothing."""
-    chance = random.Random(seed)
-    waiting = {place: 1 if place in RARE else chance.randint(1, TIMES_MAX) for place in PLACES}
+    by_chance = chance("places", recording, number)
+    waiting = {place: 1 if place in RARE else by_chance.randint(1, TIMES_MAX) for place in PLACES}
 
-    lives = lives_until_the_end(tmp_path, recording, seed, waiting)
+    lives = lives_until_the_end(tmp_path, recording, by_chance.randint(1, 10**6), waiting)
 
     assert waiting == {}, "places that were not reached"
     assert lives == len(PLACES) + 1
-    assert differences(tmp_path, LAST) == []
 
 
 @pytest.mark.soak
@@ -96,8 +121,6 @@ def test_one_after_the_other(tmp_path: Path, recording: str, seed: int) -> None:
 def test_each_alone(tmp_path: Path, recording: str, place: str, times: int) -> None:
     """A crash at one place, the first times that it is reached, in a replay of its own: the same end."""
     lives_until_the_end(tmp_path, recording, times, {place: times})
-
-    assert differences(tmp_path, LAST) == []
 
 
 def test_a_shorter_round_after_a_crash(tmp_path: Path) -> None:

@@ -1,72 +1,101 @@
-"""A real feed on a real broker, whose driver, JVM, workers or whole group get SIGKILL at the named places.
+"""A real feed on a real broker, whose driver, JVM, workers or whole group get SIGKILL at every named place.
 
-One lake, many lives: all places are armed, each once; whichever is reached first pauses, somebody dies, and the next
-life begins at once, beside what the signal left over.  Each life has a scratch directory of its own, so each but the
-first has lost Spark's checkpoint: the lake alone says where to go on.
+One lake, many lives (lives.py): all places are armed, each once; whichever is reached first pauses, somebody dies, and
+the next life begins at once, beside what the signal left over.  Who dies where and at which time follows from the seed.
 """
 
-from collections.abc import Sequence
-from contextlib import ExitStack
-from itertools import cycle
+import json
+import os
+import time
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from tests.e2e.rig import Topic, differences, feed, running
 from tests.kill.conftest import MOMENT
-from tests.kill.victims import VICTIMS, Victim, armed_processes, live
-from tidegate.testing.failpoint import PLACES
+from tests.kill.lives import AT_START, IN_A_FEED, OFTEN, Death, Lives, Paced, planned
+from tests.kill.seeds import SEED, chance
+from tests.kill.victims import VICTIMS, Victim, armed_processes, worker
 
 pytestmark = pytest.mark.slow
 
-ONE_OF_EACH_FLOOR = (
-    "landing/after-file",
-    "landing/after-commit",
-    "apply/rows-written",
-    "apply/ddl-committed",
-    "publish/before-snapshot",
-)
-BATCH = 1500
+
+def test_every_place_once(bootstrap: str, tmp_path: Path) -> None:
+    """A SIGKILL at each place that a feed reaches: all published snapshots and the final tables equal TiDB's."""
+    by_chance = chance("every place once")
+    kind = by_chance.choice(("open", "canal"))
+    paced = Paced(bootstrap, "every-place", kind, tmp_path / "lake", last=MOMENT)
+    lives = Lives(tmp_path, paced, planned(by_chance, IN_A_FEED))
+
+    lives.until_the_end()
+
+    assert lives.left() == [], lives.deaths
+    assert differences(tmp_path / "lake") == {}
+    assert lives.witness.by_truth
+    assert lives.witness.by_replay
 
 
-def lives(topic: Topic, home: Path, places: Sequence[str], victims: Sequence[Victim], nth: int = 1) -> list[str]:
-    """Live and die until the recording is in the lake and equal; who died where."""
-    lake, shared = home / "lake", home / "marks"
-    words = feed(topic.uri(max_messages_per_batch=BATCH), lake, moment=MOMENT)
-    deaths: list[str] = []
-    next_victim = cycle(victims)
-    with ExitStack() as left_over:
-        for life in range(2 * len(places) + 2):
-            with armed_processes([f"{place}=pause@{nth}" for place in places], shared):
-                run = left_over.enter_context(running([*words], home / f"life-{life}"))
-            status, died = live(run, shared, next_victim)
-            deaths += died
-            if status == 0:
-                break
-            assert died, run.stderr.read_text()[-2000:]
-        else:
-            pytest.fail(f"no life came to its end: {deaths}")
-    assert differences(lake) == {}
-    return deaths
+DONE = os.environ.get("TIDEGATE_SOAK_LOG", "")
+"""A file that remembers what was killed; what it names is not killed again."""
+UNTIL_S = time.monotonic() + 60 * float(os.environ.get("TIDEGATE_SOAK_MINUTES", "inf"))
+AT_ONCE = 10
 
 
-@pytest.mark.parametrize("kind", ["open", pytest.param("canal", marks=pytest.mark.soak)])
-def test_one_place_of_each_floor(topics: dict[str, Topic], tmp_path: Path, kind: str) -> None:
-    """Whoever dies while landing, applying, changing a schema or publishing, the next life ends equal to TiDB."""
-    deaths = lives(topics[kind], tmp_path, ONE_OF_EACH_FLOOR, VICTIMS)
+class Part(NamedTuple):
+    """Some places, whom to kill there, at which time, and the protocol."""
 
-    assert len(deaths) == len(ONE_OF_EACH_FLOOR), deaths
+    kind: str
+    victim: Victim
+    nth: int
+    places: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.kind}-{self.victim.__name__}-{self.nth}-{self.places[0].replace('/', '-')}"
+
+
+PARTS = [
+    Part(kind, victim, nth, IN_A_FEED[at : at + AT_ONCE])
+    for at in range(0, len(IN_A_FEED), AT_ONCE)
+    for nth in (1, 2)
+    for kind in ("open", "canal")
+    for victim in VICTIMS
+]
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("kind", ["open", "canal"])
-@pytest.mark.parametrize("victim", VICTIMS, ids=lambda victim: victim.__name__)
-@pytest.mark.parametrize("nth", [1, 2])
-def test_every_place_every_victim(
-    topics: dict[str, Topic], tmp_path: Path, kind: str, victim: Victim, nth: int
-) -> None:
-    """Every combination of a place and a victim ends equal to TiDB."""
-    assert lives(topics[kind], tmp_path, list(PLACES), [victim], nth)
+@pytest.mark.parametrize("part", PARTS, ids=str)
+def test_every_place_every_victim(bootstrap: str, tmp_path: Path, told: list[str], part: Part) -> None:
+    """Every combination of a place, a victim, the first two times and a protocol ends equal to TiDB."""
+    done = read_log()
+    if str(part) in {one["name"] for one in done}:
+        pytest.skip("done before")
+    if time.monotonic() > UNTIL_S:
+        pytest.skip("the time is over")
+    places = [place for place in part.places if not (part.victim is worker and place in AT_START)]
+    plan = {place: Death(part.victim, part.nth if place in OFTEN else 1) for place in places}
+    lives = Lives(tmp_path, Paced(bootstrap, str(part), part.kind, tmp_path / "lake", last=MOMENT), plan)
+
+    lives.until_the_end()
+
+    assert differences(tmp_path / "lake") == {}
+    record = {"name": str(part), "seed": SEED, "deaths": lives.deaths, "left": lives.left(), "lives": lives.lives}
+    if DONE:
+        with Path(DONE).open("a") as log:
+            log.write(json.dumps(record) + "\n")
+    told[:] = [summary([*done, record])]
+
+
+def read_log() -> list[dict]:
+    """What earlier sessions did."""
+    return [json.loads(line) for line in Path(DONE).read_text().splitlines()] if DONE and Path(DONE).exists() else []
+
+
+def summary(done: list[dict]) -> str:
+    """One line about the soak so far."""
+    deaths, lives = (sum(one) for one in zip(*((len(one["deaths"]), one["lives"]) for one in done), strict=True))
+    seeds = ", ".join(sorted({str(one["seed"]) for one in done}))
+    return f"kill: {len(done)} of {len(PARTS)} parts, {deaths} deaths in {lives} lives, seeds {seeds}"
 
 
 FULL = (

@@ -19,7 +19,7 @@ import psutil
 from tests.e2e.rig import Running
 from tidegate.spark.failpoint import DEEDS_VARIABLE, DIRECTORY_VARIABLE
 
-LIFE_S: Final = 120.0
+LIFE_S: Final = 480.0
 POLL_S: Final = 0.02
 
 
@@ -35,7 +35,7 @@ def driver(run: Running, _pausing: int) -> None:
 
 def jvm(run: Running, _pausing: int) -> None:
     """Spark's Java process; the driver is left with a closed connection."""
-    for child in psutil.Process(run.process.pid).children(recursive=True):
+    for child in psutil.Process(run.process.pid).children():
         with suppress(psutil.Error):
             if "java" in child.name():
                 _kill(child.pid)
@@ -47,13 +47,31 @@ def group(run: Running, pausing: int) -> None:
     _kill(pausing)
 
 
-def pausing_one(_run: Running, pausing: int) -> None:
-    """The very process that stands at the place: the driver, or one worker whose task is tried again."""
+def worker(run: Running, pausing: int) -> None:
+    """A Python worker of Spark, whose task is tried again: the one that stands at the place, else any."""
+    if pausing != run.process.pid:
+        _kill(pausing)
+        return
+    for child in psutil.Process(run.process.pid).children(recursive=True):
+        with suppress(psutil.Error):
+            if any(word.endswith(".daemon") for word in child.parent().cmdline()):
+                _kill(child.pid)
+                return
+
+
+def executor(_run: Running, pausing: int) -> None:
+    """The executor in whose Python worker the place was reached; Spark starts another. A worker whose executor has
+    just died at another place dies after it."""
+    with suppress(psutil.Error):
+        for ancestor in psutil.Process(pausing).parents():
+            if any("CoarseGrainedExecutorBackend" in word for word in ancestor.cmdline()):
+                _kill(ancestor.pid)
+                return
     _kill(pausing)
 
 
-VICTIMS: Final = (driver, jvm, group, pausing_one)
 Victim = Callable[[Running, int], None]
+VICTIMS: Final[tuple[Victim, ...]] = (driver, jvm, group, worker)
 
 
 @contextmanager
@@ -69,19 +87,28 @@ def armed_processes(deeds: Sequence[str], shared: Path) -> Iterator[None]:
             del os.environ[name]
 
 
-def live(run: Running, shared: Path, victims: Iterator[Victim]) -> tuple[int, list[str]]:
-    """Kill the next victim at every pause until the feed has ended; its exit status and what was done."""
+def live(
+    run: Running, shared: Path, victim_at: Callable[[str], Victim], meanwhile: Callable[[], None] = lambda: None
+) -> tuple[int, list[str]]:
+    """Kill at every pause until the feed has ended; its exit status, and who died where.
+
+    Whatever else pauses at that moment goes on together with it, and is told as what died or lived beside it."""
     deaths: list[str] = []
+    run.unread()
     until_s = time.monotonic() + LIFE_S
     while (status := run.process.poll()) is None:
         assert time.monotonic() < until_s, f"neither an end nor a pause after {deaths}"
-        for paused in sorted(shared.glob("*.paused"))[:1]:
-            if not (pausing := paused.read_text()):
-                continue
-            victim = next(victims)
-            victim(run, int(pausing))
-            deaths.append(f"{victim.__name__} at {paused.stem}")
-            for mark in shared.glob("*.paused"):
+        marks = [(mark, pid) for mark in sorted(shared.glob("*.paused")) if (pid := mark.read_text())]
+        if marks:
+            places = [mark.stem.replace(".", "/", 1) for mark, _ in marks]
+            victim = victim_at(places[0])
+            victim(run, int(marks[0][1]))
+            deaths += [f"{victim.__name__} at {place}" for place in places]
+            for mark, _ in marks:
                 mark.unlink()
+        meanwhile()
         time.sleep(POLL_S)
+    for mark in shared.glob("*.paused"):
+        mark.unlink()
+        deaths.append(f"left over at {mark.stem.replace('.', '/', 1)}")
     return status, deaths

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.lake.stages import Play, truths
+from tidegate.app import lake_local
 from tidegate.app.lake import Lake
 from tidegate.model.errors import ConfigError, SqlError
 
@@ -45,11 +46,16 @@ def rows_of(table: Any) -> list[str]:
     return sorted(map(repr, table.to_pylist()))
 
 
-@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize("way", ["snapshot small", "snapshot large", "live small", "live large"])
 @pytest.mark.parametrize("moment", [3, 8])
-def test_spark_and_arrow_agree(root: Path, spark: "SparkSession", moment: int, *, live: bool) -> None:
-    """Spark's frames have the columns, types and rows that delta-rs and Arrow give, across DDLs too."""
+def test_spark_and_arrow_agree(
+    root: Path, spark: "SparkSession", moment: int, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's frames have the columns, types and rows that delta-rs and Arrow give; large ones by Delta's reader."""
     lake = Lake(str(root)).at(truths()[moment - 1].ts)
+    live = way.startswith("live")
+    if way.endswith("large"):
+        monkeypatch.setattr(lake_local, "LOCAL_ROWS", -1)
     view = lake.live() if live else lake
 
     assert view.tables()
@@ -60,6 +66,17 @@ def test_spark_and_arrow_agree(root: Path, spark: "SparkSession", moment: int, *
         assert frame.column_names == arrow.column_names, name
         assert frame.schema.types == arrow.schema.types, name
         assert rows_of(frame) == rows_of(arrow), name
+
+
+def test_small_tables_are_answered_without_a_job(root: Path, spark: "SparkSession") -> None:
+    """A point query on a small live table runs no Spark job: its plan holds the one row."""
+    frame = Lake(str(root)).live().table("bank.accounts", spark)
+    spark.sparkContext.setJobGroup("point", "a point query")
+
+    found = frame.filter(frame.id == 7).collect()
+
+    assert [row.id for row in found] == [7]
+    assert spark.sparkContext.statusTracker().getJobIdsForGroup("point") == []
 
 
 def test_sql_over_one_moment(root: Path, spark: "SparkSession") -> None:

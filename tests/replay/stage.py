@@ -14,7 +14,7 @@ from pathlib import Path
 from tidegate.codec.frame import read_frames
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.frontier import Reached
-from tidegate.feed.plan import Landed, plan_round
+from tidegate.feed.round import end_of_round, is_whole, plan_landed, raised
 from tidegate.feed.step import Unit
 from tidegate.sink.delta.apply import TableResult, run_unit
 from tidegate.sink.delta.options import DeltaOptions
@@ -57,6 +57,7 @@ class Stage:
         self.log = Changelog(uri)
         fresh = {TOPIC: dict.fromkeys(messages, Reached(0))}
         self.state = ledger.claim(uri, "f", self.decode, lambda state: dict(state.positions) or fresh)
+        self.floor = 0
         self.crash: Callable[[str], None] = lambda _: None
 
     def land(self, at_most: int) -> bool:
@@ -97,22 +98,21 @@ class Stage:
         frontier, at = self.log.frontier(), self.sink.snapshot.checkpoint
         if frontier is None:
             return at.ts
-        upto = max(frontier if limit is None else min(frontier, limit), at.ts)
-        slice_ = self.log.slice(at.ts, upto)
-        spans = {name: (span.rows, span.min_ts, span.max_ts) for name, span in slice_.tables().items()}
-        landed = Landed(spans, lambda name, end: slice_.layouts(name, at.ts, end), lambda *_: True)
-        planned = plan_round(self.sink.snapshot.state, at, self.log.ddls(at.ts, upto), upto, landed)
+        end = end_of_round(at.ts, frontier, (), until=limit, floor=self.floor)
+        landed = self.log.slice(at.ts, end)
+        state, ddls = self.sink.snapshot.state, self.log.ddls(at.ts, end)
+        planned = plan_landed(state, at, ddls, end, landed, accept=lambda *_: True)
         reach("round/planned")
         results: list[TableResult] = []
         for unit in self.random.sample(planned.units, len(planned.units)):
             for step in unit.steps:
-                results += run_unit(Unit((step,)), slice_, self.options)
+                results += run_unit(Unit((step,)), landed, self.options)
                 self.crash("between two steps")
         self.crash("before publishing")
         reach("round/applied")
-        ahead = max((result.ahead for result in results), default=0)
-        if ahead > planned.checkpoint.ts:
-            return self.round(ahead)  # as the engine does: nothing below is one state of all tables
+        self.floor = raised(self.floor, (result.ahead for result in results))
+        if not is_whole(planned.checkpoint.ts, self.floor):
+            return self.round(limit)
         self.sink.advance(planned, results)
         return planned.checkpoint.ts
 

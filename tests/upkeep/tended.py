@@ -8,6 +8,7 @@ from tidegate.app.upkeep import LakeUpkeep, run_here
 from tidegate.app.verify import compare_tables
 from tidegate.feed.retention import Limits
 from tidegate.sink.delta.upkeep import adopt
+from tidegate.spark.failpoint import reach
 
 NO_MERCY = Limits(snapshot_ms=0, recover_ms=0, changelog_ms=0, reader_grace_ms=0, orphan_grace_ms=0)
 
@@ -29,6 +30,7 @@ class Tended(Stage):
     def tend(self) -> None:
         """One pass of upkeep."""
         done = self.upkeep.run(self.sink.snapshot, self.log.frontier(), run_here)
+        reach("upkeep/before-adopt")
         self.sink.snapshot = adopt(self.sink.snapshot, done.kept)
         self.passes.append(done)
 

@@ -11,29 +11,34 @@
 
 A crash anywhere leaves either the old checkpoint with some tables ahead of it, each knowing how far, or the new one.
 Starting again is the same loop: nothing is repaired, everything is planned anew from what the lake says.
+
+How much a round takes and how long merging rests between rounds is decided in `feed/pace.py`, where a round ends and
+whether its end may be published in `feed/round.py`, how long an outage is waited out in `feed/patience.py`.
 """
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 from tidegate.app.config import FeedConfig, from_uris
 from tidegate.app.meter import Meter
+from tidegate.app.outage import Outage
 from tidegate.app.progress import Progress
 from tidegate.app.upkeep import BUDGET_S, FAILURES, LakeUpkeep, limits_of, run_in
 from tidegate.app.wiring import delta_sink, kafka_landing
-from tidegate.feed.change import Layout
-from tidegate.feed.pace import round_end
-from tidegate.feed.plan import Landed, Round, plan_round
-from tidegate.model.errors import Retry, TidegateError
-from tidegate.model.table import TableName
+from tidegate.feed.pace import BUSY_ROWS, rest_s, tasks_at_once
+from tidegate.feed.patience import Patience
+from tidegate.feed.plan import Round
+from tidegate.feed.round import end_of_round, is_whole, plan_landed, raised
+from tidegate.model.errors import TidegateError
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.sink.delta.upkeep import adopt
 from tidegate.source.kafka.changelog import Changelog
 from tidegate.source.kafka.land import Landing
+from tidegate.source.kafka.slice import ChangeSlice
 from tidegate.spark.failpoint import reach
-from tidegate.spark.session import session
+from tidegate.spark.session import FEED_HEAP, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,11 +47,8 @@ __all__ = ["Changefeed"]
 
 IDLE_PUBLISH_S: Final = 5.0
 """With nothing to apply, how often a mere advance of the checkpoint is published."""
-BACKOFF_S: Final = 1.0
-BACKOFF_MAX_S: Final = 30.0
-
-
-T = TypeVar("T")
+CALM_S: Final = 60.0
+"""A landing that runs for so long without an error has a broker that answers, though nothing may come."""
 
 
 class Changefeed:
@@ -73,14 +75,20 @@ class Changefeed:
         """Run until `stop` is set, the checkpoint reaches `until`, or nothing has come for `idle_s` seconds.
 
         Raises the error that ends the feed: a poison message under dead-letter=halt, a DDL that cannot be followed,
-        another writer. What was applied until then is published.
+        another writer. Errors that may pass, such as a broker that is away, are waited out; one at the start, where it
+        may be a wrong address, for some tries only. What was applied until then is published.
         """
         meter = Meter(on_progress or _silent)
         meter.phase("starting")
-        engine = _Engine(self.config, spark or session(), meter)
+        stop = stop or threading.Event()
+        engine = _Engine(self.config, spark or session(driver_memory=FEED_HEAP), meter, stop)
         try:
             engine.start()
-            engine.loop(stop or threading.Event(), until, idle_s)
+            engine.loop(until, idle_s)
+            engine.outage.over()
+        except TidegateError:
+            if not engine.outage.stopped:
+                raise
         finally:
             meter.phase("stopping")
             engine.stop()
@@ -94,17 +102,27 @@ def _silent(_: Progress) -> None:
 class _Engine:
     """The pieces of one run, wired."""
 
-    def __init__(self, config: FeedConfig, spark: "SparkSession", meter: Meter) -> None:
+    def __init__(self, config: FeedConfig, spark: "SparkSession", meter: Meter, stop: threading.Event) -> None:
         self.config = config
         self.spark = spark
         self.meter = meter
+        self.halt = stop
         self.sink: DeltaSink = delta_sink(config)
         self.changelog = Changelog(self.sink.options.changelog_uri)
         self.landing: Landing = kafka_landing(config, self.sink.options)
         self.accept = config.table_filter().matches
+        self.slots = 1
+        """How many tasks Spark runs at the same time."""
         self.published_s = 0.0
         self.floor = 0
-        """How far the tables are of a round that was cut off: nothing below it is one state of all of them."""
+        """How far the tables are of a round that was cut off (feed/round.py)."""
+        self.rests = True
+        """False while somebody waits for the end of the run."""
+        self.due_s = 0.0
+        """When merging has rested enough."""
+        self.heard = 0
+        """Messages that this landing had brought when we looked last."""
+        self.outage = Outage(Patience(config.source.max_retry, stuck_s=None), meter, stop)
         self.upkeep = LakeUpkeep(
             self.sink.options, limits_of(config), interval_s=config.sink.upkeep_interval_ms / 1000, notes=True
         )
@@ -112,73 +130,100 @@ class _Engine:
     def start(self) -> None:
         """Take up the lake where it stands and begin to land."""
         snapshot = self.sink.recover()
+        self.slots = self.spark.sparkContext.defaultParallelism
         self.meter.checkpoint(snapshot.checkpoint.ts or None)
-        self.retrying(self.land)
+        self.outage.retrying(self.land)
+        self.outage.over()
+        self.outage.patience = Patience(self.config.source.max_retry, self.config.stuck_ms / 1000)
 
     def land(self) -> None:
         """Begin to land where the changelog stands, with a query of its own."""
         self.landing.stop()
         self.landing = kafka_landing(self.config, self.sink.options)
+        self.heard = 0
         self.landing.start(self.spark)
 
     def stop(self) -> None:
         """End the landing query; what it committed stays."""
         self.landing.stop()
 
-    def loop(self, stop: threading.Event, until: int | None, idle_s: float | None) -> None:
+    def loop(self, until: int | None, idle_s: float | None) -> None:
         """Rounds until one of the ends of `Changefeed.run`."""
+        self.rests = until is None and idle_s is None
         moved_s = time.monotonic()
         pause_s = self.config.sink.flush_interval_ms / 1000
-        while not stop.is_set():
-            self.keep_up(stop)
+        while not self.halt.is_set():
+            self.keep_up()
             failure = self.landing.exception()
             if self.round(until):
                 moved_s = time.monotonic()
                 continue
-            if failure is not None:
-                self.land_again(failure)
             if until is not None and self.sink.snapshot.checkpoint.ts >= until:
                 return
-            if idle_s is not None and time.monotonic() - moved_s >= idle_s and self.retrying(self.landing.idle):
+            if failure is not None:
+                self.land_again(failure)
+            if idle_s is not None and time.monotonic() - moved_s >= idle_s and self.outage.retrying(self.landing.idle):
                 return
-            stop.wait(pause_s)
+            rest = self.due_s - time.monotonic()
+            self.halt.wait(rest if 0 < rest < pause_s else pause_s)
 
     def round(self, until: int | None) -> bool:
         """One pass from checkpoint to frontier, at most to `until`; False when there was nothing to do."""
         self.changelog.refresh()
-        self.meter.landed(self.landing.progress(), self.changelog)
+        self.listen()
         frontier = self.changelog.frontier()
         at = self.sink.snapshot.checkpoint
         if frontier is None or frontier < at.ts:
             return False
-        frontier = frontier if until is None else max(min(frontier, until), at.ts, self.floor)
-        whole = self.changelog.slice(at.ts, frontier)
-        frontier = round_end(((group.max_ts, group.rows) for group in whole.groups), frontier)
-        frontier = max(frontier, self.floor)
-        landed = self.changelog.slice(at.ts, frontier)
-        ddls = self.changelog.ddls(at.ts, frontier)
-        spans = {name: (span.rows, span.min_ts, span.max_ts) for name, span in landed.tables().items()}
-
-        def layouts(name: TableName, upto: int) -> Sequence[Layout]:
-            return landed.layouts(name, at.ts, upto)
-
-        planned = plan_round(self.sink.snapshot.state, at, ddls, frontier, Landed(spans, layouts, self.accept))
+        whole = self.changelog.slice(at.ts, max(frontier, self.floor))
+        if self.resting(whole):
+            return False
+        end = end_of_round(at.ts, frontier, whole.stretches(), until=until, floor=self.floor)
+        landed = whole if end == whole.upto else self.changelog.slice(at.ts, end)
+        ddls = self.changelog.ddls(at.ts, end)
+        planned = plan_landed(self.sink.snapshot.state, at, ddls, end, landed, accept=self.accept)
         if not planned.units and not planned.ddls:
-            return self.idle_advance(planned, now=frontier == until)
+            return self.idle_advance(planned, now=end == until)
+        self.merge(planned, landed)
+        self.outage.over()
+        return True
+
+    def resting(self, landed: ChangeSlice) -> bool:
+        """True while merging rests and little waits."""
+        rows = sum(group.rows for group in landed.groups)
+        return self.rests and 0 < rows < BUSY_ROWS and time.monotonic() < self.due_s
+
+    def merge(self, planned: Round, landed: ChangeSlice) -> None:
+        """Steps 6 to 8 for one round; nothing is published while some tables are further than others."""
+        begun_s = time.monotonic()
+        rows = sum(unit.rows for unit in planned.units)
+        asked = self.config.sink.worker_count
+        self.sink.workers = tasks_at_once(rows, self.slots, asked) if self.rests else asked
         self.sink.admit(planned)
         self.meter.working(planned)
         reach("round/planned")
-        results = self.retrying(lambda: self.sink.run(self.spark, planned.units, landed))
+        results = self.outage.retrying(lambda: self.sink.run(self.spark, planned.units, landed))
         reach("round/applied")
-        self.floor = max([self.floor, *(result.ahead for result in results)])
-        if self.floor > planned.checkpoint.ts:
-            return True  # some tables are further: the next round goes there, and only then all can be published
-        self.retrying(lambda: self.sink.advance(planned, results))
+        self.floor = raised(self.floor, (result.ahead for result in results))
+        if not is_whole(planned.checkpoint.ts, self.floor):
+            return
+        self.outage.retrying(lambda: self.sink.advance(planned, results))
         self.published_s = time.monotonic()
+        rest = rest_s(self.published_s - begun_s, rows, self.config.sink.flush_interval_ms / 1000)
+        self.due_s = self.published_s + rest
         self.meter.applied(planned, results)
-        return True
 
-    def keep_up(self, stop: threading.Event) -> None:
+    def listen(self) -> None:
+        """Tell how far the landing is; messages that land end an outage of the source."""
+        landed = self.landing.progress()
+        self.meter.landed(landed, self.changelog)
+        if landed.messages > self.heard:
+            self.heard = landed.messages
+            self.outage.over()
+        if self.landing.alive():
+            self.outage.over(after_s=CALM_S)
+
+    def keep_up(self) -> None:
         """Now and then, a short pass of upkeep; its failures are warnings, the next pass tries again."""
         if self.config.sink.upkeep == "off" or not self.upkeep.due():
             return
@@ -188,39 +233,24 @@ class _Engine:
                 self.sink.snapshot,
                 self.changelog.frontier(),
                 run_in(self.spark),
-                enough=lambda: stop.is_set() or time.monotonic() >= end_s,
+                enough=lambda: self.halt.is_set() or time.monotonic() >= end_s,
             )
         except FAILURES as failure:
             self.meter.warn(f"upkeep: {failure}; trying again later")
             return
+        reach("upkeep/before-adopt")
         self.sink.snapshot = adopt(self.sink.snapshot, done.kept)
 
     def idle_advance(self, planned: Round, *, now: bool) -> bool:
         """Publish a checkpoint that moved without rows, now or now and then; it is no work."""
         moved = planned.checkpoint.ts > self.sink.snapshot.checkpoint.ts
         if moved and (now or time.monotonic() - self.published_s >= IDLE_PUBLISH_S):
-            self.retrying(lambda: self.sink.advance(planned, []))
+            self.outage.retrying(lambda: self.sink.advance(planned, []))
             self.published_s = time.monotonic()
             self.meter.applied(planned, [])
         return False
 
     def land_again(self, failure: TidegateError) -> None:
         """Start the landing anew after a failure that may pass; raises the others."""
-        if failure.retry is Retry.NEVER:
-            raise failure
-        self.meter.warn(f"{failure.code}: {failure}; trying again")
-        time.sleep(BACKOFF_S)
-        self.retrying(self.land)
-
-    def retrying(self, work: Callable[[], T]) -> T:
-        """`work`, tried again where the error says that this can help, with growing pauses."""
-        tries = self.config.source.max_retry
-        for tried in range(tries + 1):
-            try:
-                return work()
-            except TidegateError as error:
-                if error.retry is Retry.NEVER or tried == tries:
-                    raise
-                self.meter.warn(f"{error.code}: {error}; trying again")
-                time.sleep(min(BACKOFF_S * 2**tried, BACKOFF_MAX_S))
-        raise AssertionError("the last try returns or raises")
+        self.outage.survive(failure)
+        self.outage.retrying(self.land)

@@ -28,6 +28,8 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "verify": ("tidegate.app.verify_cmd:verify", "Compare a lake with what the source database held."),
     "lake": ("tidegate.app.lake_cmd:lake", "Look at a lake: tables, snapshots, rows."),
     "decode": ("tidegate.app.decode_cmd:decode", "Print messages as events, one JSON object a line."),
+    "encode": ("tidegate.app.encode_cmd:encode", "Write events as messages, byte for byte as TiCDC does."),
+    "transcode": ("tidegate.app.transcode_cmd:transcode", "Write the messages of one protocol as those of the other."),
     "topic": ("tidegate.app.topic_cmd:topic", "Look into a Kafka topic."),
     "dlq": ("tidegate.app.dlq_cmd:dlq", "List and replay dead letters."),
     "broker": ("tidegate.app.broker_cmd:broker", "Start and stop a Kafka broker on this machine."),

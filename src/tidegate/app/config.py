@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from tidegate.app.keys import KEYS
-from tidegate.app.params import DELTA_SINK, Given, nearest, read_all
+from tidegate.app.params import DELTA_SINK, FEED, Given, nearest, read_all
 from tidegate.app.uri import DeltaSink, KafkaSource, mask_uri, parse_sink, parse_source
 from tidegate.feed.filter import DEFAULT_RULES, TableFilter
 from tidegate.model.errors import ChangefeedIdInvalid, ConfigError, UriInvalid
@@ -42,6 +42,8 @@ class FeedConfig:
     source_uri: str
     sink_uri: str
     warnings: tuple[str, ...] = ()
+    stuck_ms: int = 1_800_000
+    """How long errors that may pass are waited out while nothing moves."""
 
     def table_filter(self) -> TableFilter:
         """The tables of this changefeed."""
@@ -99,6 +101,7 @@ def _build(
         source_uri=mask_uri(source_uri),
         sink_uri=mask_uri(sink_uri),
         warnings=_warnings(flat, source),
+        **_feed(flat),
     )
     config.table_filter()  # bad rules are told now, not when the first row comes
     return config
@@ -121,6 +124,13 @@ def _section(flat: Mapping[str, object], prefix: str) -> dict[str, Given]:
         for path, value in flat.items()
         if path.startswith(prefix) and KEYS[path].kind == "param"
     }
+
+
+def _feed(flat: Mapping[str, object]) -> dict[str, int]:
+    """The times that belong to the changefeed itself, as fields of FeedConfig."""
+    given = {name: Given(name, flat[name]) for name in FEED if name in flat}
+    fields, _ = read_all(FEED, given, ConfigError)
+    return fields  # type: ignore[return-value]  # durations are whole milliseconds
 
 
 def _texts(value: object) -> tuple[str, ...]:

@@ -35,6 +35,12 @@ _OWN: Final = {
     "changefeed-id": Key("text", "name of the changefeed; its progress is kept under it", True, "from topics and lake"),
     "case-sensitive": Key("bool", "whether filter rules tell A from a", True, "false"),
     "sink-uri": Key("text", "where to write; see the sink parameters", True, "required"),
+    "changefeed-error-stuck-duration": Key(
+        "text",
+        "how long errors that may pass are waited out while nothing moves; `0` for the quick tries only",
+        True,
+        "30m",
+    ),
     "filter.rules": Key("texts", "which tables; see the filter rules", True, '["*.*"]'),
     "source.uri": Key("text", "where to read; see the source parameters", True, "required"),
 }
@@ -52,7 +58,6 @@ enable-sync-point                                       bool    sync points (dat
 sync-point-interval                                     text    time between sync points
 sync-point-retention                                    text    how long sync points are kept
 bdr-mode                                                bool    replication in both directions
-changefeed-error-stuck-duration                         text    time after which a failing changefeed stops
 sql-mode                                                text    SQL mode with which TiCDC parses DDLs
 enable-table-monitor                                    bool    metrics of each table
 filter.ignore-txn-start-ts                              ints    transactions that TiCDC leaves out

@@ -4,7 +4,7 @@
     lake.tables()                       names at the newest snapshot
     lake.table("shop.orders", spark)    Spark DataFrame of that very version
     lake.sql("select …", spark)         a query over all tables of the snapshot
-    lake.arrow("shop.orders")           Arrow table, no Spark needed
+    lake.arrow("shop.orders")           Arrow table, no Spark needed; with where={"id": 17} one row, quickly
 
     lake.at(ts | datetime | text)       the newest snapshot not above that moment, with the schema of its own ts
     lake.live()                         what has landed but is not merged yet included: the state at the frontier
@@ -28,8 +28,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tidegate.app import lake_sql
+from tidegate.app.lake_local import is_local, spark_local
 from tidegate.app.lake_moment import LATEST, Moment, moment_ts
 from tidegate.app.lake_read import chosen, spark_rows, stored_rows, stored_table
+from tidegate.app.lake_where import Wanted, Where
 from tidegate.model.errors import ConfigError, HistoryLost
 from tidegate.model.table import TableInfo
 from tidegate.model.tso import to_datetime
@@ -113,17 +115,25 @@ class Lake:
         """How many rows are stored (changes, for a table without a key), from the table's log alone."""
         return sum(file.rows for file in self._stored(name).files())
 
-    def arrow(self, name: str, columns: Sequence[str] = (), limit: int | None = None) -> pa.Table:
-        """The table's rows as Arrow, columns in the upstream's order unless `columns` names some."""
-        stored = self._stored(name)
-        known = [column.name for column in stored_columns(stored)]
-        return stored_rows(stored, chosen(columns, known, self.definition(name)), limit)
+    def arrow(
+        self, name: str, columns: Sequence[str] = (), limit: int | None = None, *, where: Where | None = None
+    ) -> pa.Table:
+        """The table's rows as Arrow, columns in the upstream's order unless `columns` names some.
+
+        `where` asks for the rows whose columns have these values: `{"id": 17}`, `{"id": [17, 18]}`."""
+        stored, table = self._stored(name), self.definition(name)
+        known = stored_columns(stored)
+        wanted = Wanted.of(where or {}, known, table)
+        return stored_rows(stored, chosen(columns, [one.name for one in known], table), limit, wanted=wanted)
 
     def table(self, name: str, spark: Any = None) -> Any:
-        """The table's rows as a Spark DataFrame."""
+        """The table's rows as a Spark DataFrame: of a small table the rows themselves, of a larger one Delta's."""
         from tidegate.spark.session import session
 
-        return spark_rows(spark or session(), *self.place(name))
+        spark, stored = spark or session(), self._stored(name)
+        if is_local(stored):
+            return spark_local(spark, stored_rows(stored), stored_columns(stored))
+        return spark_rows(spark, stored.uri, stored.version)
 
     def sql(self, query: str, spark: Any = None) -> Any:
         """The DataFrame of a query, Spark's SQL, over all tables of this snapshot by their names `db.table`."""

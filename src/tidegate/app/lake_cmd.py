@@ -117,12 +117,36 @@ def history(*, root: str, limit: int, as_json: bool) -> None:
 @_form
 @_limit
 @click.option("--columns", metavar="A,B", help="Only these columns, in this order.")
-def read(*, root: str, table: str, at: str, live: bool, form: str, limit: int | None, columns: str | None) -> None:
-    """Print the rows of TABLE (database.table) in LAKE."""
+@click.option("--where", multiple=True, metavar="COLUMN=VALUE", help="Only rows whose column has this value.")
+def read(
+    *,
+    root: str,
+    table: str,
+    at: str,
+    live: bool,
+    form: str,
+    limit: int | None,
+    columns: str | None,
+    where: Sequence[str],
+) -> None:
+    """Print the rows of TABLE (database.table) in LAKE.
+
+    Several --where for one column mean any of the values, for different columns all of them."""
     from tidegate.app.lake_print import tell
 
-    wanted = _names(columns)
-    tell(_view(root, at, live=live).arrow(table, wanted, limit), form)
+    wanted, values = _names(columns), _values(where)
+    tell(_view(root, at, live=live).arrow(table, wanted, limit, where=values), form)
+
+
+def _values(where: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    """The values that are asked for, by column."""
+    found: dict[str, list[str]] = {}
+    for one in where:
+        name, equals, value = one.partition("=")
+        if not equals or not name:
+            raise InputError(f"--where {one}: expected COLUMN=VALUE")
+        found.setdefault(name, []).append(value)
+    return found
 
 
 def _names(columns: str | None) -> Sequence[str]:

@@ -8,6 +8,9 @@ The snapshot is fixed first, then the changelog is read up to the frontier F, so
 meantime is not looked at.  The plan is the feed's own (`feed/plan.py`): the same cuts, the same steps, for all tables
 at one ts.  Only changelog files with changes above C are opened.
 
+A frame of a small table holds its rows themselves (`lake_local.py`): a point query on it is planned and answered
+without a Spark job.  A larger one is stored files and a join.
+
 Invariants: a view never moves; all of its tables are at `ts`; what it gives for a table is what the feed will have
 merged when its checkpoint is `ts`.
 """
@@ -21,9 +24,12 @@ import pyarrow as pa
 
 from tidegate.app import lake_sql
 from tidegate.app.lake_clone import Scratch, clone
-from tidegate.app.lake_read import Tail, chosen, overlaid, spark_overlaid, spark_rows, stored_rows, stored_table
+from tidegate.app.lake_local import is_local, spark_local, spark_stored
+from tidegate.app.lake_read import NOTHING, Tail, chosen, overlaid, spark_overlaid, stored_rows, stored_table
+from tidegate.app.lake_where import Wanted, Where
 from tidegate.feed.filter import TableFilter
-from tidegate.feed.plan import Landed, Round, plan_round
+from tidegate.feed.plan import Round
+from tidegate.feed.round import plan_landed
 from tidegate.feed.step import Create, Rows, Unit
 from tidegate.model.errors import ConfigError, HistoryLost
 from tidegate.model.table import TableInfo
@@ -85,15 +91,17 @@ class Live:
         known = ", ".join(self.tables()) or "none"
         raise ConfigError(f"no table {name} in {self.options.root} at ts {self.ts}; it has: {known}")
 
-    def arrow(self, name: str, columns: Sequence[str] = (), limit: int | None = None) -> pa.Table:
-        """The table's rows as Arrow, columns in the upstream's order unless `columns` names some."""
+    def arrow(
+        self, name: str, columns: Sequence[str] = (), limit: int | None = None, *, where: Where | None = None
+    ) -> pa.Table:
+        """The table's rows as Arrow, columns in the upstream's order unless `columns` names some.
+
+        `where` asks for the rows whose columns have these values (`{"id": 17}`, `{"id": [17, 18]}`): stored files whose
+        bounds exclude them are not opened, so a row is found by its key in some milliseconds."""
         table = self.definition(name)
-        if self._touched(table):
-            uri, version = self._cloned(table)
-            rows = stored_rows(stored_table(uri, version, name))
-        else:
-            stored = self._stored(table)
-            rows = overlaid(stored_rows(stored), self._tail(table, stored))
+        stored, tail = self._rows_of(table)
+        wanted = Wanted.of(where or {}, stored_columns(stored), table)
+        rows = wanted.among(overlaid(stored_rows(stored, wanted=wanted), tail))
         if columns:
             rows = rows.select(chosen(columns, rows.column_names, table))
         return rows if limit is None else rows.slice(0, limit)
@@ -104,11 +112,12 @@ class Live:
 
         spark = spark or session()
         table = self.definition(name)
+        stored, tail = self._rows_of(table)
+        if is_local(stored, tail):
+            return spark_local(spark, overlaid(stored_rows(stored), tail), stored_columns(stored))
         if self._touched(table):
             atexit.register(self.close)
-            return spark_rows(spark, *self._cloned(table))
-        stored = self._stored(table)
-        return spark_overlaid(spark, spark_rows(spark, stored.uri, stored.version), self._tail(table, stored))
+        return spark_overlaid(spark, spark_stored(spark, stored), tail)
 
     def sql(self, query: str, spark: Any = None) -> Any:
         """The DataFrame of a query, Spark's SQL, over all tables of this view by their names `db.table`."""
@@ -137,9 +146,18 @@ class Live:
         return made or table.incarnation in self.base.tables or table.incarnation in self.base.retired
 
     def _touched(self, table: TableInfo) -> bool:
-        """True when more than rows came to the table since the snapshot."""
+        """True when more than rows came to the table since the snapshot, or rows do more than replace rows."""
         unit = self._units.get(table.incarnation)
-        return unit is not None and not all(isinstance(step, Rows) for step in unit.steps)
+        if unit is None:
+            return False
+        return self.options.mode != "replica" or not all(isinstance(step, Rows) for step in unit.steps)
+
+    def _rows_of(self, table: TableInfo) -> tuple[deltalog.Snapshot, Tail]:
+        """A stored table, and what follows it; a table that a DDL touched stands at this ts already, on a clone."""
+        if self._touched(table):
+            return stored_table(*self._cloned(table), str(table.name)), NOTHING
+        stored = self._stored(table)
+        return stored, self._tail(table, stored)
 
     def _stored(self, table: TableInfo) -> deltalog.Snapshot:
         """The table as it was merged."""
@@ -193,10 +211,8 @@ def _planned(base: Snapshot, changelog: Changelog, upto: int, options: DeltaOpti
     """What lies between the snapshot and `upto`, planned as the feed plans it."""
     at = base.checkpoint
     slice_ = _found(changelog.slice, at.ts, upto) if upto > at.ts else ChangeSlice(changelog.uri, at.ts, upto, ())
-    spans = {name: (span.rows, span.min_ts, span.max_ts) for name, span in slice_.tables().items()}
     accept = TableFilter.parse(options.rules, case_sensitive=options.case_sensitive).matches
-    landed = Landed(spans, lambda name, end: slice_.layouts(name, at.ts, end), accept)
-    return slice_, plan_round(base.state, at, changelog.ddls(at.ts, upto), upto, landed)
+    return slice_, plan_landed(base.state, at, changelog.ddls(at.ts, upto), upto, slice_, accept=accept)
 
 
 def _found(read: Callable[..., T], *given: Any) -> T:

@@ -9,21 +9,32 @@ A keyless table is a log: its changes are appended.  `Changes` comes from the ve
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
+from tidegate.app.lake_where import EVERY, Wanted
 from tidegate.feed.retention import PURGED
 from tidegate.model.errors import ConfigError, SinkError
 from tidegate.model.table import TableInfo
-from tidegate.sink.delta.columns import stored_columns
+from tidegate.sink.delta.columns import StoredColumn, stored_columns
 from tidegate.sink.delta.files import logical_schema, read
 from tidegate.sink.delta.rows import Changes
 from tidegate.spark import deltalog
-from tidegate.spark.deltalog import Snapshot
+from tidegate.spark.deltalog import DataFile, Snapshot
 
-__all__ = ["Tail", "chosen", "overlaid", "spark_overlaid", "spark_rows", "stored_rows", "stored_table"]
+__all__ = [
+    "NOTHING",
+    "Tail",
+    "chosen",
+    "overlaid",
+    "spark_frame",
+    "spark_overlaid",
+    "spark_rows",
+    "stored_rows",
+    "stored_table",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +49,9 @@ class Tail:
         return not self.parts
 
 
+NOTHING: Final = Tail(())
+
+
 def stored_table(uri: str, version: int, name: str) -> Snapshot:
     """A Delta table at a version. Raises SinkError when it is not there any more."""
     try:
@@ -49,23 +63,39 @@ def stored_table(uri: str, version: int, name: str) -> Snapshot:
     return found
 
 
-def stored_rows(table: Snapshot, names: Sequence[str] = (), limit: int | None = None) -> pa.Table:
-    """Rows of a stored table, the columns called `names` (all when empty), of as many files as `limit` asks for."""
+def stored_rows(
+    table: Snapshot, names: Sequence[str] = (), limit: int | None = None, *, wanted: Wanted = EVERY
+) -> pa.Table:
+    """Rows of a stored table, the columns called `names` (all when empty), of as many files as `limit` asks for.
+
+    With `wanted` at least the rows that it asks for, from the files that can hold them."""
     columns = {column.name: column for column in stored_columns(table)}
-    wanted = [columns[name] for name in names or columns]
-    parts = [logical_schema(wanted).empty_table()]
+    asked = [columns[name] for name in names or columns]
+    parts = [logical_schema(asked).empty_table()]
     left = limit
     for file in table.files():
         if left is not None and left <= 0:
             break
+        if not wanted.may_lie_in(file):
+            continue
         try:
-            part = read(table.uri, file, wanted)
+            part = _part(table.uri, file, asked, wanted)
         except OSError as lost:
             raise SinkError(f"{table.uri} at version {table.version}: a data file cannot be read: {lost}") from lost
         parts.append(part)
         left = None if left is None else left - part.num_rows
     rows = pa.concat_tables(parts)
     return rows if limit is None else rows.slice(0, limit)
+
+
+def _part(uri: str, file: DataFile, asked: Sequence[StoredColumn], wanted: Wanted) -> pa.Table:
+    """The wanted rows of a file; the columns that decide are read first, the others only where there is a row."""
+    if not wanted.columns:
+        return read(uri, file, asked)
+    places = wanted.places(read(uri, file, wanted.columns))
+    if not len(places):
+        return logical_schema(asked).empty_table()
+    return read(uri, file, asked).take(places)
 
 
 def chosen(wanted: Sequence[str], stored: Sequence[str], table: TableInfo) -> list[str]:
@@ -102,6 +132,11 @@ def spark_rows(spark: Any, uri: str, version: int) -> Any:
     return spark.read.format("delta").option("versionAsOf", version).load(uri)
 
 
+def spark_frame(spark: Any, rows: pa.Table, schema: Any) -> Any:
+    """Rows as a DataFrame, handed over in one piece: Spark 4.1 stops reading at a piece without rows."""
+    return spark.createDataFrame(rows.combine_chunks(), schema=schema)
+
+
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
@@ -116,9 +151,9 @@ def spark_overlaid(spark: Any, stored: Any, tail: Tail) -> Any:
         if isinstance(part, Changes) and part.keys.num_rows:
             names = part.keys.column_names
             schema = StructType([stored.schema[name] for name in names])
-            keys = spark.createDataFrame(part.keys, schema=schema)
+            keys = spark_frame(spark, part.keys, schema)
             left = stored.join(functions.broadcast(keys), on=names, how="left_anti")
             stored = left.select([left[_quoted(name)] for name in stored.columns])  # USING puts the keys in front
         if rows.num_rows:
-            stored = stored.unionByName(spark.createDataFrame(rows.select(stored.columns), schema=stored.schema))
+            stored = stored.unionByName(spark_frame(spark, rows.select(stored.columns), stored.schema))
     return stored

@@ -49,6 +49,16 @@ class Meter:
         if text not in self.now.warnings:
             self.send(warnings=(*self.now.warnings, text))
 
+    def failing(self, error: str, *, since_s: float, next_s: float | None) -> None:
+        """An error that is waited out, `since_s` after the first of its kind; the next try comes after `next_s`."""
+        self.send(error=error, error_s=since_s, next_try_s=next_s)
+        if next_s is not None:
+            self.warn(f"{error}; trying again")
+
+    def recovered(self) -> None:
+        """An outage is over."""
+        self.send(error=None, error_s=0.0, next_try_s=None)
+
     def checkpoint(self, ts: int | None) -> None:
         """Where the lake stands at the start."""
         self.send(checkpoint=ts, phase="running")

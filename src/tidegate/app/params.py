@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tidegate.model.errors import ConfigError, UnsupportedError, UriInvalid
 
-__all__ = ["DELTA_SINK", "KAFKA_SOURCE", "Given", "Param", "nearest", "read_all"]
+__all__ = ["DELTA_SINK", "FEED", "KAFKA_SOURCE", "Given", "Param", "nearest", "read_all"]
 
 
 class Given(NamedTuple):
@@ -83,7 +83,15 @@ KAFKA_SOURCE: Final[Mapping[str, Param]] = {
         "where a new changefeed begins: `earliest`, or a list such as `shop/0:120,shop/1:98` (topic/partition:offset)",
     ),
     "max-messages-per-batch": Param(
-        "int", "max_messages_per_batch", "200000", "most messages that one micro-batch takes", low=1
+        "int", "max_messages_per_batch", "1000000", "most messages that one micro-batch takes", low=1
+    ),
+    "max-message-bytes": Param(
+        "int",
+        "max_message_bytes",
+        "10485760",
+        "largest message that the changefeed writes; above this and 32 MiB a message counts as one that cannot be read",
+        low=1,
+        high=1 << 30,
     ),
     "large-message-handle-compression": Param(
         "choice",
@@ -97,7 +105,13 @@ KAFKA_SOURCE: Final[Mapping[str, Param]] = {
         "bool", "claim_check_raw_value", "false", "claim-check files hold the bare value (canal-json)"
     ),
     "kafka-client-id": Param("text", "client_id", "tidegate", "name of this client in the broker's logs"),
-    "max-retry": Param("int", "max_retry", "5", "times that a failing read is tried again; 0 turns it off", high=1000),
+    "max-retry": Param(
+        "int",
+        "max_retry",
+        "5",
+        "quick tries of a failing step; then `changefeed-error-stuck-duration` decides",
+        high=1000,
+    ),
     "dial-timeout": Param("duration", "dial_timeout_ms", "10s", "time to reach a broker", low=1),
     "read-timeout": Param("duration", "read_timeout_ms", "10s", "time for a broker's answer", low=1),
     "enable-tls": Param("bool", "enable_tls", "false", "use TLS; implied by ca, cert and key"),
@@ -120,7 +134,6 @@ KAFKA_SOURCE: Final[Mapping[str, Param]] = {
     ),
     "replication-factor": _ignored("int", "1", "copies of a new topic"),
     "kafka-version": _ignored("text", "2.4.0", "the client negotiates it"),
-    "max-message-bytes": _ignored("int", "10485760", "largest message to write"),
     "max-batch-size": _ignored("int", "16", "rows a message"),
     "compression": _ignored("text", "none", "the producer's compression: the client sees it"),
     "auto-create-topic": _ignored("bool", "true", "create the topic"),
@@ -136,9 +149,9 @@ DELTA_SINK: Final[Mapping[str, Param]] = {
         "choice",
         "mode",
         "replica",
-        "`replica`: each table as upstream has it",
-        ("replica",),
-        known=("append", "changelog", "history", "upsert"),
+        "`replica`: each table as upstream has it; `changelog`: every change; `history`: every version of every row",
+        ("replica", "changelog", "history"),
+        known=("append", "upsert"),
     ),
     "schema-change": Param(
         "choice",
@@ -183,6 +196,11 @@ DELTA_SINK: Final[Mapping[str, Param]] = {
         high=TIME_MAX_MS,
     ),
 }
+
+FEED: Final[Mapping[str, Param]] = {
+    "changefeed-error-stuck-duration": Param("duration", "stuck_ms", "30m", "see keys.py", high=TIME_MAX_MS),
+}
+"""Keys of the changefeed itself that are read by their kind."""
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 _UNIT_MS: Final = {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3, "m": 6e4, "h": 3.6e6}

@@ -79,6 +79,12 @@ class Progress:
     ddls_done: int = 0
     dead_letters: int = 0
     warnings: tuple[str, ...] = ()
+    error: str | None = None
+    """What is being waited out: the last error of an outage that is not over."""
+    error_s: float = 0.0
+    """How long the outage had lasted when the error came."""
+    next_try_s: float | None = None
+    """How long it is from the error to the next try; None when there will be none."""
     elapsed_s: float = 0.0
 
     @property
@@ -138,7 +144,15 @@ def line(progress: Progress) -> str:
         parts.append(f"dead letters {_count(progress.dead_letters)}")
     if progress.ddl:
         parts.append(f"doing {_one_line(progress.ddl, 80)}")
+    if progress.error:
+        parts.append(_waiting(progress))
     return "  ".join(parts)
+
+
+def _waiting(progress: Progress) -> str:
+    """What an outage looks like."""
+    ahead = "" if progress.next_try_s is None else f", next try after {progress.next_try_s:.0f} s"
+    return f"failing since {progress.error_s:.0f} s{ahead}: {_one_line(progress.error or '', 200)}"
 
 
 def _one_line(text: str, width: int) -> str:
@@ -156,6 +170,8 @@ def table(progress: Progress, *, width: int, height: int) -> rich.table.Table:
     grid.add_row(rich.text.Text(_one_line(_second_line(progress), width)))
     if progress.ddl:
         grid.add_row(rich.text.Text(_one_line(f"DDL in flight: {progress.ddl}", width), style="yellow"))
+    if progress.error:
+        grid.add_row(rich.text.Text(_one_line(_waiting(progress), width), style="red"))
     for warning in progress.warnings[-2:]:
         grid.add_row(rich.text.Text(_one_line(f"warning: {warning}", width), style="yellow"))
     room = max(height - grid.row_count - 6, 2)
@@ -252,8 +268,9 @@ def lines(stream: IO[str], *, every_s: float = LINE_EVERY_S) -> Iterator[Show]:
                 told.add(warning)
                 stream.write(f"warning: {warning}\n")
         now = time.monotonic()
-        if progress.phase != phase or now - last >= every_s:
-            phase, last = progress.phase, now
+        state = progress.phase + (progress.error or "")
+        if state != phase or now - last >= every_s:
+            phase, last = state, now
             stream.write(line(progress) + "\n")
             stream.flush()
 

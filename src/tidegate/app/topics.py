@@ -3,7 +3,7 @@
 from tidegate.app.params import Given
 from tidegate.app.uri import KafkaSource, parse_source
 from tidegate.codec.options import DecodeOptions
-from tidegate.source.kafka.client import KafkaTopics
+from tidegate.source.kafka.client import MESSAGE_BYTES, KafkaTopics
 
 __all__ = ["kafka_topics", "topics_of"]
 
@@ -31,5 +31,6 @@ def topics_of(source: KafkaSource, decode: DecodeOptions | None = None) -> Kafka
         order=source.order,
         partition_num=source.partition_num,
         max_messages_per_batch=source.max_messages_per_batch,
+        max_message_bytes=max(source.max_message_bytes, MESSAGE_BYTES),
         timeout_s=max(source.read_timeout_ms / 1000, 1.0),
     )

@@ -74,7 +74,8 @@ class KafkaSource(msgspec.Struct, frozen=True, kw_only=True):
     dead_letter: str = "halt"
     start: tuple[tuple[str, int, int], ...] = ()
     """(topic, partition, offset) to begin at; partitions not named begin at their earliest offset."""
-    max_messages_per_batch: int = 200_000
+    max_messages_per_batch: int = 1_000_000
+    max_message_bytes: int = 10 << 20
     partition_num: int | None = None
     compression: str = "none"
     claim_check_storage_uri: Secret = Secret()  # may carry keys of an object store

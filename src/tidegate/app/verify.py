@@ -13,6 +13,8 @@
     TIME, JSON, CHAR, TEXT           {"s"}               string                      text
     BINARY, BLOB                     {"b"}               binary                      bytes
 
+A lake of mode changelog or history is asked for the state at the truth's ts: its changes folded, its versions of then.
+
 Left out: views, VIRTUAL generated columns (no message carries them).  A zero date cannot be a DATE; in a column of type
 date or timestamp it must be NULL.  Names of tables and columns compare without case.  Pure but for `load_truth`.
 
@@ -145,11 +147,20 @@ def compare_tables(truth: Truth, names: Sequence[str], read_table: ReadTable) ->
     for name in sorted(truth.tables):
         expected = truth.tables[name]
         found = in_lake.pop(name.lower(), None)
-        missing = (Difference("missing table"),)
-        differences = missing if found is None else tuple(compare(expected, read_table(found)))
-        yield TableReport(name, len(expected.rows), differences)
+        differences = [Difference("missing table")]
+        if found is not None:
+            differences = compare(expected, _state(expected, truth.ts, read_table(found)))
+        yield TableReport(name, len(expected.rows), tuple(differences))
     for name in sorted(in_lake.values()):
         yield TableReport(name, 0, (Difference("extra table"),))
+
+
+def _state(truth: TruthTable, ts: int, lake: "pa.Table") -> "pa.Table":
+    """The rows of a lake's table at `ts`, whatever the lake's mode."""
+    from tidegate.sink.delta.mode_steps import state_at
+
+    key = {name.lower() for name in truth.key}
+    return state_at(lake, [name for name in lake.column_names if name.lower() in key], ts)
 
 
 def compare(truth: TruthTable, lake: "pa.Table") -> list[Difference]:

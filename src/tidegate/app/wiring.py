@@ -18,6 +18,7 @@ def delta_options(config: FeedConfig) -> DeltaOptions:
         time_zone=config.time_zone,
         zero_date=sink.zero_date,  # type: ignore[arg-type]
         schema_change=sink.schema_change,  # type: ignore[arg-type]
+        mode=sink.mode,  # type: ignore[arg-type]
         rules=config.rules,
         case_sensitive=config.case_sensitive,
     )

@@ -5,7 +5,7 @@
               or, with claim-check-raw-value, the bytes of the value
 
 Only the base name of a location counts: the reader looks for it in its own configured storage, so that a message
-cannot send it anywhere else.  Fetching is the caller's; this module has no I/O.
+cannot send it anywhere else.  Fetching and storing are the caller's; this module has no I/O.
 
 Source: TiCDC's "Send large messages to external storage" document; recordings.
 """
@@ -19,7 +19,7 @@ from tidegate.codec.jsontext import parse
 from tidegate.codec.options import DecodeOptions
 from tidegate.model.errors import DecodeError
 
-__all__ = ["CODEC", "claim_name", "open_claim"]
+__all__ = ["CODEC", "claim_location", "claim_name", "open_claim", "pack_claim"]
 
 CODEC: Final = "claim-check"
 
@@ -48,6 +48,21 @@ def open_claim(body: bytes, options: DecodeOptions) -> tuple[bytes | None, bytes
         return None, body
     found = parse(_BODY, body, CODEC, "file", 0)
     return (None if found.key is None else _bytes(found.key, "key")), _bytes(found.value, "value")
+
+
+def pack_claim(key: bytes | None, value: bytes, *, raw_value: bool) -> bytes:
+    """The file that holds a message; `open_claim` gives it back."""
+    if raw_value:
+        return value
+    return msgspec.json.encode({"key": key, "value": value})
+
+
+def claim_location(storage_uri: str, name: str) -> str:
+    """Where the file `name` of a storage lies, without the parameters of its URI, which may be secrets.
+
+    A bare path is a directory of the sender's machine, file://."""
+    place = storage_uri.partition("?")[0].removesuffix("/")
+    return f"{place if '://' in place else f'file://{place}'}/{name}"
 
 
 def _bytes(text: str, name: str) -> bytes:

@@ -7,17 +7,17 @@
 No mark in a message says which; sender and reader must be configured alike.  A claimed or possible size beyond
 MAX_BYTES is refused before memory is taken: 3 bytes of snappy become at most 64, a byte of LZ4 at most 255.
 
+The library is loaded with the first value that is compressed, since most topics have none.
+
 Source: TiCDC's compression package; the snappy and LZ4 frame format descriptions.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Final
 
-import cramjam
-
 from tidegate.model.errors import ConfigError, DecodeError
 
-__all__ = ["COMPRESSIONS", "MAX_BYTES", "decompress"]
+__all__ = ["COMPRESSIONS", "COMPRESSORS", "MAX_BYTES", "compress", "decompress"]
 
 MAX_BYTES: Final = 256 << 20
 """Twenty-five times TiCDC's default max-message-bytes."""
@@ -27,6 +27,13 @@ _LZ4_RATIO: Final = 255
 _SNAPPY_RATIO: Final = 32
 
 
+def compress(raw: bytes, compression: str) -> bytes:
+    """`raw` compressed; `decompress` gives it back.
+
+    Go's libraries find other matches, so the bytes differ from TiCDC's, and a size near a limit may too."""
+    return COMPRESSORS[compression](raw)
+
+
 def decompress(raw: bytes, compression: str, codec: str, offset: int) -> bytes:
     """The plain bytes of `raw`."""
     read = COMPRESSIONS.get(compression)
@@ -34,6 +41,8 @@ def decompress(raw: bytes, compression: str, codec: str, offset: int) -> bytes:
         raise ConfigError(
             f"large-message-handle-compression is {compression!r}; it is one of {', '.join(COMPRESSIONS)}"
         )
+    import cramjam
+
     try:
         return read(raw)
     except cramjam.DecompressionError as error:
@@ -51,12 +60,16 @@ def _snappy(raw: bytes) -> bytes:
             break
     if size > MAX_BYTES or size > len(raw) * _SNAPPY_RATIO:
         raise ValueError(f"{len(raw)} bytes cannot hold the {size} that they claim")
+    import cramjam
+
     return bytes(cramjam.snappy.decompress_raw(raw))
 
 
 def _lz4(raw: bytes) -> bytes:
     if raw[:4] != _LZ4_MAGIC:
         raise ValueError("no LZ4 frame magic")
+    import cramjam
+
     if len(raw) * _LZ4_RATIO <= MAX_BYTES:
         return bytes(cramjam.lz4.decompress(raw))
     room = bytearray(MAX_BYTES)
@@ -64,3 +77,18 @@ def _lz4(raw: bytes) -> bytes:
 
 
 COMPRESSIONS: Final[Mapping[str, Callable[[bytes], bytes]]] = {"none": bytes, "snappy": _snappy, "lz4": _lz4}
+
+
+def _pack_snappy(raw: bytes) -> bytes:
+    import cramjam
+
+    return bytes(cramjam.snappy.compress_raw(raw))
+
+
+def _pack_lz4(raw: bytes) -> bytes:
+    import cramjam
+
+    return bytes(cramjam.lz4.compress(raw))
+
+
+COMPRESSORS: Final[Mapping[str, Callable[[bytes], bytes]]] = {"none": bytes, "snappy": _pack_snappy, "lz4": _pack_lz4}

@@ -6,7 +6,8 @@ r"""Go's quoted strings, in which Open Protocol carries BINARY and VARBINARY.
     \uHHHH \UHHHHHHHH                the UTF-8 of one code point, no surrogate
     anything else                    its own UTF-8; a bare quote, backslash or line feed is an error
 
-The surrounding quotes are not sent.  A sender writes printable code points as they are and escapes others; every form
+The surrounding quotes are not sent.  A sender takes the bytes for UTF-8, writes printable characters as they are and
+escapes others: control characters below 0x80 and bytes that are not UTF-8 as \xHH, the rest as \u and \U.  Every form
 is read, so the bytes come back whichever characters the sender thought printable.
 
 Source: Go's strconv.Quote and strconv.Unquote.
@@ -15,9 +16,10 @@ Source: Go's strconv.Quote and strconv.Unquote.
 import re
 from typing import Final
 
+from tidegate.codec.goprintable import is_printable
 from tidegate.model.errors import DecodeError
 
-__all__ = ["unquote"]
+__all__ = ["quote", "unquote"]
 
 _SIMPLE: Final = re.compile(rb'(?:[^\\"\n]++|\\[abfnrtv\\"]|\\x[0-9A-Fa-f]{2})*+')
 """Texts whose escapes mean the same to Python: all that a byte string without unprintable characters needs."""
@@ -25,6 +27,31 @@ _TOKEN: Final = re.compile(
     rb'\\(?:([abfnrtv\\"])|x([0-9A-Fa-f]{2})|([0-3][0-7]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8}))|(["\n\\])'
 )
 _SHORT: Final = dict(zip(b'abfnrtv\\"', b'\a\b\f\n\r\t\v\\"', strict=True))
+
+
+class _Escapes(dict[int, str]):
+    """What stands for each code point; those that are not listed are looked up in Go's table of printable ones."""
+
+    def __missing__(self, code: int) -> str:
+        """A code point of 0x80 or above."""
+        if is_printable(code):
+            return chr(code)
+        return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+_PLAIN: Final = re.compile(r"[ !#-\[\]-~]*+")
+_ESCAPES: Final = _Escapes(
+    {code: chr(code) for code in range(0x20, 0x7F)}
+    | {code: f"\\x{code:02x}" for code in (*range(0x20), 0x7F)}
+    | {0xDC00 + byte: f"\\x{byte:02x}" for byte in range(0x80, 0x100)}
+    | {byte: f"\\{chr(letter)}" for letter, byte in _SHORT.items()}
+)
+
+
+def quote(raw: bytes) -> str:
+    """`raw` as strconv.Quote writes it, without the quotes around it; `unquote` gives the bytes back."""
+    text = raw.decode("utf-8", "surrogateescape")
+    return text if _PLAIN.fullmatch(text) else text.translate(_ESCAPES)
 
 
 def unquote(text: str, codec: str) -> bytes:

@@ -133,7 +133,7 @@ class _Plan:
     upto: int
     steps: dict[str, list[Step]] = field(default_factory=dict)
     since: dict[str, int] = field(default_factory=dict)
-    links: dict[str, str] = field(default_factory=dict)
+    links: list[tuple[str, str]] = field(default_factory=list)
     seen: set[Key] = field(default_factory=set)
     warnings: list[str] = field(default_factory=list)
     spans: dict[Key, tuple[TableName, int, int, int]] = field(default_factory=dict)
@@ -187,11 +187,13 @@ class _Plan:
                 self.add(table, Alter(table, wider, self.after, DRIFT_SEQ, "columns seen in rows"))
                 self.state = self.state.with_table(wider)
 
-    def create(self, table: TableInfo, ts: int, seq: int) -> None:
+    def create(self, table: TableInfo, ts: int, seq: int, old: TableInfo | None = None) -> None:
         if not self.stored(table):
             return
         self.since[table.incarnation] = ts
-        self.add(table, Create(table, ts, seq))
+        self.add(table, Create(table, ts, seq, old))
+        if old is not None:
+            self.links.append((old.incarnation, table.incarnation))
         if not table.handle_key:
             self.warnings.append(f"table {table.name} has no primary or not-null unique key: kept as a log of changes")
 
@@ -213,7 +215,7 @@ class _Plan:
                 self.cut(effect.table, ts)
             case TruncateTable():
                 self.cut(effect.old, ts)
-                self.create(effect.new, ts, seq)
+                self.create(effect.new, ts, seq, effect.old)
             case RenameTable():
                 self.rename(effect, ddl)
             case AlterTable():
@@ -259,7 +261,7 @@ class _Plan:
         if not all(map(self.stored, both)):
             raise SchemaError(f"one half of an exchange is filtered out (ts {ts}): {ddl.query}")
         self.add(effect.partitioned, Exchange(effect.partitioned, effect.partition, effect.other, ts, seq, ddl.query))
-        self.links[effect.other.incarnation] = effect.partitioned.incarnation
+        self.links.append((effect.other.incarnation, effect.partitioned.incarnation))
 
     def finish(self, upto: int) -> tuple[Unit, ...]:
         """Close every table at the end of the round and tie linked tables together."""
@@ -276,9 +278,9 @@ class _Plan:
         return Unit(tuple(sorted(steps, key=position_of)), sum(self.spans[key][1] for key in keys))
 
     def root(self, incarnation: str) -> str:
-        """The group of an incarnation: exchanges tie tables, in chains too."""
+        """The group of an incarnation: exchanges tie tables, truncates incarnations, in chains too."""
         neighbours: dict[str, set[str]] = {}
-        for one, other in self.links.items():
+        for one, other in self.links:
             neighbours.setdefault(one, set()).add(other)
             neighbours.setdefault(other, set()).add(one)
         group, frontier = {incarnation}, [incarnation]

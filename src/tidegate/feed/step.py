@@ -27,11 +27,12 @@ class Rows(msgspec.Struct, frozen=True):
 
 
 class Create(msgspec.Struct, frozen=True):
-    """Make the stored table of a new incarnation, empty."""
+    """Make the stored table of a new incarnation, empty; `old` is the one that a TRUNCATE emptied."""
 
     table: TableInfo
     ts: int
     seq: int
+    old: TableInfo | None = None
 
 
 class Alter(msgspec.Struct, frozen=True):

@@ -4,12 +4,16 @@
     +- InputError            the user's
     |  +- ConfigError        a key, a value or a URI
     |  |  +- FilterRuleInvalid, UriInvalid, ProtocolUnknown, KafkaConfigInvalid, ChangefeedIdInvalid
+    |  |  +- CodecConfigInvalid, SinkConfigInvalid
     |  +- SqlError           a statement that we cannot read
     |  +- UnsupportedError   readable, but not something we do
     |  +- EnvironmentFault   Java, jars, ports, disks of this machine
     +- ProtocolError
     |  +- DecodeError        foreign bytes break the format: (what, codec, offset)
     |  +- EncodeError        ours to say, the format cannot
+    |     +- MessageTooLarge  beyond max-message-bytes: (table, key, size, limit, options)
+    |     +- HandleKeyMissing only handle columns are asked for, and the table has none
+    |     +- CsvEncodeFailed  a value that no csv field can hold
     +- SchemaError           event and schema history disagree (table, ts)
     +- SourceError           the upstream topic or log                       LATER
     |  +- HistoryLost        what we need next is gone                       NEVER
@@ -27,25 +31,32 @@ from typing import ClassVar
 
 __all__ = [
     "ChangefeedIdInvalid",
+    "CodecConfigInvalid",
     "ConfigError",
+    "CsvEncodeFailed",
     "DecodeError",
+    "DispatcherFailed",
     "EncodeError",
     "EnvironmentFault",
     "Fenced",
     "FilterRuleInvalid",
+    "HandleKeyMissing",
     "HistoryLost",
     "InputError",
     "KafkaConfigInvalid",
+    "MessageTooLarge",
     "PoisonMessage",
     "ProtocolError",
     "ProtocolUnknown",
     "Retry",
     "SchemaError",
+    "SinkConfigInvalid",
     "SinkError",
     "SinkRefused",
     "SourceError",
     "SqlError",
     "TidegateError",
+    "TopicExpressionInvalid",
     "UnsupportedError",
     "UriInvalid",
 ]
@@ -101,6 +112,30 @@ class KafkaConfigInvalid(ConfigError):
     code = "CDC:ErrKafkaInvalidConfig"
 
 
+class CodecConfigInvalid(ConfigError):
+    """An option of an encoder has a value out of its range, or contradicts another one."""
+
+    code = "CDC:ErrCodecInvalidConfig"
+
+
+class SinkConfigInvalid(ConfigError):
+    """An option of a storage sink is wrong, such as a csv delimiter that holds the quote."""
+
+    code = "CDC:ErrSinkInvalidConfig"
+
+
+class DispatcherFailed(ConfigError):
+    """A dispatcher names an index or a column that a table does not have; the message names both."""
+
+    code = "CDC:ErrDispatcherFailed"
+
+
+class TopicExpressionInvalid(ConfigError):
+    """The `topic` of a dispatcher is no topic expression; the message shows it and the form of one."""
+
+    code = "CDC:ErrKafkaInvalidTopicExpression"
+
+
 class ChangefeedIdInvalid(ConfigError):
     """A changefeed id with other characters than letters, digits and single hyphens."""
 
@@ -148,6 +183,35 @@ class EncodeError(ProtocolError):
     """An event that the format cannot carry."""
 
     code = "CDC:ErrEncodeFailed"
+
+
+class MessageTooLarge(EncodeError):
+    """A row that no message can hold; `key` is its handle as text, `options` what the limit was met with."""
+
+    code = "CDC:ErrMessageTooLarge"
+
+    def __init__(self, table: str, key: str, size: int, limit: int, options: str, /) -> None:
+        super().__init__(table, key, size, limit, options)
+        self.table, self.key, self.size, self.limit, self.options = table, key, size, limit, options
+
+    def __str__(self) -> str:
+        return (
+            f"the row {self.key} of {self.table} takes {self.size} bytes, and {self.limit} are allowed "
+            f"({self.options}); raise max-message-bytes and the topic's max.message.bytes, or set "
+            "large-message-handle-option to handle-key-only or claim-check, or large-message-handle-compression to lz4"
+        )
+
+
+class HandleKeyMissing(EncodeError):
+    """Only handle key columns were to be sent of a row whose table has none; the message names the table."""
+
+    code = "CDC:ErrOpenProtocolCodecInvalidData"
+
+
+class CsvEncodeFailed(EncodeError):
+    """A value that a csv field cannot say, such as an ENUM index without a name."""
+
+    code = "CDC:ErrCSVEncodeFailed"
 
 
 class SchemaError(TidegateError):

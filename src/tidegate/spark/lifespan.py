@@ -20,6 +20,7 @@ from urllib.parse import unquote
 import obstore
 
 from tidegate.spark.deltalog import load, store
+from tidegate.spark.failpoint import reach
 
 __all__ = ["Lifespans", "Span", "StoredFile", "Swept", "cut_log", "delete", "stored_files", "sweep"]
 
@@ -149,7 +150,8 @@ def cut_log(
     if not checkpoints:
         return 0
     below = sorted((version, file.path) for version, file in found if version < max(checkpoints))
-    if not dry_run:
+    if below and not dry_run:
+        reach("upkeep/before-cut")
         below = below[:DELETIONS_MAX]
         delete(uri, [path for _, path in below])
     return len(below)
@@ -158,6 +160,7 @@ def cut_log(
 def delete(uri: str, paths: Sequence[str]) -> None:
     """Delete files in order, a batch at a time; one that is gone already is as good."""
     for batch in _batches(paths):
+        reach("upkeep/before-delete")
         try:
             obstore.delete(store(uri), batch)
         except FileNotFoundError:

@@ -27,13 +27,20 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
 from tidegate.model.errors import EnvironmentFault
+from tidegate.spark import daemon
+from tidegate.spark.interpreter import find_python
 from tidegate.spark.jars import ensure_jars
 from tidegate.spark.java import find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["session"]
+__all__ = ["FEED_HEAP", "session"]
+
+FEED_HEAP: Final = "1g"
+"""Enough for a JVM that only plans and schedules: a feed's rows do not pass through it."""
+OFF_HEAP: Final = ("-XX:MaxMetaspaceSize=384m", "-XX:ReservedCodeCacheSize=192m", "-XX:MaxDirectMemorySize=256m")
+"""What a JVM may take beside its heap; by itself it sets no such bound."""
 
 SQL: Final[Mapping[str, str]] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -55,6 +62,8 @@ LOCAL: Final[Mapping[str, str]] = {
     # The name of a laptop or container often leads nowhere; loopback always works and nobody else can reach it.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # Forks workers that start quickly and need no memory between tasks.
+    "spark.python.daemon.module": daemon.MODULE,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.catalogImplementation": "in-memory",
@@ -118,7 +127,7 @@ def _cores() -> int:
 def _local(cores: int, driver_memory: str) -> dict[str, str]:
     """Settings and environment of a JVM of ours."""
     os.environ["JAVA_HOME"] = str(find_java().home)
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = str(find_python()), sys.executable
     jars = sorted(ensure_jars("spark").glob("*.jar"))
     scratch = tempfile.mkdtemp(prefix="tidegate-spark-")
     atexit.register(partial(shutil.rmtree, scratch, ignore_errors=True))
@@ -128,6 +137,7 @@ def _local(cores: int, driver_memory: str) -> dict[str, str]:
         f"-Dderby.system.home={scratch}",
         f"-Djava.io.tmpdir={scratch}",
         "-XX:+UseParallelGC",
+        *OFF_HEAP,
     )
     return {
         **LOCAL,

@@ -40,6 +40,15 @@ PLACES: Final[Mapping[str, str]] = {
     "publish/before-schema": "all is applied, nothing is published",
     "publish/before-snapshot": "the schema is written, no snapshot names it",
     "publish/after-snapshot": "the round is published, nobody was told",
+    "trim/before-commit": "landed rows are over, or folded into a file that no commit names",
+    "trim/after-commit": "the changelog is shorter, its old files still lie there",
+    "compact/before-commit": "a table's small files are one that no commit names",
+    "compact/after-commit": "a table is ahead by a compaction, nobody was told",
+    "upkeep/snapshot-copied": "a snapshot is on both shelves, the published and the forgotten",
+    "upkeep/before-delete": "a batch of files is over, some before it are gone",
+    "upkeep/before-cut": "files of no snapshot are gone, the log that named them is not",
+    "upkeep/table-half": "a dropped table has no log any more, its rows still lie there",
+    "upkeep/before-adopt": "a pass of upkeep is over, the feed goes by what was before",
 }
 """Place -> what is true there."""
 

@@ -25,7 +25,7 @@ from tidegate.codec.values import INT_RANGES, MAX_ROW_TS, integer_range
 from tidegate.model.event import Event, Field, RowChange, Update
 from tidegate.model.mysql import MysqlType
 
-__all__ = ["Lanes"]
+__all__ = ["Lanes", "Shape", "hint_of", "known_shape"]
 
 KNOWN_MAX: Final = 4096
 """Hints that are remembered; more of them take turns."""
@@ -53,17 +53,28 @@ class _Key(NamedTuple):
     legacy: bool
 
 
-class _Shape(NamedTuple):
-    """A decoder of messages and the layout of what it gives."""
+class Shape(NamedTuple):
+    """A decoder of messages, one of an array of `mysqlType` alone, and the layout of what the first gives."""
 
     key: _Key
     decode: Any
+    types: Any
     layout: Layout
 
 
-_known: Final[dict[tuple[bytes, bool], _Shape]] = {}
+_known: Final[dict[tuple[bytes, bool], Shape]] = {}
 """Where each hint leads: a memory that makes things quick and changes no result."""
 _COMMIT_TS: Final = attrgetter("tidb.commitTs")
+
+
+def hint_of(value: bytes) -> bytes:
+    """What most likely tells the layout of a message."""
+    return value[: value.find(_HINT_END)]
+
+
+def known_shape(hint: bytes, legacy: bool) -> Shape | None:  # noqa: FBT001 - the parts of a key of _known
+    """The shape that a hint leads to."""
+    return _known.get((hint, legacy))
 
 
 class Lanes:
@@ -71,7 +82,7 @@ class Lanes:
 
     def __init__(self, *, legacy: bool) -> None:
         self._legacy = legacy
-        self._lanes: dict[int, tuple[_Shape, Rows]] = {}
+        self._lanes: dict[int, tuple[Shape, Rows]] = {}
 
     def take(self, numbers: Sequence[int], _keys: Sequence[bytes], values: Sequence[bytes], at: int) -> int:
         """Take messages in from index `at` on; return the index of the first that fits no known layout.
@@ -80,7 +91,7 @@ class Lanes:
         run = 1
         while at < len(values):
             value = values[at]
-            shape = _known.get((value[: value.find(_HINT_END)], self._legacy))
+            shape = _known.get((hint_of(value), self._legacy))
             if shape is None:
                 return at
             lane = self._lanes.get(id(shape))
@@ -104,7 +115,7 @@ class Lanes:
         """Remember the layout of a row that the plain decoder read."""
         for event in events[:1]:
             if isinstance(event, RowChange) and not event.handle_only and event.commit_ts is not None:
-                _learn((value[: value.find(_HINT_END)], self._legacy), event)
+                _learn((hint_of(value), self._legacy), event)
 
     def rows(self) -> list[Rows]:
         """What was gathered, by layout."""
@@ -133,14 +144,16 @@ def _learn(hint: tuple[bytes, bool], event: RowChange) -> None:
 
 
 @lru_cache(maxsize=1024)
-def _shape(key: _Key) -> _Shape | None:
+def _shape(key: _Key) -> Shape | None:
     """The structs of a layout; None for one that msgspec or Arrow cannot have."""
     found = [_form(field, legacy=key.legacy) for field in key.fields]
     columns = tuple([column for column in found if column is not None])
     if len(columns) < len(found):
         return None
     try:
-        decode = msgspec.json.Decoder(_message(key)).decode
+        types = _types(key)
+        many: Any = list.__class_getitem__(types)
+        decode = msgspec.json.Decoder(_message(key, types)).decode
     except (ValueError, TypeError, RecursionError):
         return None
     layout = Layout(
@@ -154,15 +167,20 @@ def _shape(key: _Key) -> _Shape | None:
         images=_partial_images if key.partial else _images,
         unset=msgspec.UNSET,
     )
-    return _Shape(key, decode, layout)
+    return Shape(key, decode, msgspec.json.Decoder(many).decode, layout)
 
 
-def _message(key: _Key) -> Any:
+def _types(key: _Key) -> Any:
+    """The struct of `mysqlType`."""
+    names = {f"c{at}": field.name for at, field in enumerate(key.fields)}
+    return _row(names, [(name, Literal[field.mysql_type]) for name, field in zip(names, key.fields, strict=True)])
+
+
+def _message(key: _Key, types: Any) -> Any:
     """The struct of a message with one row."""
     names = {f"c{at}": field.name for at, field in enumerate(key.fields)}
     row: Any = _row(names, [(name, str | None) for name in names])
     old: Any = _row(names, [(name, str | None, msgspec.UNSET) for name in names]) if key.partial else row
-    types = _row(names, [(name, Literal[field.mysql_type]) for name, field in zip(names, key.fields, strict=True)])
     literals: Any = tuple(Literal[name] for name in key.pk_names)
     pk_names: Any = _tuple(literals)
     members: list[Any] = [

@@ -1,25 +1,28 @@
-"""Chunks of messages to Arrow columns: the fast path, with the plain decoder beside it.
+"""Chunks of messages to Arrow columns: two fast paths, with the plain decoder behind them.
 
-    messages ─┬─ fits a known layout ──→ structs ──→ columns ──→ Batch …     one per table and layout
-              │                                │ Misfit
-              └─ anything else ──→ plain decoder ←┘  ──→ Rest …              one per message, teaches layouts
+    messages ─┬─ text of a known look ──→ places of values ──→ columns ──→ Batch …    many rows of a table
+              ├─ fits a known layout ───→ structs ───────────→ columns ──→ Batch …    few of them, other looks
+              │                             │ Misfit
+              └─ anything else ──→ plain decoder ←┘  ──→ Rest …                       one per message, teaches layouts
 
 A message goes one way, whole.  What does not fit is everything but rows: DDL, watermarks, damage; and rows that came
 in part, tables of a shape that cannot be generated, values that their column's type cannot hold.  Either way the
-events are the same: the fast path takes nothing that the plain decoder would refuse or read otherwise.
+events are the same: a fast path takes nothing that the plain decoder would refuse or read otherwise.
 
-A column that does not convert is looked for by halves, so that one odd value costs a few rows their speed and not
-the chunk.  Compressed values take the plain way.
+A column of structs that does not convert is looked for by halves, so that one odd value costs a few rows their speed
+and not the chunk.  Compressed values take the plain way.
 
-    chunk of 1,000 to 4,000 messages: calls per column cost nothing, and the structs stay in the cache
+    chunk of 1,000 messages or more: calls per column cost little then
 """
 
 import gc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
-from tidegate.codec.columnar import canal
+import numpy as np
+
+from tidegate.codec.columnar import canal, canal_template, open_template
 from tidegate.codec.columnar import open as open_protocol
 from tidegate.codec.columnar.rows import Batch, Rows, batch_of
 from tidegate.codec.columnar.values import Misfit
@@ -70,7 +73,15 @@ class _MakeLanes(Protocol):
     def __call__(self, *, legacy: bool) -> Lanes: ...
 
 
+class _ByTemplate(Protocol):
+    def __call__(self, messages: Messages, /, *, legacy: bool) -> tuple[list[Batch], Any]: ...
+
+
 LANES: Final[Mapping[str, _MakeLanes]] = {"open-protocol": open_protocol.Lanes, "canal-json": canal.Lanes}
+TEMPLATES: Final[Mapping[str, _ByTemplate]] = {
+    "open-protocol": open_template.by_template,
+    "canal-json": canal_template.by_template,
+}
 
 
 def decode_chunk(messages: Messages, options: DecodeOptions) -> Chunk:
@@ -85,24 +96,33 @@ def decode_chunk(messages: Messages, options: DecodeOptions) -> Chunk:
 
 
 def _decode_chunk(messages: Messages, options: DecodeOptions) -> Chunk:
-    rest: dict[int, Rest] = {}
     if options.compression != "none":
-        rest = {index: _plain(index, message, options) for index, message in enumerate(messages)}
+        return Chunk((), tuple([_plain(index, message, options) for index, message in enumerate(messages)]))
+    read, numbers = _by_template(messages, options)
+    rest: dict[int, Rest] = {}
     while True:
-        gathered = _gather(messages, options, rest)
+        gathered = _gather(messages, [number for number in numbers if number not in rest], options, rest)
         try:
-            batches = tuple([batch_of(rows) for rows in gathered])
+            batches = [batch_of(rows) for rows in gathered]
         except Misfit:
             for index in {index for rows in gathered for index in _misfits(rows)}:
                 rest[index] = _plain(index, messages[index], options)
         else:
-            return Chunk(batches, tuple([rest[index] for index in sorted(rest)]))
+            return Chunk((*read, *batches), tuple([rest[index] for index in sorted(rest)]))
 
 
-def _gather(messages: Messages, options: DecodeOptions, rest: dict[int, Rest]) -> list[Rows]:
-    """The rows of all messages but those of `rest`, which grows by the messages that do not fit."""
+def _by_template(messages: Messages, options: DecodeOptions) -> tuple[list[Batch], list[int]]:
+    """The rows of texts of known looks, and the messages that have others."""
+    try:
+        batches, whole = TEMPLATES[protocol_name(options.protocol)](messages, legacy=options.legacy)
+    except Misfit:
+        return [], list(range(len(messages)))
+    return batches, np.flatnonzero(~whole).tolist()
+
+
+def _gather(messages: Messages, numbers: list[int], options: DecodeOptions, rest: dict[int, Rest]) -> list[Rows]:
+    """The rows of the messages `numbers`; `rest` grows by those that do not fit."""
     lanes = LANES[protocol_name(options.protocol)](legacy=options.legacy)
-    numbers = [number for number in range(len(messages)) if number not in rest]
     keys = [messages[number][0] or b"" for number in numbers]
     values = [messages[number][1] or b"" for number in numbers]
     at = lanes.take(numbers, keys, values, 0)

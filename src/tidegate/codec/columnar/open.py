@@ -23,7 +23,7 @@ from tidegate.codec.columnar.open_shape import OpenKey, OpenShape, shape_of
 from tidegate.codec.columnar.rows import Rows
 from tidegate.model.event import Delete, Event, RowChange, Update
 
-__all__ = ["Lanes"]
+__all__ = ["HEAD", "Lanes", "known_shape"]
 
 KNOWN_MAX: Final = 4096
 """Tables whose layout is remembered; more of them take turns."""
@@ -40,13 +40,20 @@ class _Head(msgspec.Struct, gc=False):
     tbl: str
 
 
-_HEAD: Final = msgspec.json.Decoder(_Head).decode
+HEAD: Final = msgspec.json.Decoder(_Head).decode
+"""Schema and table of an event, from its head."""
+
 _TS: Final = attrgetter("ts")
 _PARTITION: Final = attrgetter("ptn")
 
 
 _known: Final[dict[tuple[str, str, bool], OpenShape]] = {}
 """The last layout of each table: a memory that makes things quick and changes no result."""
+
+
+def known_shape(schema: str, table: str, *, legacy: bool) -> OpenShape | None:
+    """The last layout of a table."""
+    return _known.get((schema, table, legacy))
 
 
 class Lanes:
@@ -70,7 +77,7 @@ class Lanes:
             texts, bodies = _split(key, value)
             if not texts:
                 return False
-            first = _HEAD(texts[0])
+            first = HEAD(texts[0])
             lane = self._lane(first.scm, first.tbl)
             if lane is None:
                 return False
@@ -92,7 +99,7 @@ class Lanes:
         """A message with rows of several tables."""
         try:
             texts, bodies = _split(key, value)
-            tables = list(map(_HEAD, texts))
+            tables = list(map(HEAD, texts))
             lanes = [self._lane(table.scm, table.tbl) for table in tables]
             found = [lane for lane in lanes if lane is not None]
             if len(found) < len(lanes):

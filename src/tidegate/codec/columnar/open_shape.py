@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from tidegate.codec.columnar.rows import Images, Layout, transposed
-from tidegate.codec.columnar.values import Column, Form, Misfit, from_json
+from tidegate.codec.columnar.values import WIRE, Column, Form, Misfit, from_json
 from tidegate.codec.values import INT_RANGES, integer_range
 from tidegate.model.event import Field
 from tidegate.model.mysql import MysqlType
@@ -95,7 +95,7 @@ def _cell(code: int, flag: int | None, handle: bool, column: Column) -> Any:  # 
     members: list[Any] = [("t", Literal[code])]
     members += [("h", bool)] if handle else []
     members += [] if flag is None else [("f", Literal[flag])]
-    members += [("v", _WIRE[column.form] | None)]
+    members += [("v", WIRE[column.form] | None)]
     return msgspec.defstruct("Cell", members, gc=False, frozen=True, forbid_unknown_fields=True)
 
 
@@ -191,13 +191,3 @@ _FORMS: Final[dict[int, Form]] = {
         Form.TEXT,
     ),
 }
-_WIRE: Final[dict[Form, Any]] = {
-    Form.INTEGER: int,
-    Form.FLOAT: float,
-    Form.DOUBLE: float,
-    Form.TEXT: str,
-    Form.QUOTED: str,
-    Form.BASE64: bytes,
-    Form.BASE64_TEXT: bytes,
-}
-"""What msgspec makes of a value; as strict as the plain decoder, base64 included."""

@@ -14,12 +14,12 @@ A function here works on a whole column, never on one value in Python, and is as
 of the same type: what that refuses, or what Arrow cannot hold (a text that is no Unicode), raises `Misfit`, and the
 rows are read again one by one.  Being stricter is allowed, being laxer is not.
 
-Quoted strings are unquoted together, one line each (a bare line feed is an error in them).  With `\\` written as
-`\x5c` every backslash begins an escape; `\u` and `\U`, which stand for several bytes, are replaced.  What is left
-is done by looking up and leaving out:
+Quoted strings are unquoted together, joined by line feeds (a bare one is an error in them).  Python's `unicode_escape`
+reads Go's escapes of one byte; `\u` and `\U`, which stand for several, are replaced before.  Where a string ends then
+follows from the escapes before it: each is shorter by one byte, `\x01` by three.
 
-    [r"a\x01", r"b\\"]  →   a \ x 0 1 LF b \ x 5 c LF
-                             a 1 - - -  - b \ - - -  -       values at the backslashes, the rest of each escape left out
+    [r"a\x01", r"b\\"]  →   a \ x 0 1 LF b \ \     ends 5, 9
+                             a 1         LF b \       ends 2, 5
 
 Source: `codec/open/layout.py`, `codec/canal/types.py`, `codec/goquote.py`, whose rules these are.
 """
@@ -33,7 +33,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Column", "Form", "Misfit", "from_json", "from_texts"]
+__all__ = ["WIRE", "Column", "Form", "Misfit", "from_json", "from_texts"]
 
 INT64_MAX: Final = (1 << 63) - 1
 MAX_DIGITS: Final = 30
@@ -78,7 +78,19 @@ class Column(NamedTuple):
         return _ARROW[self.form]
 
 
+WIRE: Final[Mapping[Form, Any]] = {
+    Form.INTEGER: int,
+    Form.FLOAT: float,
+    Form.DOUBLE: float,
+    Form.TEXT: str,
+    Form.QUOTED: str,
+    Form.BASE64: bytes,
+    Form.BASE64_TEXT: bytes,
+}
+"""What msgspec makes of a value of Open Protocol; as strict as the plain decoder, base64 included."""
+
 Values: TypeAlias = Sequence[Any]
+"""Python values; where texts are meant, also an Arrow array of their bytes that begins at its buffers' beginning."""
 
 _ARROW: Final[Mapping[Form, Any]] = {
     Form.FLOAT: pa.float64(),
@@ -107,16 +119,24 @@ def from_texts(column: Column, values: Values) -> Any:
         raise Misfit(str(error)) from error
 
 
+def _array(values: Values, kind: Any) -> Any:
+    """An array of Python values, or of texts that stand in an array of bytes already."""
+    if isinstance(values, pa.Array):
+        texts = values.cast(pa.string())
+        return texts if kind == pa.string() else texts.cast(kind)
+    return pa.array(values, kind)
+
+
 def _arrow(column: Column, values: Values) -> Any:
-    return pa.array(values, column.arrow)
+    return _array(values, column.arrow)
 
 
 def _integers(column: Column, values: Values) -> Any:
-    return _bounded(column, pa.array(values, column.arrow))
+    return _bounded(column, _array(values, column.arrow))
 
 
 def _integer_texts(column: Column, values: Values) -> Any:
-    texts = pa.array(values, pa.string())
+    texts = _array(values, pa.string())
     if _beyond(texts, _DIGITS):
         raise Misfit("characters that no integer has")
     if _ZEROS in _bytes(texts):
@@ -135,8 +155,8 @@ def _bounded(column: Column, array: Any) -> Any:
 
 
 def _double_texts(_column: Column, values: Values) -> Any:
-    texts = pa.array(values, pa.string())
-    if _beyond(texts, _PLAIN_NUMBER) or pc.any(pc.match_substring_regex(texts, r"^-?\.")).as_py():
+    texts = _array(values, pa.string())
+    if _beyond(texts, _PLAIN_NUMBER) or any(pc.any(pc.starts_with(texts, point)).as_py() for point in (".", "-.")):
         matches = pc.match_substring_regex(texts, _NUMBER)
         if pc.all(matches).as_py() is False:
             raise Misfit("not a number")
@@ -181,64 +201,74 @@ def _base64_text(_column: Column, values: Values) -> Any:
 
 
 def _latin1(_column: Column, values: Values) -> Any:
-    return pa.array([None if text is None else text.encode("latin-1") for text in values], pa.binary())
+    texts = ["" if text is None else text for text in values]
+    ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
+    bounds = np.append(0, ends).astype(np.int32)
+    joined = pa.py_buffer("".join(texts).encode("latin-1"))
+    return _null_where(values, pa.Array.from_buffers(pa.binary(), len(texts), [None, pa.py_buffer(bounds), joined]))
+
+
+def _null_where(values: Values, array: Any) -> Any:
+    """`array` with null where `values` has None."""
+    if None in values:
+        return pc.if_else(pa.array([value is not None for value in values]), array, pa.scalar(None, array.type))
+    return array
 
 
 def _quoted(_column: Column, values: Values) -> Any:
     """The bytes that Go's quoted strings mean; see the module's drawing."""
-    joined = "\n".join(["" if text is None else text for text in values]).encode()
-    if values and joined.count(b"\n") != len(values) - 1:
+    quoted = "\n".join(["" if text is None else text for text in values]).encode()
+    if values and quoted.count(b"\n") != len(values) - 1:
         raise Misfit("a bare line feed in a quoted string")
-    if b"\\" not in joined and b'"' not in joined:
+    if b"\\" not in quoted and b'"' not in quoted:
         return pa.array([None if text is None else text.encode() for text in values], pa.binary())
-    plain = joined.replace(b"\\\\", b"\\x5c")
-    if b"\\u" in plain or b"\\U" in plain:
-        plain = _POINT.sub(_utf8, plain)
-    text = np.frombuffer(plain + b"\n", np.uint8)
-    escapes = np.flatnonzero(text == _BACKSLASH)
-    if np.count_nonzero(text == _QUOTE) != np.count_nonzero(text[escapes + 1] == _QUOTE):
-        raise Misfit("a bare quote in a quoted string")
-    decoded, kept = text.copy(), np.ones(len(text), np.bool_)
-    kinds = text[escapes + 1]
-    short = _SHORT[kinds]
-    if not short.all():
+    escapes, kinds = _escapes(quoted)
+    points = escapes[np.isin(kinds, _POINTS)]
+    if len(points):
+        quoted = _with_utf8(quoted, points.tolist())
+        escapes, kinds = _escapes(quoted)
+    if not _SHORT[kinds].all():
         raise Misfit("an escape that Go does not write")
-    decoded[escapes], kept[escapes + 1] = short, False
-    hexes = escapes[kinds == ord("x")]
-    if len(hexes):
-        kept[hexes + 2] = kept[np.minimum(hexes + 3, len(text) - 1)] = False
-        digits = _HEX[text[hexes + 2]], _HEX[text[np.minimum(hexes + 3, len(text) - 1)]]
-        if max(digits[0].max(), digits[1].max()) > 0xF:
-            raise Misfit("an escape without two hexadecimal digits")
-        decoded[hexes] = digits[0] * 16 + digits[1]
-    ends = np.flatnonzero(text == _LINE_FEED)
-    kept[ends] = False
-    offsets = np.zeros(len(values) + 1, np.int32)
-    offsets[1:] = np.cumsum(kept, dtype=np.int32)[ends]
-    data = pa.py_buffer(decoded[kept].tobytes())
-    array = pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(offsets.tobytes()), data])
-    if None in values:
-        array = pc.if_else(pa.array([value is not None for value in values]), array, pa.scalar(None, pa.binary()))
-    return array
+    if quoted.count(b'"') != np.count_nonzero(kinds == _QUOTE):
+        raise Misfit("a bare quote in a quoted string")
+    plain = pa.py_buffer(quoted.decode("unicode_escape").encode("latin-1"))
+    ends = np.append(np.flatnonzero(np.frombuffer(quoted, np.uint8) == _LINE_FEED), len(quoted))
+    shorter = np.append(0, np.cumsum(np.where(kinds == ord("x"), 3, 1)))
+    ends -= shorter[np.searchsorted(escapes, ends)]
+    bounds = np.zeros(2 * len(values), np.int32)
+    bounds[1::2], bounds[2::2] = ends, ends[:-1] + 1
+    parts = pa.Array.from_buffers(pa.binary(), 2 * len(values) - 1, [None, pa.py_buffer(bounds), plain])
+    return _null_where(values, parts.take(pa.array(np.arange(0, 2 * len(values), 2))))
 
 
-def _utf8(escape: "re.Match[bytes]") -> bytes:
-    r"""The bytes of one \u or \U; a backslash, a quote or a line feed stays an escape."""
-    point = chr(int(escape[1] or escape[2], 16)).encode()
-    return b"\\x%02x" % point[0] if point in (b"\\", b'"', b"\n") else point
+def _escapes(quoted: bytes) -> tuple[Any, Any]:
+    """Where escapes begin, and the character that follows each backslash."""
+    text = np.frombuffer(quoted + b"\n", np.uint8)
+    slashes = np.flatnonzero(text == _BACKSLASH)
+    joins = np.append(False, slashes[1:] == slashes[:-1] + 1)
+    if joins.any():
+        numbers = np.arange(len(slashes))
+        slashes = slashes[(numbers - np.maximum.accumulate(np.where(joins, 0, numbers))) % 2 == 0]
+    return slashes, text[slashes + 1]
 
 
-def _table(values: Mapping[int, int], rest: int) -> Any:
-    table = np.full(256, rest, np.uint8)
-    for at, value in values.items():
-        table[at] = value
-    return table
+def _with_utf8(quoted: bytes, points: list[int]) -> bytes:
+    r"""`quoted` with the bytes of each \u and \U; what one byte stands for becomes an \x."""
+    pieces, at = [], 0
+    for point in points:
+        found = _POINT.match(quoted, point)
+        if found is None:
+            raise Misfit("an escape without its hexadecimal digits")
+        code = int(found[1] or found[2], 16)
+        pieces += [quoted[at:point], b"\\x%02x" % code if code < 0x80 else chr(code).encode()]
+        at = found.end()
+    return b"".join([*pieces, quoted[at:]])
 
 
 _BACKSLASH, _QUOTE, _LINE_FEED = b'\\"\n'
-_SHORT: Final = _table(dict(zip(b'abfnrtv"x', b'\a\b\f\n\r\t\v"x', strict=True)), 0)
-"""What the character after a backslash means; 0 for those that Go does not write."""
-_HEX: Final = _table({ord(f"{digit:{case}}"): digit for digit in range(16) for case in "xX"}, 0xFF)
+_POINTS: Final = tuple(b"uU")
+_SHORT: Final = np.isin(np.arange(256), tuple(b'abfnrtvx"\\'))
+"""Which characters may follow a backslash."""
 
 
 def _beyond(texts: Any, allowed: bytes) -> bytes:
@@ -248,8 +278,8 @@ def _beyond(texts: Any, allowed: bytes) -> bytes:
 
 def _bytes(texts: Any) -> bytes:
     """All texts, one after the other."""
-    data = texts.buffers()[2]
-    return b"" if data is None else bytes(data)
+    _, offsets, data = texts.buffers()
+    return b"" if data is None else bytes(data[: np.frombuffer(offsets, np.int32, len(texts) + 1)[-1]])
 
 
 def _short(texts: Any, length: int) -> None:

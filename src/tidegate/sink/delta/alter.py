@@ -3,11 +3,14 @@
 columns only renamed, moved, dropped, added with NULL      one metaData action, files stay
 a default, a conversion                                    every file read, changed and written anew
 a table gets its first key                                 its log of changes becomes the rows that it tells of
+
+Old changes and old versions move with the table: they have its columns of today.  A value of theirs that the new type
+has no place for, and that upstream did not have to convert any more, becomes NULL.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +18,7 @@ import pyarrow.compute as pc
 from tidegate.feed.step import Alter
 from tidegate.model.errors import TidegateError
 from tidegate.model.event import Value
-from tidegate.schema.convert import converter
+from tidegate.schema.convert import Rule, converter
 from tidegate.schema.literal import stored_value
 from tidegate.sink.delta.columns import (
     COMMIT_TS,
@@ -23,13 +26,17 @@ from tidegate.sink.delta.columns import (
     Convert,
     Evolution,
     StoredColumn,
+    bounded,
     configuration,
     evolve,
     logical_key,
     stored_columns,
 )
 from tidegate.sink.delta.files import read
+from tidegate.sink.delta.history import changes_of, news_of
+from tidegate.sink.delta.history_files import by_kind
 from tidegate.sink.delta.merge import rewrite
+from tidegate.sink.delta.modes import CHANGE_TYPE, VALID_TO, Form, form_of
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.types import arrow_type, from_neutral, is_number, map_neutral
 from tidegate.spark import deltalog
@@ -45,11 +52,10 @@ def alter(step: Alter, snapshot: Snapshot, options: DeltaOptions) -> list[Action
         snapshot.table_id,
         [column.field() for column in change.columns],
         snapshot.partition_columns,
-        {**snapshot.configuration, **configuration(change.max_id)},
+        {**snapshot.configuration, **configuration(change.max_id, options)},
         str(step.new.name),
     )
-    collapses = not step.old.handle_key and bool(step.new.handle_key)
-    if not change.rewrites and not collapses:
+    if not change.rewrites and _forms(step, options) not in RESHAPES:
         return [described]
     try:
         return [described, *_rewritten(snapshot, change, step, options)]
@@ -63,17 +69,30 @@ def _rewritten(snapshot: Snapshot, change: Evolution, step: Alter, options: Delt
     files = snapshot.files()
     before = stored_columns(snapshot)
     stored: Iterable[pa.Table] = (read(snapshot.uri, file, before) for file in files)
-    if not step.old.handle_key and step.new.handle_key and files:
-        stored = [_collapsed(pa.concat_tables(stored), step, before)]
-    rows = (_changed(part, before, change, step, options) for part in stored)
-    return rewrite(snapshot.uri, files, rows, change.columns, logical_key(step.new, change.columns))
+    reshape = RESHAPES.get(_forms(step, options))
+    if reshape is not None and files:
+        stored = [reshape(pa.concat_tables(stored), logical_key(step.new, before))]
+    rows = (_changed(part, before, change, step, options) for part in _by_kind(stored))
+    return rewrite(snapshot.uri, files, rows, change.columns, bounded(step.new, change.columns))
 
 
-def _collapsed(log: pa.Table, step: Alter, columns: Sequence[StoredColumn]) -> pa.Table:
+def _forms(step: Alter, options: DeltaOptions) -> tuple[Form, Form]:
+    return form_of(step.old, options.mode), form_of(step.new, options.mode)
+
+
+def _by_kind(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The parts, versions that are valid apart from those that have ended."""
+    for part in parts:
+        if VALID_TO in part.column_names:
+            yield from by_kind(part)
+        else:
+            yield part
+
+
+def _collapsed(log: pa.Table, key: Sequence[str]) -> pa.Table:
     """The rows that a log of changes tells of, by the key that the table has from now on."""
     if OP not in log.column_names:
         return log
-    key = logical_key(step.new, columns)
     deleted = pc.cast(pc.equal(log.column(OP), "D"), pa.int8())
     order = pc.sort_indices(
         log.select([COMMIT_TS]).append_column("_gone", deleted),
@@ -81,9 +100,22 @@ def _collapsed(log: pa.Table, step: Alter, columns: Sequence[StoredColumn]) -> p
     )
     ordered = log.take(order)
     numbered = ordered.append_column("_nth", pa.array(range(log.num_rows), pa.int64()))
-    last = numbered.group_by(key).aggregate([("_nth", "max")]).column("_nth_max")
+    last = numbered.group_by(list(key)).aggregate([("_nth", "max")]).column("_nth_max")
     alive = ordered.take(last)
     return alive.filter(pc.not_equal(alive.column(OP), "D"))
+
+
+def _versions(log: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The versions that a log of changes tells of, by the key that the table has from now on."""
+    return news_of(log, key).versions
+
+
+RESHAPES: Final[Mapping[tuple[Form, Form], Callable[[pa.Table, Sequence[str]], pa.Table]]] = {
+    ("LOG", "ROWS"): _collapsed,
+    ("CHANGES", "VERSIONS"): _versions,
+    ("VERSIONS", "CHANGES"): lambda versions, _key: changes_of(versions),
+}
+"""What becomes of stored rows when a table gets its first key or loses its last."""
 
 
 def _changed(
@@ -94,21 +126,30 @@ def _changed(
     options: DeltaOptions,
 ) -> pa.Table:
     """Stored rows after a change of columns."""
-    have = {column.mapping_id: rows.column(at) for at, column in enumerate(before)}
+    stored = [*before, *(column for column in change.columns if column.upstream_id < 0)]
+    have = {column.mapping_id: rows.column(column.name) for column in stored if column.name in rows.column_names}
+    past = _is_past(rows)
     zone, zero_date = options.time_zone, options.zero_date
     for fill in change.fills:
         value = [stored_value(fill.column, time_zone=zone, commit_ts=step.ts)]
         one = from_neutral(value, fill.column.type, fill.target.delta, time_zone=zone, zero_date=zero_date)
         have[fill.target.mapping_id] = pa.repeat(one[0], rows.num_rows)
     for turn in change.conversions:
-        have[turn.target.mapping_id] = _converted(have[turn.source.mapping_id], turn, step, options)
+        have[turn.target.mapping_id] = _converted(have[turn.source.mapping_id], turn, step, options, past=past)
     arrays = [
         have.get(column.mapping_id, pa.nulls(rows.num_rows, arrow_type(column.delta))) for column in change.columns
     ]
     return pa.Table.from_arrays(arrays, names=[column.name for column in change.columns])
 
 
-def _converted(stored: Any, turn: Convert, step: Alter, options: DeltaOptions) -> Any:
+def _is_past(rows: pa.Table) -> bool:
+    """True for old changes and versions that have ended: upstream had no such row to convert."""
+    if VALID_TO in rows.column_names:
+        return bool(rows.column(VALID_TO).null_count == 0)
+    return CHANGE_TYPE in rows.column_names
+
+
+def _converted(stored: Any, turn: Convert, step: Alter, options: DeltaOptions, *, past: bool) -> Any:
     """A stored column after its change of type; plain widening of numbers is one cast."""
     zone = options.time_zone
     rule = converter(turn.old.type, turn.new.type, time_zone=zone, commit_ts=step.ts)
@@ -120,7 +161,7 @@ def _converted(stored: Any, turn: Convert, step: Alter, options: DeltaOptions) -
         turn.old.type,
         turn.new.type,
         turn.target.delta,
-        rule or _same,
+        _or_null(rule or _same) if past else rule or _same,
         time_zone=zone,
         zero_date=options.zero_date,
     )
@@ -128,3 +169,15 @@ def _converted(stored: Any, turn: Convert, step: Alter, options: DeltaOptions) -
 
 def _same(value: Value) -> Value:
     return value
+
+
+def _or_null(rule: Rule) -> Rule:
+    """The rule, NULL where it has no answer."""
+
+    def convert(value: Value) -> Value:
+        try:
+            return rule(value)
+        except TidegateError:
+            return None
+
+    return convert

@@ -19,11 +19,12 @@ from tidegate.model.errors import Fenced, SinkError, TidegateError
 from tidegate.model.table import TableInfo, TableName
 from tidegate.sink.delta.alter import alter
 from tidegate.sink.delta.columns import configuration, first_columns, stored_columns
-from tidegate.sink.delta.merge import append, merge
+from tidegate.sink.delta.mode_steps import ROW_STEPS
+from tidegate.sink.delta.mode_truncate import inherited
+from tidegate.sink.delta.modes import MODE, check_mode, form_of
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.partitions import exchange, trim
 from tidegate.sink.delta.position import position, progress
-from tidegate.sink.delta.rows import log_rows, net_changes
 from tidegate.spark import deltalog
 from tidegate.spark.deltalog import Action, CommitConflict, Snapshot
 from tidegate.spark.failpoint import reach
@@ -99,6 +100,8 @@ def _run(step: Step, table: TableInfo, reader: ChangeReader, options: DeltaOptio
     """Do one step for one table, unless it is done."""
     uri = options.table_uri(table.incarnation)
     snapshot = deltalog.load(uri)
+    if snapshot is not None:
+        check_mode(options.mode, snapshot.configuration.get(MODE, "replica"), f"table {table.name} in {options.root}")
     if isinstance(step, Create):
         return _create(step, snapshot, uri, options)
     if snapshot is None:
@@ -135,13 +138,14 @@ def _create(step: Create, snapshot: Snapshot | None, uri: str, options: DeltaOpt
     if snapshot is not None:
         return _Done(snapshot.version, ahead=position(snapshot, options.feed)[0])
     reach("apply/before-create")
-    columns = first_columns(step.table, options)
+    past = inherited(step.old, uri, (step.ts, step.seq), options) if step.old is not None else None
+    columns, kept = past or (first_columns(step.table, options), [])
     deltalog.create(
         uri,
         [column.field() for column in columns],
-        progress(options.feed, (step.ts, step.seq)),
+        [*progress(options.feed, (step.ts, step.seq)), *kept],
         metadata={"feed": options.feed, "ts": step.ts, "seq": step.seq, "table": str(step.table.name)},
-        configuration=configuration(max((column.mapping_id for column in columns), default=0)),
+        configuration=configuration(max((column.mapping_id for column in columns), default=0), options),
         name=str(step.table.name),
     )
     reach("apply/after-create")
@@ -160,15 +164,15 @@ def _rows(
         return _Done(snapshot.version)
     reach("apply/rows-read")
     columns = stored_columns(snapshot)
-    if step.table.handle_key:
-        changes = net_changes(slice_, step.table, columns, options)
-        actions = merge(snapshot.uri, snapshot.files(), columns, changes)
-    else:
-        actions = append(snapshot.uri, log_rows(slice_, step.table, columns, options), columns)
+    count = slice_.num_rows
+    how = ROW_STEPS[form_of(step.table, options.mode)]
+    changes = how.read(slice_, step.table, columns, options)
+    del slice_  # the texts are as large as all that follows
+    actions = how.write(snapshot, columns, changes)
     reach("apply/rows-written")
-    _commit(snapshot, actions, step, options, "MERGE" if step.table.handle_key else "WRITE")
+    _commit(snapshot, actions, step, options, how.operation)
     reach("apply/rows-committed")
-    return _Done(snapshot.version + 1, slice_.num_rows)
+    return _Done(snapshot.version + 1, count)
 
 
 def _ddl_actions(

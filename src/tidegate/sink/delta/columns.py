@@ -7,7 +7,8 @@
     change of type         a new physical column, rewritten through the rules of schema/convert.py
 
 Every stored column carries its upstream column id in the schema's field metadata, so the mapping survives renames
-and needs no second place.  Tables without a key get two columns of ours and are logs of changes.
+and needs no second place.  Columns of ours stand behind the upstream's (modes.py); a DDL treats old changes and old
+versions as it treats rows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,15 @@ from tidegate.model.errors import SinkRefused
 from tidegate.model.table import ColumnInfo, TableInfo
 from tidegate.schema.convert import converter
 from tidegate.schema.literal import stored_value
+from tidegate.sink.delta.modes import (
+    CHANGE_TS,
+    COMMIT_TS,
+    MODE,
+    OP,
+    VALID_FROM,
+    VALID_TO,
+    own_columns,
+)
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.types import delta_type
 from tidegate.spark.deltalog import Snapshot, schema_field
@@ -29,14 +39,14 @@ __all__ = [
     "Evolution",
     "Fill",
     "StoredColumn",
+    "bounded",
+    "configuration",
     "evolve",
     "first_columns",
+    "logical_key",
     "stored_columns",
 ]
 
-OP: Final = "_tidegate_op"
-COMMIT_TS: Final = "_tidegate_commit_ts"
-LOG_COLUMNS: Final = ((OP, "string", -1), (COMMIT_TS, "long", -2))
 MAPPING_ID: Final = "delta.columnMapping.id"
 MAPPING_NAME: Final = "delta.columnMapping.physicalName"
 UPSTREAM_ID: Final = "tidegate.columnId"
@@ -96,9 +106,9 @@ class Evolution:
         return bool(self.fills or self.conversions)
 
 
-def configuration(max_id: int) -> dict[str, str]:
+def configuration(max_id: int, options: DeltaOptions) -> dict[str, str]:
     """The table properties of a lake table."""
-    return {"delta.columnMapping.mode": "name", MAX_ID: str(max_id)}
+    return {"delta.columnMapping.mode": "name", MAX_ID: str(max_id), MODE: options.mode}
 
 
 def stored_columns(snapshot: Snapshot) -> tuple[StoredColumn, ...]:
@@ -124,6 +134,14 @@ def logical_key(table: TableInfo, columns: Sequence[StoredColumn]) -> list[str]:
     """The stored names of the columns that identify a row."""
     ids = {column.id for name in table.handle_key if (column := table.column(name)) is not None}
     return [column.name for column in columns if column.upstream_id in ids]
+
+
+def bounded(table: TableInfo, columns: Sequence[StoredColumn]) -> list[str]:
+    """The stored names of the columns by which files are ordered and found."""
+    own = {column.name for column in columns if column.upstream_id < 0}
+    if {VALID_FROM, VALID_TO} <= own:
+        return [*logical_key(table, columns), VALID_FROM, VALID_TO]
+    return [CHANGE_TS] if CHANGE_TS in own else logical_key(table, columns)
 
 
 def evolve(snapshot: Snapshot, old: TableInfo, new: TableInfo, options: DeltaOptions) -> Evolution:
@@ -171,9 +189,7 @@ def _wanted(table: TableInfo, options: DeltaOptions) -> list[tuple[str, str, int
         for column in table.columns
         if not column.virtual
     ]
-    if not table.handle_key:
-        wanted += [(name, delta, upstream, None) for name, delta, upstream in LOG_COLUMNS]
-    return wanted
+    return wanted + [(name, delta, upstream, None) for name, delta, upstream in own_columns(table, options.mode)]
 
 
 def _by_policy(
@@ -189,8 +205,11 @@ def _by_policy(
             )
         return change
     if options.schema_change == "ignore":
-        return Evolution(tuple(current.values()), change.max_id)
+        own = tuple(column for column in change.columns if column.upstream_id < 0)
+        return Evolution((*(column for id_, column in current.items() if id_ >= 0), *own), change.max_id)
     kept = {column.upstream_id for column in change.columns}
     names = {column.name.lower() for column in change.columns}
-    leftovers = tuple(column for id_, column in current.items() if id_ not in kept and column.name.lower() not in names)
+    leftovers = tuple(
+        column for id_, column in current.items() if id_ >= 0 and id_ not in kept and column.name.lower() not in names
+    )
     return Evolution(change.columns + leftovers, change.max_id, change.fills, change.conversions)

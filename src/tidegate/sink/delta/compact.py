@@ -15,20 +15,18 @@ import msgspec
 import pyarrow as pa
 
 from tidegate.model.table import TableInfo
-from tidegate.sink.delta.columns import logical_key, stored_columns
-from tidegate.sink.delta.files import read, write
+from tidegate.sink.delta.columns import bounded, stored_columns
+from tidegate.sink.delta.files import is_small, read, within, write
+from tidegate.sink.delta.keys import by_key
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.spark import deltalog
 from tidegate.spark.deltalog import Action, CommitConflict, DataFile, Snapshot
+from tidegate.spark.failpoint import reach
 
 __all__ = ["Compaction", "compact", "small_files"]
 
-SMALL_ROWS: Final = 100_000
 SMALL_FILES_MAX: Final = 16
 """Merges fold their own small files beyond eight; twice as many come only from appends."""
-COMPACT_ROWS_MAX: Final = 1_000_000
-COMPACT_BYTES_MAX: Final = 256 << 20
-"""What one compaction holds in memory is some times this; a worker has room for it."""
 UPKEEP: Final = "upkeep"
 
 
@@ -40,15 +38,10 @@ class Compaction(msgspec.Struct, frozen=True):
 
 
 def small_files(snapshot: Snapshot) -> tuple[DataFile, ...]:
-    """The files worth folding into one, within the limits; none when they are few."""
-    chosen: list[DataFile] = []
-    rows = size_bytes = 0
-    for file in sorted((file for file in snapshot.files() if file.rows < SMALL_ROWS), key=lambda file: file.rows):
-        rows, size_bytes = rows + file.rows, size_bytes + file.size_bytes
-        if rows > COMPACT_ROWS_MAX or size_bytes > COMPACT_BYTES_MAX:
-            break
-        chosen.append(file)
-    return tuple(chosen) if len(chosen) > SMALL_FILES_MAX else ()
+    """The files worth folding into one, the smallest first, as many as one task may hold; none when they are few."""
+    small = sorted((file for file in snapshot.files() if is_small(file)), key=lambda file: (file.rows, file.path))
+    chosen = tuple(small[at] for at in within(small)[0]) if small else ()
+    return chosen if len(chosen) > SMALL_FILES_MAX else ()
 
 
 def compact(job: Compaction, options: DeltaOptions) -> int:
@@ -62,10 +55,12 @@ def compact(job: Compaction, options: DeltaOptions) -> int:
         return snapshot.version
     metadata = {"feed": options.feed, UPKEEP: True}
     actions = _folded(snapshot, small, job.table)
+    reach("compact/before-commit")
     try:
         deltalog.commit(uri, snapshot.version + 1, actions, operation="OPTIMIZE", metadata=metadata)
     except CommitConflict:
         return job.version
+    reach("compact/after-commit")
     return snapshot.version + 1
 
 
@@ -77,9 +72,8 @@ def _same_rows(uri: str, published: int, head: int) -> bool:
 
 def _folded(snapshot: Snapshot, small: Sequence[DataFile], table: TableInfo) -> list[Action]:
     columns = stored_columns(snapshot)
-    key = logical_key(table, columns)
+    key = bounded(table, columns)
     rows = pa.concat_tables([read(snapshot.uri, file, columns) for file in small])
-    if key:
-        rows = rows.sort_by([(name, "ascending") for name in key])
+    rows = by_key(rows, key)
     added = [{"add": {**action["add"], "dataChange": False}} for action in write(snapshot.uri, rows, columns, key)]
     return [*(deltalog.remove(file, data_change=False) for file in small), *added]

@@ -2,6 +2,9 @@
 
 Bounds of the key columns let a merge leave alone files that it cannot touch.  They are written only where JSON holds
 them exactly (64-bit integers, short texts, dates): a bound that is rounded would hide rows from every reader.
+
+A file is what fits into memory some times over: FILE_BYTES of Arrow columns, or ROWS_PER_FILE rows, or one row that
+is larger than that.
 """
 
 import io
@@ -22,9 +25,16 @@ from tidegate.sink.delta.types import arrow_type
 from tidegate.spark.deltalog import Action, DataFile, add, store
 from tidegate.spark.storing import storing
 
-__all__ = ["ROWS_PER_FILE", "read", "write"]
+__all__ = ["FILE_BYTES", "ROWS_PER_FILE", "is_small", "read", "within", "write"]
 
 ROWS_PER_FILE: Final = 1_000_000
+FILE_BYTES: Final = 64 << 20
+"""In memory; a third to a tenth of it on disk."""
+SMALL_ROWS: Final = 100_000
+SMALL_BYTES: Final = 4 << 20
+GROUP_ROWS_MAX: Final = 500_000
+GROUP_BYTES_MAX: Final = 16 << 20
+"""Of compressed files: what is read at once to make one of small ones."""
 TEXT_BOUND_CHARS_MAX: Final = 32
 
 
@@ -54,19 +64,50 @@ def _source(uri: str, path: str) -> Any:
     return io.BytesIO(obstore.get(store(uri), path).bytes().to_bytes()) if "://" in uri else Path(uri) / path
 
 
+def is_small(file: DataFile) -> bool:
+    """True for a file that had better be part of another."""
+    return file.rows < SMALL_ROWS and file.size_bytes < SMALL_BYTES
+
+
+def within(files: Sequence[DataFile]) -> list[list[int]]:
+    """The numbers of `files` in groups small enough to be read at once, in order."""
+    groups: list[list[int]] = []
+    rows = size_bytes = 0
+    for at, file in enumerate(files):
+        rows, size_bytes = rows + file.rows, size_bytes + file.size_bytes
+        if not groups or rows > GROUP_ROWS_MAX or size_bytes > GROUP_BYTES_MAX:
+            groups.append([])
+            rows, size_bytes = file.rows, file.size_bytes
+        groups[-1].append(at)
+    return groups
+
+
 def write(uri: str, rows: pa.Table, columns: Sequence[StoredColumn], key: Sequence[str]) -> Iterator[Action]:
     """Write `rows` (stored names, in the order of `columns`) as data files; yield their add actions."""
     physical = rows.rename_columns([column.physical for column in columns]).cast(_physical_schema(columns))
     bounded = [column.physical for column in columns if column.name in key]
-    for at in range(0, rows.num_rows, ROWS_PER_FILE):
-        part = physical.slice(at, ROWS_PER_FILE)
+    for part in _parts(physical):
         sink = pa.BufferOutputStream()
         pq.write_table(part, sink, compression="zstd", compression_level=1)
         body = sink.getvalue()
         path = f"part-{uuid.uuid4().hex}.zstd.parquet"
         with storing(uri):
-            obstore.put(store(uri), path, io.BytesIO(body))
+            obstore.put(store(uri), path, memoryview(body).cast("B"))
         yield add(path, body.size, _stats(part, bounded))
+
+
+def _parts(rows: pa.Table) -> Iterator[pa.Table]:
+    """`rows` in equal stretches, halved where one is still too large."""
+    if not rows.num_rows:
+        return
+    count = max(-(-rows.nbytes // FILE_BYTES), -(-rows.num_rows // ROWS_PER_FILE))
+    step = -(-rows.num_rows // min(count, rows.num_rows))
+    for at in range(0, rows.num_rows, step):
+        part = rows.slice(at, step)
+        if count > 1 and part.num_rows > 1 and part.nbytes > 2 * FILE_BYTES:
+            yield from _parts(part)
+        else:
+            yield part
 
 
 def _physical_schema(columns: Sequence[StoredColumn]) -> pa.Schema:

@@ -4,6 +4,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from tidegate.sink.delta.modes import Mode
+
 __all__ = ["DeltaOptions", "SchemaChange", "ZeroDate"]
 
 SchemaChange: TypeAlias = Literal["exception", "evolve", "try_evolve", "lenient", "ignore"]
@@ -15,7 +17,7 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `schema_change` speaks Flink CDC's words: exception stops at a DDL that changes columns; evolve follows; try_evolve
     follows where it can and goes on where it can't; lenient only adds (drops, truncates and removed columns are not
-    followed); ignore leaves tables as they were created.
+    followed); ignore leaves tables as they were created. `mode` is what the tables hold: modes.py.
     """
 
     root: str
@@ -23,6 +25,7 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
     time_zone: str = "UTC"
     zero_date: ZeroDate = "null"
     schema_change: SchemaChange = "evolve"
+    mode: Mode = "replica"
     rules: tuple[str, ...] = ()
     """Filter rules: which tables the lake holds; none means all."""
     case_sensitive: bool = False

@@ -3,18 +3,19 @@
 The lake does not store partitions; the definition says where a row lies (schema/partition.py).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidegate.feed.step import Exchange, Trim, position_of
 from tidegate.model.errors import SinkError
 from tidegate.model.table import TableInfo
 from tidegate.schema.partition import partition_of
-from tidegate.sink.delta.columns import StoredColumn, logical_key, stored_columns
-from tidegate.sink.delta.files import logical_schema, read
-from tidegate.sink.delta.merge import rewrite
+from tidegate.sink.delta.columns import StoredColumn, stored_columns
+from tidegate.sink.delta.files import logical_schema
+from tidegate.sink.delta.mode_steps import MOVES, Moving
+from tidegate.sink.delta.modes import form_of
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.position import position
 from tidegate.sink.delta.types import arrow_type, to_neutral
@@ -27,25 +28,33 @@ __all__ = ["exchange", "trim"]
 def trim(step: Trim, snapshot: Snapshot, options: DeltaOptions) -> list[Action]:
     """The actions that leave the rows outside the named partitions."""
     columns = stored_columns(snapshot)
-    rows = _partition_rows(snapshot, columns, step.old, step.partitions, options, keep_inside=False)
-    return rewrite(snapshot.uri, snapshot.files(), rows, columns, logical_key(step.old, columns))
+    inside = _inside(columns, step.old, step.partitions, options)
+    moves = MOVES[form_of(step.old, options.mode)]
+    return moves.move(snapshot, step.old, columns, Moving(position_of(step), inside))
 
 
 def exchange(step: Exchange, table: TableInfo, snapshot: Snapshot, options: DeltaOptions) -> list[Action]:
     """The rows of `table` after the swap; the partner is read as it was just before its own half of it."""
-    inside = frozenset({step.partition})
     mine = stored_columns(snapshot)
-    partner_info = step.other if table.incarnation == step.partitioned.incarnation else step.partitioned
+    gains_all = table.incarnation == step.partitioned.incarnation
+    partner_info = step.other if gains_all else step.partitioned
     partner = _before(step, partner_info, options)
     theirs = stored_columns(partner)
-    if table.incarnation == step.partitioned.incarnation:
-        outside = _partition_rows(snapshot, mine, step.partitioned, inside, options, keep_inside=False)
-        coming = [read(partner.uri, file, theirs) for file in partner.files()]
+    now = MOVES[form_of(partner_info, options.mode)].now(partner, partner_info, theirs)
+    if gains_all:
+        leaves = _inside(mine, table, (step.partition,), options)
+        coming = now
     else:
-        outside = []
-        coming = _partition_rows(partner, theirs, step.partitioned, inside, options, keep_inside=True)
-    incoming = [_as_columns(rows, mine) for rows in coming]
-    return rewrite(snapshot.uri, snapshot.files(), [*outside, *incoming], mine, logical_key(table, mine))
+        leaves = _everything
+        inside = _inside(theirs, partner_info, (step.partition,), options)
+        coming = (rows.filter(inside(rows)) for rows in now)
+    incoming = (_as_columns(rows, mine) for rows in coming)
+    move = MOVES[form_of(table, options.mode)].move
+    return move(snapshot, table, mine, Moving(position_of(step), leaves, incoming))
+
+
+def _everything(rows: pa.Table) -> Any:
+    return pa.repeat(pa.scalar(value=True), rows.num_rows)
 
 
 def _before(step: Exchange, table: TableInfo, options: DeltaOptions) -> Snapshot:
@@ -60,8 +69,11 @@ def _before(step: Exchange, table: TableInfo, options: DeltaOptions) -> Snapshot
 
 
 def _as_columns(rows: pa.Table, columns: Sequence[StoredColumn]) -> pa.Table:
-    """Rows of the partner under our columns: an exchange demands equal names, a policy may have left us more."""
+    """Rows of the partner under our columns: an exchange demands equal names, a policy may have left us more.
+
+    Columns of ours only where the partner's rows bring them: they belong to changes and versions, not to rows."""
     theirs = {name.lower(): name for name in rows.column_names}
+    columns = [column for column in columns if column.upstream_id >= 0 or column.name in theirs]
     arrays = [
         rows.column(theirs[column.name.lower()])
         if column.name.lower() in theirs
@@ -71,34 +83,27 @@ def _as_columns(rows: pa.Table, columns: Sequence[StoredColumn]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=logical_schema(columns))
 
 
-def _partition_rows(
-    snapshot: Snapshot,
-    columns: Sequence[StoredColumn],
-    table: TableInfo,
-    partitions: Iterable[str],
-    options: DeltaOptions,
-    *,
-    keep_inside: bool,
-) -> list[pa.Table]:
-    """The rows that lie inside (or outside) the named partitions."""
+def _inside(
+    columns: Sequence[StoredColumn], table: TableInfo, partitions: Iterable[str], options: DeltaOptions
+) -> Callable[[pa.Table], Any]:
+    """A mask for stored rows: which of them lie in the named partitions."""
     if table.partition is None:
         raise SinkError(f"table {table.name} is not partitioned in the definition of ts {table.version}")
     zone = options.time_zone
     locate = partition_of(table.partition, table.columns, time_zone=zone, primary_key=table.handle_key)
     named = {name.lower() for name in partitions}
     by_id = {column.upstream_id: column for column in columns}
-    parts: list[pa.Table] = []
-    for file in snapshot.files():
-        rows = read(snapshot.uri, file, columns)
+
+    def inside(rows: pa.Table) -> Any:
         values = {
             column.name: to_neutral(rows.column(by_id[column.id].name), column.type, time_zone=zone)
             for column in table.columns
             if column.id in by_id
         }
-        inside = [
+        found = [
             (locate(dict(zip(values, row, strict=True))) or "").lower() in named
             for row in zip(*values.values(), strict=True)
         ]
-        mask = pa.array(inside, pa.bool_())
-        parts.append(rows.filter(mask if keep_inside else pc.invert(mask)))
-    return parts
+        return pa.array(found, pa.bool_())
+
+    return inside

@@ -6,7 +6,8 @@ units ──parallelize──► workers: Parquet in, Parquet out, one commit a 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from itertools import chain
+from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -17,11 +18,12 @@ from tidegate.feed.retention import PURGED
 from tidegate.feed.step import Unit
 from tidegate.model.errors import SinkError, SinkRefused, TidegateError
 from tidegate.sink.delta.apply import ChangeReader, TableResult, run_unit
+from tidegate.sink.delta.modes import check_mode
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import PublishedTable, Snapshot, latest, publish
 from tidegate.spark.failpoint import reach
 
-__all__ = ["DeltaSink", "UnitFailure"]
+__all__ = ["DeltaSink", "UnitFailure", "decks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,20 @@ class UnitFailure:
     """An error of a worker as a value: typed exceptions do not survive the way through Spark."""
 
     error: TidegateError
+
+
+ALONE_ROWS: Final = 20_000
+DECKS_A_CORE: Final = 4
+
+
+def decks(units: Sequence[Unit], workers: int | None, cores: int) -> list[list[Unit]]:
+    """The units of each task, the longest first; a task costs tens of milliseconds, more than most units do.
+
+    At most `workers` tasks; if that is open, each large unit has a task of its own."""
+    ordered = sorted(units, key=lambda unit: -unit.rows)
+    alone = 0 if workers else sum(unit.rows >= ALONE_ROWS for unit in ordered)
+    count = min(workers or cores * DECKS_A_CORE, len(ordered) - alone)
+    return [[unit] for unit in ordered[:alone]] + [ordered[alone + at :: count] for at in range(count)]
 
 
 class DeltaSink:
@@ -40,8 +56,10 @@ class DeltaSink:
         self.snapshot = Snapshot()
 
     def recover(self) -> Snapshot:
-        """The lake's state as it was last published."""
+        """The lake's state as it was last published. Raises SinkRefused if that was in another mode."""
         self.snapshot = latest(self.options)
+        if self.snapshot.options is not None:
+            check_mode(self.options.mode, self.snapshot.options.mode, f"lake {self.options.root}")
         reach("start/recovered")
         return self.snapshot
 
@@ -49,9 +67,9 @@ class DeltaSink:
         """Run every unit in a worker, the longest first; raises the first error after all have ended."""
         if not units:
             return []
-        ordered = sorted(units, key=lambda unit: -unit.rows)
+        dealt = decks(units, self.workers, spark.sparkContext.defaultParallelism)
         work = partial(_run_partition, reader=reader, options=self.options)
-        jobs = spark.sparkContext.parallelize(ordered, min(len(ordered), self.workers or len(ordered)))
+        jobs = spark.sparkContext.parallelize(dealt, len(dealt))
         try:
             outcomes = jobs.mapPartitions(work).collect()
         except (Py4JJavaError, PySparkException) as died:
@@ -98,8 +116,8 @@ def _first_line(died: Exception) -> str:
     return lines[0] if lines else type(died).__name__
 
 
-def _run_partition(units: Iterator[Unit], *, reader: ChangeReader, options: DeltaOptions) -> Iterator[Any]:
-    for unit in units:
+def _run_partition(dealt: Iterator[list[Unit]], *, reader: ChangeReader, options: DeltaOptions) -> Iterator[Any]:
+    for unit in chain.from_iterable(dealt):
         try:
             yield run_unit(unit, reader, options)
         except TidegateError as error:

@@ -25,6 +25,7 @@ from tidegate.feed.plan import Checkpoint
 from tidegate.model.errors import Fenced, SinkRefused
 from tidegate.model.table import TableName
 from tidegate.schema.state import SchemaState
+from tidegate.sink.delta.modes import Mode
 from tidegate.sink.delta.options import DeltaOptions, SchemaChange, ZeroDate
 from tidegate.spark.deltalog import store
 from tidegate.spark.failpoint import reach
@@ -52,6 +53,7 @@ class _Followed(msgspec.Struct, frozen=True, omit_defaults=True):
     time_zone: str = "UTC"
     zero_date: ZeroDate = "null"
     schema_change: SchemaChange = "evolve"
+    mode: Mode = "replica"
     rules: tuple[str, ...] = ()
     case_sensitive: bool = False
 

@@ -31,6 +31,7 @@ from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot
 from tidegate.sink.delta.upkeep_snapshots import Shelf
 from tidegate.spark.deltalog import store
+from tidegate.spark.failpoint import reach
 from tidegate.spark.lifespan import LOG, Lifespans, StoredFile, cut_log, delete, stored_files, sweep
 
 __all__ = ["Kept", "Runner", "Upkeep", "adopt"]
@@ -186,6 +187,7 @@ class Upkeep:
         log = sorted((file.path for file in files if file.path.startswith(LOG)), reverse=True)
         for path in sorted(log, key=lambda path: path.endswith(".json")):
             delete(uri, [path])
+        reach("upkeep/table-half")
         delete(uri, [file.path for file in files if not file.path.startswith(LOG)])
         if "://" not in uri:
             shutil.rmtree(uri, ignore_errors=True)

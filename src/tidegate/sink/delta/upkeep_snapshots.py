@@ -22,6 +22,7 @@ import obstore
 from tidegate.feed.retention import Limits, Moment, forgettable
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.spark.deltalog import store
+from tidegate.spark.failpoint import reach
 from tidegate.spark.lifespan import StoredFile, delete, stored_files
 
 __all__ = ["Newest", "Shelf"]
@@ -117,6 +118,7 @@ class Shelf:
         except FileNotFoundError:  # another upkeep was faster
             return
         obstore.put(self._place, new, body)
+        reach("upkeep/snapshot-copied")
         delete(self._uri, [old])
 
     def drop_forgotten(self, forgotten_before_ms: int) -> None:

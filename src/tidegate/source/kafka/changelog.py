@@ -82,7 +82,7 @@ class Changelog:
 
         Inclusive of `after`, because a DDL may arrive when its ts is resolved already; the caller knows which of
         those at `after` it has done."""
-        seen = [placed for control in self._control_parts() for placed in control.ddls]
+        seen = [placed for control in self.controls() for placed in control.ddls]
         return ordered_ddls(placed for placed in seen if after <= (placed.ddl.commit_ts or 0) <= upto)
 
     def slice(self, after: int, upto: int) -> ChangeSlice:
@@ -95,14 +95,14 @@ class Changelog:
 
     def dead_letters(self) -> list[DeadLetter]:
         """Messages that were left out, by place; those replayed since are no longer among them."""
-        controls = self._control_parts()
+        controls = self.controls()
         replayed = {place for control in controls for place in control.replayed}
-        letters = {letter.place: letter for control in controls for letter in control.dead}
+        letters = {letter.place: letter for control in self._with_bodies() for letter in control.dead}
         return [letters[place] for place in sorted(letters) if place not in replayed]
 
     def halted(self) -> list[tuple[Halt, DeadLetter | None]]:
         """Where the feed stands still, with the message if it was kept."""
-        kept = {letter.place: letter for control in self._control_parts() for letter in control.halted}
+        kept = {letter.place: letter for control in self._with_bodies() for letter in control.halted}
         return [(halt, kept.get(halt.place)) for halt in self.state.halted]
 
     def files(self) -> list[LandedFile]:
@@ -175,10 +175,18 @@ class Changelog:
                 )
             case {"remove": removed}:
                 self._files.pop(removed["path"], None)
+                self._controls.pop(removed["path"], None)
             case {"commitInfo": told}:
                 self.state = ledger.state_of(self.uri, json.loads(told.get("userMetadata") or "{}"))
 
-    def _control_parts(self) -> list[Control]:
+    def _with_bodies(self) -> list[Control]:
+        """The control files that hold letters, messages included; not kept, as they may be large."""
+        self.controls()
+        lettered = [path for path in self._files if (one := self._controls.get(path)) and (one.dead or one.halted)]
+        return [read_control(self.uri, path, bodies=True) for path in lettered]
+
+    def controls(self) -> list[Control]:
+        """What the control files say, without the messages of letters: these may be large, and this is kept."""
         paths = [file.path for file in self._files.values() if file.part == "control"]
         for path in paths:
             if path not in self._controls:

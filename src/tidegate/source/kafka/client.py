@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from tidegate.codec.options import DecodeOptions
 from tidegate.model.errors import ConfigError, SourceError
 
-__all__ = ["KafkaTopics", "Marks", "admin", "consumer", "described", "offsets", "watermarks"]
+__all__ = ["MESSAGE_BYTES", "KafkaTopics", "Marks", "admin", "consumer", "described", "offsets", "watermarks"]
 
 Marks: TypeAlias = dict[str, dict[int, tuple[int, int]]]
 """Topic -> partition -> (low, high)."""
@@ -28,10 +28,17 @@ Marks: TypeAlias = dict[str, dict[int, tuple[int, int]]]
 LOGGER: Final = logging.getLogger("tidegate.kafka")
 LOGGER.addHandler(logging.NullHandler())
 
-FETCH_BYTES: Final = 16 << 20
-"""One fetch of a partition. TiCDC's messages end at 10 MiB by default; the broker sends a larger one whole anyway."""
-QUEUE_KIB: Final = 64 << 10
-"""What the client library may hold of messages not yet consumed."""
+FETCH_BYTES: Final = 8 << 20
+"""One fetch of a partition, compressed as it was sent; the broker sends a larger message whole anyway."""
+QUEUE_KIB: Final = 32 << 10
+"""What the client library may hold of messages not yet consumed, the last fetch aside."""
+QUEUE_PAUSE_MS: Final = 10
+"""How soon a full queue is looked at again. The library's own second is longer than a task takes to empty it."""
+RESPONSE_BYTES: Final = 100_000_000
+"""The largest answer that the client library takes by default."""
+MESSAGE_BYTES: Final = 32 << 20
+"""Larger messages are put aside unread: decoding takes some eight times their size. TiCDC's own limit is 10 MiB unless
+its max-message-bytes says otherwise."""
 FETCH_WAIT_MS: Final = 20
 """How long a broker may hold a fetch open at the end of a partition; the next task's first fetch waits behind it."""
 
@@ -45,6 +52,7 @@ CONSUMER: Final[Mapping[str, str]] = {
     "fetch.wait.max.ms": str(FETCH_WAIT_MS),
     "max.partition.fetch.bytes": str(FETCH_BYTES),
     "queued.max.messages.kbytes": str(QUEUE_KIB),
+    "fetch.queue.backoff.ms": str(QUEUE_PAUSE_MS),
 }
 
 
@@ -55,7 +63,8 @@ class KafkaTopics:
     `dead_letter` is "halt" or "skip"; `order` is "ts" or "offset" (messages.py).  `start` names (topic, partition,
     offset) to begin at; what it leaves out begins at the first offset that the broker still has.  `partition_num` is
     TiCDC's parameter of that name: where it is set, only that many partitions of each topic are used.  A batch holds
-    at most `max_messages_per_batch` messages; a task writes its rows out whenever it holds `max_bytes_per_flush`.
+    at most `max_messages_per_batch` messages, and no more than go in some seconds (pace.py); a task writes its rows
+    out whenever it holds `max_bytes_per_flush`.  A message above `max_message_bytes` counts as one that cannot be read.
     """
 
     bootstrap: str
@@ -66,8 +75,9 @@ class KafkaTopics:
     dead_letter: str = "halt"
     order: str = "ts"
     partition_num: int | None = None
-    max_messages_per_batch: int = 100_000
-    max_bytes_per_flush: int = 64 << 20
+    max_messages_per_batch: int = 1_000_000
+    max_bytes_per_flush: int = 32 << 20
+    max_message_bytes: int = MESSAGE_BYTES
     timeout_s: float = 30.0
 
     def __post_init__(self) -> None:
@@ -83,7 +93,9 @@ class KafkaTopics:
     @property
     def connection(self) -> tuple[tuple[str, str], ...]:
         """The configuration of librdkafka as a dictionary key."""
-        return tuple(sorted({**self.client_config, "bootstrap.servers": self.bootstrap}.items()))
+        room = max(RESPONSE_BYTES, self.max_message_bytes + FETCH_BYTES)
+        own = {"bootstrap.servers": self.bootstrap, "receive.message.max.bytes": str(room)}
+        return tuple(sorted({**self.client_config, **own}.items()))
 
 
 @lru_cache(maxsize=8)

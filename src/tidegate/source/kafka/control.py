@@ -1,16 +1,21 @@
-"""A control file of the changelog, read back: DDLs, dead letters, messages that the feed stands at."""
+"""A control file of the changelog, read back: DDLs, dead letters, messages that the feed stands at.
+
+The messages themselves may be large and many, so they are read only for who asks for them.
+"""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pyarrow.parquet as pq
 
-from tidegate.feed.change import DeadLetter, Place, PlacedDdl
+from tidegate.feed.change import CONTROL_SCHEMA, DeadLetter, Place, PlacedDdl
 from tidegate.model.event import Ddl
 from tidegate.source.kafka.blob import opened
 from tidegate.source.kafka.files import DDL, DEAD, HALT, REPLAYED
 
 __all__ = ["Control", "read_control"]
+
+BODIES: Final = frozenset({"raw_key", "raw_value"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +28,11 @@ class Control:
     replayed: tuple[Place, ...]
 
 
-def read_control(uri: str, path: str) -> Control:
-    """The control file at `path` of the changelog at `uri`."""
+def read_control(uri: str, path: str, *, bodies: bool = False) -> Control:
+    """The control file at `path` of the changelog at `uri`; letters have their messages only with `bodies`."""
+    names = [name for name in CONTROL_SCHEMA.names if bodies or name not in BODIES]
     with opened(uri, path) as source:
-        rows = pq.ParquetFile(source).read().to_pylist()
+        rows = pq.ParquetFile(source).read(columns=names).to_pylist()
     by_kind: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         by_kind.setdefault(row["kind"], []).append(row)
@@ -54,5 +60,5 @@ def _ddl(row: dict[str, Any]) -> Ddl:
 
 def _letter(row: dict[str, Any]) -> DeadLetter:
     return DeadLetter(
-        _place(row), row["error_code"], row["error"], row["error_offset"], row["raw_key"], row["raw_value"]
+        _place(row), row["error_code"], row["error"], row["error_offset"], row.get("raw_key"), row.get("raw_value")
     )

@@ -9,6 +9,8 @@ nothing for `timeout_s` is a SourceError, an offset that the broker no longer ha
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -18,14 +20,16 @@ from tidegate.model.errors import HistoryLost, SourceError
 from tidegate.source.kafka.client import KafkaTopics, consumer, offsets
 from tidegate.source.kafka.messages import Message
 
-__all__ = ["CHUNK", "fetch_range", "history_lost"]
+__all__ = ["CHUNK", "CHUNK_BYTES", "fetch_range", "history_lost", "pieces"]
 
 CHUNK: Final = 4_000
 """Messages taken at once: few enough that their objects stay in cache, many enough that calls cost nothing."""
-CHUNK_BYTES: Final = 32 << 20
-"""About so many bytes at once, judged by the chunk before: a message may have ten megabytes."""
-FIRST_CHUNK: Final = 500
+CHUNK_BYTES: Final = 4 << 20
+"""About so many bytes at once, judged by the chunk before: a message may have ten megabytes, and decoding takes some
+eight times its size. What was asked for too boldly is given out in pieces."""
+FIRST_CHUNK: Final = 100
 POLL_SECONDS: Final = 0.1
+ACQUAINT_SECONDS: Final = 5.0
 LOST: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001  its public names
 PASSING: Final = frozenset(
     {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._TIMED_OUT}  # noqa: SLF001
@@ -38,6 +42,7 @@ def fetch_range(source: KafkaTopics, place: Place, end: int) -> Iterator[list[Me
     if place.offset >= end:
         return
     client = consumer(source.connection)
+    _acquaint(source.connection, place.topic)
     client.assign([TopicPartition(place.topic, place.partition, place.offset)])
     try:
         yield from _chunks(client, source, place, end)
@@ -45,19 +50,28 @@ def fetch_range(source: KafkaTopics, place: Place, end: int) -> Iterator[list[Me
         client.unassign()
 
 
+@lru_cache(maxsize=1_000)
+def _acquaint(connection: tuple[tuple[str, str], ...], topic: str) -> None:
+    """Ask where the partitions of a topic are, once a process: a consumer left to itself looks half a second later."""
+    with suppress(KafkaException):  # the fetch says what is wrong
+        consumer(connection).list_topics(topic, ACQUAINT_SECONDS)
+
+
 def _chunks(client: Any, source: KafkaTopics, start: Place, end: int) -> Iterator[list[Message]]:
     at, size, last_error = start.offset, FIRST_CHUNK, "the broker sent nothing"
     deadline = time.monotonic() + source.timeout_s
     while at < end:
         got = client.consume(min(size, end - at), POLL_SECONDS)
-        chunk = []
-        for message in got:
+        chunk = [Message(one.offset(), one.key(), one.value()) for one in got if one.error() is None]
+        if chunk:
+            at = chunk[-1].offset + 1
+        if at > end:
+            chunk = [message for message in chunk if message.offset < end]
+        for message in got if len(chunk) < len(got) else ():
             error = message.error()
             if error is None:
-                at = message.offset() + 1
-                if at <= end:
-                    chunk.append(Message(at - 1, message.key(), message.value()))
-            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  its public name
+                continue
+            if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  its public name
                 at = max(at, message.offset())
             elif error.code() in LOST:
                 raise history_lost(source, _at(start, at))
@@ -73,13 +87,24 @@ def _chunks(client: Any, source: KafkaTopics, start: Place, end: int) -> Iterato
                 f"though messages up to offset {end - 1} were promised; {last_error}"
             )
         if chunk:
-            size = _next_size(chunk)
-            yield chunk
+            total_bytes = sum([len(message.key or b"") + len(message.value or b"") for message in chunk])
+            size = max(1, min(CHUNK, CHUNK_BYTES * len(chunk) // max(1, total_bytes)))
+            yield from pieces(chunk) if total_bytes > 2 * CHUNK_BYTES else (chunk,)
 
 
-def _next_size(chunk: list[Message]) -> int:
-    total_bytes = sum(len(message.key or b"") + len(message.value or b"") for message in chunk)
-    return max(1, min(CHUNK, CHUNK_BYTES * len(chunk) // max(1, total_bytes)))
+def pieces(chunk: list[Message]) -> Iterator[list[Message]]:
+    """`chunk` in order, in lists of at most twice CHUNK_BYTES or of one message; it is empty afterwards."""
+    chunk.reverse()
+    while chunk:
+        piece = [chunk.pop()]
+        size_bytes = _bytes(piece[0])
+        while chunk and (size_bytes := size_bytes + _bytes(chunk[-1])) <= 2 * CHUNK_BYTES:
+            piece.append(chunk.pop())
+        yield piece
+
+
+def _bytes(message: Message) -> int:
+    return len(message.key or b"") + len(message.value or b"")
 
 
 def _at(place: Place, offset: int) -> Place:

@@ -128,10 +128,12 @@ def replace(uri: str, old: Sequence[LandedFile], new: Sequence[LandedFile], *, f
         floor = larger(floor, state.floor)
         state = msgspec.structs.replace(state, floor=floor, messages=0, rows=0, ddls=0, dead=0)
         removed = [deltalog.remove(stored[file.path], data_change=False) for file in old]
+        reach("trim/before-commit")
         try:
             _commit(uri, snapshot.version + 1, state, new, "UPKEEP", removed=removed)
         except deltalog.CommitConflict:
             continue
+        reach("trim/after-commit")
         return True
     return False
 

@@ -10,7 +10,8 @@
 
 A message lands whole or not at all: one bad event makes all of it a dead letter.  What is bad:
 
-    undecodable bytes; a row of which only the handle key came, unless it is a DELETE (there the key says all);
+    undecodable bytes; a message above the limit; a row of which only the handle key came, unless it is a DELETE (there
+    the key says all);
     a claim check whose file is away; a commit_ts that BIGINT cannot hold; text that is no Unicode
 
 A resolved ts that BIGINT cannot hold (TiCDC sends 2^64-1 for "nothing is to come") is passed over: waiting is safe.
@@ -58,6 +59,7 @@ Accept: TypeAlias = Callable[[str, str], bool]
 
 HANDLE_ONLY: Final = "CDC:ErrHandleKeyOnly"
 CLAIM_CHECK: Final = "CDC:ErrClaimCheckUnavailable"
+TOO_LARGE: Final = "CDC:ErrMessageTooLarge"
 BAD_TS: Final = "CDC:ErrTimestampOutOfRange"
 BAD_TEXT: Final = "CDC:ErrTextNotUnicode"
 SKIPPED: Final = "CDC:ErrSkippedByResolution"
@@ -89,6 +91,8 @@ class LandPlan:
     resolutions: Mapping[int, Resolution] = field(default_factory=dict)
     skip_dead: bool = False
     order_by_offset: bool = False
+    message_bytes: int | None = None
+    """Larger messages are not decoded (None: no limit)."""
 
     def place(self, offset: int, seq: int = 0) -> Place:
         """Where in the topic an event stands."""
@@ -182,7 +186,7 @@ def _decoded(chunk: Sequence[Message], plan: LandPlan) -> tuple[Sequence[Batch],
     Those with a resolution are read under its options, and made-up timestamps follow the order of the events."""
     if plan.order_by_offset:
         return (), [(index, None) for index in range(len(chunk))]
-    aside = {index for index, message in enumerate(chunk) if message.offset in plan.resolutions}
+    aside = _aside(chunk, plan)
     usual = [index for index in range(len(chunk)) if index not in aside] if aside else range(len(chunk))
     found = decode_chunk([(chunk[index].key, chunk[index].value) for index in usual], plan.options)
     batches: Sequence[Batch] = found.batches
@@ -191,6 +195,17 @@ def _decoded(chunk: Sequence[Message], plan: LandPlan) -> tuple[Sequence[Batch],
         batches = [replace(batch, message=numbers.take(batch.message)) for batch in batches]
     rest: list[tuple[int, Rest | None]] = [(usual[one.message], one) for one in found.rest]
     return batches, sorted([*rest, *((index, None) for index in aside)], key=lambda one: one[0])
+
+
+def _aside(chunk: Sequence[Message], plan: LandPlan) -> set[int]:
+    """The messages that have a resolution or are too large; a chunk without any costs next to nothing."""
+    limit = plan.message_bytes
+    aside = set()
+    if plan.resolutions:
+        aside = {index for index, message in enumerate(chunk) if message.offset in plan.resolutions}
+    if limit is not None and sum([len(message.key or b"") + len(message.value or b"") for message in chunk]) > limit:
+        aside |= {index for index, message in enumerate(chunk) if _too_large(message, plan) is not None}
+    return aside
 
 
 def _take(found: _Draft, offset: int, plan: LandPlan, landed: Landed, columns: dict[TableName, RowColumns]) -> None:
@@ -255,7 +270,20 @@ def _resolve(message: Message, outcome: Rest | None, plan: LandPlan, encoder: En
     return _read(Message(message.offset, *resolution.message(message.key, message.value)), changed, encoder, clock)
 
 
+def _too_large(message: Message, plan: LandPlan) -> int | None:
+    """The size of a message that is above the plan's limit."""
+    size_bytes = len(message.key or b"") + len(message.value or b"")
+    return size_bytes if plan.message_bytes is not None and size_bytes > plan.message_bytes else None
+
+
 def _read(message: Message, plan: LandPlan, encoder: Encoder, clock: int, outcome: Rest | None = None) -> _Draft | _Bad:
+    if (size_bytes := _too_large(message, plan)) is not None:
+        return _Bad(
+            TOO_LARGE,
+            f"{size_bytes} bytes, above the {plan.message_bytes} that are read into memory: raise max-message-bytes of "
+            "the source (the worker needs some eight times as much), or let the changefeed send large rows by "
+            "claim-check or as their handle key",
+        )
     try:
         if outcome is None:
             events = decode(message.key, message.value, plan.options)

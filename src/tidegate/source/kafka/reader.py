@@ -5,10 +5,10 @@
       latestOffset    + at most one batch of messages         consume -> land -> Parquet files in the changelog
       partitions      one range a Kafka partition             one row: the TaskReport as JSON
 
-Offsets are {topic: {partition: offset}}.  The planner's only memory is the end that it planned last, and `partitions`
-restores it.  A partition that appears gets a range of its own even while it is empty, so that the driver learns of it
-and holds the frontier: the marks of known partitions are asked for first and the list of partitions after, hence a
-partition that existed when a resolved ts was sent is seen no later than that ts.
+Offsets are {topic: {partition: offset}}.  The planner remembers the end that it planned last, which `partitions`
+restores, and how fast batches go (pace.py).  A partition that appears gets a range of its own even while it is empty,
+so that the driver learns of it and holds the frontier: the marks of known partitions are asked for first and the list
+of partitions after, hence a partition that existed when a resolved ts was sent is seen no later than that ts.
 
 A feed's plan travels inside a class made for it (`bound`), not in options, where its secrets would be printed.
 """
@@ -30,6 +30,7 @@ from tidegate.source.kafka.fetch import fetch_range, history_lost
 from tidegate.source.kafka.files import DEAD, HALT, ControlFiles, RowFiles
 from tidegate.source.kafka.ledger import newest
 from tidegate.source.kafka.messages import Accept, Landed, LandPlan, land_messages
+from tidegate.source.kafka.pace import Pace
 from tidegate.source.kafka.report import TaskReport
 from tidegate.source.kafka.resolution import Resolution
 
@@ -61,7 +62,14 @@ class TopicPlan:
         }
         source = self.source
         return LandPlan(
-            topic, partition, source.decode, self.accept, mine, source.dead_letter == "skip", source.order == "offset"
+            topic,
+            partition,
+            source.decode,
+            self.accept,
+            mine,
+            source.dead_letter == "skip",
+            source.order == "offset",
+            source.max_message_bytes,
         )
 
 
@@ -82,9 +90,11 @@ class Planner:
         self.source = source
         self.planned = planned
         self.highs: dict[tuple[str, int], int] = {}
+        self.pace = Pace(source.max_messages_per_batch)
 
     def next_offsets(self) -> Offsets:
         """The end of the next batch: new messages of every partition, shared fairly up to the batch's limit."""
+        self.pace.end()
         known = [(topic, int(number)) for topic, numbers in self.planned.items() for number in numbers]
         highs = offsets(self.source, known, latest=True)
         starts = {place: self.planned[place[0]][str(place[1])] for place in known}
@@ -97,7 +107,7 @@ class Planner:
             if highs[place] < start:
                 raise history_lost(self.source, Place(*place, start))
         self.highs = highs
-        self.planned = _nested(share(starts, highs, self.source.max_messages_per_batch))
+        self.planned = _nested(share(starts, highs, self.pace.limit))
         return self.planned
 
     def ranges(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
@@ -114,6 +124,7 @@ class Planner:
                     one = OffsetRange(Place(*place, min(begin, stop)), stop)
                     one.high = self.highs.get(place, stop)
                     ranges.append(one)
+        self.pace.begin(sum(one.end - one.start.offset for one in ranges))
         return ranges
 
 

@@ -1,21 +1,25 @@
 """A range of timestamps of the changelog, made on the driver and read by workers.
 
-    footers  ->  Group(path, number, table, rows, min_ts, max_ts) ...  ->  tables()            driver, no row is read
+    footers  ->  Group(path, number, table, rows, min_ts, max_ts ...)   ->  tables()            driver, no row is read
                                                                        ->  read(table) -> Arrow   any process
 
 A slice is a plain value: it pickles, and `narrow` leaves only what one table needs.  Names match without case.
 """
 
-from collections.abc import Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate.feed.change import Layout, decode_layout
+from tidegate.feed.pace import Stretch
 from tidegate.model.table import TableName
 from tidegate.source.kafka.blob import opened
 from tidegate.source.kafka.columns import LANDED_SCHEMA
@@ -23,7 +27,8 @@ from tidegate.source.kafka.columns import LANDED_SCHEMA
 __all__ = ["ChangeSlice", "Group", "TableSlice", "groups_of"]
 
 LAYOUT_COLUMNS: Final = ["commit_ts", "layout"]
-FOOTERS_KEPT: Final = 50_000
+GROUPS_KEPT: Final = 200_000
+"""About 50 MB: with 200 tables, the footers of a thousand files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,9 @@ class Group:
     rows: int
     min_ts: int
     max_ts: int
+    size_bytes: int = 0
+    """What it takes when it is read: images are written plain, so a text in a thousand rows counts a thousand times,
+    however well it shrinks on disk."""
 
     def touches(self, after: int, upto: int) -> bool:
         """True if a row of it may lie in (after, upto]."""
@@ -70,6 +78,11 @@ class ChangeSlice:
             found[group.name.key] = name, merged
         return dict(found.values())
 
+    def stretches(self) -> Iterator[Stretch]:
+        """What a round is measured by: the row groups, each with what it takes in memory."""
+        for group in self.groups:
+            yield Stretch(group.min_ts, group.max_ts, group.rows, group.size_bytes)
+
     def narrow(self, name: TableName, after: int | None = None, upto: int | None = None) -> "ChangeSlice":
         """The part of the slice that belongs to one table and a smaller range."""
         low = self.after if after is None else max(after, self.after)
@@ -84,7 +97,8 @@ class ChangeSlice:
         parts = self.narrow(name, after, upto).parts(LANDED_SCHEMA.names)
         rows = pa.concat_tables([LANDED_SCHEMA.empty_table(), *parts]).unify_dictionaries()
         order = [(column, "ascending") for column in ("commit_ts", "topic", "partition", "offset", "seq")]
-        return rows.take(pc.sort_indices(rows, sort_keys=order))
+        places = pc.sort_indices(rows, sort_keys=order)
+        return rows if np.array_equal(places.to_numpy(), np.arange(len(places))) else rows.take(places)
 
     def layouts(self, name: TableName, after: int | None = None, upto: int | None = None) -> list[Layout]:
         """The different layouts of one table's rows, in the order in which they first appear."""
@@ -104,19 +118,56 @@ class ChangeSlice:
 
 
 def _read(uri: str, path: str, groups: Sequence[Group], columns: Sequence[str], range_: tuple[int, int]) -> pa.Table:
+    """Some row groups of a file, one after the other: a large one of which little is wanted goes before the next."""
     after, upto = range_
+    schema = pa.schema([LANDED_SCHEMA.field(name) for name in columns])
+    found = []
     with opened(uri, path) as source:
         file = pq.ParquetFile(source, read_dictionary=["layout"], pre_buffer=True)
-        rows = file.read_row_groups([group.number for group in groups], columns=list(columns))
-    if any(group.min_ts <= after or group.max_ts > upto for group in groups):
-        ts = rows.column("commit_ts")
-        rows = rows.filter(pc.and_(pc.greater(ts, after), pc.less_equal(ts, upto)))
-    return rows.select(list(columns)).cast(pa.schema([LANDED_SCHEMA.field(name) for name in columns]))
+        for group in groups:
+            rows = file.read_row_groups([group.number], columns=list(columns))
+            if group.min_ts <= after or group.max_ts > upto:
+                ts = rows.column("commit_ts")
+                rows = rows.filter(pc.and_(pc.greater(ts, after), pc.less_equal(ts, upto)))
+            found.append(rows.select(list(columns)).cast(schema))
+    return pa.concat_tables(found)
 
 
-@lru_cache(maxsize=FOOTERS_KEPT)
+class Footers:
+    """The footers that were asked for last, as many as have `most` row groups together; files never change."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.groups = 0
+        self._kept: OrderedDict[tuple[str, str], tuple[Group, ...]] = OrderedDict()
+        self._turn = threading.Lock()
+
+    def of(self, uri: str, path: str) -> tuple[Group, ...]:
+        """The row groups of one file."""
+        with self._turn:
+            found = self._kept.get((uri, path))
+            if found is not None:
+                self._kept.move_to_end((uri, path))
+                return found
+        found = _footer(uri, path)
+        with self._turn:
+            if (uri, path) not in self._kept:
+                self._kept[uri, path] = found
+                self.groups += len(found)
+            while self.groups > self.most and len(self._kept) > 1:
+                self.groups -= len(self._kept.popitem(last=False)[1])
+        return found
+
+
+FOOTERS: Final = Footers(GROUPS_KEPT)
+
+
 def groups_of(uri: str, path: str) -> tuple[Group, ...]:
-    """The row groups of one file, from its footer. Files never change, so the answer is kept."""
+    """The row groups of one file, from its footer, which is kept."""
+    return FOOTERS.of(uri, path)
+
+
+def _footer(uri: str, path: str) -> tuple[Group, ...]:
     with opened(uri, path) as source:
         metadata = pq.read_metadata(source)
     columns = {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}
@@ -126,4 +177,11 @@ def groups_of(uri: str, path: str) -> tuple[Group, ...]:
 def _group(path: str, number: int, group: Any, columns: dict[str, int]) -> Group:
     schema, table, ts = (group.column(columns[name]).statistics for name in ("schema", "table", "commit_ts"))
     assert (schema.min, table.min) == (schema.max, table.max), (path, number)
-    return Group(path, number, TableName(schema.min, table.min), group.num_rows, ts.min, ts.max)
+    name = _named(schema.min, table.min)
+    return Group(path, number, name, group.num_rows, ts.min, ts.max, group.total_byte_size)
+
+
+@lru_cache(maxsize=10_000)
+def _named(schema: str, table: str) -> TableName:
+    """One object for all row groups of a table."""
+    return TableName(schema, table)

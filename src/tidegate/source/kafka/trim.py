@@ -18,7 +18,7 @@ Dead letters stay until they are replayed, and messages that the feed stands at 
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -30,19 +30,20 @@ from tidegate.source.kafka.changelog import Changelog
 from tidegate.source.kafka.control import Control, read_control
 from tidegate.source.kafka.files import DEAD, HALT, REPLAYED, ControlFiles, RowFiles
 from tidegate.source.kafka.report import LandedFile
-from tidegate.source.kafka.slice import ChangeSlice, groups_of
+from tidegate.source.kafka.slice import ChangeSlice, Group, groups_of
 from tidegate.spark.lifespan import Lifespans, cut_log, stored_files, sweep
 
-__all__ = ["Fold", "Trim", "Trimmed", "fold"]
+__all__ = ["Fold", "Trim", "Trimmed", "fold", "portions"]
 
 SMALL_BYTES: Final = 2 << 20
 SMALL_FILES_MAX: Final = 32
 FOLD_BYTES_MAX: Final = 16 << 20
 FOLD_ROWS_MAX: Final = 500_000
-"""What one fold holds in memory: as much as one flush of a landing."""
+"""What one fold takes, on disk."""
 FOLDS_MAX: Final = 4
 """Folds of one pass; the rest comes with the next."""
-FOLD_FLUSH_BYTES: Final = 256 << 20
+FOLD_FLUSH_BYTES: Final = 64 << 20
+"""What it holds in memory at once."""
 COMMITS_MAX: Final = 2_000
 NOTHING: Final = Control((), (), (), ())
 
@@ -113,13 +114,13 @@ class Trim:
         done.dropped = len(over) + len(empty)
         if self._dry_run or not (over or empty or small):
             return
-        made = _written(self._uri, [left[file] for file in small]) if small else ()
+        made = _written(self._uri, [(file, left[file]) for file in small]) if small else ()
         if ledger.replace(self._uri, [*over, *empty, *small], made, floor=bound if over else None):
             done.folded += len(small)
             self._log.refresh()
 
     def _control(self, file: LandedFile) -> Control:
-        """What a control file says; files never change."""
+        """What a control file says, without its messages; files never change."""
         found = self._controls.get(file.path)
         if found is None:
             found = self._controls[file.path] = read_control(self._uri, file.path)
@@ -155,12 +156,29 @@ class Trim:
 
 def fold(job: Fold) -> tuple[LandedFile, ...]:
     """Write the rows of some files as one file (more, if they are large), not yet committed."""
-    groups = tuple(group for file in job.files for group in groups_of(job.uri, file.path))
-    after = min((group.min_ts for group in groups), default=1) - 1
-    whole = ChangeSlice(job.uri, after, max((group.max_ts for group in groups), default=0), groups)
+    groups = [group for file in job.files for group in groups_of(job.uri, file.path)]
     files = RowFiles(job.uri, flush_bytes=FOLD_FLUSH_BYTES)
-    files.add((name, whole.read(name)) for name in whole.tables())
+    for some in portions(groups):
+        low, high = min(group.min_ts for group in some), max(group.max_ts for group in some)
+        name = some[0].name
+        files.add([(name, ChangeSlice(job.uri, low - 1, high, some).read(name))])
     return files.close()
+
+
+def portions(groups: Iterable[Group], most_bytes: int = FOLD_FLUSH_BYTES) -> Iterator[tuple[Group, ...]]:
+    """Row groups that are read together: those of a table, in order of time, as long as they take `most_bytes`.
+
+    Files say how large they are on disk, and wide rows may be a thousand times as large in memory."""
+    held: list[Group] = []
+    size_bytes = 0
+    for group in sorted(groups, key=lambda one: (one.name.key, one.min_ts, one.path, one.number)):
+        size_bytes += group.size_bytes
+        if held and (group.name.key != held[0].name.key or size_bytes > most_bytes):
+            yield tuple(held)
+            held, size_bytes = [], group.size_bytes
+        held.append(group)
+    if held:
+        yield tuple(held)
 
 
 def _folds(uri: str, files: Sequence[LandedFile]) -> list[Fold]:
@@ -196,14 +214,21 @@ def _left(controls: Mapping[LandedFile, Control], bound: int, halts: Collection[
     }
 
 
-def _written(uri: str, controls: Sequence[Control]) -> tuple[LandedFile, ...]:
-    """Some control files' contents in one new file (more, if letters are large), not yet committed."""
+def _written(uri: str, controls: Sequence[tuple[LandedFile, Control]]) -> tuple[LandedFile, ...]:
+    """What is left of some control files in one new file (more, if letters are large), not yet committed."""
     files = ControlFiles(uri, FOLD_FLUSH_BYTES)
-    for control in controls:
+    for file, control in controls:
         marks = [(REPLAYED, _mark(place)) for place in control.replayed]
-        kept = [(DEAD, letter) for letter in control.dead] + [(HALT, letter) for letter in control.halted]
-        files.add(control.ddls, [*kept, *marks])
+        files.add(control.ddls, [*_letters(uri, file, control), *marks])
     return files.close()
+
+
+def _letters(uri: str, file: LandedFile, control: Control) -> list[tuple[str, DeadLetter]]:
+    """The letters of `control` with their messages, which only their file has."""
+    left = {letter.place for letter in (*control.dead, *control.halted)}
+    whole = read_control(uri, file.path, bodies=True) if left else control
+    kinds = ((DEAD, whole.dead), (HALT, whole.halted))
+    return [(kind, letter) for kind, letters in kinds for letter in letters if letter.place in left]
 
 
 def _mark(place: Place) -> DeadLetter:

@@ -1,0 +1,58 @@
+"""Claim checks as files: the storage that `claim-check-storage-uri` names.
+
+    file:///var/claims, /var/claims      a directory of this machine, without any library
+    s3://…, gs://…, memory://…           what fsspec knows
+
+Names are a random UUID and `.json`, as TiCDC's, or come from a list, one after the other.
+
+Source: TiCDC's "Send large messages to external storage" document.
+"""
+
+import posixpath
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from tidegate.model.errors import SinkError
+
+__all__ = ["ClaimFiles", "random_names"]
+
+
+def random_names() -> Iterator[str]:
+    """File names without end, no two alike."""
+    while True:
+        yield f"{uuid.uuid4()}.json"
+
+
+class ClaimFiles:
+    """A `codec.batch.ClaimStore` in a directory or object store."""
+
+    def __init__(self, storage_uri: str, names: Iterator[str]) -> None:
+        self._uri = storage_uri
+        self._names = names
+
+    def new_name(self) -> str:
+        """The next name; SinkError when a list of names is at its end."""
+        name = next(self._names, None)
+        if name is None:
+            raise SinkError("there are more claim checks than names for them")
+        return name
+
+    def put(self, name: str, body: bytes) -> None:
+        """Writes a file; SinkError when the storage refuses it. Its address is not shown: it may hold keys."""
+        try:
+            if urlsplit(self._uri).scheme in {"", "file"}:
+                directory = Path(unquote(urlsplit(self._uri).path))
+                directory.mkdir(parents=True, exist_ok=True)
+                (directory / name).write_bytes(body)
+            else:
+                self._put_remote(name, body)
+        except (OSError, ValueError, ImportError) as away:
+            raise SinkError(f"{name} cannot be written to the claim-check storage ({type(away).__name__})") from away
+
+    def _put_remote(self, name: str, body: bytes) -> None:
+        from fsspec.core import url_to_fs
+
+        filesystem, root = url_to_fs(self._uri)
+        filesystem.pipe_file(posixpath.join(root, name), body)

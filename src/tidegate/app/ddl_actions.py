@@ -1,0 +1,91 @@
+"""TiDB's action code of a DDL that came as canal-json, which has a word and the statement only.
+
+    word       statement, quoted texts and brackets emptied                        action
+    CREATE     -                                                                   3
+    ALTER      ALTER TABLE name ADD COLUMN …, no comma left                        5
+               ALTER TABLE name DROP COLUMN …, DROP COLUMN …                       61, several changes at once
+    QUERY      CREATE DATABASE …                                                   1
+
+Statements are those that TiCDC sends: written anew by TiDB, names in backquotes.  Where word and statement do not say
+one action for certain, there is none.
+
+Source: recorded DDLs of all words.
+"""
+
+import re
+from typing import Final
+
+__all__ = ["action_of"]
+
+_QUOTED: Final = re.compile(r"`(?:[^`]|``)*`|'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\"\"|\\.)*\"", re.DOTALL)
+_COMMENT: Final = re.compile(r"/\*T!\[[a-z_]+\]|/\*T!|\*/")
+_BRACKETS: Final = re.compile(r"\([^()]*\)")
+_TABLE: Final = r"ALTER TABLE (?:``\.)?`` "
+_ONLY: Final = {"CREATE": 3, "ERASE": 4, "TRUNCATE": 11}
+_MULTI: Final = 61
+_MAX_DEPTH: Final = 50
+
+# Partition clauses list names with commas, so they stand apart from those where a comma begins another change.
+_LISTS: Final = (
+    ("ALTER", rf"{_TABLE}DROP PARTITION\b", 20),
+    ("ALTER", rf"{_TABLE}TRUNCATE PARTITION\b", 23),
+    ("ALTER", rf"{_TABLE}REORGANIZE PARTITION\b", 64),
+    ("ALTER", rf"{_TABLE}(?:COALESCE PARTITION|ADD PARTITION(?: IF NOT EXISTS)? PARTITIONS)\b", 64),
+    ("ALTER", rf"{_TABLE}ADD PARTITION(?: IF NOT EXISTS)? \(", 19),
+    ("ALTER", rf"{_TABLE}PARTITION BY\b", 71),
+    ("ALTER", rf"{_TABLE}REMOVE PARTITIONING\b", 72),
+    ("QUERY", r"CREATE DATABASE\b", 1),
+    ("QUERY", r"DROP DATABASE\b", 2),
+    ("QUERY", r"CREATE (?:OR REPLACE )?ALGORITHM = \w+ DEFINER = .* VIEW\b", 21),
+    ("QUERY", r"DROP VIEW\b", 24),
+    ("QUERY", r"(?:RECOVER|FLASHBACK) TABLE\b", 25),
+    ("QUERY", r"ALTER DATABASE\b", 26),
+    ("QUERY", rf"{_TABLE}EXCHANGE PARTITION\b", 42),
+)
+_SINGLE: Final = (
+    ("RENAME", rf"RENAME TABLE\b|{_TABLE}RENAME (?:AS|TO)\b", 14),
+    ("CINDEX", rf"{_TABLE}ADD (?:CONSTRAINT (?:`` )?)?PRIMARY KEY\b", 32),
+    ("CINDEX", rf"{_TABLE}ADD (?:CONSTRAINT (?:`` )?)?FOREIGN KEY\b", 9),
+    ("CINDEX", rf"CREATE (?:UNIQUE )?INDEX\b|{_TABLE}ADD (?:UNIQUE|INDEX)\b", 7),
+    ("DINDEX", rf"{_TABLE}DROP PRIMARY KEY\b", 33),
+    ("DINDEX", rf"{_TABLE}DROP FOREIGN KEY\b", 10),
+    ("DINDEX", rf"DROP INDEX\b|{_TABLE}DROP INDEX\b", 8),
+    ("ALTER", rf"{_TABLE}ADD COLUMN (?:IF NOT EXISTS )?``", 5),
+    ("ALTER", rf"{_TABLE}DROP COLUMN\b", 6),
+    ("ALTER", rf"{_TABLE}(?:CHANGE|MODIFY|RENAME) COLUMN\b", 12),
+    ("ALTER", rf"{_TABLE}ALTER COLUMN\b", 15),
+    ("ALTER", rf"{_TABLE}COMMENT =", 17),
+    ("ALTER", rf"{_TABLE}RENAME INDEX\b", 18),
+    ("ALTER", rf"{_TABLE}CONVERT TO\b", 22),
+    ("ALTER", rf"{_TABLE}ALTER INDEX\b", 41),
+)
+
+
+def action_of(word: str, query: str) -> int | None:
+    """The action code of a DDL with Canal's `word`; None where several would fit."""
+    if word in _ONLY:
+        return _ONLY[word]
+    bare = " ".join(_QUOTED.sub(lambda found: found[0][0] * 2, _COMMENT.sub(" ", query)).split())
+    found = _first(_LISTS, word, bare)
+    if found is not None:
+        return found
+    flat = _flat(bare)
+    if "(" in flat:
+        return None
+    if "," in flat:
+        return _MULTI if word == "ALTER" and flat.startswith("ALTER TABLE ") else None
+    return _first(_SINGLE, word, flat)
+
+
+def _first(table: tuple[tuple[str, str, int], ...], word: str, text: str) -> int | None:
+    return next((action for known, pattern, action in table if known == word and re.match(pattern, text)), None)
+
+
+def _flat(text: str) -> str:
+    """`text` without what stands in brackets; brackets that nest beyond reason stay."""
+    for _ in range(_MAX_DEPTH):
+        smaller = _BRACKETS.sub("", text)
+        if smaller == text:
+            break
+        text = smaller
+    return text

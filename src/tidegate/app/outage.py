@@ -1,0 +1,60 @@
+"""Waiting out what may pass: a broker that is away, a full disk, a store that does not answer.
+
+    error ──► NEVER?  raise       LATER? ──► told as a warning, and as `error` in every report until it is over
+                                        └──► pause (feed/patience.py), ended early by a stop ──► the next try
+                                             patience is over: raise
+
+The feed says what is over: it got on (`over`), not merely that one step succeeded.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from tidegate.app.meter import Meter
+from tidegate.feed.patience import Patience, Trouble
+from tidegate.model.errors import Retry, TidegateError
+
+__all__ = ["Outage"]
+
+T = TypeVar("T")
+
+
+class Outage:
+    """The trouble that a feed is in, if any."""
+
+    def __init__(self, patience: Patience, meter: Meter, stop: threading.Event) -> None:
+        self.patience = patience
+        self._meter, self._stop = meter, stop
+        self._trouble: Trouble | None = None
+        self._failed_s = 0.0
+        self.stopped = False
+        """True once a stop has ended the waiting."""
+
+    def retrying(self, work: Callable[[], T]) -> T:
+        """The result of `work`, which is tried again as long as its errors may pass and patience lasts."""
+        while True:
+            try:
+                return work()
+            except TidegateError as error:
+                self.survive(error)
+
+    def survive(self, error: TidegateError) -> None:
+        """Return when it is time for the next try; raises `error` when it will not pass, or a stop is asked for."""
+        if error.retry is Retry.NEVER:
+            raise error
+        now_s = time.monotonic()
+        self._trouble, self._failed_s = self.patience.met(self._trouble, now_s), now_s
+        pause_s = self.patience.pause_s(self._trouble, now_s)
+        text = f"{error.code}: {error}"
+        self._meter.failing(text, since_s=now_s - self._trouble.since_s, next_s=pause_s)
+        self.stopped = pause_s is not None and self._stop.wait(pause_s)
+        if pause_s is None or self.stopped:
+            raise error
+
+    def over(self, *, after_s: float = 0.0) -> None:
+        """The feed has got on, or nothing has failed for as long as is given."""
+        if self._trouble is not None and time.monotonic() - self._failed_s >= after_s:
+            self._trouble = None
+            self._meter.recovered()

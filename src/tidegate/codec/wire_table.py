@@ -1,0 +1,147 @@
+"""A table as its rows go on the wire: the replicated columns, their flags and which of them identify a row.
+
+    TableInfo (a definition)  ─┐
+    a recorded `table` line   ─┼→ WireTable ─→ encoders
+    a decoded row             ─┘
+
+Columns stand in table order; virtual generated ones and those without a name for users are left out.
+
+    flag           set on
+    BINARY      1  every column whose charset is binary: BINARY, BLOB, and numbers, times, BIT, JSON, VECTOR
+    HANDLE      2  the columns of the handle: the primary key, else the shortest unique key on NOT NULL columns
+    GENERATED   4  stored generated columns
+    PRIMARY     8  all columns of the primary key
+    UNIQUE     16  all columns of a unique key
+    MULTIPLE   32  all columns of a key of several columns, and the column of a key that is not unique
+    NULLABLE   64  columns without NOT NULL
+    UNSIGNED  128  UNSIGNED and ZEROFILL columns; YEAR and BIT always
+
+Source: TiCDC's column flags (Open Protocol document, "Bit flags of columns"); recordings.
+"""
+
+from typing import Final
+
+import msgspec
+
+from tidegate.model.event import Field, RowChange
+from tidegate.model.mysql import ColumnFlag, MysqlType
+from tidegate.model.table import ColumnInfo, ColumnType, TableInfo
+
+__all__ = ["WireColumn", "WireTable", "flags_of", "table_of_row", "wire_table"]
+
+_ALWAYS_UNSIGNED: Final = frozenset({MysqlType.YEAR, MysqlType.BIT})
+_TEXT: Final = frozenset({MysqlType.VARCHAR, MysqlType.VAR_STRING, MysqlType.STRING, MysqlType.ENUM, MysqlType.SET})
+_BLOB: Final = frozenset({MysqlType.TINY_BLOB, MysqlType.MEDIUM_BLOB, MysqlType.LONG_BLOB, MysqlType.BLOB})
+_CODES: Final = frozenset(MysqlType)
+
+
+class WireColumn(msgspec.Struct, frozen=True):
+    """One column. `mysql_type` is canal-json's text where no definition is known; else it is made from `type`."""
+
+    name: str
+    type: ColumnType
+    flag: int
+    mysql_type: str = ""
+
+    @property
+    def handle(self) -> bool:
+        """Whether the column is part of the handle."""
+        return bool(self.flag & ColumnFlag.HANDLE_KEY)
+
+    @property
+    def binary(self) -> bool:
+        """Whether texts of the column are bytes; set on numbers too, where it says nothing."""
+        return bool(self.flag & ColumnFlag.BINARY)
+
+    @property
+    def unsigned(self) -> bool:
+        """Whether the column has no sign; set on YEAR and BIT too."""
+        return bool(self.flag & ColumnFlag.UNSIGNED)
+
+
+class WireTable(msgspec.Struct, frozen=True):
+    """The columns of rows in their order; `pk_names` in key order, () without a primary key."""
+
+    columns: tuple[WireColumn, ...]
+    pk_names: tuple[str, ...] = ()
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The columns as events describe them."""
+        return tuple(
+            Field(
+                column.name,
+                column.type.code,
+                int(column.flag),
+                unsigned=column.unsigned,
+                binary=column.binary,
+                handle=column.handle,
+            )
+            for column in self.columns
+        )
+
+
+def wire_table(info: TableInfo) -> WireTable:
+    """The wire form of a table definition."""
+    flags = flags_of(info)
+    columns = tuple(
+        WireColumn(column.name, column.type, flags[column.name]) for column in info.columns if not column.virtual
+    )
+    primary = next((index.columns for index in info.indexes if index.primary), ())
+    return WireTable(columns, primary)
+
+
+def flags_of(info: TableInfo) -> dict[str, int]:
+    """The flags of every column by name, virtual ones included."""
+    found = {column.name: _own_flags(column) for column in info.columns}
+    folded = {name.lower(): name for name in found}
+    for index in info.indexes:
+        flag = ColumnFlag.PRIMARY_KEY if index.primary else ColumnFlag.UNIQUE_KEY if index.unique else ColumnFlag(0)
+        if len(index.columns) > 1 or not flag:
+            flag |= ColumnFlag.MULTIPLE_KEY
+        for name in index.columns:
+            if name.lower() in folded:
+                found[folded[name.lower()]] |= flag
+    for name in info.handle_key:
+        found[folded[name.lower()]] |= ColumnFlag.HANDLE_KEY
+    return {name: int(flag) for name, flag in found.items()}
+
+
+def _own_flags(column: ColumnInfo) -> ColumnFlag:
+    """What the column's own definition sets."""
+    flag = ColumnFlag(0)
+    if column.type.charset == "binary":
+        flag |= ColumnFlag.BINARY
+    if column.generated is not None:
+        flag |= ColumnFlag.GENERATED
+    if column.nullable:
+        flag |= ColumnFlag.NULLABLE
+    if column.type.unsigned or column.type.zerofill or column.type.code in _ALWAYS_UNSIGNED:
+        flag |= ColumnFlag.UNSIGNED
+    return flag
+
+
+def table_of_row(row: RowChange) -> WireTable:
+    """The table that a decoded row lets see, to encode it again.
+
+    Flags that its message did not carry (canal-json) are those that the type, the handle and the primary key imply."""
+    pk_names = row.pk_names or ()
+    columns = tuple(_of_field(field, primary=field.name in pk_names) for field in row.fields)
+    if row.pk_names is None:
+        pk_names = tuple(column.name for column in columns if column.flag & ColumnFlag.PRIMARY_KEY)
+    return WireTable(columns, pk_names)
+
+
+def _of_field(field: Field, *, primary: bool) -> WireColumn:
+    code = MysqlType(field.type) if field.type in _CODES else MysqlType.VARCHAR
+    binary = field.binary if code in _TEXT | _BLOB else True
+    kind = ColumnType(code, unsigned=field.unsigned, charset="binary" if binary else "utf8mb4")
+    if field.flag is not None:
+        return WireColumn(field.name, kind, field.flag, field.mysql_type)
+    flag = ColumnFlag.BINARY if binary else ColumnFlag(0)
+    if field.unsigned or code in _ALWAYS_UNSIGNED:
+        flag |= ColumnFlag.UNSIGNED
+    if field.handle:
+        flag |= ColumnFlag.HANDLE_KEY
+    flag |= ColumnFlag.PRIMARY_KEY if primary else ColumnFlag.NULLABLE
+    return WireColumn(field.name, kind, int(flag), field.mysql_type)

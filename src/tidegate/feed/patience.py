@@ -1,0 +1,56 @@
+"""How long a changefeed waits out an outage: quick tries, then a try now and then, then it has failed.
+
+    error ─ 1 s ─ 2 s ─ 4 s ─ 8 s ─ 16 s ─ 10 s ─ 20 s ─ 40 s ─ 60 s ─ 60 s ─ …            failed
+            └── quick: max-retry times ──┘   └── until nothing has moved for stuck-duration ──┘
+
+A trouble begins with an error and is over when the feed gets on: rows land, or the checkpoint advances.  A step that
+succeeds alone proves little; a broker that answers and fails again is still the same trouble.
+
+Source: TiCDC's changefeed states: a retryable error makes the state `warning`, with pauses from 10 s doubling (there
+up to 10 minutes; here 60 s, so that a feed follows soon after its broker is back), and `failed` once the checkpoint
+has not advanced for changefeed-error-stuck-duration, 30 minutes by default.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["Patience", "Trouble"]
+
+QUICK_S: Final = 1.0
+QUICK_MAX_S: Final = 30.0
+SLOW_S: Final = 10.0
+SLOW_MAX_S: Final = 60.0
+DOUBLINGS_MAX: Final = 30
+"""Above it every pause has long been the longest, and 2.0 ** n would grow for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Errors in a row: when the first came, on any steady clock, and how many there were."""
+
+    since_s: float
+    errors: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """`quick` tries at once, then tries until `stuck_s` are over since the trouble began; None: no more tries."""
+
+    quick: int = 5
+    stuck_s: float | None = 1800.0
+
+    def met(self, trouble: Trouble | None, now_s: float) -> Trouble:
+        """The trouble after one more error."""
+        return Trouble(now_s) if trouble is None else Trouble(trouble.since_s, trouble.errors + 1)
+
+    def pause_s(self, trouble: Trouble, now_s: float) -> float | None:
+        """How long to wait before the next try; None when it is time to give up."""
+        if trouble.errors <= self.quick:
+            return min(QUICK_S * 2.0 ** min(trouble.errors - 1, DOUBLINGS_MAX), QUICK_MAX_S)
+        if self.stuck_s is None:
+            return None
+        left_s = trouble.since_s + self.stuck_s - now_s
+        if left_s <= 0:
+            return None
+        slow = trouble.errors - self.quick - 1
+        return min(SLOW_S * 2.0 ** min(slow, DOUBLINGS_MAX), SLOW_MAX_S, left_s)

@@ -1,0 +1,91 @@
+"""What a round takes: its end, whether that end may be published, and its plan. Pure, shared by engine and readers.
+
+    checkpoint C   where the lake was published last          frontier F   how far everything has landed
+    until U        where the user wants to stop               floor L      the furthest that a table was found ahead
+
+    C ───────────┬───────────┬──────────┬─►        without U and L a round ends at F, or where its rows would be
+                 U           L          F          too many (pace.py); U ends it earlier, L never before L
+
+A round that was cut off by a crash leaves some tables at its end and others behind.  Rounds are planned anew, and a
+shorter one would find those tables ahead: what stands in the lake is then no state of one ts until all tables have
+reached the furthest of them.  So nothing below the floor is published, and the next round goes there.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from tidegate.feed.change import Layout, PlacedDdl
+from tidegate.feed.pace import ROUND, Most, Stretch, round_end
+from tidegate.feed.plan import Checkpoint, Landed, Round, plan_round
+from tidegate.model.table import TableName
+from tidegate.schema.state import SchemaState
+
+__all__ = ["LandedRows", "Span", "end_of_round", "is_whole", "plan_landed", "raised"]
+
+
+class Span(Protocol):
+    """What landed of a table: how many rows, and the range of their timestamps."""
+
+    @property
+    def rows(self) -> int:
+        """Row changes, duplicates counted."""
+
+    @property
+    def min_ts(self) -> int:
+        """The lowest commit_ts."""
+
+    @property
+    def max_ts(self) -> int:
+        """The highest commit_ts."""
+
+
+class LandedRows(Protocol):
+    """The row changes of a range of timestamps, as a source keeps them."""
+
+    def tables(self) -> Mapping[TableName, Span]:
+        """What there is of each table."""
+
+    def layouts(self, name: TableName, after: int | None = None, upto: int | None = None) -> Sequence[Layout]:
+        """The layouts of a table's rows with after < commit_ts <= upto."""
+
+
+def end_of_round(
+    at: int,
+    frontier: int,
+    waiting: Iterable[Stretch],
+    *,
+    until: int | None = None,
+    floor: int = 0,
+    most: Most = ROUND,
+) -> int:
+    """Where the round from the checkpoint `at` ends, given what has landed behind it."""
+    upto = frontier if until is None else max(min(frontier, until), at, floor)
+    return max(round_end(waiting, upto, most), floor)
+
+
+def raised(floor: int, ahead: Iterable[int]) -> int:
+    """The floor after a round whose tables were found ahead so far."""
+    return max((floor, *ahead))
+
+
+def is_whole(end: int, floor: int) -> bool:
+    """True if the lake is at one state after a round that ends there, so that it may be published."""
+    return end >= floor
+
+
+def plan_landed(
+    state: SchemaState,
+    at: Checkpoint,
+    ddls: Iterable[PlacedDdl],
+    upto: int,
+    landed: LandedRows,
+    *,
+    accept: Callable[[str, str], bool],
+) -> Round:
+    """The round from `at` to `upto` over what has landed between them."""
+    spans = {name: (span.rows, span.min_ts, span.max_ts) for name, span in landed.tables().items()}
+
+    def layouts(name: TableName, end: int) -> Sequence[Layout]:
+        return landed.layouts(name, at.ts, end)
+
+    return plan_round(state, at, ddls, upto, Landed(spans, layouts, accept))

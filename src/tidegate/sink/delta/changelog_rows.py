@@ -1,0 +1,166 @@
+"""Row changes as rows of a CHANGES table: one row an image, typed like the table.
+
+    change                      rows of the log
+    INSERT                      insert
+    UPDATE                      update_preimage, update_postimage
+    UPDATE without old value    update_postimage                         (a topic without old values)
+    DELETE                      delete                                   (perhaps only the key, as the topic has it)
+    a DDL removes a row         delete at (ts of the DDL, its number)    TRUNCATE, DROP or EXCHANGE PARTITION
+    a DDL brings a row          insert at (ts of the DDL, its number)    EXCHANGE PARTITION
+
+    key 7    ts 20 insert ──► ts 31 update_preimage │ update_postimage ──► ts 40 delete
+
+Within a ts a key leaves once and comes once, so repeats of the topic are told by (ts, key, leaves or comes).  A repeat
+may be split otherwise (UPDATE here, DELETE and INSERT there): then the UPDATE is kept.  Without a key all columns
+together take its place.  What `folded` gives is what upstream holds.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.feed.step import Position
+from tidegate.model.table import TableInfo
+from tidegate.model.tso import LOGICAL_BITS
+from tidegate.sink.delta.columns import StoredColumn, logical_key
+from tidegate.sink.delta.files import logical_schema
+from tidegate.sink.delta.modes import CHANGE_SEQ, CHANGE_TIME, CHANGE_TS, CHANGE_TYPE, OWN_COLUMNS
+from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.rows import ImageReader, by_layout, check_columns, read_images
+
+__all__ = [
+    "COMES",
+    "change_columns",
+    "change_rows",
+    "folded",
+    "moved_rows",
+    "row_columns",
+    "stamped",
+    "standing",
+]
+
+COMES: Final = ("insert", "update_postimage")
+IMAGES: Final[Mapping[str, tuple[str, str]]] = {
+    "update_preimage": ("U", "before"),
+    "update_postimage": ("U", "after"),
+    "delete": ("D", "before"),
+    "insert": ("I", "after"),
+}
+"""What each type of change is an image of.  Of repeats of one change the first named here is kept."""
+
+
+def row_columns(columns: Sequence[StoredColumn]) -> tuple[StoredColumn, ...]:
+    """The columns that the upstream has, without ours."""
+    return tuple(column for column in columns if column.upstream_id >= 0)
+
+
+def change_columns(columns: Sequence[StoredColumn]) -> tuple[StoredColumn, ...]:
+    """The columns that a log of changes of these rows has."""
+    own = (StoredColumn(name, delta, 0, upstream) for name, delta, upstream in OWN_COLUMNS["CHANGES"])
+    return (*row_columns(columns), *own)
+
+
+def change_rows(
+    slice_: pa.Table,
+    table: TableInfo,
+    columns: Sequence[StoredColumn],
+    options: DeltaOptions,
+    *,
+    leaving: Sequence[StoredColumn] | None = None,
+) -> pa.Table:
+    """The images of a slice of row changes (ROWS_SCHEMA) in order of time, each once.
+
+    Of rows that leave only the columns `leaving` are read, the others are NULL."""
+    data = row_columns(columns)
+    parts = [logical_schema(change_columns(columns)).empty_table()]
+    for kind, (op, image) in IMAGES.items():
+        wanted = data if kind in COMES or leaving is None else leaving
+        of_kind = pc.and_(pc.equal(slice_.column("op"), op), pc.is_valid(slice_.column(image)))
+        some = slice_.drop_columns([name for name in ("before", "after") if name != image])
+        for layout, part in by_layout(some.filter(of_kind)):
+            check_columns(layout, table, part)
+            rows = read_images(ImageReader(table, layout, options), part, image, wanted)
+            parts.append(stamped(_widened(rows, data), kind, part.column("commit_ts")))
+    key = logical_key(table, data)
+    told = bool(key) and len(key) == len(table.handle_key)
+    return _once(pa.concat_tables(parts), key if told else [column.name for column in data])
+
+
+def moved_rows(rows: pa.Table, kind: str, at: Position) -> pa.Table:
+    """Rows that a DDL brought (`insert`) or removed (`delete`), as images of the log."""
+    return stamped(rows, kind, pa.repeat(pa.scalar(at[0], pa.int64()), rows.num_rows), at[1])
+
+
+def stamped(rows: pa.Table, kind: str, commit_ts: Any, seq: int = 0) -> pa.Table:
+    """Rows as images of a log: with the columns of ours behind them."""
+    ms = pc.shift_right(commit_ts, LOGICAL_BITS)
+    values = {
+        CHANGE_TYPE: pa.repeat(kind, rows.num_rows),
+        CHANGE_TS: commit_ts,
+        CHANGE_SEQ: pa.repeat(pa.scalar(seq, pa.int32()), rows.num_rows),
+        CHANGE_TIME: ms.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC")),
+    }
+    for name, array in values.items():
+        rows = rows.append_column(name, array)
+    return rows
+
+
+def folded(log: pa.Table, key: Sequence[str], upto: int | None = None) -> pa.Table:
+    """The rows that exist after the changes of a log, those above `upto` left out; without the columns of ours.
+
+    Without a key, a row exists as often as it came more than it left."""
+    if upto is not None:
+        log = log.filter(pc.less_equal(log.column(CHANGE_TS), upto))
+    return log.drop_columns([column.name for column in OWN_COLUMNS["CHANGES"]]).take(pa.array(standing(log, key)))
+
+
+def standing(log: pa.Table, key: Sequence[str]) -> Any:
+    """The numbers, ascending, of the images that are the rows of now; of a log with a key the columns of the key and
+    those of ours are enough."""
+    comes = pc.is_in(log.column(CHANGE_TYPE), pa.array(COMES))
+    if not key:
+        return _counted(log.drop_columns([column.name for column in OWN_COLUMNS["CHANGES"]]), comes)
+    place = _order(log, comes)
+    rank = np.empty(log.num_rows, np.int64)
+    rank[place] = np.arange(log.num_rows)
+    ranked = log.select(list(key)).append_column("_nth", pa.array(rank))
+    last = ranked.group_by(list(key)).aggregate([("_nth", "max")]).column("_nth_max").to_numpy()
+    winners = np.sort(place[last])
+    return winners[comes.to_numpy()[winners]]
+
+
+def _order(log: pa.Table, comes: Any) -> Any:
+    """The numbers of the images in order of time, old images before new ones."""
+    ordered = log.select([CHANGE_TS, CHANGE_SEQ]).append_column("_comes", pc.cast(comes, pa.int8()))
+    keys = [(CHANGE_TS, "ascending"), (CHANGE_SEQ, "ascending"), ("_comes", "ascending")]
+    return pc.sort_indices(ordered, sort_keys=keys).to_numpy().astype(np.int64)
+
+
+def _counted(rows: pa.Table, comes: Any) -> Any:
+    signed = rows.append_column("_sign", pc.if_else(comes, 1, -1))
+    signed = signed.append_column("_at", pa.array(np.arange(rows.num_rows)))
+    counts = signed.group_by(rows.column_names).aggregate([("_sign", "sum"), ("_at", "min")])
+    times = np.maximum(counts.column("_sign_sum").to_numpy(), 0)
+    return np.sort(np.repeat(counts.column("_at_min").to_numpy(), times))
+
+
+def _widened(rows: pa.Table, columns: Sequence[StoredColumn]) -> pa.Table:
+    """The rows with all `columns`, NULL where they have none."""
+    have = dict(zip(rows.column_names, rows.columns, strict=True))
+    schema = logical_schema(columns)
+    return pa.table([have.get(field.name, pa.nulls(rows.num_rows, field.type)) for field in schema], schema=schema)
+
+
+def _once(log: pa.Table, identity: Sequence[str]) -> pa.Table:
+    """The images in order of time, of those with one identity that leave or come at one ts the first."""
+    comes = pc.is_in(log.column(CHANGE_TYPE), pa.array(COMES))
+    marked = log.select([CHANGE_TS, *identity]).append_column("_comes", comes)
+    marked = marked.append_column("_at", pa.array(np.arange(log.num_rows)))
+    first = marked.group_by([CHANGE_TS, *identity, "_comes"]).aggregate([("_at", "min")]).column("_at_min")
+    if len(first) < log.num_rows:
+        log = log.take(pa.array(np.sort(first.to_numpy())))
+        comes = pc.is_in(log.column(CHANGE_TYPE), pa.array(COMES))
+    return log.take(pa.array(_order(log, comes)))

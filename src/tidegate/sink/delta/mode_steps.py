@@ -1,0 +1,163 @@
+"""What a step does to a table, by the table's form: one table of functions for each kind of step.
+
+    step              ROWS                   LOG             CHANGES             VERSIONS
+    rows come         merged by key          appended        images appended     versions end and begin
+    a DDL moves rows  files written anew     (as ROWS)       images appended     versions end and begin
+    its rows now      all                    all changes     the log, folded     versions that have not ended
+
+A log is folded once for each DDL that moves rows (of partitions, by an exchange): its keys are held in memory, its
+rows one file at a time.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.feed.step import Position
+from tidegate.model.errors import SchemaError
+from tidegate.model.table import TableInfo
+from tidegate.sink.delta.changelog_rows import change_rows, folded, moved_rows, row_columns, standing
+from tidegate.sink.delta.columns import StoredColumn, bounded, logical_key
+from tidegate.sink.delta.files import read, write
+from tidegate.sink.delta.history import News, as_of, news_of, opened
+from tidegate.sink.delta.history_files import ending_keys, ending_rows, merge_versions, open_files
+from tidegate.sink.delta.merge import append, merge, rewrite
+from tidegate.sink.delta.modes import CHANGE_TS, CHANGE_TYPE, VALID_FROM, VALID_TO, Form
+from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.rows import Changes, log_rows, net_changes
+from tidegate.spark.deltalog import Action, Snapshot
+
+__all__ = ["MOVES", "ROW_STEPS", "Moves", "Moving", "RowSteps", "state_at"]
+
+Columns = Sequence[StoredColumn]
+Leaves = Callable[[pa.Table], Any]
+"""Which rows a DDL takes out of a table, as a mask."""
+
+
+class RowSteps(NamedTuple):
+    """How row changes come to a table: `read` from a slice, then `write`; two steps, for the slice is large."""
+
+    read: Callable[[pa.Table, TableInfo, Columns, DeltaOptions], Any]
+    write: Callable[[Snapshot, Columns, Any], list[Action]]
+    operation: str
+
+
+class Moving(NamedTuple):
+    """What a DDL at a position does to a table: which of its rows leave, and which rows come."""
+
+    at: Position
+    leaves: Leaves
+    coming: Iterable[pa.Table] = ()
+
+
+class Moves(NamedTuple):
+    """What a DDL needs that moves rows: those that the table has now, and the actions by which some leave or come."""
+
+    now: Callable[[Snapshot, TableInfo, Columns], Iterator[pa.Table]]
+    move: Callable[[Snapshot, TableInfo, Columns, Moving], list[Action]]
+
+
+def _merge(snapshot: Snapshot, columns: Columns, changes: Changes) -> list[Action]:
+    return merge(snapshot.uri, snapshot.files(), columns, changes)
+
+
+def _append(snapshot: Snapshot, columns: Columns, rows: pa.Table) -> list[Action]:
+    return append(snapshot.uri, rows, columns)
+
+
+def _append_changes(snapshot: Snapshot, columns: Columns, log: pa.Table) -> list[Action]:
+    return list(write(snapshot.uri, log.select([column.name for column in columns]), columns, [CHANGE_TS]))
+
+
+def _read_news(slice_: pa.Table, table: TableInfo, columns: Columns, options: DeltaOptions) -> News:
+    names = logical_key(table, columns)
+    if len(names) < len(table.handle_key):
+        raise SchemaError(
+            f"table {table.name} at ts {table.version}: not every column of the key ({', '.join(table.handle_key)}) "
+            "is stored in the lake"
+        )
+    keyed = [column for column in columns if column.name in names]
+    return news_of(change_rows(slice_, table, columns, options, leaving=keyed), names)
+
+
+def _merge_news(snapshot: Snapshot, columns: Columns, news: News) -> list[Action]:
+    key = news.keys.column_names
+    ending = ending_keys(snapshot.uri, columns, key, news)
+    return merge_versions(snapshot, columns, [*key, VALID_FROM, VALID_TO], [news.versions], ending)
+
+
+ROW_STEPS: Final[Mapping[Form, RowSteps]] = {
+    "ROWS": RowSteps(net_changes, _merge, "MERGE"),
+    "LOG": RowSteps(log_rows, _append, "WRITE"),
+    "CHANGES": RowSteps(change_rows, _append_changes, "WRITE"),
+    "VERSIONS": RowSteps(_read_news, _merge_news, "MERGE"),
+}
+
+
+def _all(snapshot: Snapshot, _table: TableInfo, columns: Columns) -> Iterator[pa.Table]:
+    for file in snapshot.files():
+        yield read(snapshot.uri, file, columns)
+
+
+def _folded(snapshot: Snapshot, table: TableInfo, columns: Columns) -> Iterator[pa.Table]:
+    """The log is read twice, first the columns that tell which images stand; without a key all of them do."""
+    key = logical_key(table, columns)
+    telling = [column for column in columns if column.upstream_id < 0 or column.name in key or not key]
+    files = snapshot.files()
+    if not files:
+        return
+    begins = np.cumsum([0, *(file.rows for file in files)])
+    places = standing(pa.concat_tables([read(snapshot.uri, file, telling) for file in files]), key)
+    cuts = np.searchsorted(places, begins)
+    rows = row_columns(columns)
+    for at, file in enumerate(files):
+        here = places[cuts[at] : cuts[at + 1]] - begins[at]
+        if len(here):
+            yield read(snapshot.uri, file, rows).take(pa.array(here))
+
+
+def _valid(snapshot: Snapshot, _table: TableInfo, columns: Columns) -> Iterator[pa.Table]:
+    for file in open_files(snapshot, columns):
+        versions = read(snapshot.uri, file, columns)
+        still = versions.filter(versions.column(VALID_TO).is_null())
+        yield still.drop_columns([VALID_FROM, VALID_TO])
+
+
+def _rewrite(snapshot: Snapshot, table: TableInfo, columns: Columns, moving: Moving) -> list[Action]:
+    stay = (rows.filter(pc.invert(moving.leaves(rows))) for rows in _all(snapshot, table, columns))
+    return rewrite(snapshot.uri, snapshot.files(), chain(stay, moving.coming), columns, bounded(table, columns))
+
+
+def _append_moves(snapshot: Snapshot, table: TableInfo, columns: Columns, moving: Moving) -> list[Action]:
+    now = _folded(snapshot, table, columns)
+    gone = (moved_rows(rows.filter(moving.leaves(rows)), "delete", moving.at) for rows in now)
+    come = (moved_rows(rows, "insert", moving.at) for rows in moving.coming)
+    return [action for log in chain(gone, come) for action in _append_changes(snapshot, columns, log)]
+
+
+def _end_and_begin(snapshot: Snapshot, table: TableInfo, columns: Columns, moving: Moving) -> list[Action]:
+    ts, _ = moving.at
+    begin = (opened(rows, ts) for rows in moving.coming)
+    ending = ending_rows(snapshot.uri, columns, moving.leaves, ts)
+    return merge_versions(snapshot, columns, bounded(table, columns), begin, ending)
+
+
+MOVES: Final[Mapping[Form, Moves]] = {
+    "ROWS": Moves(_all, _rewrite),
+    "LOG": Moves(_all, _rewrite),
+    "CHANGES": Moves(_folded, _append_moves),
+    "VERSIONS": Moves(_valid, _end_and_begin),
+}
+
+
+def state_at(rows: pa.Table, key: Sequence[str], ts: int) -> pa.Table:
+    """The upstream's rows at `ts`, from the rows of a table of any form; of a replica the rows as they are."""
+    if VALID_TO in rows.column_names:
+        return as_of(rows, ts)
+    if CHANGE_TYPE in rows.column_names:
+        return folded(rows, key, ts)
+    return rows

@@ -1,0 +1,117 @@
+"""What the tables of a lake hold: a lake has one mode, and each table the form that mode and key give it.
+
+    mode         with a key    without a key
+    replica      ROWS          LOG
+    changelog    CHANGES       CHANGES
+    history      VERSIONS      CHANGES
+
+    ROWS        the rows that upstream has                 no column of ours
+    LOG         every change, old images left out          _tidegate_op _tidegate_commit_ts
+    CHANGES     every image of every change, appended      _change_type _commit_ts _commit_seq _commit_time
+    VERSIONS    every version that a row ever had          _valid_from _valid_to (NULL: valid now)
+
+CHANGES speaks the words of Delta's change data feed: insert, update_preimage, update_postimage, delete.  A row of it is
+one image, in columns of the table's own names and types, so that a DDL moves old and new images alike.  `_commit_seq`
+is 0 for what a transaction did; a row that the n-th DDL of that ts removed or brought has n, because a DDL comes after
+the rows of its own ts.  Within (_commit_ts, _commit_seq) old images come before new ones; a key has at most one of
+each, and what its last image is, tells whether the row exists.
+
+A version is valid at T when _valid_from <= T and (_valid_to is NULL or T < _valid_to).  Both are commit timestamps.
+
+The mode is a property of each stored table and of each published snapshot: it is chosen once for a lake.
+Source: Delta Lake, "Change data feed"; SQL:2011 system-versioned tables.
+"""
+
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from tidegate.model.errors import SinkRefused
+from tidegate.model.table import TableInfo
+
+__all__ = [
+    "CHANGE_SEQ",
+    "CHANGE_TIME",
+    "CHANGE_TS",
+    "CHANGE_TYPE",
+    "COMMIT_TS",
+    "MODE",
+    "OP",
+    "OWN_COLUMNS",
+    "VALID_FROM",
+    "VALID_TO",
+    "Form",
+    "Mode",
+    "OwnColumn",
+    "check_mode",
+    "form_of",
+    "own_columns",
+]
+
+Mode: TypeAlias = Literal["replica", "changelog", "history"]
+Form: TypeAlias = Literal["ROWS", "LOG", "CHANGES", "VERSIONS"]
+
+MODE: Final = "tidegate.mode"
+"""The table property that holds the mode; a table without it is a replica."""
+FORMS: Final[Mapping[Mode, tuple[Form, Form]]] = {
+    "replica": ("ROWS", "LOG"),
+    "changelog": ("CHANGES", "CHANGES"),
+    "history": ("VERSIONS", "CHANGES"),
+}
+"""The form of tables with a key, and of those without."""
+
+
+class OwnColumn(NamedTuple):
+    """A column of ours; `upstream_id` is negative, where ColumnInfo.id is positive."""
+
+    name: str
+    delta: str
+    upstream_id: int
+
+
+OP: Final = "_tidegate_op"
+COMMIT_TS: Final = "_tidegate_commit_ts"
+CHANGE_TYPE: Final = "_change_type"
+CHANGE_TS: Final = "_commit_ts"
+CHANGE_SEQ: Final = "_commit_seq"
+CHANGE_TIME: Final = "_commit_time"
+VALID_FROM: Final = "_valid_from"
+VALID_TO: Final = "_valid_to"
+
+OWN_COLUMNS: Final[Mapping[Form, tuple[OwnColumn, ...]]] = {
+    "ROWS": (),
+    "LOG": (OwnColumn(OP, "string", -1), OwnColumn(COMMIT_TS, "long", -2)),
+    "CHANGES": (
+        OwnColumn(CHANGE_TYPE, "string", -3),
+        OwnColumn(CHANGE_TS, "long", -4),
+        OwnColumn(CHANGE_SEQ, "integer", -5),
+        OwnColumn(CHANGE_TIME, "timestamp", -6),
+    ),
+    "VERSIONS": (OwnColumn(VALID_FROM, "long", -7), OwnColumn(VALID_TO, "long", -8)),
+}
+
+
+def form_of(table: TableInfo, mode: Mode) -> Form:
+    """What a table holds in a lake of that mode."""
+    keyed, keyless = FORMS[mode]
+    return keyed if table.handle_key else keyless
+
+
+def own_columns(table: TableInfo, mode: Mode) -> tuple[OwnColumn, ...]:
+    """The columns that follow the upstream's; raises SinkRefused where the upstream has one of such a name."""
+    own = OWN_COLUMNS[form_of(table, mode)]
+    taken = next((column.name for column in own if (found := table.column(column.name)) and not found.virtual), None)
+    if taken is not None:
+        raise SinkRefused(
+            f"table {table.name} has a column {taken} at ts {table.version}, which mode={mode} needs for itself: "
+            "rename it upstream, leave the table out with [filter] rules, or start a lake with mode=replica"
+        )
+    return own
+
+
+def check_mode(wanted: Mode, found: str, where: str) -> None:
+    """Raises SinkRefused where `where` was written in another mode than the wanted one."""
+    if found != wanted:
+        raise SinkRefused(
+            f"{where} was written with mode={found} and cannot go on with mode={wanted}: run with mode={found}, or "
+            "start the feed anew with another sink directory"
+        )

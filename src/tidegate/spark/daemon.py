@@ -1,0 +1,87 @@
+"""The process that Spark's Python workers are forked from: PySpark's own daemon, made light.
+
+    java ──► python -m tidegate.spark.daemon pyspark.worker      imports what tasks need, once
+                 ├─ fork ── worker    task, task, task ...       shares those pages, starts in milliseconds
+                 └─ fork ── worker
+
+Three things are changed, nothing of the protocol:
+
+1. The libraries of our tasks are imported before the fork, so that no worker imports and holds them for itself.
+2. What was imported is taken out of the collector's sight: PySpark runs a full collection after each task, which would
+   walk through all of it, a tenth of a second, and make the shared pages the worker's own.
+3. After each task free memory goes back to the system: a worker that waits for its next one is small.
+
+Source: pyspark/daemon.py and pyspark/worker_util.py of 4.1.
+"""
+
+import ctypes
+import gc
+import importlib
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+__all__ = ["MODULE", "Tidy", "main"]
+
+MODULE: Final = "tidegate.spark.daemon"
+WARM: Final = (
+    "confluent_kafka.admin",
+    "deltalake",
+    "msgspec.json",
+    "numpy",
+    "obstore.store",
+    "pyarrow.compute",
+    "pyarrow.parquet",
+    "sqlglot",
+)
+"""Imported early where they are installed; a task that needs one that is not will say so itself."""
+TASKS: Final = "pyspark.worker"
+"""The module that runs tasks; others, each with a daemon of its own, plan data sources now and then."""
+
+Serve = Callable[[Any, Any], None]
+
+
+class Tidy:
+    """Serves tasks and tidies up after each: free memory is given back, modules that it imported are frozen."""
+
+    def __init__(self, serve: Serve) -> None:
+        import pyarrow as pa
+
+        self._serve = serve
+        self._pool = pa.default_memory_pool()
+        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's alone
+        self._modules = 0
+        self._freeze()
+
+    def __call__(self, infile: Any, outfile: Any) -> None:
+        """Serve one task."""
+        try:
+            self._serve(infile, outfile)
+        finally:
+            self._freeze()
+            self._pool.release_unused()
+            if self._trim is not None:
+                self._trim(0)
+
+    def _freeze(self) -> None:
+        """Only when there are new modules, so that what a task leaves behind is still collected."""
+        if len(sys.modules) > self._modules:
+            self._modules = len(sys.modules)
+            gc.collect()
+            gc.freeze()
+
+
+def main() -> None:
+    """Fork workers until Spark closes the standard input."""
+    for name in WARM if sys.argv[1:] == [TASKS] else ():
+        with suppress(ImportError):
+            importlib.import_module(name)
+    from pyspark import daemon
+
+    daemon.worker_main = Tidy(daemon.worker_main)
+    daemon.manager()
+
+
+if __name__ == "__main__":
+    main()

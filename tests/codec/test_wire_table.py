@@ -1,0 +1,91 @@
+"""Tables as they go on the wire: flags, handles and types made from definitions."""
+
+import gzip
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.golden.codec_cases import DATA
+from tidegate.codec import BatchEncoder, DecodeOptions, EncodeOptions, decode, wire_table
+from tidegate.codec.canal.encode_types import mysql_type
+from tidegate.codec.frame import read_frames
+from tidegate.codec.wire_table import flags_of, table_of_row
+from tidegate.model.event import Ddl, Resolved
+from tidegate.model.table import TableInfo, TableName
+from tidegate.schema.state import SchemaState, apply_ddl
+
+STREAMS = ("types", "partition", "ddl", "interleave", "rename_swap")
+
+
+def tables(stream: str) -> Iterator[tuple[TableInfo, dict[str, Any]]]:
+    """Each recorded definition with the table that the recorded DDLs have made by then."""
+    state, last_ts, seq = SchemaState(), 0, 0
+    with gzip.open(DATA / "codec" / stream / "events.jsonl.gz", "rt", encoding="utf-8") as file:
+        for line in map(json.loads, file):
+            if line["kind"] == "ddl":
+                seq = seq + 1 if line["commit_ts"] == last_ts else 0
+                last_ts = line["commit_ts"]
+                ddl = Ddl(
+                    schema=line["schema"],
+                    table=line["table"],
+                    query=line["query"],
+                    commit_ts=last_ts,
+                    type=line["type"],
+                )
+                state, _ = apply_ddl(state, ddl, seq)
+            elif line["kind"] == "table":
+                found = state.table(TableName(line["schema"], line["table"]))
+                if found is not None and found.version == line["version"]:
+                    yield found, line
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_recorded_flags_come_from_definitions(stream: str) -> None:
+    """The flags that TiCDC sent are those of the definition that the DDLs make, hidden columns aside."""
+    compared = 0
+    for info, line in tables(stream):
+        theirs = {column["name"]: column["flag"] for column in line["columns"] if not column["hidden"]}
+        assert flags_of(info) == theirs, line["ref"]
+        compared += len(theirs)
+    assert compared > 3
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_recorded_types_come_from_definitions(stream: str) -> None:
+    """The full mysqlType is TiDB's own text, and virtual columns are left out."""
+    for info, line in tables(stream):
+        shown = {column["name"]: column for column in line["columns"] if column["visible_to_cdc"]}
+        table = wire_table(info)
+        assert [column.name for column in table.columns] == list(shown)
+        for column in table.columns:
+            full = mysql_type(column, full=True)
+            assert full.removesuffix(" zerofill") == shown[column.name]["info_schema"], line["ref"]
+
+
+@pytest.mark.parametrize("name", ["sysbench", "wide"])
+def test_recorded_messages_can_be_made_of_decoded_rows(name: str) -> None:
+    """Rows that were decoded make the very messages that they came from."""
+    encoder = BatchEncoder(EncodeOptions(protocol="open-protocol"))
+    with gzip.open(DATA / "speed" / f"open_{name}.bin.gz") as file:
+        frames = list(read_frames(file.read()))
+    made = [
+        message
+        for key, value in frames
+        for event in decode(key, value, DecodeOptions(protocol="open-protocol"))
+        for message in encoder.append(event)
+    ]
+    assert [(message.key, message.value) for message in (*made, *encoder.flush())] == frames
+
+
+def test_decoded_canal_rows_keep_their_types() -> None:
+    """A canal-json row has no flags; its mysqlType goes on as it came."""
+    with gzip.open(DATA / "speed" / "canal_wide.bin.gz") as file:
+        (key, value), *_ = read_frames(file.read())
+    (row,) = decode(key, value, DecodeOptions(protocol="canal-json"))
+    assert not isinstance(row, Ddl | Resolved)
+    table = table_of_row(row)
+    types = json.loads(value)["mysqlType"]
+    assert {column.name: mysql_type(column, full=True) for column in table.columns} == types
+    assert table.pk_names == tuple(json.loads(value)["pkNames"])

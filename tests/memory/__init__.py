@@ -1,0 +1,1 @@
+"""What a feed needs at most, measured from outside."""

@@ -1,0 +1,36 @@
+"""The process that workers are forked from."""
+
+import gc
+import importlib.util
+import sys
+
+import pytest
+
+from tidegate.spark import daemon
+from tidegate.spark.daemon import Tidy
+
+
+def test_each_task_is_tidied_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that imports something has it frozen, others leave the collector alone; a failing task fails on."""
+    frozen: list[bool] = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(True))
+
+    def serve(name: str, _: object) -> None:
+        if name == "bad":
+            raise ZeroDivisionError
+        sys.modules[name] = sys
+
+    tidy = Tidy(serve)
+    assert frozen == [True]
+    for name in ("tidegate_test_new", "tidegate_test_new"):
+        tidy(name, None)
+    assert frozen == [True, True]
+    with pytest.raises(ZeroDivisionError):
+        tidy("bad", None)
+    del sys.modules["tidegate_test_new"]
+
+
+def test_module_can_be_started() -> None:
+    """The name that Spark is given is that of the module."""
+    assert importlib.util.find_spec(daemon.MODULE) is not None
+    assert daemon.__name__ == daemon.MODULE
