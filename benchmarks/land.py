@@ -2,10 +2,10 @@
 
     python benchmarks/land.py [--rows 1000000] [--protocol canal-json] [--json]
 
-    topic (2 partitions)  ──  our landing query, as a feed runs it       ──►  changelog        landing
+    topic (2 partitions)  ──  our landing, as a feed runs it             ──►  changelog        landing
       one event a message ──  raw source → from_json → filter → append  ──►  a Delta table    the other query
 
-Both are Structured Streaming queries, timed from their start to the commit that has the topic's last row, after a run
+Both are timed from their start to the commit that has the topic's last row, after a run
 on a tenth of the rows.  The other one has the exact schema of the one table that is in the topic and takes the whole
 topic as one batch, which suits it best.  Beside them `decode_chunk` decodes the same messages on one core.  Ratios of
 one run:
@@ -53,7 +53,7 @@ def accept(schema: str, _: str) -> bool:
 
 
 def land(topic: Topic, lake: Path, bench: Rig) -> float:
-    """Seconds from the start of a landing query to the commit that holds the topic's last message."""
+    """Seconds from the start of a landing to the commit that holds the topic's last message."""
     landing = Landing(
         kafka_topics(topic.uri(order="ts", max_messages_per_batch=1_000_000)), str(lake), "bench", accept=accept
     )

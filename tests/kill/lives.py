@@ -3,7 +3,7 @@
     topic fed up to moment 1, 2, 3 … as the lake gets there
     life 1 ──► pause ──► somebody dies ──► pause ──► the driver dies ──► all new snapshots right? ──► life 2 ──► …
 
-Each life has a scratch directory of its own, so each but the first has lost Spark's checkpoint: the lake alone says
+Each life has a scratch directory of its own, so each but the first has lost all that Spark kept: the lake alone says
 where to go on.
 """
 

@@ -77,7 +77,7 @@ def test_broker_killed_in_a_batch(tmp_path: Path) -> None:
 
 
 def scratch_goes(run: Running, _pausing: int) -> None:
-    """Spark's checkpoint and shuffle files are deleted under the running feed."""
+    """The files that Spark writes for itself are deleted under the running feed."""
     for path in run.stderr.parent.glob("tidegate-*"):
         shutil.rmtree(path, ignore_errors=True)
 

@@ -74,7 +74,7 @@ def begin(uri: str, partitions: int = 1, feed: str = "f") -> State:
 def land_batch(
     uri: str, state: State, batch: Mapping[int, Sequence[Message]], *, flush_bytes: int = 1 << 20, **plan: Any
 ) -> State:
-    """What a batch of the streaming query does, in this process."""
+    """What a batch of the landing does, in this process."""
     reports = []
     for partition, messages in batch.items():
         files = RowFiles(uri, flush_bytes=flush_bytes)

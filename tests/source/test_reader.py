@@ -10,10 +10,11 @@ from pyspark import cloudpickle
 from tests.source.kit import OPEN
 from tidegate.feed.change import Place
 from tidegate.feed.filter import TableFilter
+from tidegate.feed.frontier import Reached
 from tidegate.model.errors import ConfigError, HistoryLost
 from tidegate.source.kafka import fetch, reader
 from tidegate.source.kafka.client import KafkaTopics
-from tidegate.source.kafka.reader import Planner, TopicPlan, bound, share, start_of
+from tidegate.source.kafka.reader import OffsetRange, Planner, TopicPlan, share, start_of
 
 SOURCE = KafkaTopics("broker:9092", ("a",), OPEN, {"sasl.password": "secret"}, max_messages_per_batch=10)
 PLACES = st.dictionaries(
@@ -55,54 +56,48 @@ def test_a_long_backlog_does_not_starve_a_short_one():
     assert share({("a", 0): 0, ("a", 1): 0}, {("a", 0): 2, ("a", 1): 1000}, 10) == {("a", 0): 2, ("a", 1): 8}
 
 
+def positions(**offsets: int) -> dict[str, dict[int, Reached]]:
+    """Where a changelog of topic a stands: `positions(p0=7)`."""
+    return {"a": {int(name[1:]): Reached(offset) for name, offset in offsets.items()}}
+
+
 def test_batches_follow_each_other(broker):
-    """Ends grow batch by batch until everything is read, and then stand still."""
-    planner = Planner(SOURCE, {"a": {"0": 0, "1": 0}})
+    """Ends grow batch by batch until everything is read, and then there is no batch."""
+    planner, at, ends = Planner(SOURCE), positions(p0=0, p1=0), []
+    while ranges := planner.batch(at):
+        at["a"] |= {one.start.partition: Reached(one.end) for one in ranges}
+        ends.append({number: one.offset for number, one in at["a"].items()})
 
-    ends = [planner.next_offsets() for _ in range(5)]
+    assert ends[0] == {0: 5, 1: 5}
+    assert ends[-1] == {0: 7, 1: 30}
+    assert len(ends) == 4
 
-    assert ends[0] == {"a": {"0": 5, "1": 5}}
-    assert ends[-1] == ends[-2] == {"a": {"0": 7, "1": 30}}
 
+def test_ranges_say_how_much_is_left(broker):
+    """A range begins where the changelog stands, and knows the end of its partition."""
+    ranges = Planner(SOURCE).batch(positions(p0=5, p1=5))
 
-def test_a_fresh_planner_needs_only_the_last_ranges(broker):
-    """A planner that was started again goes on from `partitions` alone."""
-    planner = Planner(SOURCE, {"a": {"0": 0, "1": 0}})
-
-    ranges = planner.ranges({"a": {"0": 5, "1": 5}}, {"a": {"0": 7, "1": 13}})
-
-    assert [(one.start, one.end) for one in ranges] == [(Place("a", 0, 5), 7), (Place("a", 1, 5), 13)]
-    assert planner.next_offsets() == {"a": {"0": 7, "1": 23}}
+    assert ranges == [OffsetRange(Place("a", 0, 5), 7, 7), OffsetRange(Place("a", 1, 5), 13, 30)]
 
 
 def test_a_new_partition_is_planned_even_while_empty(broker):
-    """The driver must hear of a partition before the first resolved ts that counts on it."""
-    planner = Planner(SOURCE, {"a": {"0": 7, "1": 30}})
+    """The changelog must hear of a partition before the first resolved ts that counts on it."""
     broker["a", 2] = (0, 0)
 
-    end = planner.next_offsets()
-    ranges = planner.ranges({"a": {"0": 7, "1": 30}}, end)
-
-    assert end == {"a": {"0": 7, "1": 30, "2": 0}}
-    assert [(one.start, one.end) for one in ranges] == [(Place("a", 2, 0), 0)]
+    assert Planner(SOURCE).batch(positions(p0=7, p1=30)) == [OffsetRange(Place("a", 2, 0), 0, 0)]
 
 
 def test_a_new_partition_begins_at_its_first_offset(broker):
     """Retention may have taken the beginning of a partition that we never read; it begins where it begins."""
-    planner = Planner(SOURCE, {"a": {"0": 7, "1": 30}})
     broker["a", 2] = (3, 6)
 
-    (one,) = planner.ranges({"a": {"0": 7, "1": 30}}, planner.next_offsets())
-
-    assert (one.start, one.end) == (Place("a", 2, 3), 6)
+    assert Planner(SOURCE).batch(positions(p0=7, p1=30)) == [OffsetRange(Place("a", 2, 3), 6, 6)]
 
 
 def test_a_topic_made_anew_is_lost_history(broker):
     """An end below what was read already means another topic of the same name."""
-    planner = Planner(SOURCE, {"a": {"0": 9, "1": 0}})
-
     with pytest.raises(HistoryLost, match="topic a partition 0 offset 9 is gone: the broker has offsets 0 to 7"):
-        planner.next_offsets()
+        Planner(SOURCE).batch(positions(p0=9, p1=0))
 
 
 def test_start_is_heeded_and_checked(broker):
@@ -117,18 +112,16 @@ def test_start_is_heeded_and_checked(broker):
 
 
 def test_secrets_are_not_shown():
-    """Neither the source nor the class that carries it prints a password."""
-    plan = TopicPlan(SOURCE, "lake", {})
-
-    assert "secret" not in repr(SOURCE) + repr(plan) + repr(bound(plan))
+    """Neither the source nor the plan that carries it prints a password."""
+    assert "secret" not in repr(SOURCE) + repr(TopicPlan(SOURCE, "lake"))
 
 
 def test_a_plan_travels():
-    """The plan reaches planner and executors inside its class."""
-    plan = TopicPlan(SOURCE, "lake", {"a": {"0": 3}}, TableFilter.parse(["shop.*"]).matches)
-    there = pickle.loads(cloudpickle.dumps(bound(plan))).plan
+    """The plan reaches the executors with its filter."""
+    plan = TopicPlan(SOURCE, "lake", TableFilter.parse(["shop.*"]).matches)
+    there = pickle.loads(cloudpickle.dumps(plan))
 
-    assert (there.source, there.offsets) == (plan.source, plan.offsets)
+    assert there.source == plan.source
     assert there.accept("shop", "orders")
     assert not there.accept("bank", "accounts")
 

@@ -1,6 +1,6 @@
 """The engine: one loop that brings a sink from its checkpoint to the frontier, again and again.
 
-    1 pull      the landing query appends what the topics hold to the changelog (its own thread of Spark)
+    1 pull      the landing appends what the topics hold to the changelog (in a thread of its own)
     2 decode    in its workers, with the dead letters kept
     3 filter    tables outside the rules never land
     4 gate      the frontier: least resolved ts of all partitions
@@ -137,14 +137,14 @@ class _Engine:
         self.outage.patience = Patience(self.config.source.max_retry, self.config.stuck_ms / 1000)
 
     def land(self) -> None:
-        """Begin to land where the changelog stands, with a query of its own."""
+        """Begin to land where the changelog stands, with a thread of its own."""
         self.landing.stop()
         self.landing = kafka_landing(self.config, self.sink.options)
         self.heard = 0
         self.landing.start(self.spark)
 
     def stop(self) -> None:
-        """End the landing query; what it committed stays."""
+        """End the landing; what it committed stays."""
         self.landing.stop()
 
     def loop(self, until: int | None, idle_s: float | None) -> None:

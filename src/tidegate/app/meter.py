@@ -64,7 +64,7 @@ class Meter:
         self.send(checkpoint=ts, phase="running")
 
     def landed(self, landing: LandingProgress, changelog: Changelog) -> None:
-        """How far the landing query is."""
+        """How far the landing is."""
         now_ms = int(time.time() * 1000)
         partitions = tuple(
             PartitionProgress(

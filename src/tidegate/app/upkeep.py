@@ -18,8 +18,6 @@ import msgspec
 import obstore
 from deltalake.exceptions import DeltaError
 from obstore.exceptions import BaseError
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 
 from tidegate.app.config import FeedConfig
 from tidegate.feed.retention import Limits, changelog_bound
@@ -29,13 +27,14 @@ from tidegate.sink.delta.snapshots import Snapshot
 from tidegate.sink.delta.upkeep import Kept, Runner, Upkeep
 from tidegate.source.kafka.trim import Trim, Trimmed
 from tidegate.spark.deltalog import store
+from tidegate.spark.tasks import SPARK_FAILURES, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["FAILURES", "LakeUpkeep", "Pass", "limits_of", "note_limits", "noted_limits", "run_here", "run_in"]
 
-FAILURES: Final = (TidegateError, OSError, BaseError, DeltaError, Py4JError, PySparkException)
+FAILURES: Final = (TidegateError, OSError, BaseError, DeltaError, *SPARK_FAILURES)
 """What may end a pass without ending the feed: the next pass begins where this one stopped."""
 BUDGET_S: Final = 2.0
 """How long a pass may hold up the rounds; a sweep of a table or a compaction that has begun is finished."""
@@ -130,20 +129,13 @@ def run_in(spark: "SparkSession") -> Runner:
     """A runner whose jobs are tasks of Spark."""
 
     def run(work: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
-        found = spark.sparkContext.parallelize(jobs, len(jobs)).map(partial(_guarded, work)).collect()
-        for one in found:
-            if isinstance(one, TidegateError):
-                raise one
-        return list(found)
+        return run_tasks(spark, partial(_storing, work), jobs)
 
     return run
 
 
-def _guarded(work: Callable[[Any], Any], job: Any) -> Any:
-    """An error of ours as a value: typed exceptions do not survive the way through Spark."""
+def _storing(work: Callable[[Any], Any], job: Any) -> Any:
     try:
         return work(job)
-    except TidegateError as error:
-        return error
     except OSError as error:
-        return SinkError(f"upkeep: {error}")
+        raise SinkError(f"upkeep: {error}") from error

@@ -30,6 +30,6 @@ def delta_sink(config: FeedConfig) -> DeltaSink:
 
 
 def kafka_landing(config: FeedConfig, options: DeltaOptions) -> Landing:
-    """The landing query of a changefeed."""
+    """The landing of a changefeed."""
     rules = config.table_filter()
     return Landing(topics_of(config.source), options.root, config.name, accept=rules.matches)

@@ -14,13 +14,14 @@ The order of an image's members is not checked: columns go by name.
 
 from collections.abc import Sequence
 from functools import lru_cache, partial
+from itertools import chain, compress
 from operator import attrgetter
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from tidegate.codec.columnar.rows import Images, Layout, Rows, transposed
-from tidegate.codec.columnar.values import Column, Form, Misfit, from_texts
+from tidegate.codec.columnar.values import WIDTH_MAX, Column, Form, Misfit, from_texts
 from tidegate.codec.values import INT_RANGES, MAX_ROW_TS, integer_range
 from tidegate.model.event import Event, Field, RowChange, Update
 from tidegate.model.mysql import MysqlType
@@ -145,7 +146,9 @@ def _learn(hint: tuple[bytes, bool], event: RowChange) -> None:
 
 @lru_cache(maxsize=1024)
 def _shape(key: _Key) -> Shape | None:
-    """The structs of a layout; None for one that msgspec or Arrow cannot have."""
+    """The structs of a layout; None for one that msgspec or Arrow cannot have: Arrow counts no rows without columns."""
+    if not 0 < len(key.fields) <= WIDTH_MAX or len(key.pk_names) > WIDTH_MAX:
+        return None
     found = [_form(field, legacy=key.legacy) for field in key.fields]
     columns = tuple([column for column in found if column is not None])
     if len(columns) < len(found):
@@ -209,21 +212,20 @@ def _row(names: dict[str, str], members: list[Any]) -> Any:
     return msgspec.defstruct("Row", members, gc=False, forbid_unknown_fields=True, rename=names)
 
 
+_OPS: Final = {"INSERT": "I", "UPDATE": "U", "DELETE": "D"}
 _IS_DDL, _TYPE, _OLD, _DATA = (attrgetter(name) for name in ("isDdl", "type", "old", "data"))
 
 
 def _images(messages: list[Any]) -> Images:
     if any(map(_IS_DDL, messages)):
         raise Misfit("a DDL that looks like a row")
-    types, old, data = list(map(_TYPE, messages)), list(map(_OLD, messages)), list(map(_DATA, messages))
-    ops = [
-        "I" if one == "INSERT" or (one == "UPDATE" and row is None) else one[0]
-        for one, row in zip(types, old, strict=True)
-    ]
-    after = [row for (row,), op in zip(data, ops, strict=True) if op != "D"]
-    before = [
-        (row if op == "D" else previous[0]) for (row,), previous, op in zip(data, old, ops, strict=True) if op != "I"
-    ]
+    types, old = list(map(_TYPE, messages)), list(map(_OLD, messages))
+    rows = list(chain.from_iterable(map(_DATA, messages)))
+    ops = list(map(_OPS.__getitem__, types))
+    if None in compress(old, [op == "U" for op in ops]):
+        ops = ["I" if op == "U" and row is None else op for op, row in zip(ops, old, strict=True)]
+    after = list(compress(rows, [op != "D" for op in ops]))
+    before = [row if op == "D" else previous[0] for row, previous, op in zip(rows, old, ops, strict=True) if op != "I"]
     return Images(ops, before, after)
 
 

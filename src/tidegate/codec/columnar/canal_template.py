@@ -78,7 +78,7 @@ def by_template(messages: Sequence[Message], *, legacy: bool) -> tuple[list[Batc
     if too_few(count):
         return [], np.zeros(count, np.bool_)
     events = Events(np.arange(count), np.zeros(count, np.int64), np.ones(count, np.int64))
-    return sweep(events, _Templates([value or b"" for _, value in messages], legacy=legacy))
+    return sweep(events, _Templates(messages, legacy=legacy))
 
 
 class _Templates:
@@ -86,13 +86,13 @@ class _Templates:
 
     convert = staticmethod(text_column)
 
-    def __init__(self, values: Sequence[bytes], *, legacy: bool) -> None:
-        self._values, self._legacy = values, legacy
+    def __init__(self, messages: Sequence[Message], *, legacy: bool) -> None:
+        self._messages, self._legacy = messages, legacy
 
     @cached_property
     def text(self) -> Text:
         """All messages, once one of them is to be read."""
-        return Text(self._values, b",}")
+        return Text([value or b"" for _, value in self._messages], b",}")
 
     @property
     def heads(self) -> Text:
@@ -101,12 +101,12 @@ class _Templates:
 
     def known(self, row: int, left: Any) -> Found | None:
         """What the template of the row's table reads."""
-        template = _known.get((structs.hint_of(self._values[row]), self._legacy))
+        template = _known.get((structs.hint_of(self._messages[row][1] or b""), self._legacy))
         return None if template is None else self._read(template, left)
 
     def learned(self, row: int, left: Any) -> Found | None:
         """What a template made of the row reads."""
-        value = self._values[row]
+        value = self._messages[row][1] or b""
         hint = structs.hint_of(value), self._legacy
         shape = structs.known_shape(*hint)
         if shape is None or len(shape.layout.columns) > COLUMNS_MAX:

@@ -3,14 +3,11 @@
 units ──parallelize──► workers: Parquet in, Parquet out, one commit a step ──► (table, version, rows) ──► snapshot
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
-from typing import Any, Final
+from typing import Final
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidegate.feed.plan import Round
@@ -22,13 +19,14 @@ from tidegate.sink.delta.modes import check_mode
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import PublishedTable, Snapshot, latest, publish
 from tidegate.spark.failpoint import reach
+from tidegate.spark.tasks import SPARK_FAILURES, reason, run_tasks
 
 __all__ = ["DeltaSink", "UnitFailure", "decks"]
 
 
 @dataclass(frozen=True, slots=True)
 class UnitFailure:
-    """An error of a worker as a value: typed exceptions do not survive the way through Spark."""
+    """An error as a value, so that the other units of its task run too."""
 
     error: TidegateError
 
@@ -68,14 +66,11 @@ class DeltaSink:
         if not units:
             return []
         dealt = decks(units, self.workers, spark.sparkContext.defaultParallelism)
-        work = partial(_run_partition, reader=reader, options=self.options)
-        jobs = spark.sparkContext.parallelize(dealt, len(dealt))
+        work = partial(_run_deck, reader=reader, options=self.options)
         try:
-            outcomes = jobs.mapPartitions(work).collect()
-        except (Py4JJavaError, PySparkException) as died:
-            raise SinkError(
-                f"lake {self.options.root}: a worker ended without an answer: {_first_line(died)}"
-            ) from died
+            outcomes = [outcome for deck in run_tasks(spark, work, dealt) for outcome in deck]
+        except SPARK_FAILURES as died:
+            raise SinkError(f"lake {self.options.root}: a worker ended without an answer: {reason(died)}") from died
         for outcome in outcomes:
             if isinstance(outcome, UnitFailure):
                 raise outcome.error
@@ -111,16 +106,16 @@ class DeltaSink:
         return self.snapshot
 
 
-def _first_line(died: Exception) -> str:
-    lines = str(getattr(died, "java_exception", died)).splitlines()
-    return lines[0] if lines else type(died).__name__
+def _run_deck(
+    dealt: Sequence[Unit], *, reader: ChangeReader, options: DeltaOptions
+) -> list[list[TableResult] | UnitFailure]:
+    return [_run(unit, reader, options) for unit in dealt]
 
 
-def _run_partition(dealt: Iterator[list[Unit]], *, reader: ChangeReader, options: DeltaOptions) -> Iterator[Any]:
-    for unit in chain.from_iterable(dealt):
-        try:
-            yield run_unit(unit, reader, options)
-        except TidegateError as error:
-            yield UnitFailure(error)
-        except OSError as error:
-            yield UnitFailure(SinkError(f"lake {options.root}: {error}"))
+def _run(unit: Unit, reader: ChangeReader, options: DeltaOptions) -> list[TableResult] | UnitFailure:
+    try:
+        return run_unit(unit, reader, options)
+    except TidegateError as error:
+        return UnitFailure(error)
+    except OSError as error:
+        return UnitFailure(SinkError(f"lake {options.root}: {error}"))

@@ -3,7 +3,8 @@
     rows-<uuid>.parquet      | table a | table b | table b | table c | ...     one row group, one table
     control-<uuid>.parquet   DDLs and dead letters
 
-A row group holds one table in commit_ts order, so a footer says what lies where and a reader touches nothing else.
+A row group holds one table in commit_ts order, so a footer says what lies where and a reader touches nothing else; it
+is small, since two rounds that meet inside one both read it.
 Rows gather in memory up to a number of bytes, then become row groups; a file that has grown large enough is closed
 and another begun.  What is written here belongs to nobody until the driver commits it.
 """
@@ -38,6 +39,7 @@ REPLAYED: Final = "replayed"
 FILE_BYTES: Final = 64 << 20
 ROWS_MAX: Final = 500_000
 """A flush comes at the latest with this many rows, so that a row group stays a piece that one task can read."""
+GROUP_ROWS: Final = 32_768
 PLAIN: Final = {"compression": "zstd", "compression_level": 1}
 ROWS_OPTIONS: Final = {
     **PLAIN,
@@ -112,8 +114,8 @@ class _OpenFile:
         return int(self._sink.tell())
 
     def write(self, table: pa.Table) -> tuple[int, int]:
-        """Append one row group; return its range of commit_ts."""
-        self._writer.write_table(table, row_group_size=table.num_rows)
+        """Append rows of one table; return their range of commit_ts."""
+        self._writer.write_table(table, row_group_size=GROUP_ROWS)
         low, high = pc.min_max(table.column("commit_ts")).as_py().values()
         self._rows += table.num_rows
         self._low = low if self._low is None else min(low, self._low)

@@ -1,52 +1,48 @@
-"""Landing: the streaming query that moves topics into the changelog, batch by batch, exactly once.
+"""Landing: the loop that moves topics into the changelog, batch by batch, exactly once.
 
     1 claim    take the changelog over (ledger.py) and read where it stands
-    2 plan     offsets up to now, at most one batch                          planner, every trigger
-    3 read     consume, decode, write Parquet                                executors
-    4 commit   files + positions + frontier, one Delta commit                driver, foreachBatch
+    2 plan     offsets up to now, at most one batch                          driver, every trigger
+    3 read     consume, decode, write Parquet                                executors, a task a partition
+    4 commit   files + positions + frontier, one Delta commit                driver
     5 halt     if a task stopped at a poison message, stop behind the commit
 
-The changelog alone is the truth.  Spark's own checkpoint lives in a scratch directory and is thrown away: a landing
-starts where the newest commit says, whichever batch Spark had got to.  Killed anywhere before 4, a batch leaves files
-that nobody knows; killed after it, the batch is done.
+The changelog alone is the truth: a landing starts where the newest commit says.  Killed anywhere before 4, a batch
+leaves files that nobody knows; killed after it, the batch is done.
 
-Errors of the planner and of tasks reach the driver as text only; `exception` turns them back into what they were.
+The loop has a thread of its own beside the rounds of the feed, and its jobs a group of their own in Spark.
 """
 
 import logging
-import re
-import shutil
-import tempfile
 import threading
-from collections.abc import Mapping
+import time
+import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
-import msgspec
+from pyspark import InheritableThread
 
 from tidegate.feed.change import Place
 from tidegate.feed.frontier import Reached
-from tidegate.model import errors
 from tidegate.model.errors import ConfigError, PoisonMessage, SourceError, TidegateError
 from tidegate.source.kafka import ledger
 from tidegate.source.kafka.changelog import changelog_uri
 from tidegate.source.kafka.client import KafkaTopics, described, offsets
 from tidegate.source.kafka.fetch import history_lost
 from tidegate.source.kafka.messages import Accept
-from tidegate.source.kafka.reader import FORMAT, TopicPlan, as_offsets, bound, start_of
+from tidegate.source.kafka.reader import Planner, TopicPlan, land_range, start_of
 from tidegate.source.kafka.report import Halt, State, TaskReport
 from tidegate.source.kafka.resolution import recorded
+from tidegate.spark.tasks import reason, run_tasks
 
 __all__ = ["Landing", "LandingProgress"]
 
 LOGGER: Final = logging.getLogger(__name__)
 TRIGGER_MS: Final = 300
+"""Batches begin no sooner one after the other."""
 LAST_BATCH_S: Final = 20.0
 """How long a stop waits for the batch in flight; a job that is cancelled fills the log with stack traces."""
-ERROR_TEXT: Final = re.compile(r"tidegate\.model\.errors\.(\w+): ([^\n]+)")
-REGISTERING: Final = threading.Lock()
-"""A session knows one Data Source of a name; each landing loads its own before another may register."""
-REPORT: Final = msgspec.json.Decoder(TaskReport)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,56 +65,48 @@ class Landing:
     ) -> None:
         self.source = source
         self.changelog = changelog_uri(lake)
-        self._lake, self._feed, self._accept, self._trigger_ms = lake, feed, accept, trigger_ms
-        self._query: Any = None
+        self._lake, self._feed, self._accept, self._trigger_s = lake, feed, accept, trigger_ms / 1000
+        self._thread: threading.Thread | None = None
         self._error: TidegateError | None = None
-        self._turn = threading.Lock()
-        """Held while a batch is landed, and from the stop on."""
+        self._halt = threading.Event()
+        self._late = False
+        """True once a stop has waited long enough: what is in flight now must not be committed."""
         self._state = State()
         self._progress = LandingProgress()
-        self._scratch = ""
 
     def start(self, spark: Any) -> None:
         """Claim the changelog and begin. Raises what is wrong with brokers, topics and positions at once."""
-        assert self._query is None, "a landing starts once"
+        assert self._thread is None, "a landing starts once"
         self._state = ledger.claim(self.changelog, self._feed, self.source.decode, self._completed)
         plan = TopicPlan(
             source=self.source,
             changelog=self.changelog,
-            offsets=as_offsets(self._state.positions),
             accept=self._accept,
             resolutions=recorded(self._lake),
             halted=frozenset(halt.place for halt in self._state.halted),
         )
-        with REGISTERING:
-            spark.dataSource.register(bound(plan))
-            reports = spark.readStream.format(FORMAT).load()
-        self._scratch = tempfile.mkdtemp(prefix="tidegate-landing-")
-        self._query = (
-            reports.writeStream.queryName(f"{self._feed}/land {self._scratch.rpartition('-')[2]}")
-            .option("checkpointLocation", f"file://{self._scratch}")
-            .trigger(processingTime=f"{self._trigger_ms} milliseconds")
-            .foreachBatch(self._commit)
-            .start()
-        )
+        self._spark, self._group = spark, f"{self._feed}/land {uuid.uuid4().hex[:8]}"
+        self._thread = InheritableThread(target=self._run, args=(plan,), name=self._group, daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
         """Stop after the batch in flight; what is committed stays, what is not was never there."""
-        if self._query is not None and self._query.isActive:
-            self._turn.acquire(timeout=LAST_BATCH_S)
-            self._query.stop()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._halt.set()
+        if self._thread is None or not self._thread.is_alive():
+            return
+        self._thread.join(LAST_BATCH_S)
+        if self._thread.is_alive():
+            self._late = True
+            self._spark.sparkContext.cancelJobGroup(self._group)
+            self._thread.join(LAST_BATCH_S)
 
     def alive(self) -> bool:
         """True while batches are being landed."""
-        return self._error is None and self._query is not None and bool(self._query.isActive)
+        return self._error is None and self._thread is not None and self._thread.is_alive()
 
     def exception(self) -> TidegateError | None:
         """Why the landing ended by itself; None while it runs or after `stop`."""
-        if self._error is not None:
-            return self._error
-        failed = self._query.exception() if self._query is not None and not self._query.isActive else None
-        return None if failed is None else typed(str(failed))
+        return self._error
 
     def progress(self) -> LandingProgress:
         """How much was landed since the start."""
@@ -161,18 +149,30 @@ class Landing:
             if not lows[place] <= offset <= highs[place]:
                 raise history_lost(self.source, Place(*place, offset))
 
-    def _commit(self, batch: Any, _batch_id: int) -> None:
-        """Steps 4 and 5 for one batch; nothing more after an error, which `exception` tells, or after `stop`."""
-        if self._error is not None or not self._turn.acquire(blocking=False):
-            return
+    def _run(self, plan: TopicPlan) -> None:
+        """Steps 2 to 5 until a stop or an error, which `exception` tells."""
         try:
-            self._land([REPORT.decode(row.report) for row in batch.collect()])
+            self._spark.sparkContext.setJobGroup(self._group, f"{self._feed}: landing")
+            planner = Planner(self.source)
+            while not self._halt.is_set():
+                begun_s = time.monotonic()
+                self._batch(planner, plan)
+                self._halt.wait(max(0.0, begun_s + self._trigger_s - time.monotonic()))
         except TidegateError as failed:
-            self._error = failed  # raised here, Spark would print it with three stack traces and end no sooner
-        finally:
-            self._turn.release()
+            self._error = failed
+        except Exception as failed:  # noqa: BLE001 - the end of a thread: nobody else would hear of it
+            if not self._halt.is_set():
+                self._error = SourceError(f"landing failed: {reason(failed)}")
 
-    def _land(self, reports: list[TaskReport]) -> None:
+    def _batch(self, planner: Planner, plan: TopicPlan) -> None:
+        ranges = planner.batch(self._state.positions)
+        if not ranges:
+            return
+        reports = run_tasks(self._spark, partial(land_range, plan, self._state.frontier or 0), ranges)
+        if not self._late:
+            self._land(reports)
+
+    def _land(self, reports: Sequence[TaskReport]) -> None:
         by_offset = self.source.order == "offset"
         self._state = ledger.commit_batch(self.changelog, self._state, reports, order_by_offset=by_offset)
         done, state = self._progress, self._state
@@ -203,13 +203,3 @@ def halted(halts: list[Halt], lake: str) -> TidegateError:
         f"--at {at}`; leave it out with `tidegate dlq skip {lake} --at {at}`; or set dead-letter=skip. Then start the "
         "feed again"
     )
-
-
-def typed(text: str) -> TidegateError:
-    """The error of ours that a Spark error's text carries, or a SourceError with the text's first line."""
-    found = ERROR_TEXT.search(text)
-    kind = getattr(errors, found[1], None) if found else None
-    if found and isinstance(kind, type) and issubclass(kind, TidegateError) and kind is not errors.DecodeError:
-        return kind(found[2])
-    reason = next((line for line in reversed(text.partition(" SQLSTATE")[0].splitlines()) if line.strip()), text)
-    return SourceError(f"landing failed: {reason.strip()}")

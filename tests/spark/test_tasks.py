@@ -1,0 +1,66 @@
+"""Jobs in Spark's workers: answers in order, errors of ours as themselves, Spark's own in one line."""
+
+import os
+
+import pytest
+
+from tidegate.model.errors import HistoryLost, TidegateError
+from tidegate.spark.session import session
+from tidegate.spark.tasks import SPARK_FAILURES, reason, run_tasks
+
+
+class FromJava(Exception):
+    """As py4j raises it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("An error occurred while calling o1.collect")
+        self.java_exception = text
+
+
+@pytest.mark.parametrize(
+    ("failure", "line"),
+    [
+        (
+            FromJava(
+                "org.apache.spark.SparkException: Job aborted: Lost task 0.0: PythonException: "
+                'Traceback (most recent call last):\n  File "worker.py", line 1, in main\n    work()\n'
+                "ValueError: four\n\n\tat org.apache.spark.api.python.Reader.read(Reader.scala:1)\n"
+            ),
+            "ValueError: four",
+        ),
+        (FromJava("org.apache.spark.SparkException: Job 3 cancelled\n\tat x.y(Z.java:1)"),
+         "org.apache.spark.SparkException: Job 3 cancelled"),
+        (ConnectionError(), "ConnectionError"),
+    ],
+)  # fmt: skip
+def test_reason(failure: Exception, line: str) -> None:
+    """What Python raised in a worker counts for more than what Java says about it."""
+    assert reason(failure) == line
+
+
+@pytest.mark.slow
+def test_tasks() -> None:
+    """Answers come in the order of the jobs; an error of ours is raised as what it was, others as Spark's."""
+    spark = session()
+
+    def double(job: int) -> int:
+        """An answer, or one of three ways to have none."""
+        if job == 3:
+            raise HistoryLost("offset 3 is gone")
+        if job == 4:
+            raise ValueError("four\n  is too many")
+        if job == 5:
+            os._exit(1)
+        return 2 * job
+
+    assert run_tasks(spark, double, []) == []
+    assert run_tasks(spark, double, [2, 0, 1]) == [4, 0, 2]
+    with pytest.raises(HistoryLost, match="offset 3 is gone") as caught:
+        run_tasks(spark, double, [1, 3])
+    assert isinstance(caught.value, TidegateError)
+    with pytest.raises(SPARK_FAILURES) as raised:
+        run_tasks(spark, double, [4])
+    assert reason(raised.value) == "ValueError: four"
+    with pytest.raises(SPARK_FAILURES) as died:
+        run_tasks(spark, double, [5])
+    assert "worker" in reason(died.value)
