@@ -8,7 +8,7 @@ import pytest
 PAGES = Path(__file__).parents[2] / "docs" / "formats"
 
 
-@pytest.mark.parametrize("page", ["open-protocol.md", "canal-json.md", "csv.md", "transcoding.md"])
+@pytest.mark.parametrize("page", ["open-protocol.md", "canal-json.md", "csv.md", "transcoding.md", "keys-and-rows.md"])
 def test_examples(page: str) -> None:
     """Every example prints what the page says."""
     failed, tried = doctest.testfile(str(PAGES / page), module_relative=False, encoding="utf-8")

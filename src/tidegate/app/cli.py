@@ -30,6 +30,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "decode": ("tidegate.app.decode_cmd:decode", "Print messages as events, one JSON object a line."),
     "encode": ("tidegate.app.encode_cmd:encode", "Write events as messages, byte for byte as TiCDC does."),
     "transcode": ("tidegate.app.transcode_cmd:transcode", "Write the messages of one protocol as those of the other."),
+    "mount": ("tidegate.app.mount_cmd:mount", "Print the row events in a recording of keys and values."),
     "topic": ("tidegate.app.topic_cmd:topic", "Look into a Kafka topic."),
     "dlq": ("tidegate.app.dlq_cmd:dlq", "List and replay dead letters."),
     "broker": ("tidegate.app.broker_cmd:broker", "Start and stop a Kafka broker on this machine."),
@@ -38,6 +39,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 }
 _EXTRAS: Final = {
     **dict.fromkeys(("confluent_kafka",), "kafka"),
+    **dict.fromkeys(("pymysql",), "mysql"),
     **dict.fromkeys(("pyspark", "deltalake", "pyarrow", "pandas", "fsspec", "obstore", "psutil"), "spark"),
 }
 INTERRUPTED: Final = 130

@@ -10,13 +10,16 @@
     |  +- EnvironmentFault   Java, jars, ports, disks of this machine
     +- ProtocolError
     |  +- DecodeError        foreign bytes break the format: (what, codec, offset)
+    |  |  +- KvDecodeError   a key or value of TiKV: (what, codec, offset, key)
     |  +- EncodeError        ours to say, the format cannot
     |     +- MessageTooLarge  beyond max-message-bytes: (table, key, size, limit, options)
     |     +- HandleKeyMissing only handle columns are asked for, and the table has none
     |     +- CsvEncodeFailed  a value that no csv field can hold
     +- SchemaError           event and schema history disagree (table, ts)
+    |  +- TableNotFound      a row of a table id that the schema does not have
     +- SourceError           the upstream topic or log                       LATER
     |  +- HistoryLost        what we need next is gone                       NEVER
+    |  +- ClaimCheckUnavailable, UpstreamRowMissing   a row cannot be made whole   NEVER
     |  +- PoisonMessage      the feed halts at a dead letter                 NEVER
     +- SinkError             the target refused or is away                   LATER
        +- SinkRefused        the target will always refuse                   NEVER
@@ -31,6 +34,7 @@ from typing import ClassVar
 
 __all__ = [
     "ChangefeedIdInvalid",
+    "ClaimCheckUnavailable",
     "CodecConfigInvalid",
     "ConfigError",
     "CsvEncodeFailed",
@@ -44,6 +48,7 @@ __all__ = [
     "HistoryLost",
     "InputError",
     "KafkaConfigInvalid",
+    "KvDecodeError",
     "MessageTooLarge",
     "PoisonMessage",
     "ProtocolError",
@@ -55,9 +60,11 @@ __all__ = [
     "SinkRefused",
     "SourceError",
     "SqlError",
+    "TableNotFound",
     "TidegateError",
     "TopicExpressionInvalid",
     "UnsupportedError",
+    "UpstreamRowMissing",
     "UriInvalid",
 ]
 
@@ -179,6 +186,19 @@ class DecodeError(ProtocolError):
         return f"{self.codec}: {self.what} at byte {self.offset}"
 
 
+class KvDecodeError(DecodeError):
+    """A key or value of TiKV that breaks its form; `key` is the raw key, `offset` counts inside `codec`'s part."""
+
+    code = "CDC:ErrDecodeRowToDatum"
+
+    def __init__(self, what: str, codec: str, offset: int, key: bytes, /) -> None:
+        Exception.__init__(self, what, codec, offset, key)
+        self.what, self.codec, self.offset, self.key = what, codec, offset, key
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}, key {self.key.hex() or 'empty'}"
+
+
 class EncodeError(ProtocolError):
     """An event that the format cannot carry."""
 
@@ -220,6 +240,12 @@ class SchemaError(TidegateError):
     code = "CDC:ErrSchemaStorage"
 
 
+class TableNotFound(SchemaError):
+    """A row of a table that the schema of its moment does not have; the message names id and timestamp."""
+
+    code = "CDC:ErrSnapshotTableNotFound"
+
+
 class SourceError(TidegateError):
     """The upstream topic or log did not answer as it should."""
 
@@ -231,6 +257,20 @@ class HistoryLost(SourceError):
     """What comes next was removed upstream (retention, GC)."""
 
     code = "CDC:ErrSnapshotLostByGC"
+    retry = Retry.NEVER
+
+
+class ClaimCheckUnavailable(SourceError):
+    """The file of a claim check is away, too large or another row's; the message names file, table and ts."""
+
+    code = "CDC:ErrClaimCheckUnavailable"
+    retry = Retry.NEVER
+
+
+class UpstreamRowMissing(SourceError):
+    """The upstream does not have, at a snapshot, a row whose key was sent; the message names table, key and ts."""
+
+    code = "CDC:ErrUpstreamRowMissing"
     retry = Retry.NEVER
 
 

@@ -1,0 +1,28 @@
+"""What lies in TiKV under TiDB: keys, rows, index entries and schema, as bytes and back."""
+
+from tidegate.kv.index_entry import IndexEntry, decode_index_entry, encode_index_entry
+from tidegate.kv.layout import ColumnLayout, IndexLayout, IndexPart, TableLayout
+from tidegate.kv.meta_key import MetaKey, decode_meta_key, encode_meta_key
+from tidegate.kv.row import Row, decode_row, encode_row
+from tidegate.kv.table_key import IndexKey, RecordKey, decode_table_key, record_key, table_span
+
+__all__ = [
+    "ColumnLayout",
+    "IndexEntry",
+    "IndexKey",
+    "IndexLayout",
+    "IndexPart",
+    "MetaKey",
+    "RecordKey",
+    "Row",
+    "TableLayout",
+    "decode_index_entry",
+    "decode_meta_key",
+    "decode_row",
+    "decode_table_key",
+    "encode_index_entry",
+    "encode_meta_key",
+    "encode_row",
+    "record_key",
+    "table_span",
+]

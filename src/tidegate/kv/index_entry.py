@@ -1,0 +1,196 @@
+"""Index entries: key and value together, with the typed columns in them.
+
+    key     t | table | _i | index | columns as datums in key form | handle, unless the entry is unique
+    value   see index_value.py
+
+    unique           the index is unique and no column is NULL: the key names the row, the value holds its handle
+    not unique       the handle ends the key: 03 and the number, or the common handle
+    restored data    version 0: all columns of the index; version 1: those whose sort key loses something and that are
+                     no part of the primary key, then the primary key's own
+    utf8mb4_bin ..   version 1 keeps the number of trailing spaces, since the sort key has the rest: unsigned of an
+                     index's own columns, signed of the primary key's
+
+Which version: 1 in a clustered table of version 1; else 0 when something has to stand in the value that the old form
+cannot hold (a common handle of a unique entry, a partition, restored data); else old.
+
+Source: TiDB pkg/tablecodec (GenIndexKey, genIndexValueVersion0, genIndexValueVersion1, DecodeIndexKV).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from tidegate.kv.column_value import KvValue, from_datum, read_uint, read_value, write_int, write_uint, write_value
+from tidegate.kv.datum import Datum, decode_datum, encode_key
+from tidegate.kv.handle import CommonHandle, Handle, IntHandle
+from tidegate.kv.index_value import IndexValue, decode_index_value, encode_index_value
+from tidegate.kv.layout import TRIMMED, WHOLE, IndexLayout, IndexPart, TableLayout
+from tidegate.kv.row import cut_part, handle_columns, part_datum
+from tidegate.kv.table_key import IndexKey, decode_table_key, index_prefix
+from tidegate.model.errors import DecodeError, EncodeError, KvDecodeError
+
+__all__ = ["IndexEntry", "decode_index_entry", "encode_index_entry", "is_distinct"]
+
+CODEC: Final = "index entry"
+Columns = Mapping[int, KvValue]
+_MAX_LENGTH: Final = 1 << 32
+_MAX_SPACES: Final = 0xFFFF
+"""No key holds more bytes than a part of it that long."""
+
+
+class IndexEntry(NamedTuple):
+    """An entry of an index.
+
+    `columns` are the index's own, cut to their prefixes, and those of the primary key that restored data holds. To be
+    written they may be a whole row's."""
+
+    index_id: int
+    columns: dict[int, KvValue]
+    handle: Handle
+    partition_id: int | None = None
+    temporary: bool = False
+
+
+def is_distinct(index: IndexLayout, columns: Columns) -> bool:
+    """Whether the key alone names the row: NULLs are never equal."""
+    return index.unique and all(columns[part.column_id] is not None for part in index.parts)
+
+
+def encode_index_entry(table: TableLayout, entry: IndexEntry) -> tuple[bytes, bytes]:
+    """Key and value of an entry; `columns` may hold a whole row."""
+    index = _index(table, entry.index_id)
+    datums = [part_datum(table, part, entry.columns[part.column_id]) for part in index.parts]
+    distinct = is_distinct(index, entry.columns)
+    key = index_prefix(table.id, index.id, temporary=entry.temporary) + encode_key(datums)
+    if not distinct:
+        key += encode_key([entry.handle.value]) if isinstance(entry.handle, IntHandle) else entry.handle.encoded
+    return key, encode_index_value(_value(table, index, entry, distinct=distinct))
+
+
+def _index(table: TableLayout, index_id: int) -> IndexLayout:
+    index = table.index_by_id.get(index_id)
+    if index is None:
+        raise EncodeError(f"table {table.id} has no index {index_id}")
+    return index
+
+
+def _value(table: TableLayout, index: IndexLayout, entry: IndexEntry, *, distinct: bool) -> IndexValue:
+    handle = entry.handle if distinct else None
+    partition_id = entry.partition_id if index.global_index else None
+    if isinstance(entry.handle, CommonHandle) and table.common_handle_version == 1:
+        return IndexValue(1, handle, partition_id, _restored_v1(table, index, entry.columns))
+    lossy = any(table.restored(table.by_id[part.column_id]) for part in index.parts)
+    restored = _restored_v0(table, index, entry.columns) if lossy else None
+    is_new = lossy or partition_id is not None or isinstance(handle, CommonHandle)
+    return IndexValue(0 if is_new else None, handle, partition_id, restored)
+
+
+def _restored_v0(table: TableLayout, index: IndexLayout, columns: Columns) -> dict[int, bytes | None]:
+    return {part.column_id: _written(table, part, columns[part.column_id]) for part in index.parts}
+
+
+def _restored_v1(table: TableLayout, index: IndexLayout, columns: Columns) -> dict[int, bytes | None] | None:
+    """Own columns that need it, then the primary key's; of a column in both the longer of the two prefixes."""
+    own = {part.column_id: part for part in index.parts}
+    primary = {part.column_id: part for part in (table.common_handle.parts if table.common_handle else ())}
+    kept = {
+        column_id: _original(table, part, columns[column_id], write_uint)
+        for column_id, part in own.items()
+        if not table.by_id[column_id].primary and table.restored(table.by_id[column_id])
+    }
+    for column_id, part in primary.items():
+        if table.restored(table.by_id[column_id]):
+            longer = _longer(part, own.get(column_id, part))
+            kept[column_id] = _original(table, longer, columns[column_id], write_int)
+    return kept or None
+
+
+def _longer(left: IndexPart, right: IndexPart) -> IndexPart:
+    return max(left, right, key=lambda part: _MAX_LENGTH if part.length == WHOLE else part.length)
+
+
+def _written(table: TableLayout, part: IndexPart, value: KvValue) -> bytes | None:
+    column = table.by_id[part.column_id]
+    cut = cut_part(column, part, value)
+    return None if cut is None else write_value(column.type, cut)
+
+
+def _original(table: TableLayout, part: IndexPart, value: KvValue, count: Callable[[int], bytes]) -> bytes | None:
+    """The string, or the number of its trailing spaces where the sort key has the rest."""
+    written = _written(table, part, value)
+    if table.by_id[part.column_id].collation not in TRIMMED:
+        return written
+    return count(len(written or b"") - len((written or b"").rstrip(b" ")))
+
+
+def decode_index_entry(table: TableLayout, key: bytes, value: bytes) -> IndexEntry:
+    """The entry of key and value; KvDecodeError with key and place for anything else."""
+    found = decode_table_key(key)
+    if not isinstance(found, IndexKey):
+        raise KvDecodeError("the key of a row where an index entry's stands", CODEC, 0, key)
+    try:
+        return _decode(table, found, decode_index_value(value))
+    except DecodeError as error:
+        raise KvDecodeError(error.what, error.codec, error.offset, key) from error
+
+
+def _decode(table: TableLayout, key: IndexKey, value: IndexValue) -> IndexEntry:
+    index = table.index_by_id.get(key.index_id)
+    if index is None:
+        raise DecodeError(f"table {table.id} has no index {key.index_id}", CODEC, 0)
+    datums: dict[int, Datum] = {}
+    at = 0
+    for part in index.parts:
+        datums[part.column_id], at = decode_datum(key.rest, at)
+    handle = value.handle or _handle_at(table, key.rest, at)
+    if value.handle is not None and at != len(key.rest):
+        raise DecodeError("a handle in the key and in the value", CODEC, at)
+    columns = {column_id: from_datum(table.by_id[column_id].type, datum) for column_id, datum in datums.items()}
+    if value.restored is not None:
+        columns.update(_read_restored(table, value, (_handle_datums(table, handle), datums)))
+    return IndexEntry(index.id, columns, handle, value.partition_id, key.temporary)
+
+
+def _handle_at(table: TableLayout, rest: bytes, at: int) -> Handle:
+    if table.common_handle is not None:
+        handle = CommonHandle(rest[at:])
+        handle_columns(table, handle)
+        return handle
+    number, end = decode_datum(rest, at)
+    if type(number) is not int or end != len(rest):
+        raise DecodeError("no handle behind the columns of an entry", CODEC, at)
+    return IntHandle(number)
+
+
+def _handle_datums(table: TableLayout, handle: Handle) -> dict[int, Datum]:
+    if table.common_handle is None or not isinstance(handle, CommonHandle):
+        return {}
+    ids = [part.column_id for part in table.common_handle.parts]
+    return dict(zip(ids, handle.datums(len(ids)), strict=True))
+
+
+def _read_restored(
+    table: TableLayout, value: IndexValue, sort_keys: tuple[Mapping[int, Datum], Mapping[int, Datum]]
+) -> dict[int, KvValue]:
+    found: dict[int, KvValue] = {}
+    for column_id, data in (value.restored or {}).items():
+        column = table.by_id.get(column_id)
+        if column is None:
+            raise DecodeError(f"restored data of column {column_id}, which table {table.id} does not have", CODEC, 0)
+        counts_spaces = value.version == 1 and column.collation in TRIMMED
+        if data is None:
+            found[column_id] = None
+        elif counts_spaces:
+            keys = [key for each in sort_keys if isinstance(key := each.get(column_id), bytes)]
+            found[column_id] = _with_spaces(max(keys, key=len, default=None), data)
+        else:
+            found[column_id] = read_value(column.type, data)
+    return found
+
+
+def _with_spaces(key: bytes | None, data: bytes) -> bytes | None:
+    count = read_uint(data)
+    if key is None:
+        return None
+    if count > _MAX_SPACES:
+        raise DecodeError(f"{count} trailing spaces in a key", CODEC, 0)
+    return key + b" " * count

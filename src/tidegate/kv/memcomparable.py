@@ -1,0 +1,76 @@
+"""Byte strings whose encoded order is their own order, even with something behind them.
+
+    "12345678" + "9"      31 32 33 34 35 36 37 38 | ff    39 00 00 00 00 00 00 00 | f8
+                          8 bytes of data           mark  1 byte, 7 of padding      ff - 7
+
+    marker   ff: the group is full and another one follows;  ff - n: the last n bytes of the group are padding
+    length   (n // 8 + 1) * 9: a string of 8k bytes ends with a group that is all padding (marker f7)
+    desc     every byte inverted
+
+A decoder refuses a marker below f7 and padding that is not zero, so that a string has one form only.  The compact form,
+for values that nobody compares, is a varint length and the bytes.
+
+Source: TiDB pkg/util/codec/bytes.go.
+"""
+
+from typing import Final
+
+from tidegate.kv.cursor import take
+from tidegate.kv.number import decode_varint, encode_varint, invert
+from tidegate.model.errors import DecodeError
+
+__all__ = ["decode_bytes", "decode_bytes_desc", "decode_compact", "encode_bytes", "encode_bytes_desc", "encode_compact"]
+
+CODEC: Final = "memcomparable"
+_GROUP: Final = 8
+_ASCENDING: Final = bytes(range(256))
+_DESCENDING: Final = invert(_ASCENDING)
+
+
+def encode_bytes(data: bytes) -> bytes:
+    """`data` in groups of eight, each with its marker."""
+    whole, rest = divmod(len(data), _GROUP)
+    groups = [data[at : at + _GROUP] + b"\xff" for at in range(0, whole * _GROUP, _GROUP)]
+    padding = _GROUP - rest
+    return b"".join((*groups, data[whole * _GROUP :], bytes(padding), bytes([0xFF - padding])))
+
+
+def decode_bytes(buf: bytes, at: int = 0) -> tuple[bytes, int]:
+    """A string and the offset after it; DecodeError for bad markers and padding."""
+    return _decode(buf, at, _ASCENDING)
+
+
+def encode_bytes_desc(data: bytes) -> bytes:
+    """The form that sorts the other way round."""
+    return invert(encode_bytes(data))
+
+
+def decode_bytes_desc(buf: bytes, at: int = 0) -> tuple[bytes, int]:
+    """A string in descending form and the offset after it."""
+    return _decode(buf, at, _DESCENDING)
+
+
+def _decode(buf: bytes, at: int, order: bytes) -> tuple[bytes, int]:
+    out = bytearray()
+    while True:
+        group = take(buf, at, _GROUP + 1, CODEC).translate(order)
+        padding = 0xFF - group[_GROUP]
+        if padding > _GROUP:
+            raise DecodeError(f"marker {group[_GROUP]:#x} is below 0xf7", CODEC, at + _GROUP)
+        if any(group[_GROUP - padding : _GROUP]):
+            raise DecodeError("padding that is not zero", CODEC, at + _GROUP - padding)
+        out += group[: _GROUP - padding]
+        at += _GROUP + 1
+        if padding:
+            return bytes(out), at
+
+
+def encode_compact(data: bytes) -> bytes:
+    """The length as a signed varint, then the bytes."""
+    return encode_varint(len(data)) + data
+
+
+def decode_compact(buf: bytes, at: int = 0) -> tuple[bytes, int]:
+    """A string in compact form and the offset after it."""
+    size, start = decode_varint(buf, at)
+    return take(buf, start, size, CODEC), start + size

@@ -1,0 +1,263 @@
+"""F1's schema states as data: what a transaction may do to an element at each state, and how operations are written.
+
+    element    a column, an index, a table, a partition, a copy of rows, a constraint: what has a state of its own
+    step       one schema version of a job: the state of each element, and what must be finished before the next step
+    operation  steps in order, and for each step the way back
+
+    add index    none -> delete-only -> write-only -> write-reorg (backfill) -> public
+                         `-----------`-------------`-> cancelled: delete-only -> delete-reorg -> none
+
+Nodes load versions at their own pace, but the owner publishes a step only when every node has the one before, so the
+versions alive are one step and its neighbour.  Data is safe when each pair of neighbours agrees on it, whatever
+transactions run under either: that is what `tidegate.testing.checker` goes through, reading the tables here.
+
+    state         column                    index, copy of rows            constraint
+    none          unknown                   unknown                        unknown
+    delete-only   an UPDATE drops it        entries go, none come          nothing
+    write-only    default, or kept          entries go and come, no reads  enforced, not assumed
+    write-reorg   as write-only, and the owner brings old rows up to date
+    public        read and written          read and written               enforced and assumed
+    delete-reorg  as delete-only
+
+A table or partition that is not public does not exist for its users; nothing else refers to its rows.
+Source: Rae et al., Online, Asynchronous Schema Change in F1, VLDB 2013; TiDB pkg/meta/model/job.go.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import Final
+
+__all__ = [
+    "ACCESS",
+    "Access",
+    "ElementKind",
+    "ElementState",
+    "Operation",
+    "Role",
+    "Step",
+    "Touch",
+    "Work",
+    "access",
+    "alive",
+    "coexist",
+    "element_path",
+    "job_path",
+    "next_step",
+    "rollback",
+    "state_of",
+]
+
+
+class ElementState(IntEnum):
+    """The state of one schema element, numbered as in TiDB's job and table JSON (`schema_state`, `state`)."""
+
+    NONE = 0
+    DELETE_ONLY = 1
+    WRITE_ONLY = 2
+    WRITE_REORG = 3
+    DELETE_REORG = 4
+    PUBLIC = 5
+    REPLICA_ONLY = 6
+    GLOBAL_TXN_ONLY = 7
+
+    @property
+    def label(self) -> str:
+        """`write-only`: the name in lower case, as the documents write it."""
+        return self.name.lower().replace("_", "-")
+
+
+class ElementKind(Enum):
+    """What has a state: it decides what the state lets a transaction do."""
+
+    COLUMN = "column"
+    INDEX = "index"
+    TABLE = "table"
+    PARTITION = "partition"
+    COPY = "copy of rows"
+    CONSTRAINT = "constraint"
+    ATTRIBUTE = "attribute"
+
+
+class Touch(Enum):
+    """What an INSERT or UPDATE does to an element's data."""
+
+    LEAVE = "leave"
+    """What is stored stays, nothing comes."""
+    DROP = "drop"
+    """What is stored goes, nothing comes."""
+    FILL = "fill"
+    """The stored value stays; without one, the origin default or the cast of the column that it changes from."""
+    PUT = "put"
+    """What is stored goes, the row's new value comes.  Of a constraint: the row is checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a transaction may do to an element; of a constraint, `read` means that stored rows are taken to obey it."""
+
+    read: bool
+    insert: Touch
+    update: Touch
+    delete: bool
+
+
+class Work(Enum):
+    """What the owner finishes, with all nodes at a step, before the job goes on."""
+
+    NOTHING = "nothing"
+    BACKFILL = "backfill"
+    """Bring old rows, then index entries or copies, up to date, batch by batch; duplicates roll the job back."""
+    VALIDATE = "validate"
+    """Look whether stored rows obey a constraint; if not, the job rolls back."""
+    DELETE_RANGE = "delete range"
+    """Remove what is left of an element, all at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A part that an element plays in an operation, such as `new index`."""
+
+    name: str
+    kind: ElementKind
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One schema version: the job's `schema_state`, the state of each role, and `work` on the roles `on`."""
+
+    job: ElementState
+    states: tuple[ElementState, ...]
+    work: Work = Work.NOTHING
+    on: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """Steps of a DDL job; the first one is the schema before it.
+
+    `actions`: TiDB's ActionType numbers.  `revertible`: the last step from which it can be cancelled; in a multi-schema
+    change it waits there for the others.  `back[i]`: the steps that follow when it is cancelled at step i.  `done`: the
+    step at which the job is done, by default the last."""
+
+    name: str
+    actions: tuple[int, ...]
+    roles: tuple[Role, ...]
+    steps: tuple[Step, ...]
+    revertible: int = 0
+    back: tuple[tuple[Step, ...], ...] = ((),)
+    done: int = -1
+
+
+_NOTHING: Final = Access(read=False, insert=Touch.LEAVE, update=Touch.LEAVE, delete=False)
+_ALL: Final = Access(read=True, insert=Touch.PUT, update=Touch.PUT, delete=True)
+_WRITTEN: Final = Access(read=False, insert=Touch.PUT, update=Touch.PUT, delete=True)
+_REMOVED: Final = Access(read=False, insert=Touch.LEAVE, update=Touch.DROP, delete=True)
+_FILLED: Final = Access(read=False, insert=Touch.FILL, update=Touch.FILL, delete=True)
+
+_S = ElementState
+_ENTRIES: Final[Mapping[ElementState, Access]] = {
+    _S.NONE: _NOTHING,
+    _S.DELETE_ONLY: _REMOVED,
+    _S.WRITE_ONLY: _WRITTEN,
+    _S.WRITE_REORG: _WRITTEN,
+    _S.DELETE_REORG: _REMOVED,
+    _S.PUBLIC: _ALL,
+}
+_CELLS: Final[Mapping[ElementState, Access]] = {
+    _S.NONE: _REMOVED,
+    _S.DELETE_ONLY: _REMOVED,
+    _S.WRITE_ONLY: _FILLED,
+    _S.WRITE_REORG: _FILLED,
+    _S.DELETE_REORG: _REMOVED,
+    _S.PUBLIC: _ALL,
+}
+_CHECKS: Final[Mapping[ElementState, Access]] = {
+    _S.NONE: _NOTHING,
+    _S.DELETE_ONLY: _NOTHING,
+    _S.WRITE_ONLY: _WRITTEN,
+    _S.WRITE_REORG: _WRITTEN,
+    _S.DELETE_REORG: _NOTHING,
+    _S.PUBLIC: _ALL,
+}
+_ALL_OR_NOTHING: Final[Mapping[ElementState, Access]] = {
+    state: _ALL if state is _S.PUBLIC else _NOTHING for state in _S if state is not _S.GLOBAL_TXN_ONLY
+}
+
+ACCESS: Final[Mapping[ElementKind, Mapping[ElementState, Access]]] = {
+    ElementKind.COLUMN: _CELLS,
+    ElementKind.INDEX: _ENTRIES,
+    ElementKind.COPY: _ENTRIES,
+    ElementKind.CONSTRAINT: _CHECKS,
+    ElementKind.TABLE: _ALL_OR_NOTHING,
+    ElementKind.PARTITION: _ALL_OR_NOTHING,
+    ElementKind.ATTRIBUTE: {_S.NONE: _NOTHING, _S.PUBLIC: _ALL},
+}
+"""Kind -> state -> access.  A row is one key-value pair written whole, so who does not know a column drops it."""
+
+
+def access(kind: ElementKind, state: ElementState) -> Access:
+    """What a transaction may do to an element of `kind` at `state`; a pair that no operation has is a KeyError."""
+    return ACCESS[kind][state]
+
+
+def state_of(operation: Operation, step: Step, role: str) -> ElementState:
+    """The state of the element `role` at `step`."""
+    names = [item.name for item in operation.roles]
+    return step.states[names.index(role)]
+
+
+_ALIKE: Final = {_S.WRITE_REORG: _S.WRITE_ONLY, _S.DELETE_REORG: _S.DELETE_ONLY}
+_STEP_BY_STEP: Final = frozenset(
+    {
+        frozenset({_S.NONE, _S.DELETE_ONLY}),
+        frozenset({_S.DELETE_ONLY, _S.WRITE_ONLY}),
+        frozenset({_S.WRITE_ONLY, _S.PUBLIC}),
+    }
+)
+_ROW_WIDE: Final = _STEP_BY_STEP | {frozenset({_S.NONE, _S.WRITE_ONLY})}
+_TOGETHER: Final[Mapping[ElementKind, frozenset[frozenset[ElementState]]]] = {
+    ElementKind.INDEX: _STEP_BY_STEP,
+    ElementKind.COPY: _STEP_BY_STEP,
+    ElementKind.COLUMN: _ROW_WIDE,
+    ElementKind.CONSTRAINT: _ROW_WIDE,
+}
+
+
+def coexist(kind: ElementKind, one: ElementState, other: ElementState) -> bool:
+    """Whether nodes at either state can write at once and break nothing for the other, from data that is fine for both.
+
+    Says nothing of delete ranges, which let an index or copy on its way out be unknown to some and written by others.
+    The checker confirms each answer for columns, indexes, copies and constraints.  Tables, partitions and attributes
+    always can: nothing else refers to them."""
+    pair = frozenset({_ALIKE.get(one, one), _ALIKE.get(other, other)})
+    return kind not in _TOGETHER or len(pair) == 1 or pair in _TOGETHER[kind]
+
+
+def next_step(operation: Operation, at: int) -> int | None:
+    """The step after step `at`; None when there is none."""
+    return at + 1 if at + 1 < len(operation.steps) else None
+
+
+def rollback(operation: Operation, at: int) -> tuple[Step, ...] | None:
+    """The steps that take back an operation cancelled at step `at`; None where it can only go on, or is at its end.
+
+    Empty at step 0: nothing has happened yet, the job is `cancelled`; after any others it is `rollback_done`."""
+    return operation.back[at] if at <= operation.revertible and next_step(operation, at) is not None else None
+
+
+def alive(operation: Operation, published: int) -> tuple[Step, ...]:
+    """The versions that nodes may hold when step `published` is the newest: it and the one before."""
+    return operation.steps[max(published - 1, 0) : published + 1]
+
+
+def element_path(operation: Operation, role: str) -> tuple[ElementState, ...]:
+    """The states that the element `role` goes through, each once in a row."""
+    states = [state_of(operation, step, role) for step in operation.steps]
+    return tuple(state for at, state in enumerate(states) if at == 0 or state is not states[at - 1])
+
+
+def job_path(operation: Operation) -> tuple[ElementState, ...]:
+    """The job's `schema_state` after each of its versions, each once in a row: what mysql.tidb_ddl_job shows."""
+    states = [step.job for step in operation.steps[1:]]
+    return tuple(state for at, state in enumerate(states) if at == 0 or state is not states[at - 1])

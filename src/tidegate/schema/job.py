@@ -1,0 +1,146 @@
+"""DDL jobs: the rows of mysql.tidb_ddl_job, and the JSON of a job in their column job_meta.
+
+    queueing ── running ── done ── synced           "done" is the last state that the job table shows of a success
+                  └─ cancelling, rollingback ── rollback_done, cancelled
+
+    done     the step that makes the last change: `binlog` then holds the version and the definition as of its commit
+    synced   all nodes have it; the row leaves the job table for tidb_ddl_history
+
+A changefeed acts on the put that shows "done": its start_ts and commit_ts are the DDL's.  `raw_args` depends on the
+action and on `version`: an untyped list (1) or one object (2, since 8.4); it is kept as it came.
+
+Source: TiDB pkg/meta/model/job.go; TiCDC's DDL puller; recorded jobs.
+"""
+
+from enum import IntEnum
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from tidegate.schema.stored import StoredSchema, StoredTable, parse_stored
+
+__all__ = ["Binlog", "Job", "JobState", "SchemaDiff", "SubJob", "parse_job"]
+
+_NULL: Final = Raw(b"null")
+
+
+class JobState(IntEnum):
+    """How far a job is."""
+
+    NONE = 0
+    RUNNING = 1
+    ROLLINGBACK = 2
+    ROLLBACK_DONE = 3
+    DONE = 4
+    CANCELLED = 5
+    SYNCED = 6
+    CANCELLING = 7
+    QUEUEING = 8
+    PAUSED = 9
+    PAUSING = 10
+
+
+class Binlog(msgspec.Struct, frozen=True, rename="pascal"):
+    """What a finished job leaves behind; `schema_version` 0 of one that changed nothing (IF NOT EXISTS)."""
+
+    schema_version: int = 0
+    schema: StoredSchema | None = msgspec.field(name="DBInfo", default=None)
+    table: StoredTable | None = msgspec.field(name="TableInfo", default=None)
+    finished_ts: int = msgspec.field(name="FinishedTS", default=0)
+    tables: list[StoredTable] | None = msgspec.field(name="MultipleTableInfos", default=None)
+
+
+class SubJob(msgspec.Struct, frozen=True):
+    """A part of a multi-schema change."""
+
+    type: int
+    raw_args: Raw = _NULL
+    schema_state: int = 0
+    snapshot_ver: int = 0
+    real_start_ts: int = 0
+    revertible: bool = False
+    state: int = 0
+    row_count: int = 0
+    warning: Raw = _NULL
+    schema_version: int = 0
+    reorg_tp: int = 0
+    reorg_stage: int = 0
+    analyze_state: int = 0
+
+
+class MultiSchemaInfo(msgspec.Struct, frozen=True):
+    """The parts of a multi-schema change."""
+
+    sub_jobs: list[SubJob] | None = None
+    revertible: bool = False
+    seq: int = 0
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A DDL job as its JSON says it; `type` is an ActionType, `state` a JobState."""
+
+    id: int
+    type: int = 0
+    schema_id: int = 0
+    table_id: int = 0
+    schema_name: str = ""
+    table_name: str = ""
+    state: int = JobState.NONE
+    warning: Raw = _NULL
+    error: Raw = msgspec.field(name="err", default=_NULL)
+    error_count: int = msgspec.field(name="err_count", default=0)
+    row_count: int = 0
+    raw_args: Raw = _NULL
+    schema_state: int = 0
+    snapshot_ver: int = 0
+    real_start_ts: int = 0
+    start_ts: int = 0
+    dependency_id: int = 0
+    query: str = ""
+    binlog: Binlog | None = None
+    version: int = 1
+    reorg_meta: Raw = _NULL
+    multi_schema_info: MultiSchemaInfo | None = None
+    priority: int = 0
+    seq_num: int = 0
+    charset: str = ""
+    collate: str = ""
+    involving_schema_info: Raw | UnsetType = UNSET
+    admin_operator: int = 0
+    trace_info: Raw = _NULL
+    bdr_role: str = ""
+    cdc_write_source: int = 0
+    local_mode: bool = False
+    sql_mode: int = 0
+    session_vars: dict[str, str] | UnsetType = UNSET
+    last_schema_version: int | UnsetType = UNSET
+
+
+class AffectedTable(msgspec.Struct, frozen=True):
+    """One more table that a step changed."""
+
+    schema_id: int = 0
+    table_id: int = 0
+    old_table_id: int = 0
+    old_schema_id: int = 0
+
+
+class SchemaDiff(msgspec.Struct, frozen=True):
+    """What one schema version changed: `Diff:<version>`."""
+
+    version: int
+    type: int = 0
+    schema_id: int = 0
+    table_id: int = 0
+    sub_action_types: str | UnsetType = UNSET
+    old_table_id: int = 0
+    old_schema_id: int = 0
+    regenerate_schema_map: bool = False
+    read_table_from_meta: bool | UnsetType = UNSET
+    affected_options: list[AffectedTable] | None = None
+
+
+def parse_job(data: bytes | str) -> Job:
+    """The job in a JSON text; SchemaError for anything else."""
+    return parse_stored(data, Job)

@@ -1,0 +1,265 @@
+"""Definitions as TiDB stores them: the JSON of DBInfo and TableInfo, member by member.
+
+    DB:2 -> Table:45    {"id":45,"name":{"O":"T","L":"t"},..,"cols":[..],"index_info":[..],..,"partition":null,..}
+
+    StoredSchema      a database
+    StoredTable       a table: StoredColumn (type: StoredType), StoredIndex, StoredPartition
+    render_stored     the JSON again, byte for byte: members in TiDB's order, < > & escaped as Go does
+
+Members that change capture has no use for (views, sequences, TTL, placement, statistics) are kept as they came.
+Members that TiDB leaves out when empty are UNSET when absent; members that this version of the format does not have are
+lost.
+
+Source: TiDB pkg/meta/model (TableInfo, ColumnInfo, IndexInfo, PartitionInfo, DBInfo); recorded definitions.
+"""
+
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from tidegate.model.errors import SchemaError
+from tidegate.schema.f1 import ElementState
+
+__all__ = [
+    "Name",
+    "StoredColumn",
+    "StoredIndex",
+    "StoredPart",
+    "StoredPartition",
+    "StoredPartitionDef",
+    "StoredSchema",
+    "StoredTable",
+    "StoredType",
+    "parse_stored",
+    "render_stored",
+]
+
+_T = TypeVar("_T")
+_NULL: Final = Raw(b"null")
+
+
+class Name(msgspec.Struct, frozen=True):
+    """A name as written (O) and in lower case (L), by which names are compared."""
+
+    original: str = msgspec.field(name="O", default="")
+    lower: str = msgspec.field(name="L", default="")
+
+    @classmethod
+    def of(cls, name: str) -> "Name":
+        """Both forms of a name."""
+        return cls(name, name.lower())
+
+
+class StoredType(msgspec.Struct, frozen=True, rename="pascal"):
+    """A type: code, flag bits (NotNull 1, PriKey 2, Unsigned 32, Zerofill 64, AutoIncrement 512, ..), length."""
+
+    tp: int
+    flag: int = 0
+    flen: int = -1
+    decimal: int = -1
+    charset: str = ""
+    collate: str = ""
+    elems: list[str] | None = None
+    elems_is_binary_lit: list[bool] | None = None
+    array: bool = False
+
+
+class ChangeState(msgspec.Struct, frozen=True):
+    """Where the column stands that a change of type reads from or writes to."""
+
+    relative_col_offset: int = 0
+
+
+class StoredColumn(msgspec.Struct, frozen=True):
+    """A column, of any state. Defaults are texts; those of BIT are bytes in base64 in the `_bit` members."""
+
+    id: int
+    name: Name
+    offset: int = 0
+    origin_default: str | int | float | None = None
+    origin_default_bit: bytes | None = None
+    default: str | int | float | None = None
+    default_bit: bytes | None = None
+    default_is_expr: bool = False
+    generated_expr_string: str = ""
+    generated_stored: bool = False
+    dependences: dict[str, Raw] | None = None
+    type: StoredType = StoredType(0)
+    changing_type: StoredType | UnsetType = UNSET
+    state: int = ElementState.PUBLIC
+    comment: str = ""
+    hidden: bool = False
+    change_state_info: ChangeState | None = None
+    version: int = 2
+
+
+class StoredPart(msgspec.Struct, frozen=True):
+    """A column of an index by name and offset; `length` -1 takes all of it."""
+
+    name: Name
+    offset: int = 0
+    length: int = -1
+
+
+class StoredIndex(msgspec.Struct, frozen=True):
+    """An index, of any state."""
+
+    id: int
+    idx_name: Name
+    tbl_name: Name = Name()
+    idx_cols: list[StoredPart] = []
+    state: int = ElementState.PUBLIC
+    backfill_state: int = 0
+    comment: str = ""
+    index_type: int = 1
+    is_unique: bool = False
+    is_primary: bool = False
+    is_invisible: bool = False
+    is_global: bool = False
+    mv_index: bool = False
+    vector_index: Raw | UnsetType = UNSET
+    inverted_index: Raw | UnsetType = UNSET
+    full_text_index: Raw | UnsetType = UNSET
+    condition_expr_string: str | UnsetType = UNSET
+    affect_column: Raw | UnsetType = UNSET
+    global_index_version: int | UnsetType = UNSET
+
+
+class StoredPartitionDef(msgspec.Struct, frozen=True):
+    """A partition; `id` is that of its keys."""
+
+    id: int
+    name: Name
+    less_than: list[str] | None = None
+    in_values: list[list[str]] | None = None
+    policy_ref_info: Raw = _NULL
+    comment: str | UnsetType = UNSET
+
+
+class StoredPartition(msgspec.Struct, frozen=True):
+    """How a table is partitioned; `type` 1 range, 2 hash, 3 list, 4 key, 5 system time."""
+
+    type: int
+    expr: str = ""
+    columns: list[Name] | None = None
+    enable: bool = True
+    is_empty_columns: bool = False
+    definitions: list[StoredPartitionDef] | None = None
+    adding_definitions: list[StoredPartitionDef] | None = None
+    dropping_definitions: list[StoredPartitionDef] | None = None
+    new_partition_ids: list[int] | UnsetType = UNSET
+    original_partition_ids_order: list[int] | UnsetType = UNSET
+    states: Raw = _NULL
+    num: int = 0
+    ddl_action: int | UnsetType = UNSET
+    ddl_state: int = 0
+    new_table_id: int | UnsetType = UNSET
+    ddl_type: int | UnsetType = UNSET
+    ddl_expr: str | UnsetType = UNSET
+    ddl_columns: list[Name] | UnsetType = UNSET
+
+
+class StoredTable(msgspec.Struct, frozen=True):
+    """A table with all its elements, whatever their state."""
+
+    id: int
+    name: Name
+    charset: str = "utf8mb4"
+    collate: str = "utf8mb4_bin"
+    cols: list[StoredColumn] | None = None
+    index_info: list[StoredIndex] | None = None
+    constraint_info: list[Raw] | None = None
+    fk_info: list[Raw] | None = None
+    state: int = ElementState.PUBLIC
+    pk_is_handle: bool = False
+    is_common_handle: bool = False
+    common_handle_version: int = 0
+    comment: str = ""
+    auto_inc_id: int = 0
+    auto_id_cache: int = 0
+    auto_rand_id: int = 0
+    max_col_id: int = 0
+    max_idx_id: int = 0
+    max_fk_id: int = 0
+    max_cst_id: int = 0
+    update_timestamp: int = 0
+    old_schema_id: int | UnsetType = UNSET
+    shard_row_id_bits: int = msgspec.field(name="ShardRowIDBits", default=0)
+    max_shard_row_id_bits: int = 0
+    auto_random_bits: int = 0
+    auto_random_range_bits: int = 0
+    pre_split_regions: int = 0
+    partition: StoredPartition | None = None
+    compression: str = ""
+    view: Raw = _NULL
+    sequence: Raw = _NULL
+    lock: Raw = msgspec.field(name="Lock", default=_NULL)
+    version: int = 5
+    tiflash_replica: Raw = _NULL
+    is_columnar: bool = False
+    temp_table_type: int = 0
+    cache_table_status: int = 0
+    policy_ref_info: Raw = _NULL
+    stats_options: Raw = _NULL
+    exchange_partition_info: Raw = _NULL
+    ttl_info: Raw = _NULL
+    is_active_active: bool | UnsetType = UNSET
+    softdelete_info: Raw | UnsetType = UNSET
+    affinity: Raw | UnsetType = UNSET
+    mode: int | UnsetType = UNSET
+    revision: int = 0
+
+    @property
+    def is_view(self) -> bool:
+        """Whether the definition is a view's."""
+        return bytes(self.view) != b"null"
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether the definition is a sequence's."""
+        return bytes(self.sequence) != b"null"
+
+    @property
+    def physical_ids(self) -> tuple[int, ...]:
+        """The ids under which rows lie: the partitions', else the table's own."""
+        if self.partition is None or not self.partition.enable:
+            return (self.id,)
+        return tuple(definition.id for definition in self.partition.definitions or ())
+
+
+class StoredSchema(msgspec.Struct, frozen=True):
+    """A database."""
+
+    id: int
+    name: Name = msgspec.field(name="db_name")
+    charset: str = "utf8mb4"
+    collate: str = "utf8mb4_bin"
+    deprecated: Raw = msgspec.field(name="Deprecated", default=Raw(b"{}"))
+    state: int = ElementState.PUBLIC
+    policy_ref_info: Raw = _NULL
+
+
+def parse_stored(data: bytes | str, kind: type[_T]) -> _T:
+    """The definition in a JSON text; SchemaError for anything else."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise SchemaError(f"no {kind.__name__} of TiDB: {error}") from error
+
+
+_GO_ESCAPES: Final = (
+    (b"<", b"\\u003c"),
+    (b">", b"\\u003e"),
+    (b"&", b"\\u0026"),
+    ("\u2028".encode(), b"\\u2028"),
+    ("\u2029".encode(), b"\\u2029"),
+)
+
+
+def render_stored(definition: msgspec.Struct) -> bytes:
+    """The JSON as Go writes it."""
+    text = msgspec.json.encode(definition)
+    for plain, escaped in _GO_ESCAPES:
+        text = text.replace(plain, escaped)
+    return text
