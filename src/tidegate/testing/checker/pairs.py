@@ -1,0 +1,48 @@
+"""Two states of one element alive side by side, for each kind of element and each pair of states that differ in effect.
+
+    node A at one state, node B at the other, no data yet      run_mixed(pair.scenario)
+
+Which pairs are fine is `schema.f1.coexist`; every step of an operation without delete ranges has to be such a pair.
+"""
+
+from itertools import permutations
+from typing import Final, NamedTuple
+
+from tidegate.schema.f1 import ElementKind, ElementState
+from tidegate.schema.f1_operations import operation
+from tidegate.testing.checker.correct import ADDED, COPIES, INDEXED, forbidding
+from tidegate.testing.checker.rules import Rules
+from tidegate.testing.checker.scenario import Scenario, along
+
+__all__ = ["KINDS", "PAIRS", "STATES", "Pair"]
+
+STRICT: Final = Rules(ranges=False)
+KINDS: Final = (ElementKind.COLUMN, ElementKind.INDEX, ElementKind.COPY, ElementKind.CONSTRAINT)
+STATES: Final = (ElementState.NONE, ElementState.DELETE_ONLY, ElementState.WRITE_ONLY, ElementState.PUBLIC)
+
+
+class Pair(NamedTuple):
+    """`kind` at `old` on one node and at `new` on the other."""
+
+    kind: ElementKind
+    old: ElementState
+    new: ElementState
+    scenario: Scenario
+
+
+def _scenario(kind: ElementKind, old: ElementState, new: ElementState) -> Scenario:
+    name = f"{kind.value} at {old.label} and {new.label}"
+    if kind is ElementKind.COPY:
+        lines = [(state, state, _others(state)) for state in (old, new)]
+        path = operation(name, (), [("new rows", kind), ("old rows", kind)], lines)
+        return Scenario(name, path, COPIES, STRICT)
+    data = {ElementKind.COLUMN: ADDED, ElementKind.INDEX: INDEXED, ElementKind.CONSTRAINT: forbidding("constraint")}
+    return Scenario(name, along(kind.value, kind, (old, new)), data[kind], STRICT)
+
+
+def _others(state: ElementState) -> ElementState:
+    """The state of the other copy: one of them has to be read."""
+    return ElementState.WRITE_ONLY if state is ElementState.PUBLIC else ElementState.PUBLIC
+
+
+PAIRS: Final = tuple(Pair(kind, *pair, _scenario(kind, *pair)) for kind in KINDS for pair in permutations(STATES, 2))
