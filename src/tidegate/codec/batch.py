@@ -26,8 +26,8 @@ from typing import Final, NamedTuple, Protocol
 from tidegate.codec.canal.encode import CanalEncoder
 from tidegate.codec.claim import claim_location, pack_claim
 from tidegate.codec.compression import compress
-from tidegate.codec.cut import HANDLES, Cut, claim, cut_of
-from tidegate.codec.encoding import EncodeOptions
+from tidegate.codec.cut import HANDLES, WHOLE, Cut, claim, cut_of
+from tidegate.codec.encoding import EncodeOptions, check_marks
 from tidegate.codec.open.encode import EVENT_OVERHEAD, VERSION_BYTES, OpenEncoder, Pair, pack
 from tidegate.codec.values import MAX_RESOLVED_TS, MAX_ROW_TS
 from tidegate.codec.wire_table import WireTable, table_of_row
@@ -77,7 +77,7 @@ class ClaimStore(Protocol):
 
 class BatchEncoder:
     """Events in, messages out. `now_ms` is canal-json's clock, 0 when it is not given; `claims` is needed for
-    claim-check only."""
+    claim-check only. ConfigError for a handling of large rows that the protocol has no mark for."""
 
     def __init__(
         self,
@@ -86,6 +86,7 @@ class BatchEncoder:
         now_ms: Callable[[], int] = lambda: 0,
         claims: ClaimStore | None = None,
     ) -> None:
+        check_marks(options)
         if options.large_message_handle == "claim-check" and claims is None:
             raise EncodeError("large-message-handle-option=claim-check needs a storage for the files: give `claims`")
         self.options = options
@@ -120,11 +121,24 @@ class BatchEncoder:
         self._pairs, self._size = [], 0
         return (done,)
 
-    def _row(self, row: RowChange, table: WireTable, row_key: bytes | None) -> tuple[Message, ...]:
+    def pair(self, row: RowChange, table: WireTable, row_key: bytes | None = None) -> Pair:
+        """Key JSON and value of a row before they are framed and batched, cut down if the row is too large.
+
+        Raises what `append` raises."""
         _check(row, table)
-        pair = self._encoded(row, table, cut_of(row), row_key)
+        cut = cut_of(row)
+        if cut is not WHOLE and not (self._is_open or self.options.enable_tidb_extension):
+            raise EncodeError(
+                f"a row of {row.schema}.{row.table} with its handle columns alone needs "
+                "enable-tidb-extension=true, where the mark of such rows stands"
+            )
+        pair = self._encoded(row, table, cut, row_key)
         if self._alone(pair) > self.options.max_message_bytes:
             pair = self._degraded(row, table, pair, row_key)
+        return pair
+
+    def _row(self, row: RowChange, table: WireTable, row_key: bytes | None) -> tuple[Message, ...]:
+        pair = self.pair(row, table, row_key)
         if not self._is_open:
             return (Message(None, pair.value, 1, MessageKind.ROW),)
         grown = len(pair.key) + len(pair.value) + EVENT_OVERHEAD

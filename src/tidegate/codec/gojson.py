@@ -30,6 +30,8 @@ Quote: TypeAlias = Callable[[str], str]
 _TWO: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _CONTROL: Final = {chr(code): f"\\u{code:04x}" for code in range(0x20)}
 _HTML: Final = {character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
+_NO_B, _NO_F = "\ufdd0", "\ufdd1"
+"""Code points that are no characters: they stand for \b and \f while the others are escaped."""
 _NOT_UTF8: Final = {chr(code): "\\ufffd" for code in range(0xD800, 0xE000)}
 
 
@@ -49,7 +51,10 @@ def _quoter(table: Mapping[str, str]) -> Quote:
     def quote(text: str) -> str:
         quoted = encode_basestring(text)
         if long_controls and len(quoted) != len(text) + 2 and ("\b" in text or "\f" in text):
-            return f'"{replace(swap, text)}"'
+            if _NO_B in text or _NO_F in text:
+                return f'"{replace(swap, text)}"'
+            quoted = quote(text.replace("\b", _NO_B).replace("\f", _NO_F))
+            return quoted.replace(_NO_B, "\\u0008").replace(_NO_F, "\\u000c")
         if html:
             if "<" in text:
                 quoted = quoted.replace("<", "\\u003c")

@@ -29,14 +29,20 @@ _TOKEN: Final = re.compile(
 _SHORT: Final = dict(zip(b'abfnrtv\\"', b'\a\b\f\n\r\t\v\\"', strict=True))
 
 
+_KNOWN_MAX: Final = 1 << 13
+"""Code points that are remembered."""
+
+
 class _Escapes(dict[int, str]):
     """What stands for each code point; those that are not listed are looked up in Go's table of printable ones."""
 
     def __missing__(self, code: int) -> str:
         """A code point of 0x80 or above."""
-        if is_printable(code):
-            return chr(code)
-        return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+        escape = f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+        found = chr(code) if is_printable(code) else escape
+        if len(self) < _KNOWN_MAX:
+            self[code] = found
+        return found
 
 
 _PLAIN: Final = re.compile(r"[ !#-\[\]-~]*+")
@@ -61,7 +67,12 @@ def unquote(text: str, codec: str) -> bytes:
         return raw
     if _SIMPLE.fullmatch(raw):
         return raw.decode("unicode_escape").encode("latin-1")
-    return _TOKEN.sub(lambda token: _byte_of(token, codec), raw)
+    plain, at = bytearray(), 0
+    for token in _TOKEN.finditer(raw):
+        plain += raw[at : token.start()]
+        plain += _byte_of(token, codec)
+        at = token.end()
+    return bytes(plain + raw[at:])
 
 
 def _byte_of(token: "re.Match[bytes]", codec: str) -> bytes:

@@ -27,7 +27,7 @@ from tidegate.model.event import Field, RowChange
 from tidegate.model.mysql import ColumnFlag, MysqlType
 from tidegate.model.table import ColumnInfo, ColumnType, TableInfo
 
-__all__ = ["WireColumn", "WireTable", "flags_of", "table_of_row", "wire_table"]
+__all__ = ["WireColumn", "WireTable", "flags_of", "table_of_fields", "table_of_row", "wire_table"]
 
 _ALWAYS_UNSIGNED: Final = frozenset({MysqlType.YEAR, MysqlType.BIT})
 _TEXT: Final = frozenset({MysqlType.VARCHAR, MysqlType.VAR_STRING, MysqlType.STRING, MysqlType.ENUM, MysqlType.SET})
@@ -125,9 +125,14 @@ def table_of_row(row: RowChange) -> WireTable:
     """The table that a decoded row lets see, to encode it again.
 
     Flags that its message did not carry (canal-json) are those that the type, the handle and the primary key imply."""
-    pk_names = row.pk_names or ()
-    columns = tuple(_of_field(field, primary=field.name in pk_names) for field in row.fields)
-    if row.pk_names is None:
+    return table_of_fields(row.fields, row.pk_names)
+
+
+def table_of_fields(fields: tuple[Field, ...], primary: tuple[str, ...] | None) -> WireTable:
+    """The same of the columns alone; `primary` None where the message did not tell the primary key."""
+    pk_names = primary or ()
+    columns = tuple(_of_field(field, primary=field.name in pk_names) for field in fields)
+    if primary is None:
         pk_names = tuple(column.name for column in columns if column.flag & ColumnFlag.PRIMARY_KEY)
     return WireTable(columns, pk_names)
 

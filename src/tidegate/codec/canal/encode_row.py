@@ -19,10 +19,10 @@ from tidegate.codec.wire_table import WireColumn, WireTable
 from tidegate.model.errors import EncodeError
 from tidegate.model.event import Delete, Insert, RowChange, Update, Value, Values
 
-__all__ = ["Row"]
+__all__ = ["Columns", "Part", "Row"]
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """One column: where its value stands, its name and colon, and how values are written."""
 
     place: int
@@ -30,10 +30,10 @@ class _Part(NamedTuple):
     write: Write
 
 
-class _Columns(NamedTuple):
+class Columns(NamedTuple):
     """Some columns of a table made ready."""
 
-    parts: list[_Part]
+    parts: list[Part]
     sql_types: list[tuple[str, int]]
     sql_type: str
     mysql_type: str
@@ -47,16 +47,16 @@ class Row:
     def __init__(self, schema: str, name: str, table: WireTable, options: EncodeOptions) -> None:
         keys = ",".join(map(EASY, table.pk_names))
         head = f'{{"id":0,"database":{EASY(schema)},"table":{EASY(name)},"pkNames":[{keys}],"isDdl":false,"type":'
-        self._heads = {kind: f'{head}"{word}",' for kind, word in _TYPES.items()}
+        self.heads = {kind: f'{head}"{word}",' for kind, word in _TYPES.items()}
         self._columns = table.columns
         places = range(len(table.columns))
-        self._all = self._prepared(places, options)
-        self._handles = self._prepared([place for place in places if table.columns[place].handle], options)
+        self.all = self._prepared(places, options)
+        self.handles = self._prepared([place for place in places if table.columns[place].handle], options)
         self._options = options
 
-    def _prepared(self, places: Iterable[int], options: EncodeOptions) -> _Columns:
+    def _prepared(self, places: Iterable[int], options: EncodeOptions) -> Columns:
         chosen = [(place, self._columns[place]) for place in places]
-        parts = [_Part(place, f"{EASY(c.name)}:", writer(c, options.time_zone)) for place, c in chosen]
+        parts = [Part(place, f"{EASY(c.name)}:", writer(c, options.time_zone)) for place, c in chosen]
         sql_types = [(f"{EASY(c.name)}:", sql_type(c)) for _, c in chosen]
         types = ",".join(f"{EASY(c.name)}:{EASY(mysql_type(c, full=options.content_compatible))}" for _, c in chosen)
         empty = "null" if options.newarch else "{}"
@@ -65,7 +65,7 @@ class Row:
             for position, (place, c) in enumerate(chosen)
             if c.unsigned and c.type.code in PROMOTIONS
         ]
-        return _Columns(parts, sql_types, _sql_types(sql_types), f"{{{types}}}" if types else empty, promoted)
+        return Columns(parts, sql_types, sql_types_text(sql_types), f"{{{types}}}" if types else empty, promoted)
 
     def texts(self, row: RowChange, *, handles: bool) -> tuple[str, str]:
         """Head and body of a row, of its handle key columns alone when `handles`."""
@@ -78,26 +78,26 @@ class Row:
                 handles = handles or self._options.delete_only_output_handle_key_columns
             case Update():
                 new = row.after
-        columns = self._handles if handles else self._all
+        columns = self.handles if handles else self.all
         data = self._image(new, columns.parts)
         if isinstance(row, Update):
             old = self._image(row.before, self._changed(row, columns.parts))
         body = f'"sqlType":{_row_sql_types(columns, new)},"mysqlType":{columns.mysql_type},"old":{old},"data":{data}'
-        return self._heads[type(row)], body
+        return self.heads[type(row)], body
 
-    def _changed(self, row: Update, parts: list[_Part]) -> list[_Part]:
+    def _changed(self, row: Update, parts: list[Part]) -> list[Part]:
         """The columns that `old` has."""
         if not self._options.only_output_updated_columns:
             return parts
         before, after = row.before, row.after
         return [part for part in parts if self._differs(part, before[part.place], after[part.place])]
 
-    def _differs(self, part: _Part, old: Value, new: Value) -> bool:
+    def _differs(self, part: Part, old: Value, new: Value) -> bool:
         if self._options.newarch and isinstance(old, float) and isinstance(new, float):
             return part.write(old) != part.write(new)
         return old != new
 
-    def _image(self, values: Values, parts: list[_Part]) -> str:
+    def _image(self, values: Values, parts: list[Part]) -> str:
         if not self._columns:
             return "null"
         try:
@@ -110,7 +110,7 @@ class Row:
         return f"[{{{','.join(members)}}}]"
 
 
-def _row_sql_types(columns: _Columns, values: Values) -> str:
+def _row_sql_types(columns: Columns, values: Values) -> str:
     """`sqlType` of a row: the table's, unless a value is promoted."""
     over = {
         position: larger
@@ -119,14 +119,14 @@ def _row_sql_types(columns: _Columns, values: Values) -> str:
     }
     if not over:
         return columns.sql_type
-    return _sql_types([(head, over.get(at, code)) for at, (head, code) in enumerate(columns.sql_types)])
+    return sql_types_text([(head, over.get(at, code)) for at, (head, code) in enumerate(columns.sql_types)])
 
 
-def _sql_types(pairs: Sequence[tuple[str, int]]) -> str:
+def sql_types_text(pairs: Sequence[tuple[str, int]]) -> str:
     return f"{{{','.join(f'{head}{code}' for head, code in pairs)}}}" if pairs else "null"
 
 
-def _blame(columns: tuple[WireColumn, ...], values: Values, parts: list[_Part]) -> None:
+def _blame(columns: tuple[WireColumn, ...], values: Values, parts: list[Part]) -> None:
     """Raises the error of the first value that cannot be written, with its column."""
     for place, _, write in parts:
         value = values[place]

@@ -21,7 +21,7 @@ from tidegate.codec.wire_table import WireColumn
 from tidegate.codec.zone import zone_shift
 from tidegate.model.mysql import MysqlType
 
-__all__ = ["Write", "writer"]
+__all__ = ["STRINGS", "Write", "writer"]
 
 Write: TypeAlias = Callable[[Any], str]
 """A value that is not NULL as a JSON string; TypeError or AttributeError for a value of another type."""
@@ -30,7 +30,7 @@ Write: TypeAlias = Callable[[Any], str]
 def writer(column: WireColumn, time_zone: str) -> Write:
     """The function that writes values of the column."""
     code = column.type.code
-    if code in _STRINGS:
+    if code in STRINGS:
         return _latin1 if column.binary else EASY
     if code == MysqlType.TIMESTAMP and time_zone != "UTC":
         return _shifted(time_zone)
@@ -62,7 +62,7 @@ def _shifted(time_zone: str) -> Write:
     return write
 
 
-_STRINGS: Final = frozenset(
+STRINGS: Final = frozenset(
     {
         MysqlType.VARCHAR,
         MysqlType.VAR_STRING,

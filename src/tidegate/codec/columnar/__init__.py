@@ -1,6 +1,19 @@
-"""Messages to Arrow columns at once: the fast path of both protocols."""
+"""Messages to Arrow columns at once, and columns to messages: the fast path of both protocols."""
 
 from tidegate.codec.columnar.chunk import Chunk, Rest, decode_chunk
+from tidegate.codec.columnar.encode import ColumnarEncoder
+from tidegate.codec.columnar.encode_changes import batch_of_changes
+from tidegate.codec.columnar.encode_cut import Cutter, Messages, Texts
 from tidegate.codec.columnar.rows import Batch
 
-__all__ = ["Batch", "Chunk", "Rest", "decode_chunk"]
+__all__ = [
+    "Batch",
+    "Chunk",
+    "ColumnarEncoder",
+    "Cutter",
+    "Messages",
+    "Rest",
+    "Texts",
+    "batch_of_changes",
+    "decode_chunk",
+]

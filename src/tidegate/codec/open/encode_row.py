@@ -11,7 +11,7 @@ Source: Open Protocol document, "Row Changed Event"; recordings of both emitters
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.gojson import Quote
@@ -21,9 +21,17 @@ from tidegate.codec.wire_table import WireColumn, WireTable
 from tidegate.model.errors import EncodeError, HandleKeyMissing
 from tidegate.model.event import Delete, Insert, RowChange, Update, Value, Values
 
-__all__ = ["Images", "row_value"]
+__all__ = ["Images", "Part", "row_value"]
 
 _MISSING: Final = "no handle key column in table {}; give it a primary key, or a unique key on NOT NULL columns"
+
+
+class Part(NamedTuple):
+    """One column: where its value stands, all of its JSON before the value, and how values are written."""
+
+    place: int
+    head: str
+    write: Write
 
 
 class Images:
@@ -38,20 +46,18 @@ class Images:
         columns = table.columns
         sent = {column.name: column.flag for column in columns} if flags is None else flags
         heads = [_head(column, sent.get(column.name, 0), style.quote) for column in columns]
-        self._parts: list[tuple[int, str, Write]] = [
-            (index, heads[index], writer(columns[index], style, options.time_zone)) for index in order
-        ]
-        self._handles = [part for part in self._parts if table.columns[part[0]].handle]
+        self.parts = [Part(index, heads[index], writer(columns[index], style, options.time_zone)) for index in order]
+        self.handles = [part for part in self.parts if columns[part.place].handle]
         self._columns = table.columns
         self._unnamed = "unnamed-null" in options.faults
 
     def image(self, values: Values, *, handles: bool = False) -> str:
         """The JSON object of an image, of its handle key columns alone if asked; "" when it has no column."""
-        return self._object(values, self._handles if handles else self._parts)
+        return self._object(values, self.handles if handles else self.parts)
 
     def changed(self, before: Values, after: Values, *, handles: bool = False) -> str:
         """The object of the old values that are not the new ones; "" when there is none."""
-        parts = self._handles if handles else self._parts
+        parts = self.handles if handles else self.parts
         different = [part for part in parts if before[part[0]] != after[part[0]]]
         if not self._unnamed:
             return self._object(before, different)
@@ -60,10 +66,10 @@ class Images:
             for part, member in zip(different, self._members(before, different), strict=True)
         )
 
-    def _object(self, values: Values, parts: list[tuple[int, str, Write]]) -> str:
+    def _object(self, values: Values, parts: list[Part]) -> str:
         return _braced(self._members(values, parts))
 
-    def _members(self, values: Values, parts: list[tuple[int, str, Write]]) -> list[str]:
+    def _members(self, values: Values, parts: list[Part]) -> list[str]:
         """The members of an image, one a column."""
         try:
             return [
@@ -74,7 +80,7 @@ class Images:
             self._blame(values, parts)
             raise EncodeError(f"a value that open-protocol cannot carry: {error}") from error
 
-    def _blame(self, values: Values, parts: list[tuple[int, str, Write]]) -> None:
+    def _blame(self, values: Values, parts: list[Part]) -> None:
         """Raises the error of the first value that cannot be written, with its column."""
         for index, _, write in parts:
             value: Value = values[index]

@@ -25,7 +25,7 @@ from tidegate.codec.wire_table import WireColumn
 from tidegate.codec.zone import zone_shift
 from tidegate.model.mysql import MysqlType
 
-__all__ = ["Style", "Write", "style_of", "writer"]
+__all__ = ["BLOB", "NUMBERS", "PRINTED_TYPES", "TEXT", "Style", "Write", "style_of", "writer"]
 
 Write: TypeAlias = Callable[[Any], str]
 """A value that is not NULL as JSON; TypeError or AttributeError for a value of another type."""
@@ -49,15 +49,15 @@ def style_of(options: EncodeOptions) -> Style:
 def writer(column: WireColumn, style: Style, time_zone: str) -> Write:
     """The function that writes values of the column."""
     code = column.type.code
-    if code in _NUMBERS:
+    if code in NUMBERS:
         return int.__repr__
-    if code in _TEXT:
+    if code in TEXT:
         return _quoted(style.quote) if column.binary else style.quote
-    if code in _BLOB:
+    if code in BLOB:
         return _bytes_base64 if column.binary else _text_base64
     if code == MysqlType.TIMESTAMP and time_zone != "UTC":
         return _shifted(time_zone)
-    if code in _PRINTED:
+    if code in PRINTED_TYPES:
         return PRINTED
     return {MysqlType.FLOAT: style.float32, MysqlType.DOUBLE: style.float64}.get(code, style.quote)
 
@@ -86,7 +86,7 @@ def _text_base64(value: str) -> str:
     return _bytes_base64(value.encode("utf-8", "surrogateescape"))
 
 
-_NUMBERS: Final = frozenset(
+NUMBERS: Final = frozenset(
     {
         MysqlType.TINY,
         MysqlType.SHORT,
@@ -99,9 +99,9 @@ _NUMBERS: Final = frozenset(
         MysqlType.SET,
     }
 )
-_TEXT: Final = frozenset({MysqlType.VARCHAR, MysqlType.VAR_STRING, MysqlType.STRING})
-_BLOB: Final = frozenset({MysqlType.TINY_BLOB, MysqlType.MEDIUM_BLOB, MysqlType.LONG_BLOB, MysqlType.BLOB})
-_PRINTED: Final = frozenset(
+TEXT: Final = frozenset({MysqlType.VARCHAR, MysqlType.VAR_STRING, MysqlType.STRING})
+BLOB: Final = frozenset({MysqlType.TINY_BLOB, MysqlType.MEDIUM_BLOB, MysqlType.LONG_BLOB, MysqlType.BLOB})
+PRINTED_TYPES: Final = frozenset(
     {
         MysqlType.DECIMAL,
         MysqlType.DATE,

@@ -1,0 +1,96 @@
+"""Rows as a changelog holds them, lists of texts, to the typed columns that the encoder takes.
+
+    commit_ts  op  partition_id  before        after              before.id  before.n     after.id  after.n
+    5          I                               ["1", "a"]                                 1         a
+    5          U                 ["1", "a"]    ["1", null]   →    1          a            1         null
+    6          D                 ["1", null]                      1          null
+
+    int      decimal digits          FLOAT, DOUBLE   shortest digits          texts   UTF-8         bytes   themselves
+
+Each column is one `list_element` and one cast.  The rows are of one table and one layout, in the order in which they
+are to be sent; a text column that holds a byte which is no UTF-8 stays one of bytes, which the encoder knows.
+
+Source: `feed/change.py`, whose ROWS_SCHEMA this is.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.codec.columnar.rows import Batch
+from tidegate.codec.columnar.values import Column, Form
+from tidegate.codec.values import INT_RANGES, integer_range
+from tidegate.model.errors import EncodeError
+from tidegate.model.event import Field
+from tidegate.model.mysql import MysqlType
+
+__all__ = ["batch_of_changes"]
+
+_FLOATS: Final = frozenset({MysqlType.FLOAT, MysqlType.DOUBLE})
+_STRINGS: Final = frozenset(
+    {
+        MysqlType.VARCHAR,
+        MysqlType.VAR_STRING,
+        MysqlType.STRING,
+        MysqlType.TINY_BLOB,
+        MysqlType.MEDIUM_BLOB,
+        MysqlType.LONG_BLOB,
+        MysqlType.BLOB,
+    }
+)
+
+
+def batch_of_changes(rows: Any, fields: tuple[Field, ...], pk_names: tuple[str, ...] | None) -> Batch:
+    """The columns of some rows (an Arrow table of ROWS_SCHEMA, at least one row); `fields` and `pk_names` are those of
+    their layout.
+
+    EncodeError for a text that is no value of its column."""
+    schema, table = rows.column("schema")[0].as_py(), rows.column("table")[0].as_py()
+    op = _whole(rows, "op").cast(pa.string())
+    try:
+        before, after = (
+            _images(_whole(rows, name), pc.not_equal(op, absent), fields)
+            for name, absent in (("before", "I"), ("after", "D"))
+        )
+    except pa.ArrowInvalid as error:
+        raise EncodeError(f"rows of {schema}.{table} with a value that is none of its column: {error}") from error
+    return Batch(
+        schema=schema,
+        table=table,
+        fields=fields,
+        pk_names=pk_names,
+        message=pa.array(np.arange(rows.num_rows, dtype=np.int32)),
+        seq=pa.array(np.zeros(rows.num_rows, np.int32)),
+        commit_ts=_whole(rows, "commit_ts"),
+        op=op,
+        partition_id=_whole(rows, "partition_id"),
+        before=before,
+        after=after,
+    )
+
+
+def _whole(rows: Any, name: str) -> Any:
+    found = rows.column(name)
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
+
+def _images(lists: Any, present: Any, fields: tuple[Field, ...]) -> Any:
+    there = lists.filter(present)
+    arrays = [_typed(pc.list_element(there, at), field) for at, field in enumerate(fields)]
+    return pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields])
+
+
+def _typed(texts: Any, field: Field) -> Any:
+    if field.type in INT_RANGES:
+        bounds = integer_range(field.type, unsigned=field.unsigned)
+        return texts.cast(pa.string()).cast(Column(Form.INTEGER, *bounds).arrow)
+    if field.type in _FLOATS:
+        return texts.cast(pa.string()).cast(pa.float64())
+    if field.binary and field.type in _STRINGS:
+        return texts
+    try:
+        return texts.cast(pa.string())
+    except pa.ArrowInvalid:
+        return texts
