@@ -3,6 +3,7 @@
 import json
 import pickle
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from tidegate.codec import BatchEncoder, DecodeOptions, EncodeOptions, Message, 
 from tidegate.codec.batch import MessageKind, join_for_storage
 from tidegate.codec.claim import claim_location, open_claim
 from tidegate.codec.compression import compress, decompress
-from tidegate.model.errors import EncodeError, HandleKeyMissing, MessageTooLarge
+from tidegate.model.errors import ConfigError, EncodeError, HandleKeyMissing, MessageTooLarge
 from tidegate.model.event import Ddl, Delete, Insert, Resolved, Update
 
 DDL = Ddl(schema="s", table="t", query="ALTER TABLE t", commit_ts=TS, type=5)
@@ -208,3 +209,23 @@ def test_locations(uri: str, location: str) -> None:
 def test_compression_comes_back(compression: str, raw: bytes) -> None:
     """Decompressing undoes compressing."""
     assert decompress(compress(raw, compression), compression, "test", 0) == raw
+
+
+@pytest.mark.parametrize("handling", ["handle-key-only", "claim-check"])
+def test_marks_that_canal_json_cannot_carry_are_refused(handling: str) -> None:
+    """Options made by hand are held to the rule of TiCDC's configuration, with its code, before any row comes."""
+    bare = EncodeOptions(protocol="canal-json", large_message_handle=handling, claim_check_storage_uri="s3://b")
+    with pytest.raises(ConfigError, match="enable-tidb-extension=true") as caught:
+        BatchEncoder(bare, claims=Claims())
+    assert caught.value.code == "CDC:ErrInvalidReplicaConfig"
+    for fine in ({"enable_tidb_extension": True}, {"protocol": "open-protocol"}):
+        BatchEncoder(msgspec.structs.replace(bare, **fine), claims=Claims())
+
+
+@pytest.mark.parametrize("mark", [{"handle_only": True}, {"claim_check": "s3://b/1.json"}])
+def test_a_cut_row_is_not_passed_off_as_whole(mark: dict[str, object]) -> None:
+    """A decoded row that came cut down goes on with its mark, or not at all."""
+    row = msgspec.structs.replace(insert(), **mark)
+    with pytest.raises(EncodeError, match=r"s\.t .*enable-tidb-extension"):
+        encoder("canal-json").append(row, TABLE)
+    assert encoder("canal-json", enable_tidb_extension=True).append(row, TABLE)

@@ -11,7 +11,7 @@ import re
 import tomllib
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -20,10 +20,11 @@ import msgspec
 from tidegate.app.keys import KEYS
 from tidegate.app.params import DELTA_SINK, FEED, Given, nearest, read_all
 from tidegate.app.uri import DeltaSink, KafkaSource, mask_uri, parse_sink, parse_source
+from tidegate.feed.dispatch_rule import PARTITION_WORDS, DispatchRule, dispatch_rules, topic_pattern
 from tidegate.feed.filter import DEFAULT_RULES, TableFilter
 from tidegate.model.errors import ChangefeedIdInvalid, ConfigError, UriInvalid
 
-__all__ = ["FeedConfig", "from_uris", "load"]
+__all__ = ["FeedConfig", "SinkFile", "from_uris", "load", "sink_file"]
 
 _ID: Final = re.compile(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*")
 _ID_MAX: Final = 128
@@ -44,10 +45,21 @@ class FeedConfig:
     warnings: tuple[str, ...] = ()
     stuck_ms: int = 1_800_000
     """How long errors that may pass are waited out while nothing moves."""
+    dispatchers: tuple[DispatchRule, ...] = ()
+    """Where TiCDC sends rows. A lake has no use for them; a topic that is written does."""
 
     def table_filter(self) -> TableFilter:
         """The tables of this changefeed."""
         return TableFilter.parse(self.rules, case_sensitive=self.case_sensitive)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkFile:
+    """The part of a changefeed file that concerns a topic: options of the encoder by their paths, and dispatchers."""
+
+    settings: Mapping[str, object]
+    dispatchers: tuple[DispatchRule, ...] = ()
+    case_sensitive: bool = False
 
 
 def load(
@@ -60,8 +72,41 @@ def load(
     workers: int | None = None,
 ) -> FeedConfig:
     """The changefeed that the file describes, with the given values in place of the file's."""
-    flat = _flatten(_read_toml(Path(path)))
-    return _build(flat, name=name, source_uri=source_uri, sink_uri=sink_uri, rules=rules, workers=workers)
+    document = _read_toml(Path(path))
+    flat, rows = _flatten(document), _dispatchers(document)
+    config = _build(flat, name=name, source_uri=source_uri, sink_uri=sink_uri, rules=rules, workers=workers)
+    return replace(config, dispatchers=rows)
+
+
+def sink_file(path: str | Path) -> SinkFile:
+    """What the file says of a topic that is to be written. ConfigError for any key or value that it cannot have."""
+    document = _read_toml(Path(path))
+    flat, rules = _flatten(document), _dispatchers(document)
+    for number, rule in enumerate(rules):
+        _check_dispatcher(f"sink.dispatchers[{number}]", rule)
+    settings = {key: value for key, value in flat.items() if key.startswith("sink.") and not _elsewhere(key)}
+    settings |= {key: flat[key] for key in ("force-replicate",) if key in flat}
+    return SinkFile(settings, rules, case_sensitive=flat.get("case-sensitive") is True)
+
+
+def _elsewhere(key: str) -> bool:
+    return "[]." in key or key.startswith("sink.delta-config.")
+
+
+def _dispatchers(document: Mapping[str, object]) -> tuple[DispatchRule, ...]:
+    sink = document.get("sink")
+    return dispatch_rules(sink.get("dispatchers", [])) if isinstance(sink, dict) else ()
+
+
+def _check_dispatcher(where: str, rule: DispatchRule) -> None:
+    """Raises ConfigError for a word of `partition` of which TiCDC only warns, sending rows elsewhere than meant."""
+    word = rule.partition.lower()
+    if word not in PARTITION_WORDS:
+        known = ", ".join(word for word in PARTITION_WORDS if word)
+        raise ConfigError(f"{where}: partition = {rule.partition!r} is none of {known}{nearest(word, PARTITION_WORDS)}")
+    if rule.topic:
+        topic_pattern(rule.topic, "")
+    TableFilter.parse(rule.matcher or DEFAULT_RULES)
 
 
 def from_uris(
@@ -101,6 +146,7 @@ def _build(
         source_uri=mask_uri(source_uri),
         sink_uri=mask_uri(sink_uri),
         warnings=_warnings(flat, source),
+        dispatchers=(),
         **_feed(flat),
     )
     config.table_filter()  # bad rules are told now, not when the first row comes

@@ -39,7 +39,7 @@ MEMORY_MIN_BYTES: Final = 3 * GIB
 DISK_MIN_BYTES: Final = 2 * GIB
 CORES_MIN: Final = 2
 CONFIGURATIONS: Final[tuple[Configuration, ...]] = ("spark", "broker")
-OPTIONAL_EXTRAS: Final = frozenset({"jre"})
+OPTIONAL_EXTRAS: Final = frozenset({"jre", "mysql"})
 REQUIREMENT: Final = re.compile(r"\s*([A-Za-z0-9._-]+)\s*([^;]*?)\s*(?:;.*extra\s*==\s*['\"]([^'\"]+)['\"].*)?$")
 CLAUSE: Final = re.compile(r"(==|>=|<)\s*([0-9.]+)")
 

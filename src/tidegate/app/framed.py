@@ -1,7 +1,7 @@
 """What commands on messages share: framed messages from a file, rows in claim checks, and the way out.
 
 FILE or -, gzip or plain ─→ (key, value), one after the other
-row with a claim check   ─→ the row that its file holds, when a storage is given; else the row as it came
+row that came cut down   ─→ the whole row, from a claim-check storage or the upstream when one is given
 bytes                    ─→ standard output
 Refused                  ─→ a line on standard error; the others go on, and the exit status is 1
 """
@@ -12,19 +12,21 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from io import BufferedIOBase, BufferedReader
+from itertools import islice
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import click
 
 from tidegate.codec import DecodeOptions
-from tidegate.codec import decode as decode_message
-from tidegate.codec.claim import open_claim
 from tidegate.codec.frame import read_frames
-from tidegate.model.errors import SourceError, TidegateError
-from tidegate.model.event import Ddl, Event, Resolved
+from tidegate.model.errors import TidegateError
+from tidegate.model.event import RowChange
 
-__all__ = ["Refused", "clock", "framed_messages", "settings_of", "whole", "write_out"]
+__all__ = ["Refused", "clock", "framed_messages", "settings_of", "whole_events", "write_out"]
+
+Where = TypeVar("Where")
+Found = TypeVar("Found")
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 
@@ -77,18 +79,28 @@ def clock(now_ms: int | None) -> Callable[[], int]:
     return (lambda: time.time_ns() // 1_000_000) if now_ms is None else lambda: now_ms
 
 
-def whole(event: Event, options: DecodeOptions) -> tuple[Event, ...]:
-    """The event, or what its claim check holds when that can be had."""
-    if isinstance(event, Ddl | Resolved) or event.claim_check is None or not options.claim_check_storage_uri:
-        return (event,)
-    from tidegate.source.kafka.claim import fetch
+def whole_events(
+    found: Iterable[tuple[Where, Found]], options: DecodeOptions, refused: Callable[[Where, TidegateError], None]
+) -> Iterator[tuple[Where, Found | RowChange]]:
+    """`found` with rows made whole where `options` say from what; `refused` hears of those that stay as they came.
 
+    Some events are read ahead then, so that several files are fetched at once."""
+    if not (options.claim_check_storage_uri or options.upstream_uri):
+        yield from found
+        return
+    from tidegate.source.large.whole import WINDOW, WholeRows
+
+    reader, rest = WholeRows(options), iter(found)
     try:
-        body = fetch(event.claim_check, options.claim_check_storage_uri)
-    except SourceError as error:
-        click.echo(f"warning {error.code}: {error}", err=True)
-        return (event,)
-    return decode_message(*open_claim(body, options), options)
+        while window := list(islice(rest, WINDOW)):
+            wholes = reader.whole([event for _, event in window if reader.makes_whole(event)])
+            for where, event in window:
+                whole = next(wholes) if reader.makes_whole(event) else None
+                if isinstance(whole, TidegateError):
+                    refused(where, whole)
+                yield where, event if whole is None or isinstance(whole, TidegateError) else whole
+    finally:
+        reader.close()
 
 
 def _open(file: str) -> BufferedReader:

@@ -92,12 +92,12 @@ sink.send-all-bootstrap-at-start                        bool    bootstrap messag
 sink.debezium-disable-schema                            bool    debezium messages
 sink.debezium.output-old-value                          bool    debezium messages
 sink.advance-timeout-in-sec                             int     when TiCDC restarts a stuck sink
-sink.dispatchers[].matcher                              texts   tables of a dispatcher
-sink.dispatchers[].dispatcher                           text    partition of a message: read in any order here
-sink.dispatchers[].partition                            text    partition of a message: read in any order here
-sink.dispatchers[].topic                                text    topic of a table: list all topics in source.uri
-sink.dispatchers[].index                                text    index of the index-value dispatcher
-sink.dispatchers[].columns                              texts   columns of the columns dispatcher
+sink.dispatchers[].matcher                              texts   tables of a dispatcher (`transcode`)
+sink.dispatchers[].dispatcher                           text    partition of a row (`transcode` to a topic)
+sink.dispatchers[].partition                            text    partition of a row (`transcode` to a topic)
+sink.dispatchers[].topic                                text    topic of a table (`transcode`)
+sink.dispatchers[].index                                text    index of the index-value dispatcher (`transcode`)
+sink.dispatchers[].columns                              texts   columns of the columns dispatcher (`transcode`)
 sink.dispatchers[].target-schema                        text    routing inside TiCDC
 sink.dispatchers[].target-table                         text    routing inside TiCDC
 sink.column-selectors[].matcher                         texts   tables of a column selector

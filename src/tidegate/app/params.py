@@ -104,6 +104,20 @@ KAFKA_SOURCE: Final[Mapping[str, Param]] = {
     "claim-check-raw-value": Param(
         "bool", "claim_check_raw_value", "false", "claim-check files hold the bare value (canal-json)"
     ),
+    "claim-check-max-bytes": Param(
+        "int",
+        "claim_check_max_bytes",
+        "67108864",
+        "largest claim-check file that is fetched; above it a message counts as one that cannot be read",
+        low=1,
+        high=1 << 30,
+    ),
+    "large-message-upstream-uri": Param(
+        "secret",
+        "upstream_uri",
+        "",
+        "`mysql://USER:PASSWORD@HOST:PORT/` of the TiDB, from which rows are read of which only the handle key came",
+    ),
     "kafka-client-id": Param("text", "client_id", "tidegate", "name of this client in the broker's logs"),
     "max-retry": Param(
         "int",

@@ -23,6 +23,7 @@ import msgspec
 from tidegate.app.params import DELTA_SINK, KAFKA_SOURCE, PROTOCOLS, Given, Param, nearest, read_all
 from tidegate.codec.options import DecodeOptions
 from tidegate.model.errors import KafkaConfigInvalid, ProtocolUnknown, UnsupportedError, UriInvalid
+from tidegate.source.large.address import parse_address
 
 __all__ = ["DeltaSink", "KafkaSource", "Secret", "mask_uri", "parse_sink", "parse_source"]
 
@@ -80,6 +81,8 @@ class KafkaSource(msgspec.Struct, frozen=True, kw_only=True):
     compression: str = "none"
     claim_check_storage_uri: Secret = Secret()  # may carry keys of an object store
     claim_check_raw_value: bool = False
+    claim_check_max_bytes: int = 64 << 20
+    upstream_uri: Secret = Secret()
     client_id: str = "tidegate"
     max_retry: int = 5
     dial_timeout_ms: int = 10_000
@@ -102,6 +105,8 @@ class KafkaSource(msgspec.Struct, frozen=True, kw_only=True):
             compression=self.compression,
             claim_check_raw_value=self.claim_check_raw_value,
             claim_check_storage_uri=str(self.claim_check_storage_uri),
+            claim_check_max_bytes=self.claim_check_max_bytes,
+            upstream_uri=str(self.upstream_uri),
             time_zone=self.time_zone or "UTC",
         )
 
@@ -173,7 +178,7 @@ def parse_source(uri: str, options: Mapping[str, Given] | None = None) -> KafkaS
     _check_protocol(given)
     fields, ignored = read_all(KAFKA_SOURCE, given, KafkaConfigInvalid)
     fields |= {"bootstrap": _hosts(parts.netloc, uri), "topics": _topics(parts.path, uri), "ignored": ignored}
-    for secret in ("sasl_password", "claim_check_storage_uri"):
+    for secret in ("sasl_password", "claim_check_storage_uri", "upstream_uri"):
         fields[secret] = Secret(fields.get(secret, ""))
     if fields.get("enable_tls") is False and (fields.get("ca") or fields.get("cert")):
         raise KafkaConfigInvalid("source-uri: ca and cert are given, but enable-tls is false")
@@ -275,6 +280,8 @@ def _checked(source: KafkaSource) -> KafkaSource:
     strange = [topic for topic, _, _ in source.start if topic not in source.topics]
     if strange:
         raise KafkaConfigInvalid(f"source-uri: start names the topic {strange[0]!r}, which is not read")
+    if source.upstream_uri:
+        parse_address(source.upstream_uri)
     if bool(source.cert) != bool(source.key):
         raise KafkaConfigInvalid("source-uri: cert and key go together")
     files = bool(source.ca or source.cert)

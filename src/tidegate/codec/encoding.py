@@ -40,6 +40,7 @@ __all__ = [
     "IGNORED",
     "NEWARCH",
     "EncodeOptions",
+    "check_marks",
     "encode_options",
     "ignored_keys",
     "limited",
@@ -227,6 +228,16 @@ def limited(options: EncodeOptions, topic_bytes: int) -> EncodeOptions:
     return msgspec.structs.replace(options, max_message_bytes=lowered)
 
 
+def check_marks(options: EncodeOptions) -> None:
+    """Raises ConfigError, as TiCDC does, for a handling of large rows whose mark the messages could not carry."""
+    canal = options.protocol == "canal-json"
+    if options.large_message_handle != "none" and canal and not options.enable_tidb_extension:
+        raise ConfigError(
+            f"large-message-handle-option={options.large_message_handle} with canal-json needs "
+            "enable-tidb-extension=true, where the mark of such rows stands"
+        )
+
+
 def _check_protocol(config: Mapping[str, object], protocol: str | None) -> None:
     name = protocol or next((str(value) for key, value in config.items() if key.endswith("protocol")), None)
     if name is not None and name.lower() not in PROTOCOLS:
@@ -244,7 +255,8 @@ def _last(config: Mapping[str, object], name: str) -> tuple[str, object] | None:
         if place == ".uri":
             return key, value
         if found is not None and str(found[1]).lower() != str(value).lower():
-            raise ConfigError(f"{found[0]} and {key} disagree: {found[1]!r} and {value!r}")
+            shown = "" if name.endswith("-uri") else f": {found[1]!r} and {value!r}"
+            raise ConfigError(f"{found[0]} and {key} disagree{shown}")
         found = key, value
     return found
 
@@ -259,11 +271,7 @@ def _checked(options: EncodeOptions) -> EncodeOptions:
         ):
             if on:
                 raise CodecConfigInvalid(f"force-replicate must be false with {key}: tables without a handle key")
-    if options.large_message_handle != "none" and canal and not options.enable_tidb_extension:
-        raise ConfigError(
-            f"large-message-handle-option={options.large_message_handle} with canal-json needs "
-            "enable-tidb-extension=true, where the mark of such rows stands"
-        )
+    check_marks(options)
     if options.large_message_handle == "claim-check":
         if not options.claim_check_storage_uri:
             raise ConfigError("large-message-handle-option=claim-check needs claim-check-storage-uri")

@@ -39,7 +39,9 @@ class DecodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a decoder has to be told.
 
     `compression` is large-message-handle-compression (none, snappy or lz4, per value); `legacy` reads VARCHAR as
-    base64, as Open Protocol did before 2021, and official Canal's ENUM and SET names.
+    base64, as Open Protocol did before 2021, and official Canal's ENUM and SET names.  `upstream_uri` is a database
+    from which rows are completed that came as their handle key alone; it holds a password, as the address of a
+    storage may.
     """
 
     protocol: str
@@ -47,6 +49,8 @@ class DecodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     legacy: bool = False
     claim_check_raw_value: bool = False
     claim_check_storage_uri: str = ""
+    claim_check_max_bytes: int = 64 << 20
+    upstream_uri: str = ""
     time_zone: str = "UTC"
 
 
@@ -63,7 +67,7 @@ _PLACES: Final[Mapping[str, str]] = {
         time-zone tidb-txn-mode worker-count batch-size flush-interval file-size date-separator
         enable-partition-separator transaction-atomicity safe-mode enable-old-value force-replicate
         large-message-handle-option large-message-handle-compression claim-check-storage-uri claim-check-raw-value
-        include-commit-ts""",
+        claim-check-max-bytes large-message-upstream-uri include-commit-ts""",
     "": """case-sensitive enable-old-value force-replicate enable-sync-point sync-point-interval sync-point-retention
         check-gc-safe-point memory-quota ignore-ineligible-table bdr-mode changefeed-error-stuck-duration sql-mode
         synced-status start-ts target-ts tz timezone changefeed-id sink-uri enable-table-monitor legacy""",
@@ -110,6 +114,8 @@ _PLACES: Final[Mapping[str, str]] = {
 _FULL: Final = {f"{place}.{key}".lstrip(".") for place, keys in _PLACES.items() for key in keys.split()}
 _KEYS: Final = frozenset(".".join(key.split(".")[start:]) for key in _FULL for start in range(key.count(".") + 1))
 """Every key in full, and without the places before it."""
+_SECRETS: Final = frozenset({"claim-check-storage-uri", "large-message-upstream-uri"})
+"""Keys whose values may hold keys and passwords."""
 _INDEX: Final = re.compile(r"\[\d*\]")
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False", ""})
@@ -130,7 +136,8 @@ def from_config(config: Mapping[str, object], protocol: str | None = None) -> De
         _check_known(key)
         name = key.rpartition(".")[2]
         if name in last and name in DECODE_KEYS and _text(last[name][1]) != _text(value):
-            raise ConfigError(f"{last[name][0]} and {key} disagree: {last[name][1]!r} and {value!r}")
+            shown = "" if name in _SECRETS else f": {last[name][1]!r} and {value!r}"
+            raise ConfigError(f"{last[name][0]} and {key} disagree{shown}")
         last[name] = key, value
     values = {field: read(*last[name]) for name, (field, read) in DECODE_KEYS.items() if name in last}
     configured = values.pop("protocol", None)
@@ -166,6 +173,13 @@ def _flag(key: str, value: object) -> object:
     raise ConfigError(f"{key} is {value!r}; it must be true or false")
 
 
+def _positive(key: str, value: object) -> object:
+    text = str(value)
+    if text.isascii() and text.isdigit() and int(text) > 0:
+        return int(text)
+    raise ConfigError(f"{key} is {value!r}; it must be a whole number above 0")
+
+
 def _compression(key: str, value: object) -> object:
     name = str(value).lower() or "none"
     if name not in COMPRESSIONS:
@@ -178,6 +192,8 @@ DECODE_KEYS: Final = {
     "large-message-handle-compression": ("compression", _compression),
     "claim-check-raw-value": ("claim_check_raw_value", _flag),
     "claim-check-storage-uri": ("claim_check_storage_uri", _string),
+    "claim-check-max-bytes": ("claim_check_max_bytes", _positive),
+    "large-message-upstream-uri": ("upstream_uri", _string),
     "time-zone": ("time_zone", _string),
     "legacy": ("legacy", _flag),
 }

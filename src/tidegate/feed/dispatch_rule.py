@@ -36,7 +36,15 @@ import msgspec
 
 from tidegate.model.errors import ConfigError, SinkConfigInvalid, TopicExpressionInvalid
 
-__all__ = ["DispatchRule", "PartitionBy", "complaints", "dispatch_rules", "topic_name", "topic_pattern"]
+__all__ = [
+    "PARTITION_WORDS",
+    "DispatchRule",
+    "PartitionBy",
+    "complaints",
+    "dispatch_rules",
+    "topic_name",
+    "topic_pattern",
+]
 
 MAX_TOPIC_BYTES: Final = 249
 _EXPRESSION: Final = re.compile(r"[A-Za-z0-9._-]*(\{schema\})?([A-Za-z0-9._-]*\{table\})?[A-Za-z0-9._-]*")
@@ -53,12 +61,13 @@ class PartitionBy(Enum):
     TS = "ts"
 
 
-_PARTITION_BY: Final = {
+PARTITION_WORDS: Final = {
     "": PartitionBy.TABLE,
     "default": PartitionBy.TABLE,
     "rowid": PartitionBy.INDEX_VALUE,
     **{by.value: by for by in PartitionBy},
 }
+"""Every word of `partition`, in lower case, and what it means."""
 
 
 class DispatchRule(msgspec.Struct, frozen=True):
@@ -73,7 +82,7 @@ class DispatchRule(msgspec.Struct, frozen=True):
     @property
     def by(self) -> PartitionBy:
         """What the rule goes by; a word that TiCDC does not know means the table, as it does there."""
-        return _PARTITION_BY.get(self.partition.lower(), PartitionBy.TABLE)
+        return PARTITION_WORDS.get(self.partition.lower(), PartitionBy.TABLE)
 
 
 class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
@@ -116,7 +125,7 @@ def complaints(rules: Sequence[DispatchRule]) -> tuple[str, ...]:
         where, word = f"sink.dispatchers[{number}]", rule.partition.lower()
         if word == "rowid":
             found.append(f"{where}: partition = 'rowid' is an old name of 'index-value'")
-        elif word not in _PARTITION_BY:
+        elif word not in PARTITION_WORDS:
             known = ", ".join(by.value for by in PartitionBy)
             found.append(f"{where}: partition = {rule.partition!r} is none of {known}: rows go by their table")
         if rule.by is PartitionBy.COLUMNS and not rule.columns:

@@ -10,15 +10,16 @@ nothing for `timeout_s` is a SourceError, an offset that the broker no longer ha
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Message as KafkaMessage
 
 from tidegate.feed.change import Place
 from tidegate.model.errors import HistoryLost, SourceError
 from tidegate.source.kafka.client import KafkaTopics, consumer, offsets
-from tidegate.source.kafka.messages import Message
+from tidegate.source.kafka.messages import Message, bytes_of
 
 __all__ = ["CHUNK", "CHUNK_BYTES", "fetch_range", "history_lost", "pieces"]
 
@@ -35,6 +36,8 @@ PASSING: Final = frozenset(
     {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._TIMED_OUT}  # noqa: SLF001
 )
 """Errors after which the client library goes on trying by itself; the deadline ends that."""
+_OFFSET, _KEY, _VALUE, _ERROR = KafkaMessage.offset, KafkaMessage.key, KafkaMessage.value, KafkaMessage.error
+_NEW: Final[Any] = partial(tuple.__new__, Message)
 
 
 def fetch_range(source: KafkaTopics, place: Place, end: int) -> Iterator[list[Message]]:
@@ -62,7 +65,7 @@ def _chunks(client: Any, source: KafkaTopics, start: Place, end: int) -> Iterato
     deadline = time.monotonic() + source.timeout_s
     while at < end:
         got = client.consume(min(size, end - at), POLL_SECONDS)
-        chunk = [Message(one.offset(), one.key(), one.value()) for one in got if one.error() is None]
+        chunk = _messages([one for one in got if one.error() is None] if any(map(_ERROR, got)) else got)
         if chunk:
             at = chunk[-1].offset + 1
         if at > end:
@@ -87,9 +90,14 @@ def _chunks(client: Any, source: KafkaTopics, start: Place, end: int) -> Iterato
                 f"though messages up to offset {end - 1} were promised; {last_error}"
             )
         if chunk:
-            total_bytes = sum([len(message.key or b"") + len(message.value or b"") for message in chunk])
+            total_bytes = bytes_of(chunk)
             size = max(1, min(CHUNK, CHUNK_BYTES * len(chunk) // max(1, total_bytes)))
             yield from pieces(chunk) if total_bytes > 2 * CHUNK_BYTES else (chunk,)
+
+
+def _messages(got: list[Any]) -> list[Message]:
+    """The client library's messages as ours; map and zip make them with no line of Python for each."""
+    return list(map(_NEW, zip(map(_OFFSET, got), map(_KEY, got), map(_VALUE, got), strict=True)))
 
 
 def pieces(chunk: list[Message]) -> Iterator[list[Message]]:
@@ -97,14 +105,10 @@ def pieces(chunk: list[Message]) -> Iterator[list[Message]]:
     chunk.reverse()
     while chunk:
         piece = [chunk.pop()]
-        size_bytes = _bytes(piece[0])
-        while chunk and (size_bytes := size_bytes + _bytes(chunk[-1])) <= 2 * CHUNK_BYTES:
+        size_bytes = bytes_of(piece)
+        while chunk and (size_bytes := size_bytes + bytes_of(chunk[-1:])) <= 2 * CHUNK_BYTES:
             piece.append(chunk.pop())
         yield piece
-
-
-def _bytes(message: Message) -> int:
-    return len(message.key or b"") + len(message.value or b"")
 
 
 def _at(place: Place, offset: int) -> Place:

@@ -34,7 +34,7 @@ from tidegate.source.kafka.messages import Accept
 from tidegate.source.kafka.reader import Planner, TopicPlan, land_range, start_of
 from tidegate.source.kafka.report import Halt, State, TaskReport
 from tidegate.source.kafka.resolution import recorded
-from tidegate.spark.tasks import reason, run_tasks
+from tidegate.spark.tasks import SPARK_FAILURES, reason, run_tasks
 
 __all__ = ["Landing", "LandingProgress"]
 
@@ -160,9 +160,11 @@ class Landing:
                 self._halt.wait(max(0.0, begun_s + self._trigger_s - time.monotonic()))
         except TidegateError as failed:
             self._error = failed
-        except Exception as failed:  # noqa: BLE001 - the end of a thread: nobody else would hear of it
-            if not self._halt.is_set():
-                self._error = SourceError(f"landing failed: {reason(failed)}")
+        except (*SPARK_FAILURES, OSError) as failed:
+            self._error = None if self._halt.is_set() else SourceError(f"landing failed: {reason(failed)}")
+        except Exception as failed:
+            self._error = SourceError(f"landing failed: {failed!r}")
+            raise
 
     def _batch(self, planner: Planner, plan: TopicPlan) -> None:
         ranges = planner.batch(self._state.positions)

@@ -82,7 +82,7 @@ def claim(
     """Take the changelog over for a new landing; `positions` completes those of the last State.
 
     Raises SinkRefused when it belongs to another changefeed."""
-    shown = msgspec.structs.replace(decode, claim_check_storage_uri="")
+    shown = msgspec.structs.replace(decode, claim_check_storage_uri="", upstream_uri="")
 
     def next_state(state: State) -> State:
         if state.feed not in {"", feed}:

@@ -11,8 +11,8 @@
 A message lands whole or not at all: one bad event makes all of it a dead letter.  What is bad:
 
     undecodable bytes; a message above the limit; a row of which only the handle key came, unless it is a DELETE (there
-    the key says all);
-    a claim check whose file is away; a commit_ts that BIGINT cannot hold; text that is no Unicode
+    the key says all) or the upstream can be asked and has it;
+    a claim check whose file is away or too large; a commit_ts that BIGINT cannot hold; text that is no Unicode
 
 A resolved ts that BIGINT cannot hold (TiCDC sends 2^64-1 for "nothing is to come") is passed over: waiting is safe.
 
@@ -20,18 +20,22 @@ A row without commit_ts (canal-json without the TiDB extension) is not bad but c
 says so.  Order "offset" makes every timestamp up: `max(es << 18, last + 1)`, growing in each partition from the
 largest one of the previous batch, so that nothing lands late; across partitions it means nothing.
 
+A claim check of a hundred bytes may stand for a row of megabytes, so `land_messages` ends early behind the message with
+which WHOLE_BYTES of such rows are held; `position` says where to go on, and `land_chunk` does.
+
 `land_messages` takes a chunk and knows nothing of the chunk before, but for the clock.  `decode_chunk` turns most rows
 into columns at once; what it leaves to the plain decoder goes event by event:
 
     messages -> decode_chunk -> batches ----------------------------> rows, filtered by table       \
-                             -> rest    -> resolution, checks, claim checks -> rows, DDLs, letters   > Landed
+                             -> rest    -> resolution, checks, whole rows   -> rows, DDLs, letters   > Landed
     halt at message i: what the batches have of i and later is dropped                              /
 
 A row's `seq` is its number among the events of its message, whatever becomes of the others.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -39,26 +43,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.codec import decode
-from tidegate.codec.claim import open_claim
 from tidegate.codec.columnar import Batch, Rest, decode_chunk
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.change import DeadLetter, Place, PlacedDdl
 from tidegate.feed.frontier import larger
-from tidegate.model.errors import DecodeError, SourceError
-from tidegate.model.event import Ddl, Delete, Event, Insert, Resolved, RowChange, Update
+from tidegate.model.errors import DecodeError, TidegateError
+from tidegate.model.event import Ddl, Event, Resolved, RowChange
 from tidegate.model.table import TableName
 from tidegate.model.tso import LOGICAL_BITS, MAX_TS
-from tidegate.source.kafka.claim import fetch
 from tidegate.source.kafka.columns import Encoded, Encoder, RowColumns, landed_batch
 from tidegate.source.kafka.report import Halt
 from tidegate.source.kafka.resolution import Resolution, with_options
+from tidegate.source.kafka.whole import CutRows, is_cut, size_of
 
-__all__ = ["LandPlan", "Landed", "Message", "land_messages"]
+__all__ = ["LandPlan", "Landed", "Message", "bytes_of", "land_chunk", "land_messages"]
 
 Accept: TypeAlias = Callable[[str, str], bool]
 
 HANDLE_ONLY: Final = "CDC:ErrHandleKeyOnly"
 CLAIM_CHECK: Final = "CDC:ErrClaimCheckUnavailable"
+WHOLE_BYTES: Final = 64 << 20
+"""Whole rows that are held before they are written out."""
 TOO_LARGE: Final = "CDC:ErrMessageTooLarge"
 BAD_TS: Final = "CDC:ErrTimestampOutOfRange"
 BAD_TEXT: Final = "CDC:ErrTextNotUnicode"
@@ -78,6 +83,14 @@ class Message(NamedTuple):
     offset: int
     key: bytes | None
     value: bytes | None
+
+
+_OFFSET, _KEY, _VALUE, _PAIR = itemgetter(0), itemgetter(1), itemgetter(2), itemgetter(1, 2)
+
+
+def bytes_of(messages: Sequence[Message]) -> int:
+    """The size of all keys and values."""
+    return sum(sum(map(len, filter(None, map(part, messages)))) for part in (_KEY, _VALUE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,21 +157,27 @@ class _Draft:
     ddls: list[PlacedDdl] = field(default_factory=list)
     resolved: int | None = None
     filtered: int = 0
+    whole_bytes: int = 0
+    """Of rows that are held though their message was small."""
 
 
 def land_messages(
     messages: Iterable[Message], plan: LandPlan, encoder: Encoder | None = None, *, start: int = 0, clock: int = 0
 ) -> Landed:
-    """Land `messages`, which begin at offset `start`; stop before the first that must not be passed."""
+    """Land `messages`, which begin at offset `start`; stop before the first that must not be passed.
+
+    Raises SourceError when rows have to be made whole and who has them does not answer."""
     landed = Landed(start, clock)
     encoder = encoder or Encoder()
     chunk = list(messages)
     batches, rest = _decoded(chunk, plan)
+    events = (event for _, one in rest if one is not None and one.error is None for event in one.events)
+    cut = CutRows(events, plan.options, plan.accept)
     columns: dict[TableName, RowColumns] = {}
-    stop = len(chunk)
+    stop, whole_bytes = len(chunk), 0
     for index, outcome in rest:
         message = chunk[index]
-        found = _resolve(message, outcome, plan, encoder, landed.clock)
+        found = _resolve(message, outcome, plan, encoder, cut, landed.clock)
         if isinstance(found, _Bad):
             letter = _letter(plan, message, found)
             if found.code == NO_ORDER or not _may_skip(plan, message):
@@ -171,6 +190,10 @@ def land_messages(
             landed.letters.append(letter)
         else:
             _take(found, message.offset, plan, landed, columns)
+            whole_bytes += found.whole_bytes
+            if whole_bytes >= WHOLE_BYTES:
+                stop = index + 1
+                break
     landed.messages = stop
     landed.position = chunk[stop - 1].offset + 1 if stop else start
     parts = {name: [into.table()] for name, into in columns.items()}
@@ -178,6 +201,22 @@ def land_messages(
         _take_batch(batch, chunk, stop, plan, landed, parts)
     landed.tables = {name: _joined(some) for name, some in parts.items()}
     return landed
+
+
+def land_chunk(
+    chunk: Sequence[Message], plan: LandPlan, encoder: Encoder, *, start: int, clock: int
+) -> Iterator[Landed]:
+    """Land `chunk` in as many runs as its whole rows ask for; the last one stands before what must not be passed."""
+    at, size = 0, len(chunk)
+    while at < len(chunk):
+        piece = chunk[at : at + size]
+        landed = land_messages(piece, plan, encoder, start=start, clock=clock)
+        yield landed
+        if landed.halt is not None:
+            return
+        at, start, clock = at + landed.messages, landed.position, landed.clock
+        if landed.messages < len(piece):
+            size = 2 * landed.messages
 
 
 def _decoded(chunk: Sequence[Message], plan: LandPlan) -> tuple[Sequence[Batch], list[tuple[int, Rest | None]]]:
@@ -188,7 +227,7 @@ def _decoded(chunk: Sequence[Message], plan: LandPlan) -> tuple[Sequence[Batch],
         return (), [(index, None) for index in range(len(chunk))]
     aside = _aside(chunk, plan)
     usual = [index for index in range(len(chunk)) if index not in aside] if aside else range(len(chunk))
-    found = decode_chunk([(chunk[index].key, chunk[index].value) for index in usual], plan.options)
+    found = decode_chunk(list(map(_PAIR, [chunk[index] for index in usual] if aside else chunk)), plan.options)
     batches: Sequence[Batch] = found.batches
     if aside:
         numbers = pa.array(usual, pa.int32())
@@ -203,7 +242,7 @@ def _aside(chunk: Sequence[Message], plan: LandPlan) -> set[int]:
     aside = set()
     if plan.resolutions:
         aside = {index for index, message in enumerate(chunk) if message.offset in plan.resolutions}
-    if limit is not None and sum([len(message.key or b"") + len(message.value or b"") for message in chunk]) > limit:
+    if limit is not None and bytes_of(chunk) > limit:
         aside |= {index for index, message in enumerate(chunk) if _too_large(message, plan) is not None}
     return aside
 
@@ -234,7 +273,7 @@ def _take_batch(  # noqa: PLR0917 - one step of land_messages
     if plan.accept is not None and not plan.accept(batch.schema, batch.table):
         landed.filtered += pc.sum(before).as_py() or 0
         return
-    rows = landed_batch(plan.topic, plan.partition, [message.offset for message in chunk], batch)
+    rows = landed_batch(plan.topic, plan.partition, list(map(_OFFSET, chunk)), batch)
     if stop < len(chunk):
         rows = rows.filter(before)
     if rows.num_rows:
@@ -258,25 +297,30 @@ def _letter(plan: LandPlan, message: Message, bad: _Bad) -> DeadLetter:
     return DeadLetter(plan.place(message.offset), bad.code, bad.reason, bad.at, message.key, message.value)
 
 
-def _resolve(message: Message, outcome: Rest | None, plan: LandPlan, encoder: Encoder, clock: int) -> _Draft | _Bad:
+def _resolve(  # noqa: PLR0917 - one step of land_messages
+    message: Message, outcome: Rest | None, plan: LandPlan, encoder: Encoder, cut: CutRows, clock: int
+) -> _Draft | _Bad:
     """What a message says once the resolution about it, if there is one, has been heeded."""
     resolution = plan.resolutions.get(message.offset)
     if resolution is None:
-        return _read(message, plan, encoder, clock, outcome)
+        return _read(message, plan, encoder, cut, clock, outcome)
     if resolution.action == "skip":
-        found = _read(message, plan, encoder, clock)
+        found = _read(message, plan, encoder, cut, clock)
         return found if isinstance(found, _Bad) else _Bad(SKIPPED, "readable, but a resolution says to skip it")
     changed = replace(plan, options=with_options(plan.options, resolution.options))
-    return _read(Message(message.offset, *resolution.message(message.key, message.value)), changed, encoder, clock)
+    replaced = Message(message.offset, *resolution.message(message.key, message.value))
+    return _read(replaced, changed, encoder, cut, clock)
 
 
 def _too_large(message: Message, plan: LandPlan) -> int | None:
     """The size of a message that is above the plan's limit."""
-    size_bytes = len(message.key or b"") + len(message.value or b"")
+    size_bytes = bytes_of((message,))
     return size_bytes if plan.message_bytes is not None and size_bytes > plan.message_bytes else None
 
 
-def _read(message: Message, plan: LandPlan, encoder: Encoder, clock: int, outcome: Rest | None = None) -> _Draft | _Bad:
+def _read(  # noqa: PLR0917 - one step of land_messages
+    message: Message, plan: LandPlan, encoder: Encoder, cut: CutRows, clock: int, outcome: Rest | None = None
+) -> _Draft | _Bad:
     if (size_bytes := _too_large(message, plan)) is not None:
         return _Bad(
             TOO_LARGE,
@@ -295,13 +339,15 @@ def _read(message: Message, plan: LandPlan, encoder: Encoder, clock: int, outcom
         return _Bad(broken.code, str(broken), broken.offset)
     draft = _Draft(clock)
     for seq, event in enumerate(events):
-        bad = _add(event, draft, plan.place(message.offset, seq), plan, encoder)
+        bad = _add(event, draft, plan.place(message.offset, seq), plan, encoder, cut)
         if bad is not None:
             return bad
     return draft
 
 
-def _add(event: Event, draft: _Draft, place: Place, plan: LandPlan, encoder: Encoder) -> _Bad | None:
+def _add(  # noqa: PLR0917 - one step of land_messages
+    event: Event, draft: _Draft, place: Place, plan: LandPlan, encoder: Encoder, cut: CutRows
+) -> _Bad | None:
     """Add one event to its message's draft; say why it cannot be added."""
     if isinstance(event, Resolved):
         if not plan.order_by_offset and 0 <= event.ts <= MAX_TS:
@@ -310,11 +356,12 @@ def _add(event: Event, draft: _Draft, place: Place, plan: LandPlan, encoder: Enc
     if not isinstance(event, Ddl) and plan.accept is not None and not plan.accept(event.schema, event.table):
         draft.filtered += 1
         return None
-    if not isinstance(event, Ddl | Delete) and (event.handle_only or event.claim_check is not None):
-        whole = _whole(event, plan.options) if event.claim_check is not None else _handle_only(event)
-        if isinstance(whole, _Bad):
-            return whole
+    if not isinstance(event, Ddl) and is_cut(event):
+        whole = cut.whole(event, plan.options)
+        if whole is None or isinstance(whole, TidegateError):
+            return _still_cut(event, whole)
         event = whole
+        draft.whole_bytes += size_of(event)
     if plan.order_by_offset:
         draft.clock = _tick(event, draft.clock)
         event = msgspec.structs.replace(event, commit_ts=draft.clock)
@@ -347,31 +394,27 @@ def _tick(event: RowChange | Ddl, clock: int) -> int:
     return max(ms << LOGICAL_BITS, clock + 1)
 
 
-def _whole(row: RowChange, options: DecodeOptions) -> RowChange | _Bad:
-    """The row that a claim check stands for."""
-    assert row.claim_check is not None
-    try:
-        events = decode(*open_claim(fetch(row.claim_check, options.claim_check_storage_uri), options), options)
-    except SourceError as away:
-        return _Bad(CLAIM_CHECK, f"{_name(row)} at ts {row.commit_ts}: {away}")
-    except DecodeError as broken:
-        return _Bad(broken.code, f"{_name(row)} at ts {row.commit_ts}: in its claim check: {broken}", broken.offset)
-    match events:
-        case (Insert() | Update() as found,) if _same(found, row):
-            return found
-    return _Bad(CLAIM_CHECK, f"{_name(row)} at ts {row.commit_ts}: its claim check holds something else")
-
-
-def _same(one: RowChange, other: RowChange) -> bool:
-    return type(one) is type(other) and _name(one) == _name(other) and one.commit_ts == other.commit_ts
+def _still_cut(row: RowChange, error: TidegateError | None) -> _Bad:
+    """Why a cut row cannot land: `error`, or nothing was given to make it whole from."""
+    if isinstance(error, DecodeError):
+        return _Bad(error.code, str(error), error.offset)
+    if error is not None:
+        return _Bad(error.code, str(error))
+    if row.claim_check is None:
+        return _handle_only(row)
+    return _Bad(
+        CLAIM_CHECK,
+        f"{_name(row)} at ts {row.commit_ts}: claim-check-storage-uri is not set, so the whole row cannot be fetched",
+    )
 
 
 def _handle_only(row: RowChange) -> _Bad:
     return _Bad(
         HANDLE_ONLY,
         f"{_name(row)} at ts {row.commit_ts}: only the handle key was sent, as the row was too large for the topic. "
-        "Set large-message-handle-option to claim-check, or max-message-bytes higher, on the changefeed, then update "
-        "the row upstream and skip this message; or replay it with the whole row (dlq replay --value-file)",
+        "Give large-message-upstream-uri, and such rows are read from there; or set large-message-handle-option to "
+        "claim-check, or max-message-bytes higher, on the changefeed, then update the row upstream and skip this "
+        "message; or replay it with the whole row (dlq replay --value-file)",
     )
 
 

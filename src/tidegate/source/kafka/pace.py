@@ -15,7 +15,7 @@ from typing import Final
 __all__ = ["Pace"]
 
 BATCH_S: Final = 4.0
-FIRST_BATCH: Final = 400_000
+FIRST_BATCH: Final = 1_000_000
 """While no rate is known."""
 
 

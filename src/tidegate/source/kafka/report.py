@@ -83,7 +83,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Grows whenever a landing takes the changelog over; an older one finds out at its next commit."""
     batch: int = 0
     decode: DecodeOptions | None = None
-    """How the topics are read, without the address of the claim-check storage, which may carry keys."""
+    """How the topics are read, without the addresses of claim-check storage and upstream, which may carry secrets."""
     positions: dict[str, dict[int, Reached]] = {}
     frontier: int | None = None
     halted: tuple[Halt, ...] = ()

@@ -1,0 +1,192 @@
+"""Topics of one protocol as a topic of the other, in commit order.
+
+    partitions ─→ decode ─→ cut rows made whole ─→ Gate ─→ Relay ─→ topic
+    of all topics   │       (feed/gate.py: rows up to the watermark that all of them have, DDLs behind their rows)
+                    └→ DecodeError: a line on standard error, and on with the next
+
+What has come up to the last watermark of all partitions is written with that watermark.  What lies above it when the
+reading ends is written too, without one, and the last line says where to go on (`start=` of the source).  The producer
+is idempotent; a run that is cut off and begun again writes messages twice, never in another order: at least once.
+
+A report a second, and one at the end: messages read, rows, DDLs, watermarks and messages written, events that were
+passed over as repeated, and how far the watermark has come.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import parse_qsl, urlsplit
+
+import click
+import msgspec
+
+from tidegate.app.claim_files import ClaimFiles, random_names
+from tidegate.app.config import SinkFile, sink_file
+from tidegate.app.framed import clock, whole_events
+from tidegate.app.relay import Relay, RelayTarget
+from tidegate.app.run_cmd import stop_on_signals
+from tidegate.app.topics import LOOKING, topics_of
+from tidegate.app.transcode_cmd import carried, target_options
+from tidegate.app.uri import KafkaSource, parse_source
+from tidegate.codec import DecodeOptions, decode, from_config
+from tidegate.codec.options import DECODE_KEYS
+from tidegate.feed.dispatch_rule import complaints
+from tidegate.feed.gate import Gate
+from tidegate.feed.split import SplitPolicy
+from tidegate.model.errors import ConfigError, DecodeError, EncodeError, TidegateError, UriInvalid
+from tidegate.model.event import Event
+from tidegate.sink.kafka.writer import NewTopics, TopicWriter
+from tidegate.source.kafka.gathered import Gathered, Partition
+
+__all__ = ["transcode_topic"]
+
+HOLD: Final = 5_000
+"""Events of a partition that may wait for others before it rests: a few megabytes of usual rows."""
+REPORT_S: Final = 1.0
+Settings = dict[str, object]
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """How far it has come; `start` is the source's parameter that goes on from here."""
+
+    done: bool = False
+    messages_read: int = 0
+    messages_written: int = 0
+    rows: int = 0
+    ddls: int = 0
+    watermarks: int = 0
+    repeated: int = 0
+    refused: int = 0
+    resolved_ts: int | None = None
+    start: str = ""
+
+
+def transcode_topic(
+    uris: tuple[str, str],
+    settings: tuple[Settings, Settings],
+    *,
+    path: str | None,
+    now_ms: int | None,
+    idle_s: float | None,
+    as_json: bool,
+) -> None:
+    """Write the topics of `uris[0]` into the topic of `uris[1]`; status 1 when something was refused."""
+    file = SinkFile({}) if path is None else sink_file(path)
+    source = parse_source(uris[0])
+    read = _read_options(source, settings[0])
+    sink = parse_source(uris[1], LOOKING)
+    target = _target(sink, uris[1], settings[1], read, file)
+    if (source.bootstrap, target.topic) in {(sink.bootstrap, topic) for topic in source.topics}:
+        raise UriInvalid(f"--to: topic {target.topic} is the one that is read")
+    for complaint in complaints(target.rules):
+        click.echo(f"warning: {complaint}", err=True)
+    writer = TopicWriter(sink.client_config(), target.options.max_message_bytes, _new_topics(uris[1]))
+    run = _Run(source, read, as_json=as_json)
+    claims = ClaimFiles(target.options.claim_check_storage_uri, random_names())
+    relay = Relay(target, writer, now_ms=clock(now_ms), claims=claims, refused=run.refused)
+    run.play(Gathered(topics_of(source, read), idle_s=idle_s), relay, writer)
+    if run.report.refused:
+        click.get_current_context().exit(1)
+
+
+class _Run:
+    """One transcoding: what is refused, and how far it has come."""
+
+    def __init__(self, source: KafkaSource, read: DecodeOptions, *, as_json: bool) -> None:
+        self._source, self._read, self._as_json = source, read, as_json
+        self.report = Report()
+
+    def refused(self, place: str, error: TidegateError) -> None:
+        """A line on standard error."""
+        self.report.refused += 1
+        click.echo(f"error {error.code}: {place}: {error}", err=True)
+
+    def _cut(self, place: tuple[Partition, str], error: TidegateError) -> None:
+        self.refused(place[1], error)
+
+    def play(self, messages: Gathered, relay: Relay, writer: TopicWriter) -> None:
+        """Reads to the end and writes; stops in good order on a signal."""
+        gate: Gate[Partition] = Gate(messages.positions)
+        told = time.monotonic()
+        with stop_on_signals() as stop:
+            for chunk in messages.chunks(lambda: gate.ahead(HOLD)):
+                self.report.messages_read += len(chunk)
+                decoded = self._decoded((took.partition, took.message.offset, *took.message[1:]) for took in chunk)
+                for (partition, place), event in whole_events(
+                    decoded, self._read, lambda at, e: self.refused(at[1], e)
+                ):
+                    try:
+                        gate.add(partition, carried(event))
+                    except EncodeError as error:
+                        self.refused(place, error)
+                relay.send(gate.take())
+                if stop.is_set():
+                    break
+                if time.monotonic() - told > REPORT_S:
+                    told = time.monotonic()
+                    self._tell(gate, relay, writer)
+        if not stop.is_set():
+            relay.send(gate.rest())
+            self.report.start = ",".join(f"{t}/{p}:{offset}" for (t, p), offset in sorted(messages.positions.items()))
+        relay.flush()
+        self.report.done = True
+        self._tell(gate, relay, writer)
+
+    def _decoded(
+        self, chunk: Iterator[tuple[Partition, int, bytes | None, bytes | None]]
+    ) -> Iterator[tuple[tuple[Partition, str], Event]]:
+        for partition, offset, key, value in chunk:
+            place = f"{partition[0]}/{partition[1]}/{offset}"
+            try:
+                for event in decode(key, value, self._read):
+                    yield (partition, place), event
+            except DecodeError as error:
+                self.refused(place, error)
+
+    def _tell(self, gate: Gate[Partition], relay: Relay, writer: TopicWriter) -> None:
+        report = self.report
+        report.rows, report.ddls, report.watermarks = relay.rows, relay.ddls, relay.watermarks
+        report.messages_written, report.repeated, report.resolved_ts = writer.messages, gate.repeated, gate.resolved
+        if self._as_json:
+            click.echo(msgspec.json.encode(report).decode())
+            return
+        line = f"{report.messages_read:,} messages read, {report.messages_written:,} written: {report.rows:,} rows, "
+        line += f"{report.ddls:,} DDLs, {report.watermarks:,} watermarks up to {report.resolved_ts}"
+        if report.done and report.start:
+            line += f"; to go on from here: start={report.start}"
+        click.echo(line, err=True)
+
+
+def _read_options(source: KafkaSource, given: Settings) -> DecodeOptions:
+    """How messages are read: the address's options, and those of --from-set over them."""
+    if not given:
+        return source.decode_options()
+    found = from_config(given, source.protocol)
+    named = {DECODE_KEYS[last][0] for key in given if (last := key.rpartition(".")[2]) in DECODE_KEYS}
+    changes = {field: getattr(found, field) for field in named}
+    return msgspec.structs.replace(source.decode_options(), **changes)
+
+
+def _target(sink: KafkaSource, uri: str, given: Settings, read: DecodeOptions, file: SinkFile) -> RelayTarget:
+    if len(sink.topics) != 1:
+        raise UriInvalid("--to: name one topic, the default one; others come from dispatchers")
+    query = {f"uri.{name}": value for name, value in parse_qsl(urlsplit(uri).query) if value}
+    told = {key.rpartition(".")[2] for key in given}
+    below = {key: value for key, value in {**file.settings, **query}.items() if key.rpartition(".")[2] not in told}
+    options = target_options({**below, **given}, None, read)
+    raw = str(file.settings.get("sink.kafka-config.output-raw-change-event", "false")).lower() == "true"
+    if options.protocol == "canal-json" and not options.enable_tidb_extension:
+        click.echo("warning: canal-json without enable-tidb-extension has no watermarks and no commit_ts", err=True)
+    policy = SplitPolicy(unique_keys=not raw, newarch=options.newarch)
+    return RelayTarget(sink.topics[0], options, file.dispatchers, file.case_sensitive, policy)
+
+
+def _new_topics(uri: str) -> NewTopics | None:
+    """TiCDC's parameters of topics that it makes."""
+    query = dict(parse_qsl(urlsplit(uri).query))
+    if query.get("auto-create-topic", "true").lower() in {"false", "0", "f"}:
+        return None
+    try:
+        return NewTopics(int(query.get("partition-num", 3)), int(query.get("replication-factor", 1)))
+    except ValueError as error:
+        raise ConfigError(f"--to: partition-num and replication-factor are whole numbers: {error}") from error

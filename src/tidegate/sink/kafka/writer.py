@@ -1,0 +1,142 @@
+"""Messages to Kafka, in order: an idempotent producer, acknowledged by all replicas.
+
+    send(topic, partition, key, value) ─→ the library's queue ─→ broker          order of each partition kept
+    flush() ─→ all that was sent is acknowledged, or SinkError
+
+A topic that does not exist is made, unless `create` is None; TiCDC's auto-create-topic.  What a broker refuses is told
+by the next call.  Nothing is taken back: who is cut off sends again what was not acknowledged, so at least once.
+
+Source: librdkafka, "Idempotent Producer".
+"""
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tidegate.model.errors import ConfigError, SinkError, SinkRefused
+
+__all__ = ["NewTopics", "TopicWriter"]
+
+LOGGER: Final = logging.getLogger("tidegate.kafka")
+LOGGER.addHandler(logging.NullHandler())
+
+OWN: Final[Mapping[str, str]] = {
+    "enable.idempotence": "true",
+    "acks": "all",
+    "linger.ms": "5",
+    "queue.buffering.max.kbytes": str(64 << 10),
+}
+RECORD_MARGIN: Final = 1 << 20
+"""Room above max-message-bytes, which TiCDC counts otherwise than the client; the broker has the last word."""
+REFUSED: Final = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.TOPIC_EXCEPTION,
+    }
+)
+WAIT_S: Final = 30.0
+
+
+class NewTopics(NamedTuple):
+    """What a topic that is missing is made of."""
+
+    partitions: int = 3
+    replicas: int = 1
+
+
+class TopicWriter:
+    """Writes to the topics of one cluster. `client_config` holds librdkafka's keys and may hold secrets."""
+
+    def __init__(self, client_config: Mapping[str, str], max_message_bytes: int, create: NewTopics | None) -> None:
+        size = {"message.max.bytes": str(min(max_message_bytes + RECORD_MARGIN, 1_000_000_000))}
+        self._bootstrap = client_config["bootstrap.servers"]
+        self._create = create
+        self._counts: dict[str, int] = {}
+        self._error: SinkError | None = None
+        self.messages = 0
+        """How many were sent."""
+        try:
+            self._producer = Producer({**client_config, **OWN, **size}, logger=LOGGER)
+            self._admin = AdminClient(dict(client_config), logger=LOGGER)
+        except (KafkaException, ValueError) as refused:
+            raise ConfigError(f"kafka client of {self._bootstrap}: {refused}") from refused
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has. Raises ConfigError for one that is missing and may not be made."""
+        found = self._counts.get(topic)
+        if found is None:
+            found = self._described(topic)
+            if found is None:
+                self._make(topic)
+                found = self._described(topic) or 0
+            self._counts[topic] = found
+        return found
+
+    def send(self, topic: str, partition: int, key: bytes | None, value: bytes) -> None:
+        """Puts a message into the queue; waits while that is full. Raises SinkError for any message before it."""
+        self._check()
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            try:
+                self._producer.produce(topic, value, key, partition, on_delivery=self._delivered)
+                break
+            except BufferError:
+                if time.monotonic() > deadline:
+                    raise SinkError(f"broker {self._bootstrap} takes no messages for {WAIT_S:.0f} s") from None
+                self._producer.poll(0.1)
+            except KafkaException as failed:
+                raise self._wrapped(topic, partition, failed.args[0]) from failed
+        self.messages += 1
+        self._producer.poll(0)
+
+    def flush(self) -> None:
+        """Returns when the broker has all that was sent."""
+        left = self._producer.flush(WAIT_S)
+        self._check()
+        if left:
+            raise SinkError(f"broker {self._bootstrap} has not acknowledged {left} messages within {WAIT_S:.0f} s")
+
+    def _delivered(self, error: KafkaError | None, message: Any) -> None:
+        if error is not None and self._error is None:
+            self._error = self._wrapped(message.topic(), message.partition(), error)
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _wrapped(self, topic: str, partition: int, error: Any) -> SinkError:
+        kind = SinkRefused if error.code() in REFUSED else SinkError
+        return kind(f"broker {self._bootstrap}: topic {topic} partition {partition}: {error.str()}")
+
+    def _described(self, topic: str) -> int | None:
+        future = self._admin.describe_topics(TopicCollection([topic]), request_timeout=WAIT_S)[topic]
+        try:
+            return len(future.result().partitions)
+        except KafkaException as failed:
+            error = failed.args[0]
+            if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise SinkError(f"broker {self._bootstrap}: topic {topic}: {error.str()}") from failed
+
+    def _make(self, topic: str) -> None:
+        if self._create is None:
+            raise ConfigError(
+                f"topic {topic} does not exist at broker {self._bootstrap}: make it, or set auto-create-topic=true"
+            )
+        try:
+            new = NewTopic(topic, self._create.partitions, self._create.replicas)
+            self._admin.create_topics([new], operation_timeout=WAIT_S)[topic].result(WAIT_S)
+        except KafkaException as failed:
+            error = failed.args[0]
+            if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise SinkError(f"broker {self._bootstrap}: topic {topic} cannot be made: {error.str()}") from failed
+        deadline = time.monotonic() + WAIT_S
+        while self._described(topic) is None and time.monotonic() < deadline:
+            time.sleep(0.05)

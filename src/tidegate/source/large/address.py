@@ -1,0 +1,90 @@
+"""The upstream database's address, as TiCDC writes that of a MySQL or TiDB sink.
+
+    mysql://USER:PASSWORD@HOST:PORT/?ssl-ca=…&ssl-cert=…&ssl-key=…&timeout=10s&read-timeout=2m
+    tidb://   the same
+
+The port is 4000 unless it is given.  User and password are percent-encoded.  No error shows the address: it names host
+and port at most.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import msgspec
+
+from tidegate.model.errors import UriInvalid
+
+__all__ = ["Address", "parse_address"]
+
+_PORT: Final = 4000
+_DURATION: Final = re.compile(r"(\d{1,9})(ms|s|m|h)")
+_UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_NAME: Final = "large-message-upstream-uri"
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where the database is and who asks; times in seconds."""
+
+    host: str
+    port: int = _PORT
+    user: str = "root"
+    password: str = ""
+    ssl_ca: str = ""
+    ssl_cert: str = ""
+    ssl_key: str = ""
+    timeout_s: float = 10.0
+    read_timeout_s: float = 120.0
+
+    def __repr__(self) -> str:
+        return f"Address({self.host}:{self.port})"
+
+
+def parse_address(uri: str) -> Address:
+    """The address that `uri` says; UriInvalid, which does not show it, for any other text."""
+    try:
+        parts = urlsplit(uri)
+        host, port = parts.hostname, parts.port
+        given = parse_qsl(parts.query, strict_parsing=bool(parts.query), max_num_fields=20)
+    except ValueError as error:
+        raise UriInvalid(f"{_NAME}: it is no URI; write mysql://USER:PASSWORD@HOST:PORT/") from error
+    if parts.scheme not in {"mysql", "tidb"} or not host or parts.fragment or parts.path not in {"", "/"}:
+        raise UriInvalid(
+            f"{_NAME}: write mysql://USER:PASSWORD@HOST:PORT/ with user and password percent-encoded ('@' is %40, "
+            "'/' is %2F, '#' is %23), and no database"
+        )
+    fields: dict[str, object] = {}
+    for name, value in given:
+        if name not in _PARAMETERS:
+            close = difflib.get_close_matches(name, _PARAMETERS, n=1)
+            raise UriInvalid(
+                f"{_NAME}: unknown parameter {name!r}" + (f"; did you mean {close[0]!r}?" if close else "")
+            )
+        field, read = _PARAMETERS[name]
+        fields[field] = read(name, value)
+    if ("ssl_cert" in fields) != ("ssl_key" in fields):
+        raise UriInvalid(f"{_NAME}: ssl-cert and ssl-key go together")
+    who = {"user": unquote(parts.username or "root"), "password": unquote(parts.password or "")}
+    return msgspec.convert({"host": host, "port": port or _PORT, **who, **fields}, Address)
+
+
+def _path(_name: str, value: str) -> object:
+    return value
+
+
+def _seconds(name: str, value: str) -> object:
+    found = _DURATION.fullmatch(value)
+    if found is None or int(found[1]) == 0:
+        raise UriInvalid(f'{_NAME}: {name} is {value!r}; write a time such as "10s" or "2m"')
+    return int(found[1]) * _UNIT_S[found[2]]
+
+
+_PARAMETERS: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = {
+    "ssl-ca": ("ssl_ca", _path),
+    "ssl-cert": ("ssl_cert", _path),
+    "ssl-key": ("ssl_key", _path),
+    "timeout": ("timeout_s", _seconds),
+    "read-timeout": ("read_timeout_s", _seconds),
+}
