@@ -35,9 +35,9 @@ from tidegate.codec.columnar.walk import Text, Walk
 
 __all__ = ["by_template"]
 
-COLUMNS_MAX: Final = 8
-"""Columns of a table that is read by template.  A map of Go with more members than these comes in another order each
-time: nearly every `mysqlType` is a text of its own, and structs, which read it on the way, are as quick."""
+COLUMNS_MAX: Final = 32
+"""Columns of a table that is read by template: each costs some calls a chunk.  A map of Go with more than eight members
+comes in another order each time, so nearly every `mysqlType` of such a table is a text of its own to be read."""
 
 KNOWN_MAX: Final = 4096
 """Templates that are remembered; more of them take turns."""
