@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tidegate.codec import DecodeOptions
 from tidegate.codec.claim import claim_name, open_claim
-from tidegate.codec.compression import decompress
+from tidegate.codec.compression import _lz4_room, decompress
 from tidegate.codec.frame import pack_frame, read_frames, write_frames
 from tidegate.codec.goquote import unquote
 from tidegate.model.errors import ConfigError, DecodeError
@@ -109,7 +109,11 @@ def test_large_lz4_and_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """A frame that could hold more than the bound decodes when it does not, and is refused when it does."""
     monkeypatch.setattr("tidegate.codec.compression.MAX_BYTES", 1 << 20)
     raw = b"".join(index.to_bytes(4, "big") for index in range(100_000))
-    assert decompress(bytes(cramjam.lz4.compress(raw)), "lz4", "x", 0) == raw
+    frame = bytes(cramjam.lz4.compress(raw))
+    assert decompress(frame, "lz4", "x", 0) == raw
+    assert decompress(frame + frame, "lz4", "x", 0) == raw + raw
+    assert len(raw) <= _lz4_room(frame) <= 2 * len(raw)
+    assert _lz4_room(frame[:7] + bytes(1 << 20)) == 0
     with pytest.raises(DecodeError):
         decompress(bytes(cramjam.lz4.compress(raw * 4)), "lz4", "x", 0)
     with pytest.raises(DecodeError):

@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 from tidegate.codec import DecodeOptions, from_config
 from tidegate.model.mysql import MysqlType
 
@@ -63,6 +65,14 @@ def variants() -> list[Path]:
     """Every recording of messages."""
     found = sorted(path for root in ("codec", "codec_newarch") for path in (DATA / root).glob("*/*.jsonl.gz"))
     return [path for path in found if path.name.split(".")[0] not in {"events", "dispatch"}]
+
+
+def sampled(start: int, step: int = 6) -> list[Any]:
+    """Every recording, of which the fast tests see one in `step`, from `start` on; the others are slow."""
+    return [
+        path if index % step == start else pytest.param(path, marks=pytest.mark.slow)
+        for index, path in enumerate(variants())
+    ]
 
 
 def cases(path: Path) -> Iterator[Case]:

@@ -5,7 +5,6 @@ import json
 import re
 import subprocess
 import tomllib
-from collections.abc import Iterator
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -61,19 +60,27 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
-def imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(tree_of(path)):
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(tree_of(path)))
+
+
+@cache
+def imports(path: Path) -> tuple[str, ...]:
+    found: list[str] = []
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name_of(path)}:{node.lineno}: absolute imports only"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    return tuple(found)
 
 
-def calls(path: Path) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.Call):
-            yield ast.unparse(node.func), node.lineno
+@cache
+def calls(path: Path) -> tuple[tuple[str, int], ...]:
+    found = [node for node in nodes_of(path) if isinstance(node, ast.Call)]
+    return tuple((ast.unparse(node.func), node.lineno) for node in found)
 
 
 def floor_of(path: Path) -> str | None:
@@ -115,7 +122,7 @@ def test_size(path: Path) -> None:
     limits = {"__init__.py": INIT_LINES, "conftest.py": CONFTEST_LINES}
 
     assert len(path.read_text().splitlines()) <= limits.get(path.name, FILE_LINES)
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert (node.end_lineno or 0) - node.lineno < FUNCTION_LINES, node.name
 
@@ -136,7 +143,7 @@ def test_words(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_errors(path: Path) -> None:
     """Errors come from one tree, and nothing catches what it does not know."""
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.ExceptHandler):
             caught = ast.unparse(node.type) if node.type else ""
             swallows = caught in {"", "Exception", "BaseException"}
@@ -157,7 +164,7 @@ def test_inits_only_re_export(path: Path) -> None:
 @pytest.mark.parametrize("path", [path for path in TESTS if path.name.startswith("test_")], ids=name_of)
 def test_tests_state_truths(path: Path) -> None:
     """Every test has a docstring: the truth that it defends."""
-    functions = [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.FunctionDef)]
+    functions = [node for node in nodes_of(path) if isinstance(node, ast.FunctionDef)]
     silent = [node.name for node in functions if node.name.startswith("test_") and not ast.get_docstring(node)]
 
     assert not silent
@@ -207,7 +214,7 @@ def test_requirements_are_pinned() -> None:
     """Each requirement of the package is pinned by its files, and a pin of its own agrees with them."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *extras["kafka"], *extras["spark"]]
+    wanted = [*project["dependencies"], *extras["kafka"], *extras["mysql"], *extras["spark"]]
     for requirement in wanted:
         match = re.match(r"([A-Za-z0-9._-]+)(?:==(.*))?", requirement)
         assert match

@@ -123,6 +123,7 @@ def test_each_alone(tmp_path: Path, recording: str, place: str, times: int) -> N
     lives_until_the_end(tmp_path, recording, times, {place: times})
 
 
+@pytest.mark.slow
 def test_a_shorter_round_after_a_crash(tmp_path: Path) -> None:
     """What is published is one moment of all tables, even if the next life is asked to stop before the crash was."""
     messages = partitions_of(WORKLOAD / "open")

@@ -143,7 +143,7 @@ def collation_of(name: str, collation: str) -> str:
     return collation if name == "varchar" else "binary"
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(names=st.lists(st.sampled_from(KEYED), min_size=1, max_size=3), data=st.data())
 def test_index_entries(names, data):
     """An entry of any index, handle and version comes back; its columns are the row's, cut to their prefixes."""

@@ -34,6 +34,7 @@ def test_live_equals_the_database(tmp_path: Path, recording: str, merged_every: 
             assert differences(view, truth) == [], truth.n
 
 
+@SLOW
 def test_nothing_merged_yet(tmp_path: Path) -> None:
     """Before the first snapshot the live view already shows every table, made from the changelog alone."""
     play = Play(tmp_path)
@@ -73,6 +74,7 @@ def test_moments_whose_rows_were_dropped_are_refused(tmp_path: Path) -> None:
         Lake(str(tmp_path)).at(truths()[0].ts).live()
 
 
+@SLOW
 def test_only_new_files_are_read(tmp_path: Path) -> None:
     """A view opens just the changelog files with changes above the snapshot, and none once all is merged."""
     first, second = truths()[0], truths()[1]
@@ -96,6 +98,7 @@ def test_only_new_files_are_read(tmp_path: Path) -> None:
     assert lake.live().files == ()
 
 
+@SLOW
 def test_merged_files_are_not_needed(tmp_path: Path) -> None:
     """With every changelog file at or below the snapshot's ts gone, the live view is the same."""
     first, second = truths()[3], truths()[5]
@@ -121,6 +124,7 @@ def files_above(lake: Path, after: int, upto: int = MAX_TS) -> set[str]:
     return found
 
 
+@SLOW
 def test_reading_leaves_the_lake_alone(tmp_path: Path) -> None:
     """A live view across DDLs copies no stored file, writes nothing into the lake and cleans up after itself."""
     play = Play(tmp_path / "lake")
@@ -137,6 +141,7 @@ def test_reading_leaves_the_lake_alone(tmp_path: Path) -> None:
     assert not list(scratch.iterdir())
 
 
+@SLOW
 def test_removed_files_are_told(tmp_path: Path) -> None:
     """A stored or landed file that somebody removed is an error that says so, not a table with fewer rows."""
     play = Play(tmp_path)

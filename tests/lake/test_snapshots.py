@@ -26,6 +26,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return where
 
 
+@pytest.mark.slow
 def test_every_snapshot_has_its_own_schema(root: Path) -> None:
     """At the ts of each snapshot, tables, columns and rows are those of the database at that ts."""
     lake = Lake(str(root))
@@ -36,6 +37,7 @@ def test_every_snapshot_has_its_own_schema(root: Path) -> None:
             assert differences(lake.at(truth.ts), truth) == [], truth.n
 
 
+@pytest.mark.slow
 def test_between_snapshots(root: Path) -> None:
     """A moment between two snapshots means the earlier one, and one behind the last means the last."""
     lake = Lake(str(root))
@@ -49,6 +51,7 @@ def test_between_snapshots(root: Path) -> None:
         _ = lake.at(ts[1] - 1).snapshot
 
 
+@pytest.mark.slow
 def test_history(root: Path) -> None:
     """History names each snapshot once, with the tables that it changed and those that are gone."""
     told = Lake(str(root)).history()
@@ -63,6 +66,7 @@ def test_history(root: Path) -> None:
     assert Lake(str(root)).at(truths()[5].ts).history() == told[:3]
 
 
+@pytest.mark.slow
 def test_columns_and_limit(root: Path) -> None:
     """Columns are chosen without regard to case, in the order asked for; a limit bounds the rows."""
     lake = Lake(str(root))

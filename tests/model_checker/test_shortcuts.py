@@ -42,6 +42,7 @@ def test_lengths() -> None:
     assert found == LENGTHS
 
 
+@pytest.mark.slow
 def test_all_kinds() -> None:
     """Orphans and integrity anomalies both occur, missing values, duplicates and dangling entries among them."""
     whats = " / ".join(str(result.anomaly) for shortcut in SHORTCUTS if (result := run(shortcut.scenario)))
@@ -72,6 +73,7 @@ def test_trace_reads() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_document() -> None:
     """The traces of the document are those that the checker finds today."""
     text = f"<!-- begin shortcuts -->\n{BLOCKS['shortcuts']()}\n<!-- end shortcuts -->"

@@ -145,6 +145,7 @@ def test_killed_again_and_again_nothing_is_told_twice(tmp_path, mode, recording,
         assert expected == rows, (mode, name)
 
 
+@SLOW
 def test_a_live_view_is_ahead_of_what_is_stored(tmp_path, mode):
     """What has landed and is not applied stands in the live view as it will stand in the tables, DDLs included."""
     stage = Stage(tmp_path, PROTOCOLS["open"], partitions_of(WORKLOAD / "open"))

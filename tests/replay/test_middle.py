@@ -32,6 +32,7 @@ def from_ts(messages, options, ts):
 
 
 @pytest.mark.parametrize(("recording", "protocol"), [("open", "open-protocol"), ("canal", "canal-json")])
+@pytest.mark.slow
 def test_rows_written_after_the_start_are_there(tmp_path, recording, protocol):
     """Every row that was written after the start stands in the lake as TiDB holds it, across later DDLs."""
     options = DecodeOptions(protocol=protocol)

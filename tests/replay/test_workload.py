@@ -36,7 +36,7 @@ def test_equal_at_every_moment(tmp_path, recording):
 
 @pytest.mark.parametrize(
     ("recording", "seed"),
-    [("open", 1), pytest.param("canal", 1, marks=SLOW), *(pytest.param("open", seed, marks=SLOW) for seed in (2, 3))],
+    [pytest.param(*case, marks=SLOW) for case in (("open", 1), ("canal", 1), ("open", 2), ("open", 3))],
 )
 def test_killed_again_and_again(tmp_path, recording, seed):
     """Killed at random places of landing, applying and publishing, the end is the same and nothing is lost."""

@@ -152,6 +152,7 @@ def test_any_ddl(text: str, start: str) -> None:
         assert SchemaState.from_json(state.to_json()) == state
 
 
+@pytest.mark.slow
 def test_depth_costs_nothing() -> None:
     """Thousands of parentheses neither overflow nor stall."""
     deep = "(" * 20_000

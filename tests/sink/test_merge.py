@@ -100,7 +100,7 @@ class Stored:
 
 
 @pytest.mark.parametrize("kind", KEYS)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), rows_per_file=st.sampled_from([3, 8, 1000]), small=st.sampled_from([0, 4, 1000]))
 def test_merging_file_by_file_gives_what_a_dict_gives(tmp_path_factory, kind, data, rows_per_file, small):
     """Random batches into files of any size leave each key once, with its last value, in files ordered by key."""

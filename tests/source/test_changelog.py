@@ -209,7 +209,9 @@ def test_a_strange_commit_is_an_error(uri):
         land_batch(uri, state, {0: [open_message(0, insert(5, 1))]})
 
 
-@pytest.mark.parametrize("name", ["open", "open_table", "canal", "canal_table"])
+@pytest.mark.parametrize(
+    "name", ["open", *(pytest.param(name, marks=pytest.mark.slow) for name in ("open_table", "canal", "canal_table"))]
+)
 def test_recordings(uri, name):
     """All rows and DDLs of a recorded changefeed are there: as many as were sent, each DDL once."""
     options = OPEN if name.startswith("open") else type(OPEN)(protocol="canal-json")

@@ -10,6 +10,7 @@ from tidegate.spark import daemon
 from tidegate.spark.daemon import Tidy
 
 
+@pytest.mark.slow
 def test_each_task_is_tidied_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task that imports something has it frozen, others leave the collector alone; a failing task fails on."""
     frozen: list[bool] = []

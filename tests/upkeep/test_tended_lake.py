@@ -75,7 +75,8 @@ def test_nothing_superfluous_stays(tmp_path):
     assert len({path for path in data_files(tmp_path) if "changelog" in path}) == len(stage.log.files())
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=SLOW), pytest.param(3, marks=SLOW)])
+@SLOW
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_killed_while_deleting(tmp_path, seed, monkeypatch):
     """Killed before any deletion, again and again, the lake stays whole, and tending goes on where it stopped."""
     messages = partitions_of(WORKLOAD / "open")

@@ -24,6 +24,8 @@ MAX_BYTES: Final = 256 << 20
 
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _LZ4_RATIO: Final = 255
+_LZ4_BLOCK: Final[Mapping[int, int]] = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
+"""Bytes of a block, by its number in the frame's head."""
 _SNAPPY_RATIO: Final = 32
 
 
@@ -72,8 +74,23 @@ def _lz4(raw: bytes) -> bytes:
 
     if len(raw) * _LZ4_RATIO <= MAX_BYTES:
         return bytes(cramjam.lz4.decompress(raw))
-    room = bytearray(MAX_BYTES)
+    room = bytearray(_lz4_room(raw))
     return bytes(memoryview(room)[: cramjam.lz4.decompress_into(raw, room)])
+
+
+def _lz4_room(raw: bytes) -> int:
+    """What the blocks of all frames can become at most, MAX_BYTES if that is less."""
+    at = room = 0
+    while room < MAX_BYTES and raw[at : at + 4] == _LZ4_MAGIC:
+        flags, kind = raw[at + 4 : at + 6].ljust(2, b"\0")
+        largest = _LZ4_BLOCK.get(kind >> 4, 0)
+        at += 7 + 8 * bool(flags & 8) + 4 * (flags & 1)
+        while (word := int.from_bytes(raw[at : at + 4], "little")) > 0:
+            size = word & 0x7FFF_FFFF
+            room += min(largest, size * _LZ4_RATIO)
+            at += 4 + size + 4 * bool(flags & 16)
+        at += 4 + 4 * bool(flags & 4)
+    return min(room, MAX_BYTES)
 
 
 COMPRESSIONS: Final[Mapping[str, Callable[[bytes], bytes]]] = {"none": bytes, "snappy": _snappy, "lz4": _lz4}

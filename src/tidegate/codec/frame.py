@@ -20,6 +20,9 @@ CODEC: Final = "frame"
 MAX_FRAME_BYTES: Final = 256 << 20
 """No key or value is longer: Kafka brokers take 1 MiB by default, TiCDC sends at most 10 MiB."""
 
+_PIECE: Final = 1 << 20
+"""Bytes that are asked for at once: a length may claim more than there is."""
+
 _LENGTH: Final = Struct(">I")
 
 
@@ -84,10 +87,11 @@ def _sized(stream: Readable, length: bytes, at: int, name: str) -> tuple[bytes, 
 
 def _read(stream: Readable, size: int) -> bytes:
     """`size` bytes, fewer only at the end of the stream: a pipe may give them in pieces."""
-    body = stream.read(size)
-    while body and len(body) < size:
-        more = stream.read(size - len(body))
-        if not more:
-            break
-        body += more
-    return body
+    body = stream.read(min(size, _PIECE))
+    if len(body) == size or not body:
+        return body
+    pieces, missing = [body], size - len(body)
+    while missing and (body := stream.read(min(missing, _PIECE))):
+        pieces.append(body)
+        missing -= len(body)
+    return b"".join(pieces)

@@ -12,15 +12,18 @@ Source: RFC 8259; recordings of both emitters.
 
 import json
 import re
-from typing import Final, NoReturn, TypeVar
+from typing import Final, NoReturn, TypeVar, cast
 
 import msgspec
 
 from tidegate.model.errors import DecodeError
 
-__all__ = ["load_pairs", "parse"]
+__all__ = ["full_of_lists", "load_pairs", "parse"]
 
 T = TypeVar("T")
+
+LISTS_FROM: Final = 1 << 15
+LIST_BYTES: Final = 5
 
 _BYTE: Final = re.compile(r"\(byte (\d{1,12})\)$")
 
@@ -38,6 +41,11 @@ def parse(decoder: "msgspec.json.Decoder[T]", raw: bytes, codec: str, what: str,
         raise DecodeError(f"{what}: {error}", codec, offset + (int(place[1]) if place else 0)) from error
 
 
+def full_of_lists(raw: bytes) -> bool:
+    """Whether so many bytes of a large text begin a list that objects of them would be many times its size."""
+    return len(raw) > LISTS_FROM and raw.count(b"[") * LIST_BYTES > len(raw)
+
+
 def load_pairs(raw: bytes) -> object:
     """The JSON of `raw` with every object as a tuple of (name, value) pairs, repeated names kept, arrays as lists.
 
@@ -47,14 +55,46 @@ def load_pairs(raw: bytes) -> object:
 
 
 def _parse_not_utf8(decoder: "msgspec.json.Decoder[T]", raw: bytes, codec: str, what: str, offset: int) -> T:
-    """`parse` for a text with bytes that are not UTF-8."""
-    try:
-        loaded = json.loads(raw.decode("utf-8", "surrogateescape"), parse_constant=_refuse)
-        json.dumps(loaded, ensure_ascii=False).encode("utf-8", "surrogateescape")  # refuses escaped surrogates
-        converted: T = msgspec.convert(loaded, decoder.type)
-    except (ValueError, RecursionError) as error:
-        raise DecodeError(f"{what}: {error}".encode(errors="replace").decode(), codec, offset) from error
-    return converted
+    """`parse` for a text with bytes that are not UTF-8, for which other characters stand while it is read."""
+    for taken, there, back in _STAND_INS:
+        if taken.search(raw):
+            continue
+        try:
+            text = raw.decode("utf-8", "surrogateescape").translate(there).encode()
+            return cast("T", _restored(decoder.decode(text), back))
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise DecodeError(f"{what}: {error}", codec, offset) from error
+    raise DecodeError(f"{what}: bytes that are not UTF-8 among many private characters", codec, offset)
+
+
+def _restored(value: object, back: dict[int, int]) -> object:
+    """`value` with the bytes where characters stood for them."""
+    match value:
+        case str():
+            return value if value.isascii() else value.translate(back)
+        case dict():
+            return {_restored(name, back): _restored(member, back) for name, member in value.items()}
+        case list():
+            return [_restored(member, back) for member in value]
+        case msgspec.Struct():
+            for name in value.__struct_fields__:
+                setattr(value, name, _restored(getattr(value, name), back))
+    return value
+
+
+def _stand_ins(escape: bytes, lead: bytes, first: int) -> "tuple[re.Pattern[bytes], dict[int, int], dict[int, int]]":
+    """128 characters from `first` on: what tells that a text may have some, as escapes or as bytes; there and back."""
+    taken = re.compile(rb"\\u" + escape + rb"[89a-f]|" + lead, re.IGNORECASE)
+    there = {0xDC80 + at: first + at for at in range(128)}
+    return taken, there, {character: bad for bad, character in there.items()}
+
+
+_STAND_INS: Final = (
+    _stand_ins(b"ee", rb"\xee[\xba\xbb]", 0xEE80),
+    _stand_ins(b"e7", rb"\xee[\x9e\x9f]", 0xE780),
+    _stand_ins(b"f8", rb"\xef[\xa2\xa3]", 0xF880),
+)
+"""Private characters; no text that has bytes of a wrong charset has some of each."""
 
 
 def _refuse(constant: str) -> NoReturn:

@@ -35,7 +35,7 @@ from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
 from tidegate.codec.compression import decompress
-from tidegate.codec.jsontext import load_pairs
+from tidegate.codec.jsontext import full_of_lists, load_pairs
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Delete, Event
 
@@ -206,6 +206,8 @@ def _members(pairs: object) -> dict[str, Any]:
 
 
 def _loaded(text: bytes) -> Pairs:
+    if full_of_lists(text):
+        raise DecodeError("nothing but lists, of which no message is made", "sniff", 0)
     try:
         pairs = load_pairs(text)
     except (ValueError, RecursionError) as error:

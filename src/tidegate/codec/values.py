@@ -17,7 +17,19 @@ from typing import Final
 from tidegate.model.errors import DecodeError
 from tidegate.model.mysql import MysqlType
 
-__all__ = ["INT_RANGES", "MAX_RESOLVED_TS", "MAX_ROW_TS", "double", "float32", "integer_range", "timestamp"]
+__all__ = [
+    "COLUMNS_MAX",
+    "INT_RANGES",
+    "MAX_RESOLVED_TS",
+    "MAX_ROW_TS",
+    "double",
+    "float32",
+    "integer_range",
+    "timestamp",
+]
+
+COLUMNS_MAX: Final = 4096
+"""What TiDB's table-column-count-limit can be raised to."""
 
 INT_RANGES: Final[Mapping[int, tuple[int, int]]] = {
     MysqlType.TINY: (-(1 << 7), (1 << 8) - 1),

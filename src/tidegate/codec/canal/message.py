@@ -16,6 +16,7 @@ Canal several, whose `old` belongs to `data` by position: those give several eve
 Source: Canal-JSON document; recordings.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -34,6 +35,13 @@ __all__ = ["OPTIONS", "decode"]
 
 OPTIONS: Final = DecodeOptions(protocol=CODEC)
 WATERMARK: Final = "TIDB_WATERMARK"
+
+LARGE: Final = 1 << 15
+ROW_BYTES: Final = 16
+"""A message above LARGE bytes has no rows shorter than this on average: objects would take many times its size."""
+
+_NEXT: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|(\}\s*+,\s*+\{)', re.DOTALL)
+"""A string, to pass it, or what stands between two objects of a list."""
 
 Image: TypeAlias = dict[str, str | None]
 
@@ -82,6 +90,8 @@ def decode(key: bytes | None, value: bytes | None, options: DecodeOptions = OPTI
     raw = value or b""
     if options.compression != "none":
         raw = decompress(raw, options.compression, CODEC, 0)
+    if len(raw) > LARGE and raw.count(b"{") * ROW_BYTES > len(raw):
+        _check_density(raw)
     message = parse(_MESSAGE, raw, CODEC, "message", 0)
     if message.is_ddl:
         return (_ddl(message),)
@@ -95,6 +105,13 @@ def decode(key: bytes | None, value: bytes | None, options: DecodeOptions = OPTI
     if not message.data:
         raise DecodeError("a row change without `data`", CODEC, 0)
     return _rows(message, message.data, read, legacy=options.legacy)
+
+
+def _check_density(raw: bytes) -> None:
+    """DecodeError for more objects than rows could be; strings may be full of braces."""
+    objects = sum(found.start(1) >= 0 for found in _NEXT.finditer(raw))
+    if objects * ROW_BYTES > len(raw):
+        raise DecodeError(f"{objects + 1} objects in {len(raw)} bytes: rows have {ROW_BYTES} at least", CODEC, 0)
 
 
 def _ddl(message: _Message) -> Ddl:
@@ -141,6 +158,7 @@ class _Carried(msgspec.Struct, gc=False):
 
 
 def _rows(message: _Message, data: list[Image], read: Read, *, legacy: bool) -> tuple[RowChange, ...]:
+    """The events of `data`, which is emptied on the way: a row is held as text or as values, not as both."""
     old = message.old
     if old is not None and len(old) != len(data) and message.type == "UPDATE":
         raise DecodeError(f"{len(old)} old rows next to {len(data)} rows", CODEC, 0)
@@ -157,7 +175,9 @@ def _rows(message: _Message, data: list[Image], read: Read, *, legacy: bool) -> 
     types = message.mysql_type or {}
     pk_names = tuple(message.pk_names or ())
     rows: list[RowChange] = []
-    for index, image in enumerate(data):
+    data.reverse()
+    for index in range(len(data)):
+        image = data.pop()
         layout = _layout_of(tuple(image), tuple([types.get(name) for name in image]), pk_names, legacy)
         rows.append(read(carried, layout, image, old[index] if old is not None and index < len(old) else None))
     return tuple(rows)
@@ -172,6 +192,7 @@ def _layout_of(
 ) -> _Layout:
     fields: list[Field] = []
     kinds: list[ColumnKind] = []
+    keys = frozenset(pk_names)
     for name, mysql_type in zip(names, types, strict=True):
         if mysql_type is None:
             raise DecodeError(f"column {name!r} has no mysqlType", CODEC, 0)
@@ -184,7 +205,7 @@ def _layout_of(
                 mysql_type=mysql_type,
                 unsigned=kind.unsigned,
                 binary=kind.binary,
-                handle=name in pk_names,
+                handle=name in keys,
             )
         )
     return _Layout(tuple(fields), tuple(kinds), pk_names)

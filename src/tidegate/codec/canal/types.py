@@ -76,10 +76,14 @@ NAMES: Final[dict[str, MysqlType]] = {
 }
 """The type code of each name; text and binary kinds share codes, as they do in TiDB."""
 
+SET_MAX: Final = 64
+"""Names of a SET: its value has a bit for each."""
+
 _NAME: Final = re.compile(r"\s*([A-Za-z_]+)")
 _INTEGER: Final = re.compile(r"-?[0-9]{1,30}")
 _NUMBER: Final = re.compile(r"-?[0-9]{1,400}(?:\.[0-9]{0,1200})?(?:[eE][-+]?[0-9]{1,4})?")
-_ELEMENT: Final = re.compile(r"'((?:[^'\\]|''|\\.)*)'", re.DOTALL)
+_ELEMENT: Final = re.compile(r"'((?:[^'\\]|''|\\.)*+)('?)", re.DOTALL)
+"""An element and its closing quote; what has none is matched too, so that no quote is looked at twice."""
 _ESCAPE: Final = re.compile(r"''|\\(.)", re.DOTALL)
 
 
@@ -109,7 +113,7 @@ def _reader(code: MysqlType, mysql_type: str, *, unsigned: bool, binary: bool, l
     if binary:
         return _latin1
     if legacy and code in {MysqlType.ENUM, MysqlType.SET}:
-        return partial(_named, code, _elements(mysql_type))
+        return partial(_named, code, _numbered(_elements(mysql_type)))
     if code in INT_RANGES:
         return partial(_integer, *integer_range(code, unsigned=unsigned))
     return _READERS.get(code, str)
@@ -140,19 +144,25 @@ def _latin1(text: str) -> Value:
         raise DecodeError(f"a binary value with the code point U+{ord(text[error.start]):04X}", CODEC, 0) from error
 
 
-def _named(code: MysqlType, elements: tuple[str, ...], text: str) -> Value:
+def _named(code: MysqlType, elements: dict[str, int], text: str) -> Value:
     """Official Canal's ENUM or SET: a number, or names."""
     if _INTEGER.fullmatch(text) and text not in elements:
         return _integer(*integer_range(code, unsigned=True), text)
     if code is MysqlType.ENUM:
-        return elements.index(text) + 1 if text in elements else text
-    names = text.split(",") if text else []
-    return sum(1 << elements.index(name) for name in set(names)) if set(names) <= set(elements) else text
+        return elements[text] + 1 if text in elements else text
+    names = set(text.split(",")) if text else set[str]()
+    known = len(names) <= SET_MAX and all(elements.get(name, SET_MAX) < SET_MAX for name in names)
+    return sum(1 << elements[name] for name in names) if known else text
+
+
+def _numbered(elements: tuple[str, ...]) -> dict[str, int]:
+    """The first place of each name."""
+    return {name: len(elements) - 1 - back for back, name in enumerate(reversed(elements))}
 
 
 def _elements(mysql_type: str) -> tuple[str, ...]:
     """The names of an ENUM or SET as SQL strings; () when none are given."""
-    quoted = _ELEMENT.findall(mysql_type)
+    quoted = [text for text, end in _ELEMENT.findall(mysql_type) if end]
     return tuple(_ESCAPE.sub(lambda escape: escape[1] or "'", text) for text in quoted)
 
 

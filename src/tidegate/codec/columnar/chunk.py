@@ -137,7 +137,16 @@ def _plain(index: int, message: tuple[bytes | None, bytes | None], options: Deco
     try:
         return Rest(index, decode(*message, options))
     except DecodeError as error:
-        return Rest(index, (), error)
+        return Rest(index, (), _light(error))
+
+
+def _light(error: DecodeError) -> DecodeError:
+    """`error` without the frames that it passed, which would hold many times what a small message has."""
+    one: BaseException | None = error
+    while one is not None:
+        one.__traceback__ = None
+        one = one.__cause__ or one.__context__
+    return error
 
 
 def _misfits(rows: Rows) -> set[int]:

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from tidegate.codec.columnar.rows import Images, Layout, transposed
-from tidegate.codec.columnar.values import WIRE, Column, Form, Misfit, from_json
+from tidegate.codec.columnar.values import WIDTH_MAX, WIRE, Column, Form, Misfit, from_json
 from tidegate.codec.values import INT_RANGES, integer_range
 from tidegate.model.event import Field
 from tidegate.model.mysql import MysqlType
@@ -54,7 +54,9 @@ class OpenShape(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def shape_of(key: OpenKey) -> OpenShape | None:
-    """The structs of a layout; None for one that msgspec or Arrow cannot have."""
+    """The structs of a layout; None for one that msgspec or Arrow cannot have: Arrow counts no rows without columns."""
+    if not min(len(key.row), len(key.gone)) > 0 or max(len(key.row), len(key.gone)) > WIDTH_MAX:
+        return None
     rows = {fields: _forms(fields, legacy=key.legacy) for fields in (key.row, key.gone)}
     if any(forms is None for forms in rows.values()):
         return None

@@ -42,7 +42,7 @@ class Column(msgspec.Struct, gc=False):
     """One column of an image as the wire has it."""
 
     t: int
-    v: object = None
+    v: int | float | str | None = None
     f: int | None = None
     h: bool = False
 

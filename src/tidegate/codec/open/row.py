@@ -10,6 +10,7 @@ cannot be told from an INSERT; the new architecture writes `"p":{}`, which is an
 Source: Open Protocol document, "Row Changed Event"; recordings of both emitters.
 """
 
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -31,6 +32,20 @@ class _Row(msgspec.Struct, gc=False):
     d: dict[str, Column] | None = None
 
 
+class _Cell(msgspec.Struct, gc=False):
+    """A column whose value is left as it stands."""
+
+    v: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Images(msgspec.Struct, gc=False):
+    """A row to look for the value that none can be."""
+
+    u: dict[str, _Cell] | None = None
+    p: dict[str, _Cell] | None = None
+    d: dict[str, _Cell] | None = None
+
+
 class RowKey(msgspec.Struct, gc=False):
     """What the key of a row says, checked."""
 
@@ -44,6 +59,8 @@ class RowKey(msgspec.Struct, gc=False):
 
 
 _ROW: Final = msgspec.json.Decoder(_Row)
+_IMAGES: Final = msgspec.json.Decoder(_Images)
+_CELL: Final = msgspec.json.Decoder(Column)
 
 
 def read_row(key: RowKey, raw: bytes, offset: int, *, legacy: bool) -> RowChange:
@@ -73,8 +90,22 @@ def _parse(raw: bytes, offset: int) -> _Row:
     except DecodeError:
         named = named_old_image(raw, offset)
         if named is None:
+            _blame_text(raw, offset)
             raise
         return _Row(u=named[0], p=named[1])
+
+
+def _blame_text(raw: bytes, offset: int) -> None:
+    """Raises an error with the name of the first column whose value is no value at all, such as a list."""
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        row = _IMAGES.decode(raw)
+        for image in (row.u, row.p, row.d):
+            for name, cell in (image or {}).items():
+                try:
+                    _CELL.decode(b'{"t":0,"v":%b}' % bytes(cell.v))
+                except msgspec.ValidationError as error:
+                    what = str(error).removesuffix(" - at `$.v`")
+                    raise DecodeError(f"column {name!r}: {what}", CODEC, offset) from error
 
 
 def _filled(new: dict[str, Column], after: Values, old: dict[str, Column], *, legacy: bool) -> Values:

@@ -15,8 +15,9 @@ Source: recordings of the new architecture (types/open_only_updated).
 
 import msgspec
 
-from tidegate.codec.jsontext import load_pairs
+from tidegate.codec.jsontext import full_of_lists, load_pairs
 from tidegate.codec.open.layout import CODEC, Column
+from tidegate.codec.values import COLUMNS_MAX
 from tidegate.model.errors import DecodeError
 
 __all__ = ["named_old_image"]
@@ -26,12 +27,16 @@ _Entry = tuple[str | None, Column]
 
 def named_old_image(raw: bytes, offset: int) -> tuple[dict[str, Column], dict[str, Column]] | None:
     """(`u`, `p` with its names back) of a row value; None when `raw` has no such old image."""
+    if full_of_lists(raw):
+        return None
     try:
         row = load_pairs(raw)
         if not isinstance(row, tuple):
             return None
         images = {name: image for name, image in row if isinstance(image, tuple)}
         if {"u", "p"} - images.keys() or not any(not isinstance(member, tuple) for _, member in images["p"]):
+            return None
+        if max(len(images["u"]), len(images["p"])) > 4 * COLUMNS_MAX:
             return None
         after = {name: _column(dict(column)) for name, column in images["u"]}
         entries = _entries(images["p"])

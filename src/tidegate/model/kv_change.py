@@ -1,0 +1,78 @@
+"""What TiKV says about its keys: the events of change capture, before anybody knows tables.
+
+    PREWRITE    key, value, old value, start_ts      a lock was written; nobody knows yet whether it commits
+    COMMIT      key, start_ts, commit_ts             the value came with the prewrite of (start_ts, key)
+    ROLLBACK    key, start_ts                        the prewrite of (start_ts, key) is void
+    COMMITTED   all of it in one                     one-phase commits, and rows that a registration finds
+    INITIALIZED nothing                              all that was there at the registration has been sent
+
+    ResolvedSpan  nothing with commit_ts <= ts is still to come in [start, end)
+    RegionFault   the registration is over: register again from the last resolved ts
+
+`value` and `old_value` are None where there is none: a delete has no value, an insert no old value.
+Source: kvproto cdcpb (numbers and names); reference behaviour of TiKV's cdc component.
+"""
+
+from enum import Enum, IntEnum
+from typing import TypeAlias
+
+import msgspec
+
+__all__ = ["FaultKind", "KvChange", "KvEvent", "KvOp", "LogType", "RegionFault", "ResolvedSpan"]
+
+
+class LogType(IntEnum):
+    """What happened, with cdcpb's numbers."""
+
+    PREWRITE = 1
+    COMMIT = 2
+    ROLLBACK = 3
+    COMMITTED = 4
+    INITIALIZED = 5
+
+
+class KvOp(IntEnum):
+    """What a transaction does to a key, with cdcpb's numbers."""
+
+    UNKNOWN = 0
+    PUT = 1
+    DELETE = 2
+
+
+class KvChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One event of one key. `commit_ts` is 0 where it is not known yet."""
+
+    type: LogType
+    key: bytes
+    start_ts: int
+    commit_ts: int = 0
+    op: KvOp = KvOp.UNKNOWN
+    value: bytes | None = None
+    old_value: bytes | None = None
+
+
+class ResolvedSpan(msgspec.Struct, frozen=True):
+    """Nothing with `commit_ts <= ts` is still to come for keys in [start, end); an empty `end` is no bound."""
+
+    start: bytes
+    end: bytes
+    ts: int
+
+
+class FaultKind(Enum):
+    """Why a region ends a registration."""
+
+    NOT_LEADER = "not leader"
+    EPOCH_NOT_MATCH = "epoch not match"
+    REGION_NOT_FOUND = "region not found"
+
+
+class RegionFault(msgspec.Struct, frozen=True):
+    """The last event of a registration."""
+
+    kind: FaultKind
+    region_id: int
+
+
+KvEvent: TypeAlias = KvChange | ResolvedSpan | RegionFault
+"""What a registration yields."""
