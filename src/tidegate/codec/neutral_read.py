@@ -23,7 +23,7 @@ from tidegate.codec.values import INT_RANGES, integer_range
 from tidegate.codec.wire_table import WireColumn, WireTable
 from tidegate.model.errors import EncodeError
 from tidegate.model.event import Ddl, Delete, Event, Field, Insert, Resolved, Update, Value, Values
-from tidegate.model.mysql import ColumnFlag, MysqlType
+from tidegate.model.mysql import FLOATS, STRINGS, ColumnFlag, MysqlType
 from tidegate.model.table import ColumnType
 
 __all__ = ["EventLine", "EventReader"]
@@ -32,18 +32,6 @@ _UNSIGNED: Final = 32
 _ZEROFILL: Final = 64
 _MAX_FLAG: Final = 1 << 31
 _CODES: Final = {int(code): code for code in MysqlType}
-_STRINGS: Final = frozenset(
-    {
-        MysqlType.VARCHAR,
-        MysqlType.VAR_STRING,
-        MysqlType.STRING,
-        MysqlType.TINY_BLOB,
-        MysqlType.MEDIUM_BLOB,
-        MysqlType.LONG_BLOB,
-        MysqlType.BLOB,
-    }
-)
-_FLOATS: Final = frozenset({MysqlType.FLOAT, MysqlType.DOUBLE})
 
 
 class _Value(msgspec.Struct, gc=False):
@@ -248,12 +236,12 @@ def _read(column: WireColumn, given: _Value) -> Value:
         number = given.u if given.i is None else given.i
         low, high = integer_range(code, unsigned=column.unsigned)
         return number if number is not None and low <= number <= high else None
-    if code in _FLOATS:
+    if code in FLOATS:
         return given.f64 if given.f32 is None else given.f32
     text = given.vec if given.s is None else given.s
     if text is not None:
-        return text.encode() if code in _STRINGS and column.binary else text
-    return _bytes(column, given.b) if code in _STRINGS and given.b is not None else None
+        return text.encode() if code in STRINGS and column.binary else text
+    return _bytes(column, given.b) if code in STRINGS and given.b is not None else None
 
 
 def _bytes(column: WireColumn, text: str) -> Value:

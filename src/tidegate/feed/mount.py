@@ -28,12 +28,12 @@ from tidegate.codec.wire_table import WireTable, wire_table
 from tidegate.codec.zone import zone_shift
 from tidegate.kv.column_text import column_text
 from tidegate.kv.handle import Handle, IntHandle
-from tidegate.kv.layout import STRINGS, TableLayout
+from tidegate.kv.layout import TableLayout
 from tidegate.kv.row import Row, decode_row_value, verify_checksum
 from tidegate.kv.table_key import RecordKey, decode_table_key
 from tidegate.model.errors import DecodeError, KvDecodeError, TableNotFound
 from tidegate.model.event import Delete, Field, Insert, RowChange, Update, Value, Values
-from tidegate.model.mysql import MysqlType
+from tidegate.model.mysql import FLOATS, STRINGS, MysqlType
 from tidegate.model.table import ColumnInfo, ColumnType, TableInfo
 from tidegate.schema.convert import zone_of
 from tidegate.schema.convert_text import enum_index, set_mask
@@ -49,7 +49,6 @@ _NUMBERS: Final = frozenset(
     {MysqlType.TINY, MysqlType.SHORT, MysqlType.INT24, MysqlType.LONG, MysqlType.LONGLONG, MysqlType.YEAR}
     | {MysqlType.BIT, MysqlType.ENUM, MysqlType.SET}
 )
-_FLOATS: Final = frozenset({MysqlType.FLOAT, MysqlType.DOUBLE})
 Convert = Callable[[Any], Value]
 
 
@@ -200,7 +199,7 @@ def _converter(kind: ColumnType, zone: tzinfo) -> Convert:
     """The function from a stored value to that of an event."""
     if kind.code in _NUMBERS:
         return int
-    if kind.code in _FLOATS:
+    if kind.code in FLOATS:
         return lambda value: value if isfinite(value) else 0.0
     if kind.code in STRINGS:
         return bytes if kind.charset == "binary" else lambda value: value.decode("utf-8", "surrogateescape")

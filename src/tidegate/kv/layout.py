@@ -17,24 +17,13 @@ from typing import Final
 
 import msgspec
 
-from tidegate.model.mysql import MysqlType
+from tidegate.model.mysql import STRINGS, MysqlType
 from tidegate.model.table import ColumnType
 
-__all__ = ["STRINGS", "TRIMMED", "WHOLE", "ColumnLayout", "IndexLayout", "IndexPart", "TableLayout"]
+__all__ = ["TRIMMED", "WHOLE", "ColumnLayout", "IndexLayout", "IndexPart", "TableLayout"]
 
 WHOLE: Final = -1
 """The prefix length of a part that takes the whole column."""
-STRINGS: Final = frozenset(
-    {
-        MysqlType.VARCHAR,
-        MysqlType.VAR_STRING,
-        MysqlType.STRING,
-        MysqlType.TINY_BLOB,
-        MysqlType.MEDIUM_BLOB,
-        MysqlType.LONG_BLOB,
-        MysqlType.BLOB,
-    }
-)
 TRIMMED: Final = frozenset({"ascii_bin", "latin1_bin", "utf8_bin", "utf8mb4_bin"})
 """Collations whose sort key is the string itself without its trailing spaces."""
 _VARCHARS: Final = frozenset({MysqlType.VARCHAR, MysqlType.VAR_STRING})

@@ -29,11 +29,12 @@ from tidegate.kv.collation import sort_key
 from tidegate.kv.column_value import KvValue, from_datum, old_row_datum, read_value, to_datum, write_value
 from tidegate.kv.datum import Datum, Unsigned
 from tidegate.kv.handle import CommonHandle, Handle, IntHandle, common_handle, unsigned_handle
-from tidegate.kv.layout import STRINGS, WHOLE, ColumnLayout, IndexPart, TableLayout
+from tidegate.kv.layout import WHOLE, ColumnLayout, IndexPart, TableLayout
 from tidegate.kv.row_v1 import decode_old_row, encode_old_row
 from tidegate.kv.row_v2 import VERSION_BYTE, Tail, body_of, decode_raw_row, encode_raw_row, render_tail
 from tidegate.kv.table_key import RecordKey, decode_table_key, record_key
 from tidegate.model.errors import DecodeError, EncodeError, KvDecodeError
+from tidegate.model.mysql import STRINGS
 from tidegate.model.table import ColumnType
 
 __all__ = [

@@ -5,8 +5,9 @@ and model packages for the codes that the document leaves out (14, 16, 225, 60 t
 """
 
 from enum import IntEnum, IntFlag
+from typing import Final
 
-__all__ = ["ActionType", "ColumnFlag", "MysqlType"]
+__all__ = ["BLOBS", "CHARS", "FLOATS", "STRINGS", "ActionType", "ColumnFlag", "MysqlType"]
 
 
 class MysqlType(IntEnum):
@@ -41,6 +42,13 @@ class MysqlType(IntEnum):
     VAR_STRING = 253
     STRING = 254
     GEOMETRY = 255
+
+
+CHARS: Final = frozenset({MysqlType.VARCHAR, MysqlType.VAR_STRING, MysqlType.STRING})
+BLOBS: Final = frozenset({MysqlType.TINY_BLOB, MysqlType.MEDIUM_BLOB, MysqlType.LONG_BLOB, MysqlType.BLOB})
+STRINGS: Final = CHARS | BLOBS
+"""Types of texts and, with the charset binary, of bytes."""
+FLOATS: Final = frozenset({MysqlType.FLOAT, MysqlType.DOUBLE})
 
 
 class ColumnFlag(IntFlag):

@@ -25,7 +25,7 @@ from typing import Final
 
 from tidegate.model.errors import SchemaError, UnsupportedError
 from tidegate.model.event import Value
-from tidegate.model.mysql import MysqlType
+from tidegate.model.mysql import STRINGS, MysqlType
 from tidegate.model.table import ColumnType
 from tidegate.schema.convert_json import Json, parse_json, quote_json, render_json
 from tidegate.schema.convert_number import Number, float_text, numeric_prefix
@@ -65,17 +65,6 @@ class Family(Enum):
     VECTOR = "VECTOR"
 
 
-STRING_CODES: Final = frozenset(
-    {
-        MysqlType.VARCHAR,
-        MysqlType.VAR_STRING,
-        MysqlType.STRING,
-        MysqlType.TINY_BLOB,
-        MysqlType.BLOB,
-        MysqlType.MEDIUM_BLOB,
-        MysqlType.LONG_BLOB,
-    }
-)
 FAMILIES: Final = {
     MysqlType.TINY: Family.INT,
     MysqlType.SHORT: Family.INT,
@@ -104,14 +93,14 @@ def type_name(kind: ColumnType) -> str:
     """A type for error messages: DECIMAL(10,2) UNSIGNED."""
     sizes = [str(size) for size in (kind.flen, kind.decimal) if size >= 0]
     name = MysqlType(kind.code).name
-    if kind.code in STRING_CODES and kind.charset == "binary":
+    if kind.code in STRINGS and kind.charset == "binary":
         name += " BINARY"
     return f"{name}{'(' + ','.join(sizes) + ')' if sizes else ''}{' UNSIGNED' if kind.unsigned else ''}"
 
 
 def family_of(kind: ColumnType) -> Family:
     """The family of a type; raises UnsupportedError for GEOMETRY and NULL."""
-    if kind.code in STRING_CODES:
+    if kind.code in STRINGS:
         return Family.BINARY if kind.charset == "binary" else Family.TEXT
     family = FAMILIES.get(kind.code)
     if family is None:

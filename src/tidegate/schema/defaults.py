@@ -16,6 +16,7 @@ Source: TiDB pkg/ddl (getDefaultValue, generateOriginDefaultValue).
 
 from typing import Final
 
+from tidegate.model.mysql import STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 from tidegate.schema.definition import Blob, Default, Expression, Now, Null, Number, Text
@@ -23,7 +24,6 @@ from tidegate.schema.definition import Blob, Default, Expression, Now, Null, Num
 __all__ = ["keep_default", "origin_default"]
 
 _NUMBERS: Final = frozenset({T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG, T.DECIMAL, T.FLOAT, T.DOUBLE, T.YEAR})
-_BYTE_STRINGS: Final = frozenset({T.STRING, T.VARCHAR, T.VAR_STRING, T.TINY_BLOB, T.BLOB, T.MEDIUM_BLOB, T.LONG_BLOB})
 
 
 def keep_default(default: Default | None, column_type: ColumnType) -> tuple[str | bytes | None, bool]:
@@ -72,7 +72,7 @@ def _blob(value: bytes, column_type: ColumnType) -> str | bytes:
 
 
 def _is_bytes(column_type: ColumnType) -> bool:
-    return column_type.code in _BYTE_STRINGS and column_type.charset == "binary"
+    return column_type.code in STRINGS and column_type.charset == "binary"
 
 
 def _pad(value: bytes, column_type: ColumnType) -> bytes:

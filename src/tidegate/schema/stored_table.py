@@ -14,8 +14,7 @@ Source: TiDB pkg/meta/model; recorded definitions.
 
 from typing import Final
 
-from tidegate.kv.layout import STRINGS
-from tidegate.model.mysql import MysqlType
+from tidegate.model.mysql import STRINGS, MysqlType
 from tidegate.model.table import (
     ColumnInfo,
     ColumnType,

@@ -19,9 +19,9 @@ from tidegate.codec.gofloat import positional32, positional64
 from tidegate.codec.gojson import EASY, PRINTED
 from tidegate.codec.wire_table import WireColumn
 from tidegate.codec.zone import zone_shift
-from tidegate.model.mysql import MysqlType
+from tidegate.model.mysql import STRINGS, MysqlType
 
-__all__ = ["STRINGS", "Write", "writer"]
+__all__ = ["Write", "writer"]
 
 Write: TypeAlias = Callable[[Any], str]
 """A value that is not NULL as a JSON string; TypeError or AttributeError for a value of another type."""
@@ -62,17 +62,6 @@ def _shifted(time_zone: str) -> Write:
     return write
 
 
-STRINGS: Final = frozenset(
-    {
-        MysqlType.VARCHAR,
-        MysqlType.VAR_STRING,
-        MysqlType.STRING,
-        MysqlType.TINY_BLOB,
-        MysqlType.MEDIUM_BLOB,
-        MysqlType.LONG_BLOB,
-        MysqlType.BLOB,
-    }
-)
 _WRITERS: Final[dict[MysqlType, Write]] = {
     **dict.fromkeys(
         (

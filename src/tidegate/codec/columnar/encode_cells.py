@@ -17,15 +17,14 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from tidegate.codec.canal.encode_values import STRINGS
 from tidegate.codec.columnar.encode_arrays import BINARY, NO_ROWS, Piece, spread
 from tidegate.codec.columnar.encode_text import base64, floats, go_quotes, integers, latin1, shifted, strings
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.gofloat import positional32, positional64
 from tidegate.codec.gojson import EASY, PRINTED
-from tidegate.codec.open.encode_values import BLOB, NUMBERS, PRINTED_TYPES, TEXT, style_of
+from tidegate.codec.open.encode_values import NUMBERS, PRINTED_TYPES, style_of
 from tidegate.codec.wire_table import WireColumn
-from tidegate.model.mysql import MysqlType
+from tidegate.model.mysql import BLOBS, CHARS, STRINGS, MysqlType
 
 __all__ = ["Cell", "canal_cell", "open_cell"]
 
@@ -62,9 +61,9 @@ def open_cell(column: WireColumn, options: EncodeOptions) -> Cell:
         return Cell(partial(floats, write=style.float32, single=True), quoted=False)
     if code == MysqlType.DOUBLE:
         return Cell(partial(floats, write=style.float64, single=False), quoted=False)
-    if code in BLOB:
+    if code in BLOBS:
         return Cell(partial(base64, binary=column.binary), quoted=True)
-    if code in TEXT and column.binary:
+    if code in CHARS and column.binary:
         return Cell(partial(go_quotes, quote=style.quote), quoted=True)
     return Cell(_printed(column, options) or partial(strings, quote=style.quote), quoted=True)
 

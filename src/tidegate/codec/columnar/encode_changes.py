@@ -13,7 +13,7 @@ are to be sent; a text column that holds a byte which is no UTF-8 stays one of b
 Source: `feed/change.py`, whose ROWS_SCHEMA this is.
 """
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,22 +24,9 @@ from tidegate.codec.columnar.values import Column, Form
 from tidegate.codec.values import INT_RANGES, integer_range
 from tidegate.model.errors import EncodeError
 from tidegate.model.event import Field
-from tidegate.model.mysql import MysqlType
+from tidegate.model.mysql import FLOATS, STRINGS
 
 __all__ = ["batch_of_changes"]
-
-_FLOATS: Final = frozenset({MysqlType.FLOAT, MysqlType.DOUBLE})
-_STRINGS: Final = frozenset(
-    {
-        MysqlType.VARCHAR,
-        MysqlType.VAR_STRING,
-        MysqlType.STRING,
-        MysqlType.TINY_BLOB,
-        MysqlType.MEDIUM_BLOB,
-        MysqlType.LONG_BLOB,
-        MysqlType.BLOB,
-    }
-)
 
 
 def batch_of_changes(rows: Any, fields: tuple[Field, ...], pk_names: tuple[str, ...] | None) -> Batch:
@@ -86,9 +73,9 @@ def _typed(texts: Any, field: Field) -> Any:
     if field.type in INT_RANGES:
         bounds = integer_range(field.type, unsigned=field.unsigned)
         return texts.cast(pa.string()).cast(Column(Form.INTEGER, *bounds).arrow)
-    if field.type in _FLOATS:
+    if field.type in FLOATS:
         return texts.cast(pa.string()).cast(pa.float64())
-    if field.binary and field.type in _STRINGS:
+    if field.binary and field.type in STRINGS:
         return texts
     try:
         return texts.cast(pa.string())

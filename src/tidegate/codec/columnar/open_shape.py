@@ -22,7 +22,7 @@ from tidegate.codec.columnar.rows import Images, Layout, transposed
 from tidegate.codec.columnar.values import WIDTH_MAX, WIRE, Column, Form, Misfit, from_json
 from tidegate.codec.values import INT_RANGES, integer_range
 from tidegate.model.event import Field
-from tidegate.model.mysql import MysqlType
+from tidegate.model.mysql import BLOBS, CHARS, MysqlType
 
 __all__ = ["OpenKey", "OpenShape", "shape_of"]
 
@@ -164,17 +164,15 @@ def _form(field: Field, *, legacy: bool) -> Column | None:
     """How a column's values stand on the wire; None for types that hold any scalar."""
     if field.type in INT_RANGES:
         return Column(Form.INTEGER, *integer_range(field.type, unsigned=field.unsigned))
-    if field.type in _TEXT:
+    if field.type in CHARS:
         coded = legacy and field.flag is None
         return Column(Form.BASE64_TEXT if coded else Form.QUOTED if field.binary else Form.TEXT)
-    if field.type in _BLOB:
+    if field.type in BLOBS:
         return Column(Form.BASE64 if field.binary or field.flag is None else Form.BASE64_TEXT)
     form = _FORMS.get(field.type)
     return None if form is None else Column(form)
 
 
-_TEXT: Final = frozenset({MysqlType.VARCHAR, MysqlType.VAR_STRING, MysqlType.STRING})
-_BLOB: Final = frozenset({MysqlType.TINY_BLOB, MysqlType.MEDIUM_BLOB, MysqlType.LONG_BLOB, MysqlType.BLOB})
 _FORMS: Final[dict[int, Form]] = {
     MysqlType.FLOAT: Form.FLOAT,
     MysqlType.DOUBLE: Form.DOUBLE,

@@ -28,7 +28,7 @@ from tidegate.codec.gofloat import general32, general64
 from tidegate.codec.wire_table import WireColumn, WireTable
 from tidegate.model.errors import CsvEncodeFailed
 from tidegate.model.event import Delete, Insert, RowChange, Update, Values, images
-from tidegate.model.mysql import MysqlType
+from tidegate.model.mysql import STRINGS, MysqlType
 
 __all__ = ["CsvEncoder"]
 
@@ -108,7 +108,7 @@ class CsvEncoder:
             if elements is None:
                 raise CsvEncodeFailed(f"the names of column {column.name!r} are not known: give its table's definition")
             return lambda value: quote(names(elements, value))
-        if code in _STRINGS and column.binary:
+        if code in STRINGS and column.binary:
             method = _base64 if self._options.binary_encoding_method == "base64" else bytes.hex
             return lambda value: quote(method(value))
         return quote
@@ -157,14 +157,3 @@ _NUMBERS: Final[dict[MysqlType, Write]] = {
     MysqlType.FLOAT: general32,
     MysqlType.DOUBLE: general64,
 }
-_STRINGS: Final = frozenset(
-    {
-        MysqlType.VARCHAR,
-        MysqlType.VAR_STRING,
-        MysqlType.STRING,
-        MysqlType.TINY_BLOB,
-        MysqlType.MEDIUM_BLOB,
-        MysqlType.LONG_BLOB,
-        MysqlType.BLOB,
-    }
-)

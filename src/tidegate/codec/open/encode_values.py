@@ -23,9 +23,9 @@ from tidegate.codec.gojson import PRINTED, RAW, REPAIRED, STANDARD, Quote
 from tidegate.codec.goquote import quote
 from tidegate.codec.wire_table import WireColumn
 from tidegate.codec.zone import zone_shift
-from tidegate.model.mysql import MysqlType
+from tidegate.model.mysql import BLOBS, CHARS, MysqlType
 
-__all__ = ["BLOB", "NUMBERS", "PRINTED_TYPES", "TEXT", "Style", "Write", "style_of", "writer"]
+__all__ = ["NUMBERS", "PRINTED_TYPES", "Style", "Write", "style_of", "writer"]
 
 Write: TypeAlias = Callable[[Any], str]
 """A value that is not NULL as JSON; TypeError or AttributeError for a value of another type."""
@@ -51,9 +51,9 @@ def writer(column: WireColumn, style: Style, time_zone: str) -> Write:
     code = column.type.code
     if code in NUMBERS:
         return int.__repr__
-    if code in TEXT:
+    if code in CHARS:
         return _quoted(style.quote) if column.binary else style.quote
-    if code in BLOB:
+    if code in BLOBS:
         return _bytes_base64 if column.binary else _text_base64
     if code == MysqlType.TIMESTAMP and time_zone != "UTC":
         return _shifted(time_zone)
@@ -99,8 +99,6 @@ NUMBERS: Final = frozenset(
         MysqlType.SET,
     }
 )
-TEXT: Final = frozenset({MysqlType.VARCHAR, MysqlType.VAR_STRING, MysqlType.STRING})
-BLOB: Final = frozenset({MysqlType.TINY_BLOB, MysqlType.MEDIUM_BLOB, MysqlType.LONG_BLOB, MysqlType.BLOB})
 PRINTED_TYPES: Final = frozenset(
     {
         MysqlType.DECIMAL,

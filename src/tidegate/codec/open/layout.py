@@ -27,7 +27,7 @@ from tidegate.codec.goquote import unquote
 from tidegate.codec.values import INT_RANGES, double, float32, integer_range
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Field, Value
-from tidegate.model.mysql import ColumnFlag, MysqlType
+from tidegate.model.mysql import BLOBS, CHARS, ColumnFlag, MysqlType
 
 __all__ = ["CODEC", "Column", "Layout", "Shape", "layout_of", "shape_of"]
 
@@ -81,9 +81,9 @@ def _reader(field: Field, *, legacy: bool) -> Read:
     if field.type in INT_RANGES:
         low, high = integer_range(field.type, unsigned=field.unsigned)
         return partial(_integer, low, high)
-    if field.type in _TEXT:
+    if field.type in CHARS:
         return _base64_text if legacy and field.flag is None else _quoted if field.binary else _text
-    if field.type in _BLOB:
+    if field.type in BLOBS:
         return _base64 if field.binary or field.flag is None else _base64_text
     return _READERS.get(field.type, _scalar)
 
@@ -144,8 +144,6 @@ def _not_a(kind: str, value: object) -> DecodeError:
     return DecodeError(f"{value!a:.60} is not a {kind}", CODEC, 0)
 
 
-_TEXT: Final = frozenset({MysqlType.VARCHAR, MysqlType.VAR_STRING, MysqlType.STRING})
-_BLOB: Final = frozenset({MysqlType.TINY_BLOB, MysqlType.MEDIUM_BLOB, MysqlType.LONG_BLOB, MysqlType.BLOB})
 _READERS: Final[dict[int, Read]] = {
     MysqlType.FLOAT: _float,
     MysqlType.DOUBLE: _double,
