@@ -34,7 +34,7 @@ AT_START = ("start/recovered", "landing/before-claim", "landing/after-claim")
 OFTEN = {
     *("landing/before-file", "landing/after-file", "landing/before-commit", "landing/after-commit"),
     *("round/planned", "round/applied", "apply/rows-read", "apply/rows-written", "apply/rows-committed"),
-    *("publish/before-schema", "publish/before-snapshot", "publish/after-snapshot", "upkeep/before-delete"),
+    *("publish/before-schema", "publish/before-snapshot", "publish/after-snapshot"),
 }
 """Places that each life passes several times; the others are taken at their first chance."""
 ONLY_BY_HAND = {"compact/before-commit", "compact/after-commit", "upkeep/table-half", "upkeep/before-cut"}

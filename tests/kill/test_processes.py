@@ -20,20 +20,32 @@ from tests.kill.victims import VICTIMS, Victim, armed_processes, worker
 
 pytestmark = pytest.mark.slow
 
+LAKES = 3
+
 
 def test_every_place_once(bootstrap: str, tmp_path: Path) -> None:
-    """A SIGKILL at each place that a feed reaches: all published snapshots and the final tables equal TiDB's."""
+    """A SIGKILL at each place that a feed reaches: all published snapshots and the final tables equal TiDB's.
+
+    Places that one lake's lives did not come to as often as the seed wanted have their turn in another lake."""
     by_chance = chance("every place once")
     kind = by_chance.choice(("open", "canal"))
-    paced = Paced(bootstrap, "every-place", kind, tmp_path / "lake", last=MOMENT)
-    lives = Lives(tmp_path, paced, planned(by_chance, IN_A_FEED))
+    plan = planned(by_chance, IN_A_FEED)
+    for number in range(LAKES):
+        home = tmp_path / f"{number}"
+        home.mkdir()
+        paced = Paced(bootstrap, f"every-place-{number}", kind, home / "lake", last=MOMENT)
+        lives = Lives(home, paced, plan)
 
-    lives.until_the_end()
+        lives.until_the_end()
 
-    assert lives.left() == [], lives.deaths
-    assert differences(tmp_path / "lake") == {}
-    assert lives.witness.by_truth
-    assert lives.witness.by_replay
+        assert differences(home / "lake") == {}
+        assert lives.witness.by_truth
+        assert lives.witness.by_replay
+        plan = {place: plan[place]._replace(nth=1) for place in lives.left()}
+        if not plan:
+            break
+
+    assert plan == {}
 
 
 DONE = os.environ.get("TIDEGATE_SOAK_LOG", "")
