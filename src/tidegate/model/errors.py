@@ -25,6 +25,7 @@
     |  +- HistoryLost        what we need next is gone                       NEVER
     |  +- ClaimCheckUnavailable, UpstreamRowMissing   a row cannot be made whole   NEVER
     |  +- PoisonMessage      the feed halts at a dead letter                 NEVER
+    |  +- PrewriteNotMatch   a commit in TiKV's change log without its prewrite
     +- SinkError             the target refused or is away                   LATER
        +- SinkRefused        the target will always refuse                   NEVER
        +- Fenced             another writer took over                        NEVER
@@ -59,6 +60,7 @@ __all__ = [
     "KvDecodeError",
     "MessageTooLarge",
     "PoisonMessage",
+    "PrewriteNotMatch",
     "ProtocolError",
     "ProtocolUnknown",
     "Retry",
@@ -295,6 +297,12 @@ class PoisonMessage(SourceError):
 
     code = "CDC:ErrPoisonMessage"
     retry = Retry.NEVER
+
+
+class PrewriteNotMatch(SourceError):
+    """A commit came whose prewrite did not, after all prewrites had; the message names key, start_ts, commit_ts."""
+
+    code = "CDC:ErrPrewriteNotMatch"
 
 
 class SinkError(TidegateError):

@@ -65,6 +65,7 @@ class FaultKind(Enum):
     NOT_LEADER = "not leader"
     EPOCH_NOT_MATCH = "epoch not match"
     REGION_NOT_FOUND = "region not found"
+    CONGESTED = "congested"
 
 
 class RegionFault(msgspec.Struct, frozen=True):

@@ -1,0 +1,1 @@
+"""The embedded TiDB: timestamps, transactions and their change log in one process."""

@@ -1,0 +1,198 @@
+"""The change log as files: rows of a stretch of time in commit order, found by span and timestamps.
+
+    <directory>/<low>-<high>.seg        commit_ts in (low, high], both of 20 digits, so names sort as time does
+
+    "TGSEG001" | block | block | ... | footer | footer bytes 4 | crc32 of the footer 4 | "TGSEG001"
+               msgpack rows of one     msgpack: low, high, and of each block its first and last key,
+               table (or meta keys)    offset, bytes, rows, crc32
+
+- Numbers at the end are big endian.  A row is a KvChange of type COMMITTED.
+- Stretches follow each other without a gap: the low of one is the high of the one before it.
+- A segment is written aside, flushed, and renamed, so a name that ends in .seg has all of its bytes.  A dead writer
+  leaves nothing else behind: the next one begins at the last high and takes the rest from the store's versions, so the
+  store must keep what is above (its GC safe point stays at or below `SegmentWriter.low`).
+- A reader of a table opens footers, and blocks of that table only.
+"""
+
+import os
+import re
+import zlib
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tidegate.model.errors import DecodeError, HistoryLost, StoreUnavailable
+from tidegate.model.kv_change import KvChange
+from tidegate.tidb.change_log import ChangeLog
+from tidegate.tidb.span_feed import SpanFeed, in_order
+
+__all__ = ["Block", "Footer", "SegmentWriter", "decode_footer", "encode_segment", "read_segments", "segments"]
+
+MAGIC: Final = b"TGSEG001"
+TABLE_BYTES: Final = 9
+"""`t` and the id of a table: keys with the same nine bytes share a block; all meta keys (`m`) share one."""
+BLOCK_ROWS: Final = 4_096
+
+_NAME: Final = re.compile(r"(\d{20})-(\d{20})\.seg")
+_TAIL_BYTES: Final = 8 + len(MAGIC)
+_CODEC: Final = "segment"
+_ROWS: Final = msgspec.msgpack.Decoder(list[KvChange])
+
+
+class Block(msgspec.Struct, frozen=True):
+    """Where rows of one table lie in a segment."""
+
+    first_key: bytes
+    last_key: bytes
+    offset: int
+    size_bytes: int
+    rows: int
+    crc32: int
+
+    def meets(self, start: bytes, end: bytes) -> bool:
+        """Whether a key of [start, end) may be in it."""
+        return self.last_key >= start and (not end or self.first_key < end)
+
+
+class Footer(msgspec.Struct, frozen=True):
+    """What a segment holds: all rows with commit_ts in (low, high]."""
+
+    low: int
+    high: int
+    blocks: tuple[Block, ...]
+
+
+_FOOTER: Final = msgspec.msgpack.Decoder(Footer)
+
+
+def encode_segment(low: int, high: int, rows: list[KvChange]) -> bytes:
+    """The bytes of a segment; `rows` are in commit order."""
+    parts, blocks, offset = [MAGIC], [], len(MAGIC)
+    by_table = sorted(rows, key=lambda row: _table(row.key))
+    for _, group in groupby(by_table, key=lambda row: _table(row.key)):
+        of_table = list(group)
+        for at in range(0, len(of_table), BLOCK_ROWS):
+            chunk = of_table[at : at + BLOCK_ROWS]
+            keys = [row.key for row in chunk]
+            data = msgspec.msgpack.encode(chunk)
+            blocks.append(Block(min(keys), max(keys), offset, len(data), len(chunk), zlib.crc32(data)))
+            parts.append(data)
+            offset += len(data)
+    footer = msgspec.msgpack.encode(Footer(low, high, tuple(blocks)))
+    tail = len(footer).to_bytes(4, "big") + zlib.crc32(footer).to_bytes(4, "big")
+    return b"".join((*parts, footer, tail, MAGIC))
+
+
+def decode_footer(segment: bytes) -> Footer:
+    """The footer of a segment; DecodeError for damaged bytes."""
+    tail = len(segment) - _TAIL_BYTES
+    if tail < len(MAGIC) or segment[: len(MAGIC)] != MAGIC or segment[tail + 8 :] != MAGIC:
+        raise DecodeError("no segment of version 1", _CODEC, 0)
+    size = int.from_bytes(segment[tail : tail + 4], "big")
+    footer = segment[max(tail - size, 0) : tail]
+    if zlib.crc32(footer) != int.from_bytes(segment[tail + 4 : tail + 8], "big"):
+        raise DecodeError("the checksum of the footer does not hold", _CODEC, tail)
+    try:
+        return _FOOTER.decode(footer)
+    except msgspec.MsgspecError as error:
+        raise DecodeError(f"footer: {error}", _CODEC, tail - size) from error
+
+
+def segments(directory: Path) -> list[tuple[int, int, Path]]:
+    """(low, high, file) of each segment in `directory`, in the order of time."""
+    if not directory.is_dir():
+        return []
+    named = [(_NAME.fullmatch(path.name), path) for path in directory.iterdir()]
+    return sorted((int(name[1]), int(name[2]), path) for name, path in named if name)
+
+
+def read_segments(directory: Path, low: int, high: int, *, start: bytes = b"", end: bytes = b"") -> Iterator[KvChange]:
+    """Rows with commit_ts in (low, high] and keys in [start, end), in commit order; an empty `end` is no bound.
+
+    Raises HistoryLost when the segments do not cover (low, high], DecodeError for a damaged one.
+    """
+    found = [item for item in segments(directory) if item[1] > low and item[0] < high]
+    edges = [low, *(item[1] for item in found)]
+    gap = any(item[0] > edge for item, edge in zip(found, edges, strict=False)) or edges[-1] < high
+    if gap:
+        held = ", ".join(f"({item[0]}, {item[1]}]" for item in found) or "nothing of it"
+        raise HistoryLost(f"changes of ({low}, {high}] are asked for, and {directory} holds {held}; start above it")
+    for _, _, path in found:
+        rows = _rows_of(path, start, end)
+        yield from sorted((row for row in rows if low < row.commit_ts <= high), key=in_order)
+
+
+class SegmentWriter:
+    """Writes what a log says of [start, end) to `directory`, from where the last writer stopped, else from `from_ts`.
+
+    Raises HistoryLost when the store has collected what comes next, StoreUnavailable when the disk refuses.
+    """
+
+    def __init__(self, log: ChangeLog, directory: Path, from_ts: int, *, start: bytes = b"", end: bytes = b"") -> None:
+        self.directory = directory
+        written = segments(directory)
+        self.low = written[-1][1] if written else from_ts
+        self._log = log
+        self._feed = SpanFeed(log, start, end, self.low)
+
+    def write(self, *, empty: bool = False) -> Path | None:
+        """The segment of all that became complete since the last one; None when there is nothing to write.
+
+        With `empty` a stretch without rows is written too, so that readers see how far it goes.
+        """
+        self._feed.poll()
+        while not self._feed.initialized:
+            self._feed.poll()
+        self._log.advance()
+        self._feed.poll()
+        rows, high = self._feed.take()
+        if not rows and not (empty and high > self.low):
+            return None
+        path = self.directory / f"{self.low:020d}-{high:020d}.seg"
+        _publish(path, encode_segment(self.low, high, rows))
+        self.low = high
+        return path
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._feed.close()
+
+
+def _table(key: bytes) -> bytes:
+    return key[:TABLE_BYTES] if key[:1] == b"t" else key[:1]
+
+
+def _rows_of(path: Path, start: bytes, end: bytes) -> Iterator[KvChange]:
+    segment = path.read_bytes()
+    for block in decode_footer(segment).blocks:
+        if not block.meets(start, end):
+            continue
+        data = segment[block.offset : block.offset + block.size_bytes]
+        if zlib.crc32(data) != block.crc32:
+            raise DecodeError(f"{path.name}: the checksum of a block does not hold", _CODEC, block.offset)
+        try:
+            rows = _ROWS.decode(data)
+        except msgspec.MsgspecError as error:
+            raise DecodeError(f"{path.name}: rows: {error}", _CODEC, block.offset) from error
+        yield from (row for row in rows if row.key >= start and (not end or row.key < end))
+
+
+def _publish(path: Path, data: bytes) -> None:
+    aside = path.with_suffix(".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with aside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        raise StoreUnavailable(f"the segment {path} cannot be written: {error}") from error

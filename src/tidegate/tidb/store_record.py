@@ -1,0 +1,108 @@
+"""What stands in the store's columns: TiKV's lock and write records.
+
+    lock    kind 1 | primary, compact bytes | start_ts uvarint | ttl_ms uvarint | [ 'v' | length 1 | short value ]
+    write   kind 1 | start_ts uvarint                                          | [ 'v' | length 1 | short value ]
+
+    kind    P put    D delete    L lock only: takes part in conflicts, changes nothing    R rolled back (write only)
+
+A value of at most 255 bytes is short and travels in the record; a longer one lies in DATA under (key, start_ts) from
+the prewrite on, and the record has no 'v'.  A write record of kind R stands at its own start_ts and keeps a late
+prewrite of the same transaction out.
+
+Source: TiKV's txn_types (lock and write records), the fields that optimistic transactions use.
+"""
+
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from tidegate.kv.cursor import at_end, take, take_byte
+from tidegate.kv.memcomparable import decode_compact, encode_compact
+from tidegate.kv.number import decode_uvarint, encode_uvarint
+from tidegate.model.errors import DecodeError
+
+__all__ = ["SHORT_BYTES", "Kind", "Lock", "Write", "decode_lock", "decode_write", "encode_lock", "encode_write"]
+
+SHORT_BYTES: Final = 255
+"""The longest value that its record holds: its length is one byte."""
+
+_SHORT: Final = ord("v")
+_CODEC: Final = "mvcc record"
+
+
+class Kind(IntEnum):
+    """What a transaction does, or did, to a key."""
+
+    PUT = ord("P")
+    DELETE = ord("D")
+    LOCK = ord("L")
+    ROLLBACK = ord("R")
+
+
+_KINDS: Final = {int(kind): kind for kind in Kind}
+
+
+class Lock(NamedTuple):
+    """A prewritten key. `short` is its value if that is short."""
+
+    kind: Kind
+    primary: bytes
+    start_ts: int
+    ttl_ms: int
+    short: bytes | None = None
+
+
+class Write(NamedTuple):
+    """A committed or rolled back key; the commit_ts is in its own key."""
+
+    kind: Kind
+    start_ts: int
+    short: bytes | None = None
+
+
+def encode_lock(lock: Lock) -> bytes:
+    """The record of a lock."""
+    head = bytes([lock.kind]) + encode_compact(lock.primary)
+    return head + encode_uvarint(lock.start_ts) + encode_uvarint(lock.ttl_ms) + _encode_short(lock.short)
+
+
+def decode_lock(record: bytes) -> Lock:
+    """The lock of a record; DecodeError for anything else."""
+    kind = _decode_kind(record)
+    primary, at = decode_compact(record, 1)
+    start_ts, at = decode_uvarint(record, at)
+    ttl_ms, at = decode_uvarint(record, at)
+    return Lock(kind, primary, start_ts, ttl_ms, _decode_short(record, at))
+
+
+def encode_write(write: Write) -> bytes:
+    """The record of a write."""
+    return bytes([write.kind]) + encode_uvarint(write.start_ts) + _encode_short(write.short)
+
+
+def decode_write(record: bytes) -> Write:
+    """The write of a record; DecodeError for anything else."""
+    kind = _decode_kind(record)
+    start_ts, at = decode_uvarint(record, 1)
+    return Write(kind, start_ts, _decode_short(record, at))
+
+
+def _decode_kind(record: bytes) -> Kind:
+    kind = _KINDS.get(take_byte(record, 0, _CODEC))
+    if kind is None:
+        raise DecodeError(f"kind {record[0]:#x}", _CODEC, 0)
+    return kind
+
+
+def _encode_short(short: bytes | None) -> bytes:
+    return b"" if short is None else bytes([_SHORT, len(short)]) + short
+
+
+def _decode_short(record: bytes, at: int) -> bytes | None:
+    if at == len(record):
+        return None
+    if take_byte(record, at, _CODEC) != _SHORT:
+        raise DecodeError(f"field {record[at]:#x}", _CODEC, at)
+    size = take_byte(record, at + 1, _CODEC)
+    short = take(record, at + 2, size, _CODEC)
+    at_end(record, at + 2 + size, _CODEC)
+    return short
