@@ -67,6 +67,8 @@ LOCAL: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.catalogImplementation": "in-memory",
+    # Parquet would read a column of a row group into one direct buffer, and these are bounded; the heap takes pieces.
+    "spark.hadoop.parquet.hadoop.vectored.io.enabled": "false",
     # What the UI would show, kept short: a feed runs for weeks.
     "spark.sql.ui.retainedExecutions": "10",
     "spark.ui.retainedJobs": "50",
