@@ -7,7 +7,7 @@ and model packages for the codes that the document leaves out (14, 16, 225, 60 t
 from enum import IntEnum, IntFlag
 from typing import Final
 
-__all__ = ["BLOBS", "CHARS", "FLOATS", "STRINGS", "ActionType", "ColumnFlag", "MysqlType"]
+__all__ = ["BLOBS", "CHARS", "FLOATS", "NUMBERS", "PRINTED_TYPES", "STRINGS", "ActionType", "ColumnFlag", "MysqlType"]
 
 
 class MysqlType(IntEnum):
@@ -49,6 +49,31 @@ BLOBS: Final = frozenset({MysqlType.TINY_BLOB, MysqlType.MEDIUM_BLOB, MysqlType.
 STRINGS: Final = CHARS | BLOBS
 """Types of texts and, with the charset binary, of bytes."""
 FLOATS: Final = frozenset({MysqlType.FLOAT, MysqlType.DOUBLE})
+NUMBERS: Final = frozenset(
+    {
+        MysqlType.TINY,
+        MysqlType.SHORT,
+        MysqlType.LONG,
+        MysqlType.LONGLONG,
+        MysqlType.INT24,
+        MysqlType.YEAR,
+        MysqlType.BIT,
+        MysqlType.ENUM,
+        MysqlType.SET,
+    }
+)
+"""Types whose values TiDB holds as whole numbers, ENUM and SET among them."""
+PRINTED_TYPES: Final = frozenset(
+    {
+        MysqlType.DECIMAL,
+        MysqlType.DATE,
+        MysqlType.TIME,
+        MysqlType.DATETIME,
+        MysqlType.TIMESTAMP,
+        MysqlType.VECTOR,
+    }
+)
+"""Types whose values TiDB prints as text."""
 
 
 class ColumnFlag(IntFlag):

@@ -19,7 +19,7 @@ from tidegate.codec.gofloat import positional32, positional64
 from tidegate.codec.gojson import EASY, PRINTED
 from tidegate.codec.wire_table import WireColumn
 from tidegate.codec.zone import zone_shift
-from tidegate.model.mysql import STRINGS, MysqlType
+from tidegate.model.mysql import NUMBERS, PRINTED_TYPES, STRINGS, MysqlType
 
 __all__ = ["Write", "writer"]
 
@@ -63,31 +63,8 @@ def _shifted(time_zone: str) -> Write:
 
 
 _WRITERS: Final[dict[MysqlType, Write]] = {
-    **dict.fromkeys(
-        (
-            MysqlType.TINY,
-            MysqlType.SHORT,
-            MysqlType.LONG,
-            MysqlType.LONGLONG,
-            MysqlType.INT24,
-            MysqlType.YEAR,
-            MysqlType.BIT,
-            MysqlType.ENUM,
-            MysqlType.SET,
-        ),
-        _integer,
-    ),
-    **dict.fromkeys(
-        (
-            MysqlType.DECIMAL,
-            MysqlType.DATE,
-            MysqlType.TIME,
-            MysqlType.DATETIME,
-            MysqlType.TIMESTAMP,
-            MysqlType.VECTOR,
-        ),
-        PRINTED,
-    ),
+    **dict.fromkeys(NUMBERS, _integer),
+    **dict.fromkeys(PRINTED_TYPES, PRINTED),
     MysqlType.FLOAT: _float,
     MysqlType.DOUBLE: _double,
 }

@@ -22,9 +22,9 @@ from tidegate.codec.columnar.encode_text import base64, floats, go_quotes, integ
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.gofloat import positional32, positional64
 from tidegate.codec.gojson import EASY, PRINTED
-from tidegate.codec.open.encode_values import NUMBERS, PRINTED_TYPES, style_of
+from tidegate.codec.open.encode_values import style_of
 from tidegate.codec.wire_table import WireColumn
-from tidegate.model.mysql import BLOBS, CHARS, STRINGS, MysqlType
+from tidegate.model.mysql import BLOBS, CHARS, NUMBERS, PRINTED_TYPES, STRINGS, MysqlType
 
 __all__ = ["Cell", "canal_cell", "open_cell"]
 

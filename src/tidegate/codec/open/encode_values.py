@@ -15,7 +15,7 @@ Source: Open Protocol document, "Column Type Code"; recordings of both emitters.
 
 from binascii import b2a_base64
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.gofloat import FloatText, json32, json64, newarch_json32, newarch_json64
@@ -23,9 +23,9 @@ from tidegate.codec.gojson import PRINTED, RAW, REPAIRED, STANDARD, Quote
 from tidegate.codec.goquote import quote
 from tidegate.codec.wire_table import WireColumn
 from tidegate.codec.zone import zone_shift
-from tidegate.model.mysql import BLOBS, CHARS, MysqlType
+from tidegate.model.mysql import BLOBS, CHARS, NUMBERS, PRINTED_TYPES, MysqlType
 
-__all__ = ["NUMBERS", "PRINTED_TYPES", "Style", "Write", "style_of", "writer"]
+__all__ = ["Style", "Write", "style_of", "writer"]
 
 Write: TypeAlias = Callable[[Any], str]
 """A value that is not NULL as JSON; TypeError or AttributeError for a value of another type."""
@@ -84,28 +84,3 @@ def _bytes_base64(value: bytes) -> str:
 
 def _text_base64(value: str) -> str:
     return _bytes_base64(value.encode("utf-8", "surrogateescape"))
-
-
-NUMBERS: Final = frozenset(
-    {
-        MysqlType.TINY,
-        MysqlType.SHORT,
-        MysqlType.LONG,
-        MysqlType.LONGLONG,
-        MysqlType.INT24,
-        MysqlType.YEAR,
-        MysqlType.BIT,
-        MysqlType.ENUM,
-        MysqlType.SET,
-    }
-)
-PRINTED_TYPES: Final = frozenset(
-    {
-        MysqlType.DECIMAL,
-        MysqlType.DATE,
-        MysqlType.TIME,
-        MysqlType.DATETIME,
-        MysqlType.TIMESTAMP,
-        MysqlType.VECTOR,
-    }
-)
