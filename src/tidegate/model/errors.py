@@ -19,7 +19,7 @@
     |  +- TableNotFound      a row of a table id that the schema does not have
     +- UpstreamError         the embedded TiDB refuses; `mysql_code` is TiDB's number   LATER
     |  +- WriteConflict, KeyLocked, TransactionGone, SchemaOutdated, SchemaChanged    begin the transaction anew
-    |  +- KeyExists, HistoryCollected, SnapshotTooOld, EntryTooLarge, TransactionTooLarge   NEVER
+    |  +- SqlRefused, KeyExists, HistoryCollected, SnapshotTooOld, EntryTooLarge, TransactionTooLarge   NEVER
     |  +- StoreUnavailable   its directory cannot be read or written
     +- SourceError           the upstream topic or log                       LATER
     |  +- HistoryLost        what we need next is gone                       NEVER
@@ -73,6 +73,7 @@ __all__ = [
     "SnapshotTooOld",
     "SourceError",
     "SqlError",
+    "SqlRefused",
     "StoreUnavailable",
     "TableNotFound",
     "TidegateError",
@@ -331,7 +332,7 @@ class UpstreamError(TidegateError):
 
     code = "tidb:1105"
     retry = Retry.LATER
-    mysql_code: ClassVar[int] = 1105
+    mysql_code: int = 1105
 
 
 class WriteConflict(UpstreamError):
@@ -410,6 +411,20 @@ class KeyExists(UpstreamError):
 
     def __str__(self) -> str:
         return f"key {self.key.hex()} exists already"
+
+
+class SqlRefused(UpstreamError):
+    """A statement that TiDB refuses: (its number, its message, SQLSTATE), as a MySQL client sees them."""
+
+    code = "tidb:sql"
+    retry = Retry.NEVER
+
+    def __init__(self, mysql_code: int, message: str, sqlstate: str = "HY000", /) -> None:
+        super().__init__(mysql_code, message, sqlstate)
+        self.mysql_code, self.message, self.sqlstate = mysql_code, message, sqlstate
+
+    def __str__(self) -> str:
+        return f"{self.mysql_code} ({self.sqlstate}): {self.message}"
 
 
 class HistoryCollected(UpstreamError):

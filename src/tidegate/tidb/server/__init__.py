@@ -1,0 +1,1 @@
+"""The embedded TiDB at a port that MySQL clients know."""

@@ -1,0 +1,1 @@
+"""SQL of the embedded TiDB: text to statements, expressions, rows, results."""
