@@ -50,7 +50,8 @@ def options_of(name):
 
 def by_template(messages, options):
     """Which messages are read by template."""
-    _, whole = TEMPLATES[options.protocol](messages, legacy=options.legacy)
+    keys, values = ([text or b"" for text in texts] for texts in zip(*messages, strict=True))
+    _, whole = TEMPLATES[options.protocol](keys, values, legacy=options.legacy, as_texts=False)
     return [int(number) for number in whole.nonzero()[0]]
 
 

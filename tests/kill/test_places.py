@@ -8,6 +8,7 @@ that were published since the one before are compared with what they have to be.
 """
 
 import os
+import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -34,8 +35,10 @@ RARE = {
 }
 """Places that a replay passes a few times only; they take their first chance."""
 TIMES_MAX = 3
-BATCH = 300
-"""Messages a partition, at most: enough rounds for every place to be passed several times."""
+BATCHES_MIN = 20
+"""How often a replay lands at least, so that every place is passed several times."""
+LOOK_EVERY = 4
+"""Rounds after which the witness looks at what was published; it also does after every crash."""
 SHORT = Limits(snapshot_ms=300, recover_ms=0, changelog_ms=0, reader_grace_ms=0, orphan_grace_ms=0)
 """Snapshots live for a few rounds, all else only as long as a snapshot needs it."""
 
@@ -50,14 +53,18 @@ def _short_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trim, "SMALL_FILES_MAX", 2)
 
 
-def live(root: Path, recording: str, messages: dict, seed: int) -> None:
+def live(root: Path, recording: str, messages: dict, seed: int, look: Callable[[], None]) -> None:
     """One life, from the start to the last moment or a crash."""
     stage = Tended(root, PROTOCOLS[recording], messages, seed=seed, limits=SHORT)
-    more = True
+    batch = max(map(len, messages.values())) // BATCHES_MIN
+    more, rounds = True, count(1)
     while stage.sink.snapshot.checkpoint.ts < LAST.ts:
         if more:
-            more = stage.land(BATCH)
+            more = stage.land(batch)
         stage.round(LAST.ts)
+        if next(rounds) % LOOK_EVERY == 0:
+            look()
+    time.sleep(SHORT.snapshot_ms / 1000)
     for _ in range(TIMES_MAX):
         stage.tend()
 
@@ -79,11 +86,15 @@ def lives_until_the_end(home: Path, recording: str, seed: int, waiting: dict[str
     """Start again after every crash; the number of lives. Every snapshot ever found must be right."""
     messages, lake = partitions_of(WORKLOAD / recording), home / "lake"
     witness = Witness(lake, Undisturbed(home / "undisturbed", recording))
+
+    def look() -> None:
+        assert witness.problems() == [], f"in life {life}"
+
     for life in count(1):
         crashed = None
         with armed(crash_at(waiting)):
             try:
-                live(lake, recording, messages, seed * 1000 + life)
+                live(lake, recording, messages, seed * 1000 + life, look)
             except Crash as crash:
                 crashed = crash
         assert witness.problems() == [], f"after {crashed or 'the end'} in life {life}"

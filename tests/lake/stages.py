@@ -13,7 +13,7 @@ from tidegate.app.verify import Truth, compare_tables, load_truth
 from tidegate.codec import decode
 from tidegate.codec.options import DecodeOptions
 from tidegate.model.event import Resolved
-from tidegate.source.kafka.messages import Message
+from tidegate.source.kafka.message import Message
 
 WORKLOAD = Path(__file__).parents[1] / "data" / "workload"
 PROTOCOLS = {"open": "open-protocol", "open_table": "open-protocol", "canal": "canal-json", "canal_table": "canal-json"}

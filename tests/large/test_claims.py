@@ -18,7 +18,8 @@ from tidegate.model.errors import ClaimCheckUnavailable, EnvironmentFault, Sourc
 from tidegate.model.event import Insert, RowChange
 from tidegate.source.kafka import messages as landing
 from tidegate.source.kafka.columns import Encoder
-from tidegate.source.kafka.messages import Landed, LandPlan, Message, land_chunk, land_messages
+from tidegate.source.kafka.message import Message
+from tidegate.source.kafka.messages import Landed, LandPlan, land_chunk, land_messages
 from tidegate.source.large import claims as module
 from tidegate.source.large.claims import ClaimReader
 from tidegate.source.large.whole import WholeRows

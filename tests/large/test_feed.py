@@ -14,7 +14,8 @@ from tidegate.app.uri import mask_uri, parse_source
 from tidegate.codec import from_config
 from tidegate.codec.frame import pack_frame
 from tidegate.model.errors import ConfigError, SourceError, UriInvalid
-from tidegate.source.kafka.messages import LandPlan, Message, land_messages
+from tidegate.source.kafka.message import Message
+from tidegate.source.kafka.messages import LandPlan, land_messages
 from tidegate.source.kafka.whole import _reader
 from tidegate.source.large import whole as module
 

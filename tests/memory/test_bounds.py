@@ -12,8 +12,9 @@ from tidegate.model.table import TableName
 from tidegate.sink.delta.sink import decks
 from tidegate.source.kafka.changelog import Changelog
 from tidegate.source.kafka.client import RESPONSE_BYTES, KafkaTopics
-from tidegate.source.kafka.fetch import CHUNK_BYTES, pieces
-from tidegate.source.kafka.messages import TOO_LARGE, LandPlan, Message, land_messages
+from tidegate.source.kafka.fetch import CHUNK_BYTES
+from tidegate.source.kafka.message import Message, Messages
+from tidegate.source.kafka.messages import TOO_LARGE, LandPlan, land_messages
 from tidegate.source.kafka.slice import Footers, Group
 from tidegate.source.kafka.trim import portions
 
@@ -38,7 +39,7 @@ def test_a_bold_fetch_is_decoded_in_pieces(kib: tuple[int, ...], lengths: list[i
     """Messages keep their order, and no piece but a single message is larger than twice what a chunk should be."""
     chunk = sized(*kib)
 
-    found = list(pieces(list(chunk)))
+    found = list(Messages.of(chunk).pieces(2 * CHUNK_BYTES))
 
     assert [len(piece) for piece in found] == lengths
     assert [message for piece in found for message in piece] == chunk

@@ -22,7 +22,8 @@ from tidegate.sink.delta.sink import DeltaSink
 from tidegate.source.kafka import ledger
 from tidegate.source.kafka.changelog import Changelog
 from tidegate.source.kafka.files import ControlFiles, RowFiles
-from tidegate.source.kafka.messages import LandPlan, Message, land_messages
+from tidegate.source.kafka.message import Message
+from tidegate.source.kafka.messages import LandPlan, land_messages
 from tidegate.source.kafka.report import TaskReport
 from tidegate.spark.failpoint import reach
 

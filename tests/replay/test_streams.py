@@ -15,7 +15,7 @@ import pytest
 from tests.replay.stage import Stage
 from tidegate.app.lake import Lake
 from tidegate.sink.delta.types import enum_name, set_names, to_neutral
-from tidegate.source.kafka.messages import Message
+from tidegate.source.kafka.message import Message
 
 CODEC = Path(__file__).parents[1] / "data" / "codec"
 VARIANTS = {"open_default": "open-protocol", "canal_tidb_ext": "canal-json"}

@@ -8,7 +8,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tidegate.app.broker import running_broker
-from tidegate.source.kafka.messages import Message
+from tidegate.source.kafka.message import Message
 from tidegate.spark.session import session
 
 

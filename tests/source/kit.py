@@ -12,7 +12,8 @@ from tidegate.codec.options import DecodeOptions
 from tidegate.feed.frontier import Reached
 from tidegate.source.kafka import ledger
 from tidegate.source.kafka.files import DEAD, HALT, ControlFiles, RowFiles
-from tidegate.source.kafka.messages import LandPlan, Message, land_messages
+from tidegate.source.kafka.message import Message
+from tidegate.source.kafka.messages import LandPlan, land_messages
 from tidegate.source.kafka.report import State, TaskReport
 
 WORKLOAD = Path(__file__).parents[1] / "data" / "workload"

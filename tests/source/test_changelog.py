@@ -15,7 +15,7 @@ from tidegate.model.table import TableName
 from tidegate.source.kafka.blob import opened
 from tidegate.source.kafka.changelog import Changelog
 from tidegate.source.kafka.columns import LANDED_SCHEMA
-from tidegate.source.kafka.messages import Message
+from tidegate.source.kafka.message import Message
 from tidegate.source.kafka.slice import groups_of
 from tidegate.spark import deltalog
 

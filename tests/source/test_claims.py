@@ -9,7 +9,8 @@ import pytest
 
 from tidegate.codec import from_config
 from tidegate.feed.change import decode_layout
-from tidegate.source.kafka.messages import LandPlan, Message, land_messages
+from tidegate.source.kafka.message import Message
+from tidegate.source.kafka.messages import LandPlan, land_messages
 
 TYPES = Path(__file__).parents[1] / "data" / "codec" / "types"
 

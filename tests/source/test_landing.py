@@ -15,7 +15,7 @@ from tidegate.model.table import TableName
 from tidegate.source.kafka.changelog import Changelog, changelog_uri
 from tidegate.source.kafka.client import KafkaTopics, watermarks
 from tidegate.source.kafka.land import Landing
-from tidegate.source.kafka.messages import Message
+from tidegate.source.kafka.message import Message
 from tidegate.source.kafka.replay import skip
 
 pytestmark = pytest.mark.slow

@@ -3,6 +3,7 @@
 import base64
 import importlib.util
 import json
+import struct
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.source.kit import OPEN, TOPIC, TS, ddl, delete, insert, open_message, recording, resolved
-from tidegate.codec.columnar import Chunk, Rest, decode_chunk
+from tests.source.kit import OPEN, TOPIC, TS, ddl, delete, framed, insert, open_message, recording, resolved
+from tidegate.codec.columnar import Chunk, Rest, RowTexts, decode_chunk
 from tidegate.codec.options import DecodeOptions
 from tidegate.codec.table import decode
 from tidegate.feed.change import Place
@@ -20,7 +21,8 @@ from tidegate.model.table import TableName
 from tidegate.model.tso import MAX_TS
 from tidegate.source.kafka import messages as landing
 from tidegate.source.kafka.columns import LANDED_SCHEMA
-from tidegate.source.kafka.messages import LandPlan, Message, land_messages
+from tidegate.source.kafka.message import Message
+from tidegate.source.kafka.messages import LandPlan, land_messages
 from tidegate.source.kafka.resolution import Resolution
 
 PLAN = LandPlan(TOPIC, 0, OPEN)
@@ -229,8 +231,9 @@ def test_landing_runs_what_the_benchmark_measures():
     assert landing.decode_chunk is decode_chunk
 
 
-def plainly(messages, options):
+def plainly(messages, options, *, as_texts):
     """A chunk of which nothing takes the fast path."""
+    assert as_texts
 
     def one(index, key, value):
         try:
@@ -238,7 +241,7 @@ def plainly(messages, options):
         except DecodeError as error:
             return Rest(index, (), error)
 
-    return Chunk((), tuple(one(index, key, value) for index, (key, value) in enumerate(messages)))
+    return Chunk((), tuple(one(index, *pair) for index, pair in enumerate(zip(*messages, strict=True))))
 
 
 def landed_rows(landed):
@@ -274,6 +277,63 @@ def test_both_ways_land_the_same(monkeypatch, name, partition):
     monkeypatch.setattr(landing, "decode_chunk", plainly)
 
     assert quick == [landed_rows(land_messages(chunk, plan)) for chunk in chunks]
+
+
+DIGITS = [
+    "0",
+    "-1",
+    "007",
+    "-0",
+    "+7",
+    "",
+    " 7",
+    "7.0",
+    "2147483647",
+    "2147483648",
+    "-2147483648",
+    "-2147483649",
+    "\u0661",
+]
+TEXTS = ["", "é", "\u0000", "\x7f", '"', "\\", "}", "\ud800", "😀", "null", "\n"]
+
+
+def canal_row(offset, number, text):
+    """A canal-json row as TiCDC writes it, without a space."""
+    value = {"id": 0, "database": "shop", "table": "t", "pkNames": ["id"], "isDdl": False, "type": "INSERT", "es": 1}
+    value |= {"ts": 2, "sql": "", "sqlType": {}, "mysqlType": {"id": "int", "n": "varchar"}, "old": None}
+    value |= {"data": [{"id": number, "n": text}], "_tidb": {"commitTs": 7 + offset}}
+    return Message(offset, None, json.dumps(value, separators=(",", ":"), ensure_ascii=text == "\ud800").encode())
+
+
+def open_row(offset, number, text):
+    """The same in Open Protocol; `number` as it stands in the message."""
+    key = json.dumps({"ts": 7 + offset, "scm": "shop", "tbl": "t", "t": 1}, separators=(",", ":"))
+    note = json.dumps(text, ensure_ascii=text == "\ud800")
+    body = f'{{"u":{{"id":{{"t":3,"h":true,"f":11,"v":{number}}},"n":{{"t":15,"f":64,"v":{note}}}}}}}'
+    return Message(offset, struct.pack(">Q", 1) + framed([key.encode()]), framed([body.encode()]))
+
+
+@pytest.mark.parametrize(("row", "protocol"), [(canal_row, "canal-json"), (open_row, "open-protocol")])
+def test_rows_of_plain_texts_are_not_typed_and_odd_ones_land_the_same(monkeypatch, row, protocol):
+    """Texts go from the message to the changelog as they stand, where a typed value would give that very text."""
+    plan = replace(PLAN, options=DecodeOptions(protocol=protocol), skip_dead=True)
+    plain = [row(offset, str(offset), f"n{offset}") for offset in range(150)]
+    odd = [(number, "x") for number in DIGITS] + [("5", text) for text in TEXTS] + [("null", None)]
+    chunks = [[*plain[:77], row(77, *one), *plain[78:]] for one in odd]
+    seen = []
+
+    def noted(*args, **options):
+        seen.append(decode_chunk(*args, **options))
+        return seen[-1]
+
+    monkeypatch.setattr(landing, "decode_chunk", noted)
+    quick = [landed_rows(land_messages(chunk, plan)) for chunk in [plain, *chunks]]
+    monkeypatch.setattr(landing, "decode_chunk", plainly)
+
+    assert quick == [landed_rows(land_messages(chunk, plan)) for chunk in [plain, *chunks]]
+    road = [isinstance(batch.after, RowTexts) for chunk in seen[1:] for batch in chunk.batches]
+    assert any(road)
+    assert not all(road)
 
 
 def test_both_ways_stop_at_the_same_message(monkeypatch):

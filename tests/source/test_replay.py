@@ -12,7 +12,7 @@ from tidegate.feed.change import Place
 from tidegate.model.errors import ConfigError, DecodeError, UnsupportedError
 from tidegate.model.table import TableName
 from tidegate.source.kafka.changelog import Changelog, changelog_uri
-from tidegate.source.kafka.messages import Message
+from tidegate.source.kafka.message import Message
 from tidegate.source.kafka.replay import Bytes, replay, skip
 from tidegate.source.kafka.resolution import Resolution, parse_place, record, recorded
 

@@ -12,7 +12,7 @@ from tidegate.model.table import TableName
 from tidegate.source.kafka import ledger, trim
 from tidegate.source.kafka.changelog import Changelog
 from tidegate.source.kafka.files import REPLAYED, ControlFiles
-from tidegate.source.kafka.messages import Message
+from tidegate.source.kafka.message import Message
 from tidegate.source.kafka.trim import Trim
 
 ORDERS = TableName("shop", "orders")

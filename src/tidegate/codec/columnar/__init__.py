@@ -1,10 +1,10 @@
 """Messages to Arrow columns at once, and columns to messages: the fast path of both protocols."""
 
-from tidegate.codec.columnar.chunk import Chunk, Rest, decode_chunk
+from tidegate.codec.columnar.chunk import Chunk, Pairs, Rest, decode_chunk
 from tidegate.codec.columnar.encode import ColumnarEncoder
 from tidegate.codec.columnar.encode_changes import batch_of_changes
 from tidegate.codec.columnar.encode_cut import Cutter, Messages, Texts
-from tidegate.codec.columnar.rows import Batch
+from tidegate.codec.columnar.rows import Batch, RowTexts
 
 __all__ = [
     "Batch",
@@ -12,7 +12,9 @@ __all__ = [
     "ColumnarEncoder",
     "Cutter",
     "Messages",
+    "Pairs",
     "Rest",
+    "RowTexts",
     "Texts",
     "batch_of_changes",
     "decode_chunk",

@@ -17,8 +17,8 @@ import numpy as np
 
 from tidegate.codec.columnar import canal as structs
 from tidegate.codec.columnar.rows import Batch, Layout, Rows, batch_of
-from tidegate.codec.columnar.spans import text_column
-from tidegate.codec.columnar.sweep import Events, Found, Message, sweep, too_few
+from tidegate.codec.columnar.spans import TEXT_QUOTES, text_column
+from tidegate.codec.columnar.sweep import Events, Found, sweep, too_few
 from tidegate.codec.columnar.template import (
     Image,
     Images,
@@ -72,13 +72,15 @@ _known: Final[dict[tuple[bytes, bool], _Template]] = {}
 """By hint, as structs are; it changes no result."""
 
 
-def by_template(messages: Sequence[Message], *, legacy: bool) -> tuple[list[Batch], Any]:
+def by_template(
+    _keys: Sequence[bytes], values: Sequence[bytes], *, legacy: bool, as_texts: bool
+) -> tuple[list[Batch], Any]:
     """Batches of those messages whose rows are of known looks, and which messages that is."""
-    count = len(messages)
+    count = len(values)
     if too_few(count):
         return [], np.zeros(count, np.bool_)
     events = Events(np.arange(count), np.zeros(count, np.int64), np.ones(count, np.int64))
-    return sweep(events, _Templates(messages, legacy=legacy))
+    return sweep(events, _Templates(values, legacy=legacy, as_texts=as_texts))
 
 
 class _Templates:
@@ -86,13 +88,14 @@ class _Templates:
 
     convert = staticmethod(text_column)
 
-    def __init__(self, messages: Sequence[Message], *, legacy: bool) -> None:
-        self._messages, self._legacy = messages, legacy
+    def __init__(self, values: Sequence[bytes], *, legacy: bool, as_texts: bool) -> None:
+        self._values, self._legacy = values, legacy
+        self.quotes = TEXT_QUOTES if as_texts else None
 
     @cached_property
     def text(self) -> Text:
         """All messages, once one of them is to be read."""
-        return Text([value or b"" for _, value in self._messages], b",}")
+        return Text(self._values, b",}")
 
     @property
     def heads(self) -> Text:
@@ -101,12 +104,12 @@ class _Templates:
 
     def known(self, row: int, left: Any) -> Found | None:
         """What the template of the row's table reads."""
-        template = _known.get((structs.hint_of(self._messages[row][1] or b""), self._legacy))
+        template = _known.get((structs.hint_of(self._values[row]), self._legacy))
         return None if template is None else self._read(template, left)
 
     def learned(self, row: int, left: Any) -> Found | None:
         """What a template made of the row reads."""
-        value = self._messages[row][1] or b""
+        value = self._values[row]
         hint = structs.hint_of(value), self._legacy
         shape = structs.known_shape(*hint)
         if shape is None or len(shape.layout.columns) > COLUMNS_MAX:

@@ -18,7 +18,7 @@ and not the chunk.  Compressed values take the plain way.
 import gc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -31,12 +31,19 @@ from tidegate.codec.table import decode
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Event
 
-__all__ = ["Chunk", "Rest", "decode_chunk"]
+__all__ = ["Chunk", "Pairs", "Rest", "decode_chunk"]
 
 PIECE: Final = 8
 """Rows that go to the plain decoder together when one of them does not fit."""
 
 Messages: TypeAlias = Sequence[tuple[bytes | None, bytes | None]]
+
+
+class Pairs(NamedTuple):
+    """Keys and values of some messages, as columns."""
+
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +81,9 @@ class _MakeLanes(Protocol):
 
 
 class _ByTemplate(Protocol):
-    def __call__(self, messages: Messages, /, *, legacy: bool) -> tuple[list[Batch], Any]: ...
+    def __call__(
+        self, keys: Sequence[bytes], values: Sequence[bytes], /, *, legacy: bool, as_texts: bool
+    ) -> tuple[list[Batch], Any]: ...
 
 
 LANES: Final[Mapping[str, _MakeLanes]] = {"open-protocol": open_protocol.Lanes, "canal-json": canal.Lanes}
@@ -84,21 +93,29 @@ TEMPLATES: Final[Mapping[str, _ByTemplate]] = {
 }
 
 
-def decode_chunk(messages: Messages, options: DecodeOptions) -> Chunk:
-    """The events of some messages (key, value), rows as columns wherever that is possible."""
+def decode_chunk(messages: Messages | Pairs, options: DecodeOptions, *, as_texts: bool = False) -> Chunk:
+    """The events of some messages (key, value), rows as columns wherever that is possible.
+
+    `as_texts`: images may come as RowTexts, for who would make texts of typed values."""
     collecting = gc.isenabled()
     gc.disable()  # a chunk makes many objects and no cycles
     try:
-        return _decode_chunk(messages, options)
+        return _decode_chunk(_pairs(messages), options, as_texts=as_texts)
     finally:
         if collecting:
             gc.enable()
 
 
-def _decode_chunk(messages: Messages, options: DecodeOptions) -> Chunk:
+def _pairs(messages: Messages | Pairs) -> Pairs:
+    if isinstance(messages, Pairs):
+        return messages
+    return Pairs([key for key, _ in messages], [value for _, value in messages])
+
+
+def _decode_chunk(messages: Pairs, options: DecodeOptions, *, as_texts: bool) -> Chunk:
     if options.compression != "none":
-        return Chunk((), tuple([_plain(index, message, options) for index, message in enumerate(messages)]))
-    read, numbers = _by_template(messages, options)
+        return Chunk((), tuple([_plain(index, messages, options) for index in range(len(messages.values))]))
+    read, numbers = _by_template(messages, options, as_texts=as_texts)
     rest: dict[int, Rest] = {}
     while True:
         gathered = _gather(messages, [number for number in numbers if number not in rest], options, rest)
@@ -106,36 +123,44 @@ def _decode_chunk(messages: Messages, options: DecodeOptions) -> Chunk:
             batches = [batch_of(rows) for rows in gathered]
         except Misfit:
             for index in {index for rows in gathered for index in _misfits(rows)}:
-                rest[index] = _plain(index, messages[index], options)
+                rest[index] = _plain(index, messages, options)
         else:
             return Chunk((*read, *batches), tuple([rest[index] for index in sorted(rest)]))
 
 
-def _by_template(messages: Messages, options: DecodeOptions) -> tuple[list[Batch], list[int]]:
+def _by_template(messages: Pairs, options: DecodeOptions, *, as_texts: bool) -> tuple[list[Batch], list[int]]:
     """The rows of texts of known looks, and the messages that have others."""
     try:
-        batches, whole = TEMPLATES[protocol_name(options.protocol)](messages, legacy=options.legacy)
+        read = TEMPLATES[protocol_name(options.protocol)]
+        batches, whole = read(
+            _filled(messages.keys), _filled(messages.values), legacy=options.legacy, as_texts=as_texts
+        )
     except Misfit:
-        return [], list(range(len(messages)))
+        return [], list(range(len(messages.values)))
     return batches, np.flatnonzero(~whole).tolist()
 
 
-def _gather(messages: Messages, numbers: list[int], options: DecodeOptions, rest: dict[int, Rest]) -> list[Rows]:
+def _filled(texts: Sequence[bytes | None]) -> Sequence[bytes]:
+    """The texts, empty where there is none."""
+    return texts if all(texts) else [text or b"" for text in texts]  # type: ignore[return-value]
+
+
+def _gather(messages: Pairs, numbers: list[int], options: DecodeOptions, rest: dict[int, Rest]) -> list[Rows]:
     """The rows of the messages `numbers`; `rest` grows by those that do not fit."""
     lanes = LANES[protocol_name(options.protocol)](legacy=options.legacy)
-    keys = [messages[number][0] or b"" for number in numbers]
-    values = [messages[number][1] or b"" for number in numbers]
+    keys = [messages.keys[number] or b"" for number in numbers]
+    values = [messages.values[number] or b"" for number in numbers]
     at = lanes.take(numbers, keys, values, 0)
     while at < len(numbers):
-        found = rest[numbers[at]] = _plain(numbers[at], messages[numbers[at]], options)
+        found = rest[numbers[at]] = _plain(numbers[at], messages, options)
         lanes.learn(values[at], found.events)
         at = lanes.take(numbers, keys, values, at + 1)
     return lanes.rows()
 
 
-def _plain(index: int, message: tuple[bytes | None, bytes | None], options: DecodeOptions) -> Rest:
+def _plain(index: int, messages: Pairs, options: DecodeOptions) -> Rest:
     try:
-        return Rest(index, decode(*message, options))
+        return Rest(index, decode(messages.keys[index], messages.values[index], options))
     except DecodeError as error:
         return Rest(index, (), _light(error))
 

@@ -17,8 +17,8 @@ import numpy as np
 from tidegate.codec.columnar import open as structs
 from tidegate.codec.columnar.open_shape import OpenShape
 from tidegate.codec.columnar.rows import Batch, Layout, Rows, batch_of
-from tidegate.codec.columnar.spans import json_column
-from tidegate.codec.columnar.sweep import NOT_WHOLE, Events, Found, Message, sweep, too_few
+from tidegate.codec.columnar.spans import JSON_QUOTES, json_column
+from tidegate.codec.columnar.sweep import NOT_WHOLE, Events, Found, sweep, too_few
 from tidegate.codec.columnar.template import Image, Images, Part, image_of, images_of, literal, members, walk_image
 from tidegate.codec.columnar.values import Misfit
 from tidegate.codec.columnar.walk import Text, Walk
@@ -50,20 +50,23 @@ _known: Final[dict[_Name, _Template]] = {}
 """By schema, table, `u` or `d`, and whether values are read the old way; it changes no result."""
 
 
-def by_template(messages: Sequence[Message], *, legacy: bool) -> tuple[list[Batch], Any]:
+def by_template(
+    keys: Sequence[bytes], values: Sequence[bytes], *, legacy: bool, as_texts: bool
+) -> tuple[list[Batch], Any]:
     """Batches of those messages whose rows are of known looks, and which messages that is."""
-    heads = _Frames([key or b"" for key, _ in messages], len(_VERSION))
-    bodies = _Frames([value or b"" for _, value in messages], 0)
+    heads = _Frames(keys, len(_VERSION))
+    bodies = _Frames(values, 0)
     fits = heads.fits & bodies.fits & (heads.counts == bodies.counts)
     versions = heads.text.windows(len(_VERSION))[heads.text.starts[fits]].view(np.uint64)
     fits[np.flatnonzero(fits)[versions != np.frombuffer(_VERSION, np.uint64)]] = False
     counts = np.where(fits, heads.counts, 0)
-    message = np.repeat(np.arange(len(messages)), counts)
+    message = np.repeat(np.arange(len(values)), counts)
     if too_few(len(message)):
-        return [], np.zeros(len(messages), np.bool_)
+        return [], np.zeros(len(values), np.bool_)
     seq = np.arange(len(message)) - (np.cumsum(counts) - counts)[message]
     counts[~fits] = NOT_WHOLE
-    return sweep(Events(message, seq, counts), _Templates(heads.of(fits), bodies.of(fits), legacy=legacy))
+    templates = _Templates(heads.of(fits), bodies.of(fits), legacy=legacy, as_texts=as_texts)
+    return sweep(Events(message, seq, counts), templates)
 
 
 class _Frames:
@@ -113,7 +116,8 @@ class _Templates:
 
     convert = staticmethod(json_column)
 
-    def __init__(self, heads: _Frames, bodies: _Frames, *, legacy: bool) -> None:
+    def __init__(self, heads: _Frames, bodies: _Frames, *, legacy: bool, as_texts: bool) -> None:
+        self.quotes = JSON_QUOTES if as_texts else None
         self._heads, self._bodies, self._legacy = heads, bodies, legacy
         self.heads, self.text = heads.text, bodies.text
 

@@ -10,12 +10,13 @@
     3        0    6          D       1          b
 
 Images are dense: `before` has a row for every U and D, `after` for every I and U, in the order of the batch.
+Who asked for texts gets, where all values are plainly their own texts, those instead: row by row in one array.
 `(message, seq)` tells the message, by its index in the chunk, and which of its events the row is.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 from msgspec.structs import astuple
@@ -23,7 +24,7 @@ from msgspec.structs import astuple
 from tidegate.codec.columnar.values import Column, Misfit
 from tidegate.model.event import Field
 
-__all__ = ["Batch", "Images", "Layout", "Rows", "batch_of", "transposed"]
+__all__ = ["Batch", "Images", "Layout", "RowTexts", "Rows", "batch_of", "transposed"]
 
 Convert: TypeAlias = Callable[[Column, Sequence[Any]], Any]
 
@@ -79,11 +80,19 @@ class Rows:
         )
 
 
+class RowTexts(NamedTuple):
+    """Images as texts: the `width` values of the first row, then those of the second, .. in one binary array."""
+
+    values: Any
+    width: int
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Row changes of one table in one layout; see the module's drawing.
 
-    `before` and `after` are record batches with a column for each of `fields`, typed by what the wire carries."""
+    `before` and `after` are record batches with a column for each of `fields`, typed by what the wire carries; or
+    RowTexts."""
 
     schema: str
     table: str

@@ -10,9 +10,14 @@ the same bytes: every second entry is a value, and `take` copies those together.
 What is plain to see is converted at once: integers of nothing but digits, strings of nothing to undo.  Everything else
 becomes one JSON array, `[7,12345,null]`, which msgspec reads with the very types that a struct of the protocol has.
 Then the rules are the same, too: `from_json` and `from_texts`, and `Misfit` for what they refuse.
+
+Who wants texts and no typed values gets them row by row with one copy (`row_texts`), where all that stands in the rows
+is plain to see:
+
+    starts and ends    of column 0, column 1, column 0, ..     ->    take    ->    7 x 12345 y
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -23,10 +28,21 @@ import pyarrow as pa
 from tidegate.codec.columnar.values import WIRE, Column, Form, Misfit, from_json, from_texts
 from tidegate.codec.columnar.walk import Span, Text
 
-__all__ = ["UNREADABLE", "integers_of", "json_column", "listed", "text_column", "texts_of"]
+__all__ = [
+    "JSON_QUOTES",
+    "TEXT_QUOTES",
+    "UNREADABLE",
+    "integers_of",
+    "json_column",
+    "listed",
+    "row_texts",
+    "text_column",
+    "texts_of",
+]
 
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _QUOTE, _BACKSLASH, _ZERO, _MINUS, _COMMA, _SPACE = b'"\\0-, '
+_LAST_ASCII: Final = 0x7F
 FEW: Final = 20
 """Digits and sign of a 64-bit number."""
 
@@ -38,6 +54,10 @@ _LISTS: Final[Mapping[Any, Any]] = {
 }
 _TEXTS: Final = _LISTS[str]
 _QUOTED_TEXTS: Final = frozenset({Form.TEXT, Form.INTEGER, Form.FLOAT, Form.DOUBLE})
+
+JSON_QUOTES: Final[Mapping[Form, int]] = {Form.INTEGER: 0, Form.TEXT: 1}
+TEXT_QUOTES: Final[Mapping[Form, int]] = {Form.INTEGER: 1, Form.TEXT: 1}
+"""Forms whose values may be their own texts, and the quotes at either end."""
 
 
 def json_column(column: Column, text: Text, span: Span) -> Any:
@@ -73,14 +93,63 @@ def integers_of(text: Text, span: Span) -> Any:
 
 def texts_of(text: Text, span: Span, quotes: int = 0) -> Any:
     """The bytes of each span without `quotes` bytes at either end; null stays null."""
-    rows = len(span.start)
-    if not rows:
+    return _rowwise(text, [span], [quotes])
+
+
+def row_texts(columns: Sequence[Column], text: Text, spans: Sequence[Span], quotes: Mapping[Form, int]) -> Any:
+    """All values of some rows, row by row, as texts of the changelog; None if one may not stand there as it is.
+
+    What is given is what `json_column` or `text_column` give, cast to texts."""
+    if not all(column.form in quotes for column in columns):
+        return None
+    values = _rowwise(text, spans, [quotes[column.form] for column in columns])
+    if not _plain_string(values) or not _is_utf8(values):
+        return None
+    integers = zip(columns, spans, strict=True)
+    if all(_own_digits(column, text, span, quotes) for column, span in integers if column.form is Form.INTEGER):
+        return values
+    return None
+
+
+def _rowwise(text: Text, spans: Sequence[Span], quotes: Sequence[int]) -> Any:
+    """The bytes of the spans of each row, one row behind the other."""
+    rows, width = len(spans[0].start), len(spans)
+    count = rows * width
+    if not count:
         return pa.array([], pa.binary())
-    bounds = np.empty(2 * rows, np.int32)
-    np.add(span.start, quotes, out=bounds[0::2], casting="unsafe")
-    np.subtract(span.end, quotes, out=bounds[1::2], casting="unsafe")
-    every = pa.Array.from_buffers(pa.binary(), 2 * rows - 1, [None, pa.py_buffer(bounds), text.buffer])
-    return every.take(_evens(rows) if span.null is None else pa.array(np.arange(0, 2 * rows, 2), mask=span.null))
+    bounds = np.empty((rows, width, 2), np.int32)
+    for at, (span, some) in enumerate(zip(spans, quotes, strict=True)):
+        np.add(span.start, some, out=bounds[:, at, 0], casting="unsafe")
+        np.subtract(span.end, some, out=bounds[:, at, 1], casting="unsafe")
+    every = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds), text.buffer])
+    if all(span.null is None for span in spans):
+        return every.take(_evens(count))
+    null = np.zeros((rows, width), np.bool_)
+    for at, span in enumerate(spans):
+        null[:, at] = False if span.null is None else span.null
+    return every.take(pa.array(np.arange(0, 2 * count, 2), mask=null.ravel()))
+
+
+def _own_digits(column: Column, text: Text, span: Span, quotes: Mapping[Form, int]) -> bool:
+    """Whether all integers are of the column's type and stand there as we would write them."""
+    some = quotes[column.form]
+    bare = Span(span.start + some, span.end - some, span.null)
+    digits = texts_of(text, bare)
+    if not _plain_integers(text, bare, digits):
+        return False
+    from_json(column, digits)
+    return True
+
+
+def _is_utf8(strings: Any) -> bool:
+    content = _content(strings)
+    if not len(content) or content.max() <= _LAST_ASCII:
+        return True
+    try:
+        strings.cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 @lru_cache(maxsize=64)

@@ -7,7 +7,7 @@
 A message goes one way, whole: rows of a message that a template did not read to the end are left to others.
 """
 
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from tidegate.codec.columnar.rows import Batch, Layout
 from tidegate.codec.columnar.template import Part, Texts, batch_from
 from tidegate.codec.columnar.values import Misfit
 
-__all__ = ["NOT_WHOLE", "Events", "Found", "Message", "Templates", "sweep", "too_few"]
+__all__ = ["NOT_WHOLE", "Events", "Found", "Templates", "sweep", "too_few"]
 
 ROWS_MIN = 100
 """Rows of a table that are worth a template: a walk is some hundred calls of numpy, whatever their number."""
@@ -25,9 +25,6 @@ NOT_WHOLE: Final = -1
 
 MISSES_MAX: Final = 4
 """Samples that led to fewer rows than that; then the chunk is of too many tables to go on."""
-
-
-Message: TypeAlias = tuple[bytes | None, bytes | None]
 
 
 class Events(NamedTuple):

@@ -12,7 +12,7 @@ at.  A row whose text differs, be it by a space, goes another way; nothing is gu
     Part … ──→ Batch           all rows of one layout, in the order of the text
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from json import JSONDecoder
 from operator import itemgetter
@@ -21,8 +21,8 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from tidegate.codec.columnar.rows import Batch, Layout
-from tidegate.codec.columnar.spans import UNREADABLE, integers_of, listed, texts_of
+from tidegate.codec.columnar.rows import Batch, Layout, RowTexts
+from tidegate.codec.columnar.spans import UNREADABLE, integers_of, listed, row_texts, texts_of
 from tidegate.codec.columnar.values import Column, Form, Misfit
 from tidegate.codec.columnar.walk import LITERAL_MAX, Span, Text, Walk
 
@@ -64,6 +64,10 @@ class Texts(Protocol):
     @property
     def convert(self) -> Callable[[Column, Text, Span], Any]:
         """What makes an array of some values."""
+
+    @property
+    def quotes(self) -> Mapping[Form, int] | None:
+        """Forms whose values may be their own texts, with the quotes around them; None if no texts are wanted."""
 
 
 _value: Final = JSONDecoder().raw_decode
@@ -186,18 +190,21 @@ def batch_from(layout: Layout, texts: Texts, parts: Sequence[Part], message: Any
         partition_id=integers_of(texts.heads, _joined(partitions, order))
         if partitions
         else pa.nulls(len(rows), pa.int64()),
-        before=_record_batch(layout, texts, [images for part in parts for images in part.before]),
-        after=_record_batch(layout, texts, [images for part in parts for images in part.after]),
+        before=_images(layout, texts, [images for part in parts for images in part.before]),
+        after=_images(layout, texts, [images for part in parts for images in part.after]),
     )
 
 
-def _record_batch(layout: Layout, texts: Texts, images: list[Images]) -> Any:
+def _images(layout: Layout, texts: Texts, images: list[Images]) -> Any:
+    """The images as texts where those are wanted and plain to see, else typed."""
     some = [one for one in images if len(one.rows)]
     order = _order(some)
-    arrays = []
-    for number, column in enumerate(layout.columns):
-        span = _joined([one.spans[number] for one in some], order)
-        arrays.append(texts.convert(column, texts.text, span))
+    spans = [_joined([one.spans[number] for one in some], order) for number in range(len(layout.columns))]
+    if texts.quotes is not None:
+        values = row_texts(layout.columns, texts.text, spans, texts.quotes)
+        if values is not None:
+            return RowTexts(values, len(spans))
+    arrays = [texts.convert(column, texts.text, span) for column, span in zip(layout.columns, spans, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, names=[one.name for one in layout.fields])
 
 

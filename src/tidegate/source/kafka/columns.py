@@ -4,7 +4,7 @@
     RowColumns   Encoded ... -> one Arrow table of LANDED_SCHEMA
     landed_batch typed columns of many rows -> the same, without looking at a row
 
-Typed columns become texts by a cast each; one `take` lays them row by row:
+Texts come row by row already.  Typed columns become texts by a cast each; one `take` lays them row by row:
 
     a: 1 2 3    b: x y z    ->    1 2 3 x y z    take 0 3 1 4 2 5    ->    [1 x] [2 y] [3 z]
 
@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.codec.columnar import Batch
+from tidegate.codec.columnar import Batch, RowTexts
 from tidegate.feed.change import ROWS_SCHEMA, Layout, encode_layout, encode_row
 from tidegate.model.event import Field, RowChange
 from tidegate.model.table import TableName
@@ -149,13 +149,19 @@ def landed_batch(topic: str, partition: int, offsets: Sequence[int], batch: Batc
 
 def _image_lists(images: Any, present: Any) -> Any:
     """A list of texts for each row, null where it has no such image."""
-    rows, width = images.num_rows, images.num_columns
-    texts = pa.concat_arrays([_texts(column) for column in images.columns])
-    order = np.arange(rows * width, dtype=np.int32).reshape(width, rows).T.ravel()
+    values, width = images if isinstance(images, RowTexts) else _row_texts(images)
     there = present.to_numpy(zero_copy_only=False)
     ends = np.concatenate(([0], np.cumsum(there, dtype=np.int32) * width)).astype(np.int32)
     offsets = pa.array(ends, pa.int32(), mask=np.append(~there, False))
-    return pa.ListArray.from_arrays(offsets, texts.take(pa.array(order)))
+    return pa.ListArray.from_arrays(offsets, values)
+
+
+def _row_texts(images: Any) -> RowTexts:
+    """Typed columns as texts."""
+    rows, width = images.num_rows, images.num_columns
+    texts = pa.concat_arrays([_texts(column) for column in images.columns])
+    order = np.arange(rows * width, dtype=np.int32).reshape(width, rows).T.ravel()
+    return RowTexts(texts.take(pa.array(order)), width)
 
 
 def _texts(column: Any) -> Any:

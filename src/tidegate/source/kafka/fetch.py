@@ -8,9 +8,10 @@ nothing for `timeout_s` is a SourceError, an offset that the broker no longer ha
 """
 
 import time
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -19,9 +20,9 @@ from confluent_kafka import Message as KafkaMessage
 from tidegate.feed.change import Place
 from tidegate.model.errors import HistoryLost, SourceError
 from tidegate.source.kafka.client import KafkaTopics, consumer, offsets
-from tidegate.source.kafka.messages import Message, bytes_of
+from tidegate.source.kafka.message import Messages
 
-__all__ = ["CHUNK", "CHUNK_BYTES", "fetch_range", "history_lost", "pieces"]
+__all__ = ["CHUNK", "CHUNK_BYTES", "fetch_range", "history_lost"]
 
 CHUNK: Final = 4_000
 """Messages taken at once: few enough that their objects stay in cache, many enough that calls cost nothing."""
@@ -37,10 +38,9 @@ PASSING: Final = frozenset(
 )
 """Errors after which the client library goes on trying by itself; the deadline ends that."""
 _OFFSET, _KEY, _VALUE, _ERROR = KafkaMessage.offset, KafkaMessage.key, KafkaMessage.value, KafkaMessage.error
-_NEW: Final[Any] = partial(tuple.__new__, Message)
 
 
-def fetch_range(source: KafkaTopics, place: Place, end: int) -> Iterator[list[Message]]:
+def fetch_range(source: KafkaTopics, place: Place, end: int) -> Iterator[Messages]:
     """The messages from `place` on with offset < end, in order. Raises SourceError and HistoryLost."""
     if place.offset >= end:
         return
@@ -60,16 +60,16 @@ def _acquaint(connection: tuple[tuple[str, str], ...], topic: str) -> None:
         consumer(connection).list_topics(topic, ACQUAINT_SECONDS)
 
 
-def _chunks(client: Any, source: KafkaTopics, start: Place, end: int) -> Iterator[list[Message]]:
+def _chunks(client: Any, source: KafkaTopics, start: Place, end: int) -> Iterator[Messages]:
     at, size, last_error = start.offset, FIRST_CHUNK, "the broker sent nothing"
     deadline = time.monotonic() + source.timeout_s
     while at < end:
         got = client.consume(min(size, end - at), POLL_SECONDS)
         chunk = _messages([one for one in got if one.error() is None] if any(map(_ERROR, got)) else got)
         if chunk:
-            at = chunk[-1].offset + 1
+            at = chunk.offsets[-1] + 1
         if at > end:
-            chunk = [message for message in chunk if message.offset < end]
+            chunk = chunk[: bisect_left(chunk.offsets, end)]
         for message in got if len(chunk) < len(got) else ():
             error = message.error()
             if error is None:
@@ -90,25 +90,13 @@ def _chunks(client: Any, source: KafkaTopics, start: Place, end: int) -> Iterato
                 f"though messages up to offset {end - 1} were promised; {last_error}"
             )
         if chunk:
-            total_bytes = bytes_of(chunk)
-            size = max(1, min(CHUNK, CHUNK_BYTES * len(chunk) // max(1, total_bytes)))
-            yield from pieces(chunk) if total_bytes > 2 * CHUNK_BYTES else (chunk,)
+            size = max(1, min(CHUNK, CHUNK_BYTES * len(chunk) // max(1, chunk.size_bytes)))
+            yield from chunk.pieces(2 * CHUNK_BYTES) if chunk.size_bytes > 2 * CHUNK_BYTES else (chunk,)
 
 
-def _messages(got: list[Any]) -> list[Message]:
-    """The client library's messages as ours; map and zip make them with no line of Python for each."""
-    return list(map(_NEW, zip(map(_OFFSET, got), map(_KEY, got), map(_VALUE, got), strict=True)))
-
-
-def pieces(chunk: list[Message]) -> Iterator[list[Message]]:
-    """`chunk` in order, in lists of at most twice CHUNK_BYTES or of one message; it is empty afterwards."""
-    chunk.reverse()
-    while chunk:
-        piece = [chunk.pop()]
-        size_bytes = bytes_of(piece)
-        while chunk and (size_bytes := size_bytes + bytes_of(chunk[-1:])) <= 2 * CHUNK_BYTES:
-            piece.append(chunk.pop())
-        yield piece
+def _messages(got: list[Any]) -> Messages:
+    """The client library's messages as ours, with no line of Python for each."""
+    return Messages(list(map(_OFFSET, got)), list(map(_KEY, got)), list(map(_VALUE, got)))
 
 
 def _at(place: Place, offset: int) -> Place:

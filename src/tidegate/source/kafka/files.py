@@ -10,7 +10,7 @@ and another begun.  What is written here belongs to nobody until the driver comm
 """
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import obstore
@@ -40,19 +40,23 @@ FILE_BYTES: Final = 64 << 20
 ROWS_MAX: Final = 500_000
 """A flush comes at the latest with this many rows, so that a row group stays a piece that one task can read."""
 GROUP_ROWS: Final = 32_768
+BACKLOG: Final = 50_000
+"""Messages of one task that show that the landing is behind: then time counts for more than bytes."""
 PLAIN: Final = {"compression": "zstd", "compression_level": 1}
+HASTY: Final = {"compression": "zstd", "compression_level": -7}
+"""As large as snappy makes it, in 0.55 us a row of 300 bytes instead of 0.95."""
 ROWS_OPTIONS: Final = {
-    **PLAIN,
     "use_dictionary": ["topic", "op", "schema", "table", "layout"],
     "write_statistics": ["schema", "table", "commit_ts"],
 }
 
 
 class RowFiles:
-    """Takes tables of LANDED_SCHEMA and writes them out in pieces."""
+    """Takes tables of LANDED_SCHEMA and writes them out in pieces; `messages` is how many the rows come from."""
 
-    def __init__(self, uri: str, *, flush_bytes: int) -> None:
+    def __init__(self, uri: str, *, flush_bytes: int, messages: int = 0) -> None:
         self._uri = uri
+        self._compression = HASTY if messages >= BACKLOG else PLAIN
         self._flush_bytes = flush_bytes
         self._held: dict[TableName, list[pa.Table]] = {}
         self._held_bytes = self._held_rows = 0
@@ -83,7 +87,7 @@ class RowFiles:
         for name in sorted(self._held):
             table = by_time(pa.concat_tables(self._held[name]).unify_dictionaries())
             if self._open is None:
-                self._open = _OpenFile()
+                self._open = _OpenFile(self._compression)
             low, high = self._open.write(table)
             known = self._counts.get(name, TableRows(*name, 0, low, high))
             self._counts[name] = TableRows(
@@ -102,9 +106,9 @@ class RowFiles:
 class _OpenFile:
     """A Parquet file in memory, compressed, not yet at its place."""
 
-    def __init__(self) -> None:
+    def __init__(self, compression: Mapping[str, Any]) -> None:
         self._sink = pa.BufferOutputStream()
-        self._writer = pq.ParquetWriter(self._sink, LANDED_SCHEMA, **ROWS_OPTIONS)
+        self._writer = pq.ParquetWriter(self._sink, LANDED_SCHEMA, **ROWS_OPTIONS, **compression)
         self._rows = 0
         self._low: int | None = None
         self._high: int | None = None

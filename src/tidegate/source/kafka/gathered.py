@@ -17,7 +17,7 @@ from tidegate.feed.change import Place
 from tidegate.model.errors import SourceError
 from tidegate.source.kafka.client import CONSUMER, LOGGER, KafkaTopics, watermarks
 from tidegate.source.kafka.fetch import LOST, PASSING, history_lost
-from tidegate.source.kafka.messages import Message
+from tidegate.source.kafka.message import Message
 
 __all__ = ["Gathered", "Took"]
 

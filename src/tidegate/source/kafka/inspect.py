@@ -17,7 +17,7 @@ from tidegate.model.event import Ddl, Resolved
 from tidegate.model.tso import physical_ms
 from tidegate.source.kafka.client import KafkaTopics, watermarks
 from tidegate.source.kafka.fetch import fetch_range
-from tidegate.source.kafka.messages import Message
+from tidegate.source.kafka.message import Message
 from tidegate.source.kafka.reader import share
 
 __all__ = ["PartitionReport", "TopicReport", "as_json", "inspect"]

@@ -35,7 +35,6 @@ A row's `seq` is its number among the events of its message, whatever becomes of
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -43,7 +42,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.codec import decode
-from tidegate.codec.columnar import Batch, Rest, decode_chunk
+from tidegate.codec.columnar import Batch, Pairs, Rest, decode_chunk
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.change import DeadLetter, Place, PlacedDdl
 from tidegate.feed.frontier import larger
@@ -52,11 +51,12 @@ from tidegate.model.event import Ddl, Event, Resolved, RowChange
 from tidegate.model.table import TableName
 from tidegate.model.tso import LOGICAL_BITS, MAX_TS
 from tidegate.source.kafka.columns import Encoded, Encoder, RowColumns, landed_batch
+from tidegate.source.kafka.message import Message, Messages
 from tidegate.source.kafka.report import Halt
 from tidegate.source.kafka.resolution import Resolution, with_options
 from tidegate.source.kafka.whole import CutRows, is_cut, size_of
 
-__all__ = ["LandPlan", "Landed", "Message", "bytes_of", "land_chunk", "land_messages"]
+__all__ = ["LandPlan", "Landed", "land_chunk", "land_messages"]
 
 Accept: TypeAlias = Callable[[str, str], bool]
 
@@ -75,22 +75,6 @@ NO_COMMIT_TS: Final = (
     "extension. Set enable-tidb-extension=true on the changefeed and start from a fresh topic, or accept order=offset "
     "(each partition in its own order, no consistency across partitions)"
 )
-
-
-class Message(NamedTuple):
-    """One Kafka message."""
-
-    offset: int
-    key: bytes | None
-    value: bytes | None
-
-
-_OFFSET, _KEY, _VALUE, _PAIR = itemgetter(0), itemgetter(1), itemgetter(2), itemgetter(1, 2)
-
-
-def bytes_of(messages: Sequence[Message]) -> int:
-    """The size of all keys and values."""
-    return sum(sum(map(len, filter(None, map(part, messages)))) for part in (_KEY, _VALUE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +153,7 @@ def land_messages(
     Raises SourceError when rows have to be made whole and who has them does not answer."""
     landed = Landed(start, clock)
     encoder = encoder or Encoder()
-    chunk = list(messages)
+    chunk = Messages.of(messages)
     batches, rest = _decoded(chunk, plan)
     events = (event for _, one in rest if one is not None and one.error is None for event in one.events)
     cut = CutRows(events, plan.options, plan.accept)
@@ -195,7 +179,7 @@ def land_messages(
                 stop = index + 1
                 break
     landed.messages = stop
-    landed.position = chunk[stop - 1].offset + 1 if stop else start
+    landed.position = chunk.offsets[stop - 1] + 1 if stop else start
     parts = {name: [into.table()] for name, into in columns.items()}
     for batch in batches:
         _take_batch(batch, chunk, stop, plan, landed, parts)
@@ -203,9 +187,7 @@ def land_messages(
     return landed
 
 
-def land_chunk(
-    chunk: Sequence[Message], plan: LandPlan, encoder: Encoder, *, start: int, clock: int
-) -> Iterator[Landed]:
+def land_chunk(chunk: Messages, plan: LandPlan, encoder: Encoder, *, start: int, clock: int) -> Iterator[Landed]:
     """Land `chunk` in as many runs as its whole rows ask for; the last one stands before what must not be passed."""
     at, size = 0, len(chunk)
     while at < len(chunk):
@@ -219,7 +201,7 @@ def land_chunk(
             size = 2 * landed.messages
 
 
-def _decoded(chunk: Sequence[Message], plan: LandPlan) -> tuple[Sequence[Batch], list[tuple[int, Rest | None]]]:
+def _decoded(chunk: Messages, plan: LandPlan) -> tuple[Sequence[Batch], list[tuple[int, Rest | None]]]:
     """Rows as columns, and the messages that go event by event, with what the plain decoder said if it was asked.
 
     Those with a resolution are read under its options, and made-up timestamps follow the order of the events."""
@@ -227,7 +209,8 @@ def _decoded(chunk: Sequence[Message], plan: LandPlan) -> tuple[Sequence[Batch],
         return (), [(index, None) for index in range(len(chunk))]
     aside = _aside(chunk, plan)
     usual = [index for index in range(len(chunk)) if index not in aside] if aside else range(len(chunk))
-    found = decode_chunk(list(map(_PAIR, [chunk[index] for index in usual] if aside else chunk)), plan.options)
+    some = Messages.of(chunk[index] for index in usual) if aside else chunk
+    found = decode_chunk(Pairs(some.keys, some.values), plan.options, as_texts=True)
     batches: Sequence[Batch] = found.batches
     if aside:
         numbers = pa.array(usual, pa.int32())
@@ -236,13 +219,13 @@ def _decoded(chunk: Sequence[Message], plan: LandPlan) -> tuple[Sequence[Batch],
     return batches, sorted([*rest, *((index, None) for index in aside)], key=lambda one: one[0])
 
 
-def _aside(chunk: Sequence[Message], plan: LandPlan) -> set[int]:
+def _aside(chunk: Messages, plan: LandPlan) -> set[int]:
     """The messages that have a resolution or are too large; a chunk without any costs next to nothing."""
     limit = plan.message_bytes
     aside = set()
     if plan.resolutions:
-        aside = {index for index, message in enumerate(chunk) if message.offset in plan.resolutions}
-    if limit is not None and bytes_of(chunk) > limit:
+        aside = {index for index, offset in enumerate(chunk.offsets) if offset in plan.resolutions}
+    if limit is not None and chunk.size_bytes > limit:
         aside |= {index for index, message in enumerate(chunk) if _too_large(message, plan) is not None}
     return aside
 
@@ -262,7 +245,7 @@ def _take(found: _Draft, offset: int, plan: LandPlan, landed: Landed, columns: d
 
 def _take_batch(  # noqa: PLR0917 - one step of land_messages
     batch: Batch,
-    chunk: Sequence[Message],
+    chunk: Messages,
     stop: int,
     plan: LandPlan,
     landed: Landed,
@@ -273,7 +256,7 @@ def _take_batch(  # noqa: PLR0917 - one step of land_messages
     if plan.accept is not None and not plan.accept(batch.schema, batch.table):
         landed.filtered += pc.sum(before).as_py() or 0
         return
-    rows = landed_batch(plan.topic, plan.partition, list(map(_OFFSET, chunk)), batch)
+    rows = landed_batch(plan.topic, plan.partition, chunk.offsets, batch)
     if stop < len(chunk):
         rows = rows.filter(before)
     if rows.num_rows:
@@ -314,8 +297,8 @@ def _resolve(  # noqa: PLR0917 - one step of land_messages
 
 def _too_large(message: Message, plan: LandPlan) -> int | None:
     """The size of a message that is above the plan's limit."""
-    size_bytes = bytes_of((message,))
-    return size_bytes if plan.message_bytes is not None and size_bytes > plan.message_bytes else None
+    limit = plan.message_bytes
+    return message.size_bytes if limit is not None and message.size_bytes > limit else None
 
 
 def _read(  # noqa: PLR0917 - one step of land_messages

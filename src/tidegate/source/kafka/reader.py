@@ -128,7 +128,8 @@ def land_range(plan: TopicPlan, clock: int, wanted: OffsetRange) -> TaskReport:
     start, end = wanted.start, wanted.end
     land_plan, encoder = plan.land_plan(start.topic, start.partition), Encoder()
     flush_bytes = plan.source.max_bytes_per_flush
-    rows, controls = RowFiles(plan.changelog, flush_bytes=flush_bytes), ControlFiles(plan.changelog, flush_bytes)
+    rows = RowFiles(plan.changelog, flush_bytes=flush_bytes, messages=end - start.offset)
+    controls = ControlFiles(plan.changelog, flush_bytes)
     total = Landed(start.offset, clock)
     collecting = gc.isenabled()
     gc.disable()  # a chunk makes millions of small objects and no cycles

@@ -18,7 +18,8 @@ from tidegate.model.errors import ConfigError, DecodeError, UnsupportedError
 from tidegate.source.kafka import ledger
 from tidegate.source.kafka.changelog import Changelog, changelog_uri
 from tidegate.source.kafka.files import REPLAYED, ControlFiles, RowFiles
-from tidegate.source.kafka.messages import Landed, LandPlan, Message, land_messages
+from tidegate.source.kafka.message import Message
+from tidegate.source.kafka.messages import Landed, LandPlan, land_messages
 from tidegate.source.kafka.resolution import Resolution, record
 
 __all__ = ["Bytes", "Replayed", "find", "opened_changelog", "replay", "skip"]
