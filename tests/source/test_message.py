@@ -1,5 +1,7 @@
 """Messages as columns: the same sequence as a list of them, and pieces that hold all of it."""
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,7 +33,5 @@ def test_pieces_hold_everything_and_are_no_larger_than_asked(some, limit):
 
     assert [message for piece in pieces for message in piece] == some
     assert all(piece.size_bytes <= limit or len(piece) == 1 for piece in pieces)
-    assert all(
-        piece.size_bytes + following[0].size_bytes > limit for piece, following in zip(pieces, pieces[1:], strict=False)
-    )
+    assert all(piece.size_bytes + following[0].size_bytes > limit for piece, following in itertools.pairwise(pieces))
     assert not messages.offsets
