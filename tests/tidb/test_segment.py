@@ -121,3 +121,18 @@ def test_no_room(tmp_path: Path) -> None:
     again.write()
 
     assert [row.commit_ts for row in read_segments(tmp_path / "log", 0, again.low)] == [committed]
+
+
+def test_blocks_by_time(tmp_path: Path) -> None:
+    """A reader of a stretch need not look at blocks whose rows lie before or behind it."""
+    rows = [KvChange(LogType.COMMITTED, record_key(45, IntHandle(n)), n, n + 1, KvOp.PUT, b"v") for n in range(9000)]
+    path = tmp_path / f"{0:020d}-{9000:020d}.seg"
+    path.write_bytes(encode_segment(0, 9000, rows))
+    first, second, _ = decode_footer(path.read_bytes()).blocks
+    data = bytearray(path.read_bytes())
+    data[second.offset] ^= 1
+    path.write_bytes(data)
+
+    assert list(read_segments(tmp_path, 0, first.last_ts)) == rows[: first.rows]
+    with pytest.raises(DecodeError, match="checksum of a block"):
+        list(read_segments(tmp_path, 0, first.last_ts + 1))

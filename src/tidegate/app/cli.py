@@ -34,12 +34,14 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "topic": ("tidegate.app.topic_cmd:topic", "Look into a Kafka topic."),
     "dlq": ("tidegate.app.dlq_cmd:dlq", "List and replay dead letters."),
     "broker": ("tidegate.app.broker_cmd:broker", "Start and stop a Kafka broker on this machine."),
+    "upstream": ("tidegate.app.upstream_cmd:upstream", "Start, ask and stop a TiDB of your own on this machine."),
     "doctor": ("tidegate.app.doctor:doctor", "Check Java, jars and this machine."),
     "tso": ("tidegate.app.tso_cmd:tso", "Turn timestamps into times, and times into timestamps."),
 }
 _EXTRAS: Final = {
     **dict.fromkeys(("confluent_kafka",), "kafka"),
     **dict.fromkeys(("pymysql",), "mysql"),
+    **dict.fromkeys(("mysql_mimic",), "upstream"),
     **dict.fromkeys(("pyspark", "deltalake", "pyarrow", "pandas", "fsspec", "obstore", "psutil"), "spark"),
 }
 INTERRUPTED: Final = 130

@@ -17,6 +17,7 @@
     |     +- CsvEncodeFailed  a value that no csv field can hold
     +- SchemaError           event and schema history disagree (table, ts)
     |  +- TableNotFound      a row of a table id that the schema does not have
+    |  +- RenameRefused      a RENAME brings a table into the filter whose rows were left out until then
     +- UpstreamError         the embedded TiDB refuses; `mysql_code` is TiDB's number   LATER
     |  +- WriteConflict, KeyLocked, TransactionGone, SchemaOutdated, SchemaChanged    begin the transaction anew
     |  +- SqlRefused, KeyExists, HistoryCollected, SnapshotTooOld, EntryTooLarge, TransactionTooLarge   NEVER
@@ -26,6 +27,7 @@
     |  +- ClaimCheckUnavailable, UpstreamRowMissing   a row cannot be made whole   NEVER
     |  +- PoisonMessage      the feed halts at a dead letter                 NEVER
     |  +- PrewriteNotMatch   a commit in TiKV's change log without its prewrite
+    |  +- CorruptedRow       a row whose checksum contradicts its values            NEVER
     +- SinkError             the target refused or is away                   LATER
        +- SinkRefused        the target will always refuse                   NEVER
        +- Fenced             another writer took over                        NEVER
@@ -42,6 +44,7 @@ __all__ = [
     "ClaimCheckUnavailable",
     "CodecConfigInvalid",
     "ConfigError",
+    "CorruptedRow",
     "CsvEncodeFailed",
     "DecodeError",
     "DispatcherFailed",
@@ -63,6 +66,7 @@ __all__ = [
     "PrewriteNotMatch",
     "ProtocolError",
     "ProtocolUnknown",
+    "RenameRefused",
     "Retry",
     "SchemaChanged",
     "SchemaError",
@@ -265,6 +269,12 @@ class TableNotFound(SchemaError):
     code = "CDC:ErrSnapshotTableNotFound"
 
 
+class RenameRefused(SchemaError):
+    """A RENAME gives a table that the filter leaves out a name that it takes; the message names both."""
+
+    code = "CDC:ErrSyncRenameTableFailed"
+
+
 class SourceError(TidegateError):
     """The upstream topic or log did not answer as it should."""
 
@@ -304,6 +314,13 @@ class PrewriteNotMatch(SourceError):
     """A commit came whose prewrite did not, after all prewrites had; the message names key, start_ts, commit_ts."""
 
     code = "CDC:ErrPrewriteNotMatch"
+
+
+class CorruptedRow(SourceError):
+    """A row whose checksum contradicts its values (integrity-check-level); the message names table, ts and key."""
+
+    code = "CDC:ErrCorruptedDataMutation"
+    retry = Retry.NEVER
 
 
 class SinkError(TidegateError):

@@ -9,16 +9,21 @@
     ResolvedSpan  nothing with commit_ts <= ts is still to come in [start, end)
     RegionFault   the registration is over: register again from the last resolved ts
 
-`value` and `old_value` are None where there is none: a delete has no value, an insert no old value.
+`value` and `old_value` are None where there is none: a delete has no value, an insert no old value.  `txn_source` says
+what a transaction was for; of those with a bit of LOSSY_DDL or above change capture tells nothing.
 Source: kvproto cdcpb (numbers and names); reference behaviour of TiKV's cdc component.
 """
 
 from enum import Enum, IntEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
-__all__ = ["FaultKind", "KvChange", "KvEvent", "KvOp", "LogType", "RegionFault", "ResolvedSpan"]
+__all__ = ["LOSSY_DDL", "FaultKind", "KvChange", "KvEvent", "KvOp", "LogType", "RegionFault", "ResolvedSpan"]
+
+
+LOSSY_DDL: Final = 1 << 8
+"""The source of rewrites by which a DDL changes the bytes of a column; lower bits are those of other change feeds."""
 
 
 class LogType(IntEnum):
@@ -49,6 +54,7 @@ class KvChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
     op: KvOp = KvOp.UNKNOWN
     value: bytes | None = None
     old_value: bytes | None = None
+    txn_source: int = 0
 
 
 class ResolvedSpan(msgspec.Struct, frozen=True):

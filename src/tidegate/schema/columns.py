@@ -236,7 +236,9 @@ def _read_attributes(cursor: Cursor, found: TypeDef) -> TypeDef:
                 found = replace(found, charset="latin1")
             case "UNICODE":
                 found = replace(found, charset="ucs2")
-            case "SIGNED" | "BINARY":
+            case "BINARY":
+                found = replace(found, binary=True)
+            case "SIGNED":
                 pass
             case _:
                 return found

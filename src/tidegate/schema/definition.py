@@ -4,10 +4,11 @@ Nothing here is completed: an unwritten charset, length or nullability stays ope
 Source: TiDB parser/ast/ddl.go (ColumnDef, Constraint), as far as change capture needs it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tidegate.model.mysql import MysqlType
+from tidegate.schema.detail import ColumnDetail, IndexDetail, OptionsDetail
 
 __all__ = [
     "Blob",
@@ -79,6 +80,8 @@ class TypeDef:
     zerofill: bool = False
     charset: str | None = None
     elems: tuple[str, ...] | None = None
+    binary: bool = field(default=False, compare=False)
+    """The attribute BINARY: the binary collation of its charset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,7 @@ class ColumnDef:
     primary: bool = False
     unique: bool = False
     clustered: bool | None = None
+    detail: ColumnDetail = field(default=ColumnDetail(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,7 @@ class IndexDef:
     clustered: bool | None = None
     foreign: bool = False
     """True for the index that a foreign key brings along unless one is there."""
+    detail: IndexDetail = field(default=IndexDetail(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +130,4 @@ class TableOptions:
 
     charset: str | None = None
     comment: str | None = None
+    detail: OptionsDetail = field(default=OptionsDetail(), compare=False)

@@ -11,26 +11,19 @@ backslash escapes is therefore read once more with backslashes as plain characte
 Source: TiDB parser/parser.y; TiCDC cdc/entry/schema (restored queries of DDL events).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from tidegate.model.errors import SqlError
 from tidegate.model.table import TableName
-from tidegate.schema.columns import charset_of_collation, normal_charset, read_charset_name
 from tidegate.schema.cursor import Cursor
-from tidegate.schema.definition import ColumnDef, IndexDef
 from tidegate.schema.dialect import reveal, tokenize
 from tidegate.schema.parse_alter import read_specs
-from tidegate.schema.parse_column import is_constraint, read_column, read_constraint, read_index_tail
-from tidegate.schema.parse_table import read_options, read_partition_by
-from tidegate.schema.spec import AddIndex, DropIndex, RenameTo
+from tidegate.schema.parse_create import CREATED, database_charset, ignore, read_create
+from tidegate.schema.spec import DropIndex, RenameTo
 from tidegate.schema.statement import (
     AlterDatabase,
     AlterTable,
-    CreateDatabase,
-    CreateTable,
-    CreateTableLike,
-    CreateView,
     DropDatabase,
     DropTables,
     DropViews,
@@ -79,162 +72,8 @@ def _read_statement(cursor: Cursor, default_schema: str) -> Statement:
     return rule(cursor, default_schema)
 
 
-def _ignore(cursor: Cursor, _default_schema: str) -> Statement:
-    what = " ".join(word for ahead in range(2) if (word := cursor.peek(ahead).word))
-    while not cursor.done():
-        cursor.next()
-    return Ignored(what)
-
-
-def _create(cursor: Cursor, default_schema: str) -> Statement:
-    start = cursor.at
-    cursor.expect("CREATE")
-    if cursor.accept("DATABASE", "SCHEMA"):
-        return _create_database(cursor)
-    temporary = cursor.accept("GLOBAL TEMPORARY", "TEMPORARY") == "TEMPORARY"
-    if cursor.accept("TABLE"):
-        return _create_table(cursor, default_schema, temporary=temporary)
-    unique = cursor.accept("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR")
-    if cursor.accept("INDEX"):
-        return _create_index(cursor, default_schema, unique)
-    cursor.accept("OR REPLACE")
-    if cursor.accept("ALGORITHM"):
-        cursor.sign("=")
-        cursor.next()
-    if cursor.accept("DEFINER"):
-        cursor.sign("=")
-        while not (cursor.done() or cursor.looking_at("SQL SECURITY") or cursor.looking_at("VIEW")):
-            cursor.next()
-    if cursor.accept("SQL SECURITY"):
-        cursor.next()
-    if cursor.accept("VIEW"):
-        cursor.accept("IF NOT EXISTS")
-        view = cursor.qualified().within(default_schema)
-        while not cursor.done():
-            cursor.next()
-        return CreateView(view)
-    cursor.at = start
-    if cursor.peek(1).word not in _CREATED:
-        raise cursor.error("not a CREATE statement that we know")
-    return _ignore(cursor, default_schema)
-
-
-_CREATED: Final = frozenset(
-    [
-        "SEQUENCE",
-        "PLACEMENT",
-        "RESOURCE",
-        "USER",
-        "ROLE",
-        "BINDING",
-        "SESSION",
-        "GLOBAL",
-        "STATISTICS",
-        "EXTERNAL",
-        "MASKING",
-        "TRIGGER",
-        "PROCEDURE",
-        "FUNCTION",
-    ]
-)
-_DROPPED: Final = _CREATED | {"STATS", "PREPARE"}
-_ALTERED: Final = _CREATED | {"INSTANCE", "RANGE"}
-
-
-def _database_charset(cursor: Cursor) -> str | None:
-    charset: str | None = None
-    collation: str | None = None
-    while not cursor.done():
-        cursor.accept("DEFAULT")
-        match cursor.expect(
-            "CHARACTER SET", "CHAR SET", "CHARSET", "COLLATE", "ENCRYPTION", "PLACEMENT POLICY", "SET", "READ ONLY"
-        ):
-            case "CHARACTER SET" | "CHAR SET" | "CHARSET":
-                charset = normal_charset(read_charset_name(cursor))
-            case "COLLATE":
-                collation = read_charset_name(cursor)
-            case "SET":
-                while not cursor.done():
-                    cursor.next()
-            case _:
-                cursor.sign("=")
-                cursor.next()
-    return charset_of_collation(collation) if charset is None and collation is not None else charset
-
-
-def _create_database(cursor: Cursor) -> Statement:
-    if_not_exists = cursor.accept("IF NOT EXISTS") != ""
-    name = cursor.name("a database name")
-    return CreateDatabase(name, _database_charset(cursor), if_not_exists)
-
-
-def _create_index(cursor: Cursor, default_schema: str, kind: str) -> Statement:
-    if_not_exists = cursor.accept("IF NOT EXISTS") != ""
-    name = cursor.name("an index name")
-    if cursor.accept("USING", "TYPE"):
-        cursor.name("an index type")
-    cursor.expect("ON")
-    table = cursor.qualified()
-    index = read_index_tail(cursor, IndexDef(name, (), unique=kind == "UNIQUE"))
-    if kind in ("VECTOR", "COLUMNAR"):
-        index = IndexDef(name, ())
-    return AlterTable(table.within(default_schema), doubtful=False, specs=(AddIndex(index, if_not_exists),))
-
-
-def _create_table(cursor: Cursor, default_schema: str, *, temporary: bool) -> Statement:
-    if_not_exists = cursor.accept("IF NOT EXISTS") != ""
-    named = cursor.qualified()
-    table = named.within(default_schema)
-    like = "(" if cursor.is_sign("(") and cursor.looking_at("LIKE", ahead=1) else ""
-    if like:
-        cursor.expect_sign("(")
-    if cursor.accept("LIKE"):
-        source = cursor.qualified()
-        doubtful = source.schema is None and named.schema is not None
-        if like:
-            cursor.expect_sign(")")
-        while not cursor.done() and read_options(cursor, commas=True)[1]:
-            pass
-        if temporary:
-            return Ignored("CREATE TEMPORARY TABLE")
-        return CreateTableLike(table, source.within(default_schema), doubtful, if_not_exists)
-    columns: list[ColumnDef] = []
-    indexes: list[IndexDef] = []
-    if cursor.is_sign("(") and not cursor.looking_at("SELECT", ahead=1):
-        columns, indexes = _table_body(cursor)
-    options, _ = read_options(cursor, commas=True)
-    partition, not_supported = read_partition_by(cursor) if cursor.accept("PARTITION BY") else (None, "")
-    while not cursor.done() and read_options(cursor, commas=True)[1]:
-        pass
-    if (
-        cursor.accept("REPLACE", "IGNORE", "AS")
-        or any(map(cursor.looking_at, ("SELECT", "WITH", "TABLE", "VALUES")))
-        or cursor.is_sign("(")
-    ):
-        not_supported = "CREATE TABLE .. AS SELECT"
-        while not cursor.done():
-            cursor.next()
-    elif not columns:
-        raise cursor.error("expected the columns of a table")
-    if temporary:
-        return Ignored("CREATE TEMPORARY TABLE")
-    return CreateTable(table, tuple(columns), tuple(indexes), options, partition, if_not_exists, not_supported)
-
-
-def _table_body(cursor: Cursor) -> tuple[list[ColumnDef], list[IndexDef]]:
-    columns: list[ColumnDef] = []
-    indexes: list[IndexDef] = []
-    cursor.expect_sign("(")
-    while True:
-        if is_constraint(cursor):
-            index, _ = read_constraint(cursor)
-            indexes += [] if index is None else [index]
-        else:
-            columns.append(read_column(cursor))
-        if not cursor.sign(","):
-            break
-    cursor.expect_sign(")")
-    return columns, indexes
+_DROPPED: Final = CREATED | {"STATS", "PREPARE"}
+_ALTERED: Final = CREATED | {"INSTANCE", "RANGE"}
 
 
 def _alter(cursor: Cursor, default_schema: str) -> Statement:
@@ -243,7 +82,7 @@ def _alter(cursor: Cursor, default_schema: str) -> Statement:
         options = ("CHARACTER", "CHAR", "CHARSET", "COLLATE", "DEFAULT", "ENCRYPTION", "PLACEMENT", "SET", "READ")
         named = cursor.is_name() and not (cursor.peek().word in options and not cursor.is_name(ahead=2))
         name = cursor.name("a database name") if named else default_schema
-        return AlterDatabase(name, _database_charset(cursor))
+        return AlterDatabase(name, *database_charset(cursor))
     cursor.accept("IGNORE")
     if cursor.accept("TABLE"):
         if_exists = cursor.accept("IF EXISTS") != ""
@@ -254,7 +93,7 @@ def _alter(cursor: Cursor, default_schema: str) -> Statement:
     if cursor.peek().word not in _ALTERED:
         raise cursor.error("not an ALTER statement that we know")
     cursor.at -= 1
-    return _ignore(cursor, default_schema)
+    return ignore(cursor, default_schema)
 
 
 def _drop(cursor: Cursor, default_schema: str) -> Statement:
@@ -277,7 +116,7 @@ def _drop(cursor: Cursor, default_schema: str) -> Statement:
         if cursor.peek().word not in _DROPPED:
             raise cursor.error("not a DROP statement that we know")
         cursor.at -= 1
-        return _ignore(cursor, default_schema)
+        return ignore(cursor, default_schema)
     if_exists = cursor.accept("IF EXISTS") != ""
     tables = [cursor.qualified().within(default_schema)]
     while cursor.sign(","):
@@ -285,13 +124,13 @@ def _drop(cursor: Cursor, default_schema: str) -> Statement:
     cursor.accept("RESTRICT", "CASCADE")
     if temporary:
         return Ignored("DROP TEMPORARY TABLE")
-    return DropViews(tuple(tables)) if what == "VIEW" else DropTables(tuple(tables), if_exists)
+    return DropViews(tuple(tables), if_exists) if what == "VIEW" else DropTables(tuple(tables), if_exists)
 
 
 def _rename(cursor: Cursor, default_schema: str) -> Statement:
     cursor.expect("RENAME")
     if cursor.looking_at("USER"):
-        return _ignore(cursor, default_schema)
+        return ignore(cursor, default_schema)
     cursor.expect("TABLE", "TABLES")
     pairs = []
     while True:
@@ -330,8 +169,8 @@ def _recover(cursor: Cursor, default_schema: str) -> Statement:
     return RecoverTable(table, to)
 
 
-_RULES: Final[dict[str, Callable[[Cursor, str], Statement]]] = {
-    "CREATE": _create,
+_RULES: Final[Mapping[str, Callable[[Cursor, str], Statement]]] = {
+    "CREATE": read_create,
     "ALTER": _alter,
     "DROP": _drop,
     "RENAME": _rename,
@@ -355,5 +194,5 @@ _RULES: Final[dict[str, Callable[[Cursor, str], Statement]]] = {
         "REFRESH",
         "BATCH",
     ],
-    _ignore,
+    ignore,
 )

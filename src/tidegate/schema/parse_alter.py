@@ -12,8 +12,10 @@ from typing import Final
 from tidegate.schema.columns import charset_of_collation, normal_charset, read_charset_name
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.definition import ColumnDef, IndexDef, Position
+from tidegate.schema.detail import AddCheck, AlterCheck, CheckDef, DropConstraint, DropForeignKey, RemoveTtl
 from tidegate.schema.dialect import Kind
-from tidegate.schema.parse_column import is_constraint, read_column, read_constraint, read_default
+from tidegate.schema.parse_column import read_column, read_default
+from tidegate.schema.parse_key import is_constraint, read_constraint
 from tidegate.schema.parse_table import read_options, read_partition_by, read_partition_definitions
 from tidegate.schema.spec import (
     AddColumns,
@@ -95,8 +97,8 @@ def _add(cursor: Cursor) -> Spec:
         return _pass(cursor, "ADD STATS_EXTENDED")
     if is_constraint(cursor):
         index, if_not_exists = read_constraint(cursor)
-        if index is None:
-            return NoChange("ADD CHECK")
+        if isinstance(index, CheckDef):
+            return NoChange("ADD CHECK", AddCheck(index))
         return AddForeignKey(index) if index.foreign else AddIndex(index, if_not_exists)
     cursor.accept("COLUMN")
     if_not_exists = cursor.accept("IF NOT EXISTS") != ""
@@ -108,7 +110,7 @@ def _add(cursor: Cursor) -> Spec:
     while True:
         if is_constraint(cursor):
             index, _ = read_constraint(cursor)
-            indexes += [] if index is None else [index]
+            indexes += [] if isinstance(index, CheckDef) else [index]
         else:
             columns.append(read_column(cursor))
         if not cursor.sign(","):
@@ -140,9 +142,10 @@ def _drop(cursor: Cursor) -> Spec:
         case "PRIMARY KEY":
             return DropPrimaryKey()
         case "FOREIGN KEY" | "CONSTRAINT" | "CHECK" | "STATS_EXTENDED" as what:
-            _if_exists(cursor)
-            cursor.name()
-            return NoChange(f"DROP {what}")
+            if_exists = _if_exists(cursor)
+            kind = {"FOREIGN KEY": DropForeignKey, "STATS_EXTENDED": None}.get(what, DropConstraint)
+            name = cursor.name()
+            return NoChange(f"DROP {what}", None if kind is None else kind(name, if_exists))
         case "INDEX" | "KEY":
             if_exists = _if_exists(cursor)
             return DropIndex(cursor.name("an index name"), if_exists)
@@ -197,9 +200,8 @@ def _alter(cursor: Cursor) -> Spec:
         name = cursor.name("an index name")
         return SetVisibility(name, cursor.expect("VISIBLE", "INVISIBLE", "NOT INVISIBLE") != "INVISIBLE")
     if cursor.accept("CHECK", "CONSTRAINT"):
-        cursor.name()
-        cursor.expect("ENFORCED", "NOT ENFORCED")
-        return NoChange("ALTER CHECK")
+        name = cursor.name()
+        return NoChange("ALTER CHECK", AlterCheck(name, cursor.expect("ENFORCED", "NOT ENFORCED") == "ENFORCED"))
     cursor.accept("COLUMN")
     _if_exists(cursor)
     name = cursor.name("a column name")
@@ -216,10 +218,10 @@ def _convert(cursor: Cursor) -> Spec:
     cursor.expect("CHARACTER SET", "CHAR SET", "CHARSET")
     cursor.sign("=")
     charset = None if cursor.accept("DEFAULT") else normal_charset(read_charset_name(cursor))
-    if cursor.accept("COLLATE"):
-        collation = read_charset_name(cursor)
-        charset = charset if charset is not None else charset_of_collation(collation)
-    return ConvertCharset(charset)
+    collation = read_charset_name(cursor).lower() if cursor.accept("COLLATE") else None
+    if charset is None and collation is not None:
+        charset = charset_of_collation(collation)
+    return ConvertCharset(charset, collation)
 
 
 def _truncate(cursor: Cursor) -> Spec:
@@ -248,15 +250,15 @@ def _exchange(cursor: Cursor, default_schema: str) -> Spec:
     name = cursor.name("a partition name")
     cursor.expect("WITH TABLE")
     table = cursor.qualified().within(default_schema)
-    cursor.accept("WITH VALIDATION", "WITHOUT VALIDATION")
-    return ExchangePartition(name, table)
+    validated = cursor.accept("WITH VALIDATION", "WITHOUT VALIDATION") != "WITHOUT VALIDATION"
+    return ExchangePartition(name, table, validated)
 
 
 def _remove(cursor: Cursor) -> Spec:
     return (
         RemovePartitioning()
         if cursor.expect("REMOVE PARTITIONING", "REMOVE TTL") == "REMOVE PARTITIONING"
-        else NoChange("TTL")
+        else NoChange("TTL", RemoveTtl())
     )
 
 

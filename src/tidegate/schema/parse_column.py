@@ -1,11 +1,11 @@
-"""Grammar of columns and keys: `name type option*` and `[CONSTRAINT x] PRIMARY KEY | UNIQUE | INDEX .. (part, ..)`.
+"""Grammar of columns: `name type option*`, and of default values.
 
     `h` BIT(4) NOT NULL DEFAULT b'101' COMMENT 'x' /*T![clustered_index] CLUSTERED */
     name type  ^ options in any order, as MySQL takes them
 
-Expressions (generated columns, defaults, index parts, checks) are skipped by balanced parentheses and kept as the
+Expressions (generated columns, defaults, checks) are skipped by balanced parentheses and kept as the
 user's text.
-Source: TiDB parser/parser.y (ColumnDef, ColumnOption, Constraint, IndexOption).
+Source: TiDB parser/parser.y (ColumnDef, ColumnOption).
 """
 
 from collections.abc import Mapping
@@ -15,23 +15,14 @@ from typing import Final
 from tidegate.model.mysql import MysqlType
 from tidegate.schema.columns import charset_of_collation, read_charset_name, read_type
 from tidegate.schema.cursor import Cursor
-from tidegate.schema.definition import Blob, ColumnDef, Default, Expression, IndexDef, Now, Null, Number, Text, TypeDef
+from tidegate.schema.definition import Blob, ColumnDef, Default, Expression, Now, Null, Number, Text, TypeDef
 from tidegate.schema.dialect import Kind
+from tidegate.schema.parse_key import read_check, read_references
 
-__all__ = ["is_constraint", "read_column", "read_constraint", "read_default", "read_index_tail", "skip_references"]
+__all__ = ["read_column", "read_default"]
 
 _NOW: Final = ("CURRENT_TIMESTAMP", "NOW", "LOCALTIMESTAMP", "LOCALTIME", "CURRENT_DATE", "CURDATE", "CURRENT_TIME")
 _TYPED_LITERALS: Final = frozenset({"DATE", "TIME", "TIMESTAMP"})
-_CONSTRAINTS: Final = frozenset(
-    {"CONSTRAINT", "PRIMARY", "UNIQUE", "KEY", "INDEX", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK"}
-)
-_REFERENCE_ACTIONS: Final = tuple(
-    f"ON {event} {action}"
-    for event in ("DELETE", "UPDATE")
-    for action in ("CASCADE", "RESTRICT", "SET NULL", "SET DEFAULT", "NO ACTION")
-)
-_VALUED_INDEX_OPTIONS: Final = ("USING", "TYPE", "KEY_BLOCK_SIZE", "WITH PARSER", "ALGORITHM", "LOCK", "COMMENT")
-_MORE_VALUED_INDEX_OPTIONS: Final = ("PRE_SPLIT_REGIONS", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE")
 
 
 def read_column(cursor: Cursor) -> ColumnDef:
@@ -83,24 +74,43 @@ def _read_option(cursor: Cursor, column: ColumnDef) -> ColumnDef | None:
             expression = cursor.skip_group()
             stored = cursor.accept("VIRTUAL", "STORED", "PERSISTENT") in ("STORED", "PERSISTENT")
             return replace(column, generated=expression, stored=stored)
-    return column if _skip_option(cursor) else None
+    return _read_detail(cursor, column)
+
+
+def _read_detail(cursor: Cursor, column: ColumnDef) -> ColumnDef | None:
+    """`column` with an option that only TiDB's own definition has; None if there is no option."""
+    detail = column.detail
+    match cursor.accept("ON UPDATE", "AUTO_RANDOM", "CONSTRAINT", "CHECK"):
+        case "ON UPDATE":
+            detail = replace(detail, on_update=_read_call(cursor))
+        case "AUTO_RANDOM":
+            detail = replace(detail, auto_random=_read_auto_random(cursor))
+        case "CONSTRAINT":
+            name = None if cursor.looking_at("CHECK") else cursor.name()
+            if cursor.accept("CHECK"):
+                detail = replace(detail, checks=(*detail.checks, read_check(cursor, name, in_column=True)))
+        case "CHECK":
+            detail = replace(detail, checks=(*detail.checks, read_check(cursor, None, in_column=True)))
+        case _:
+            return column if _skip_option(cursor) else None
+    return replace(column, detail=detail)
+
+
+def _read_auto_random(cursor: Cursor) -> tuple[int, int]:
+    """(shard bits, range bits) after AUTO_RANDOM, moving past them; 5 and 64 unless written."""
+    if not cursor.sign("("):
+        return 5, 64
+    shard = cursor.integer("a number of bits")
+    space = cursor.integer("a number of bits") if cursor.sign(",") else 64
+    cursor.expect_sign(")")
+    return shard, space
 
 
 def _skip_option(cursor: Cursor) -> bool:
-    """True after moving past a column option that changes nothing that we follow."""
-    match cursor.accept("ON UPDATE", "AUTO_RANDOM", "REFERENCES", "CONSTRAINT", "CHECK", "COLUMN_FORMAT", "STORAGE"):
-        case "ON UPDATE":
-            _skip_call(cursor)
-        case "AUTO_RANDOM":
-            if cursor.is_sign("("):
-                cursor.skip_group()
+    """True after moving past a column option that changes nothing at all."""
+    match cursor.accept("REFERENCES", "COLUMN_FORMAT", "STORAGE"):
         case "REFERENCES":
-            skip_references(cursor)
-        case "CONSTRAINT":
-            if not cursor.looking_at("CHECK"):
-                cursor.name()
-        case "CHECK":
-            _skip_check(cursor)
+            read_references(cursor)
         case "COLUMN_FORMAT" | "STORAGE":
             cursor.name()
         case _:
@@ -114,6 +124,7 @@ def _skip_option(cursor: Cursor) -> bool:
 
 def _collated(column: ColumnDef, collation: str) -> ColumnDef:
     """`column` with the charset of `collation` where no charset was written."""
+    column = replace(column, detail=replace(column.detail, collate=collation.lower()))
     if column.type.charset is not None:
         return column
     return replace(column, type=replace(column.type, charset=charset_of_collation(collation)))
@@ -129,26 +140,13 @@ def _string(cursor: Cursor) -> str:
     return cursor.next().text
 
 
-def _skip_call(cursor: Cursor) -> None:
+def _read_call(cursor: Cursor) -> int:
+    """The fractional digits of CURRENT_TIMESTAMP at the cursor, moving past it."""
     cursor.name("a function")
-    if cursor.is_sign("("):
-        cursor.skip_group()
-
-
-def _skip_check(cursor: Cursor) -> None:
-    cursor.skip_group()
-    cursor.accept("NOT ENFORCED", "ENFORCED")
-
-
-def skip_references(cursor: Cursor) -> None:
-    """Move past what follows REFERENCES: the table, its columns, MATCH and the actions."""
-    cursor.qualified()
-    if cursor.is_sign("("):
-        cursor.skip_group()
-    if cursor.accept("MATCH"):
-        cursor.name()
-    while cursor.accept(*_REFERENCE_ACTIONS):
-        pass
+    if not cursor.is_sign("("):
+        return 0
+    inside = cursor.skip_group()
+    return int(inside) if inside.isascii() and inside.isdigit() else 0
 
 
 def read_default(cursor: Cursor) -> Default:
@@ -219,104 +217,3 @@ def _read_literal(cursor: Cursor) -> Default | None:
             cursor.next()
             return Blob(int(token.text or "0", 2).to_bytes((len(token.text) + 7) // 8, "big"))
     return None
-
-
-def is_constraint(cursor: Cursor) -> bool:
-    """True if a key, index or check stands here, not a column."""
-    return cursor.peek().word in _CONSTRAINTS or any(
-        cursor.looking_at(words) for words in ("VECTOR INDEX", "VECTOR KEY", "COLUMNAR INDEX", "COLUMNAR KEY")
-    )
-
-
-def read_constraint(cursor: Cursor) -> tuple[IndexDef | None, bool]:
-    """The (index, IF NOT EXISTS) of the constraint at the cursor, moving past it; no index for a CHECK."""
-    name = None
-    if cursor.accept("CONSTRAINT") and not is_constraint(cursor):
-        name = cursor.name("a constraint name")
-    match cursor.expect(
-        "PRIMARY KEY", "UNIQUE", "FOREIGN KEY", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR", "CHECK", "INDEX", "KEY"
-    ):
-        case "PRIMARY KEY":
-            _skip_using(cursor)
-            if not cursor.is_sign("("):
-                cursor.name("an index name")
-            return read_index_tail(cursor, IndexDef("PRIMARY", (), unique=True, primary=True)), False
-        case "FOREIGN KEY":
-            if_not_exists = cursor.accept("IF NOT EXISTS") != ""
-            own = cursor.name() if cursor.is_name() else None
-            columns = _read_parts(cursor)
-            cursor.expect("REFERENCES")
-            skip_references(cursor)
-            return IndexDef(name or own, columns, foreign=True), if_not_exists
-        case "CHECK":
-            _skip_check(cursor)
-            return None, False
-        case kind:
-            if kind not in ("INDEX", "KEY"):
-                cursor.accept("INDEX", "KEY")
-            if_not_exists = cursor.accept("IF NOT EXISTS") != ""
-            if cursor.is_name() and not cursor.looking_at("USING"):
-                name = cursor.name()
-            _skip_using(cursor)
-            found = read_index_tail(cursor, IndexDef(name, (), unique=kind == "UNIQUE"))
-            return (replace(found, columns=()) if kind in ("VECTOR", "COLUMNAR") else found), if_not_exists
-
-
-def _skip_using(cursor: Cursor) -> None:
-    if cursor.accept("USING", "TYPE"):
-        cursor.name("an index type")
-
-
-def read_index_tail(cursor: Cursor, index: IndexDef) -> IndexDef:
-    """`index` with the parts and options at the cursor, moving past them.
-
-    A partial index (WHERE ..) holds no row's identity, so it is never unique here."""
-    index = replace(index, columns=_read_parts(cursor))
-    while True:
-        option = cursor.accept(*_VALUED_INDEX_OPTIONS) or cursor.accept(*_MORE_VALUED_INDEX_OPTIONS)
-        if option:
-            cursor.sign("=")
-            if cursor.is_sign("("):
-                cursor.skip_group()
-            else:
-                cursor.next()
-            continue
-        match cursor.accept("VISIBLE", "INVISIBLE", "CLUSTERED", "NONCLUSTERED", "GLOBAL", "LOCAL", "WHERE"):
-            case "VISIBLE":
-                index = replace(index, visible=True)
-            case "INVISIBLE":
-                index = replace(index, visible=False)
-            case "CLUSTERED":
-                index = replace(index, clustered=True)
-            case "NONCLUSTERED":
-                index = replace(index, clustered=False)
-            case "WHERE":
-                cursor.skip_balanced(",")
-                index = replace(index, unique=False)
-            case "GLOBAL" | "LOCAL":
-                pass
-            case _:
-                if not cursor.accept("ADD_COLUMNAR_REPLICA_ON_DEMAND"):
-                    return index
-
-
-def _read_parts(cursor: Cursor) -> tuple[str, ...]:
-    """The column names of `(part, ..)`, '' for an expression, moving past it."""
-    cursor.expect_sign("(")
-    parts = [_read_part(cursor)]
-    while cursor.sign(","):
-        parts.append(_read_part(cursor))
-    cursor.expect_sign(")")
-    return tuple(parts)
-
-
-def _read_part(cursor: Cursor) -> str:
-    if cursor.is_sign("("):
-        cursor.skip_group()
-        name = ""
-    else:
-        name = cursor.name("a column name")
-        if cursor.is_sign("("):
-            cursor.skip_group()
-    cursor.accept("ASC", "DESC")
-    return name

@@ -8,12 +8,14 @@ one if it has its `=`.  Bounds of partitions stay SQL text, charset introducers 
 Source: TiDB parser/parser.y (TableOption, PartitionOpt, PartitionDefinition).
 """
 
+from dataclasses import replace
 from typing import Final
 
 from tidegate.model.table import PartitionDef, PartitionInfo
 from tidegate.schema.columns import charset_of_collation, normal_charset, read_charset_name
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.definition import TableOptions
+from tidegate.schema.detail import OptionsDetail
 from tidegate.schema.dialect import Kind
 
 __all__ = ["MOST_PARTITIONS", "read_options", "read_partition_by", "read_partition_definitions"]
@@ -74,6 +76,7 @@ def read_options(cursor: Cursor, *, commas: bool) -> tuple[TableOptions, int]:
     charset: str | None = None
     collation: str | None = None
     comment: str | None = None
+    detail = OptionsDetail()
     count = 0
     while True:
         start = cursor.at
@@ -88,15 +91,18 @@ def read_options(cursor: Cursor, *, commas: bool) -> tuple[TableOptions, int]:
             case "COMMENT":
                 comment = _read_comment(cursor)
             case "TTL":
-                _skip_ttl(cursor)
+                detail = replace(detail, ttl=_read_ttl(cursor))
             case _:
-                if not _skip_option(cursor):
+                read = _read_valued(cursor, detail)
+                if read is None:
                     cursor.at = start
                     break
+                detail = read
         count += 1
     if charset is None and collation is not None:
         charset = charset_of_collation(collation)
-    return TableOptions(charset, comment), count
+    detail = replace(detail, collate=None if collation is None else collation.lower())
+    return TableOptions(charset, comment, detail), count
 
 
 def _read_comment(cursor: Cursor) -> str:
@@ -108,33 +114,51 @@ def _read_comment(cursor: Cursor) -> str:
     return cursor.next().text
 
 
-def _skip_ttl(cursor: Cursor) -> None:
-    """Move past `= col + INTERVAL 1 DAY`."""
+def _read_ttl(cursor: Cursor) -> tuple[str, str, str]:
+    """(column, count, unit) of `= col + INTERVAL 1 DAY`, moving past it."""
     cursor.sign("=")
-    cursor.name("a column name")
+    column = cursor.name("a column name")
     cursor.expect_sign("+")
     cursor.expect("INTERVAL")
-    cursor.next()
-    cursor.name("a unit of time")
+    count = cursor.next().text
+    return column, count, cursor.name("a unit of time").upper()
 
 
-def _skip_option(cursor: Cursor) -> bool:
-    """True after moving past one option; False, having moved perhaps, if none stands here."""
+_NUMBERS: Final = {
+    "AUTO_INCREMENT": "auto_increment",
+    "FORCE AUTO_INCREMENT": "auto_increment",
+    "AUTO_ID_CACHE": "auto_id_cache",
+    "AUTO_RANDOM_BASE": "auto_random_base",
+    "SHARD_ROW_ID_BITS": "shard_row_id_bits",
+    "PRE_SPLIT_REGIONS": "pre_split_regions",
+}
+_TEXTS: Final = {"COMPRESSION": "compression", "TTL_JOB_INTERVAL": "ttl_job_interval"}
+"""Options with a value that TiDB's definition has -> the field of OptionsDetail."""
+
+
+def _read_valued(cursor: Cursor, detail: OptionsDetail) -> OptionsDetail | None:
+    """`detail` with the option at the cursor, moving past it; None, having moved perhaps, if none stands here."""
     if cursor.accept(*_PASSED):
-        return True
-    if not cursor.accept(*_TWO_WORDS):
-        word = cursor.peek().word
-        if word not in _VALUED and not (word and cursor.is_sign("=", ahead=1)):
-            return False
+        return detail
+    option = cursor.accept(*_TWO_WORDS)
+    if not option:
+        option = cursor.peek().word
+        if option not in _VALUED and not (option and cursor.is_sign("=", ahead=1)):
+            return None
         cursor.next()
     cursor.sign("=")
     if cursor.is_sign("("):
         cursor.skip_group()
-    elif cursor.done() or cursor.peek().kind is Kind.SIGN:
+        return detail
+    if cursor.done() or cursor.peek().kind is Kind.SIGN:
         raise cursor.error("expected the value of a table option")
-    else:
-        cursor.next()
-    return True
+    value = cursor.next()
+    if option in _NUMBERS and value.text.isascii() and value.text.isdigit() and len(value.text) <= 20:
+        detail = replace(detail, **{_NUMBERS[option]: int(value.text)})  # type: ignore[arg-type]
+        return replace(detail, forced=True) if option.startswith("FORCE") else detail
+    if option in _TEXTS:
+        return replace(detail, **{_TEXTS[option]: value.text})  # type: ignore[arg-type]
+    return replace(detail, ttl_enable=value.text.upper() == "ON") if option == "TTL_ENABLE" else detail
 
 
 def read_partition_by(cursor: Cursor) -> tuple[PartitionInfo, str]:

@@ -8,11 +8,12 @@ in a way that we do not follow.  Names stand as written; table names are complet
 Source: TiDB parser/ast/ddl.go (AlterTableSpec).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tidegate.model.table import PartitionDef, PartitionInfo, TableName
 from tidegate.schema.definition import ColumnDef, Default, IndexDef, Position, TableOptions
+from tidegate.schema.detail import SpecDetail
 
 __all__ = [
     "AddColumns",
@@ -143,6 +144,7 @@ class ConvertCharset:
     """CONVERT TO CHARACTER SET: for all text columns; None = the default of the database."""
 
     charset: str | None
+    collate: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,7 @@ class ExchangePartition:
 
     name: str
     table: TableName
+    with_validation: bool = field(default=True, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +209,10 @@ class PartitionBy:
 
 @dataclass(frozen=True, slots=True)
 class NoChange:
-    """A spec that no row and no later statement depends on; `what` names it."""
+    """A spec that no row and no later statement depends on; `what` names it, `detail` says what TiDB makes of it."""
 
     what: str
+    detail: SpecDetail | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

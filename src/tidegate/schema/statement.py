@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from tidegate.model.table import PartitionInfo, TableName
 from tidegate.schema.definition import ColumnDef, IndexDef, TableOptions
+from tidegate.schema.detail import StatementDetail, TableDetail, ViewDetail
 from tidegate.schema.spec import Spec
 
 __all__ = [
@@ -44,6 +45,7 @@ class CreateDatabase:
     name: str
     charset: str | None = None
     if_not_exists: bool = False
+    collate: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class AlterDatabase:
 
     name: str
     charset: str | None = None
+    collate: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,7 @@ class CreateTable:
     partition: PartitionInfo | None = None
     if_not_exists: bool = False
     not_supported: str = ""
+    detail: TableDetail = field(default=TableDetail(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +151,7 @@ class CreateView:
     """CREATE [OR REPLACE] VIEW."""
 
     view: TableName
+    detail: ViewDetail = field(default=ViewDetail(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +159,15 @@ class DropViews:
     """DROP VIEW of one or more views."""
 
     views: tuple[TableName, ...]
+    if_exists: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """A statement that leaves all tables as they are; `what` names it."""
+    """A statement that leaves all tables as they are; `what` names it, `detail` says what TiDB makes of it."""
 
     what: str
+    detail: StatementDetail | None = field(default=None, compare=False)
 
 
 Statement: TypeAlias = (

@@ -22,6 +22,7 @@ from tidegate.model.errors import SchemaError
 from tidegate.schema.f1 import ElementState
 
 __all__ = [
+    "ChangeState",
     "Name",
     "StoredColumn",
     "StoredIndex",

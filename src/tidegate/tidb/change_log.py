@@ -12,7 +12,8 @@
 - resolved ts = min(a new timestamp, start_ts of each lock in the span - 1), taken with the store locked.  A
   transaction that is not prewritten by then takes its commit_ts later, above it.  It never goes back within a
   registration; the next one begins again at its own checkpoint_ts and repeats what is above.
-- Locks and writes of kind LOCK, and rollbacks of what was never locked, are nobody's business.
+- Locks and writes of kind LOCK, and rollbacks of what was never locked, are nobody's business; nor are the rewrites by
+  which a DDL changes a column's bytes (LOSSY_DDL).
 
 Source: TiKV's cdc component (delegate, initializer, resolver); kvproto cdcpb.
 """
@@ -25,7 +26,7 @@ from typing import Final
 from tidegate.kv.memcomparable import encode_bytes
 from tidegate.kv.table_key import split_mvcc_key
 from tidegate.model.errors import HistoryLost
-from tidegate.model.kv_change import FaultKind, KvChange, KvEvent, KvOp, LogType, RegionFault, ResolvedSpan
+from tidegate.model.kv_change import LOSSY_DDL, FaultKind, KvChange, KvEvent, KvOp, LogType, RegionFault, ResolvedSpan
 from tidegate.tidb.region import Region, RegionMap
 from tidegate.tidb.store import Store
 from tidegate.tidb.store_engine import Column
@@ -158,7 +159,7 @@ class ChangeLog:
 
     def _hear(self, changes: Sequence[KvChange]) -> None:
         for reader in list(self._readers):
-            mine = [change for change in changes if reader.covers(change.key)]
+            mine = [change for change in changes if reader.covers(change.key) and change.txn_source < LOSSY_DDL]
             for change in mine:
                 late = change.commit_ts and change.commit_ts <= reader.resolved_ts and reader.initialized
                 assert not late, (change, reader.resolved_ts)
@@ -170,6 +171,8 @@ class ChangeLog:
         """Locks and versions above `checkpoint_ts` of keys in [start, end), each version with the one before it."""
         engine = self.store.engine
         for key, lock in self.store.locks(start, end):
+            if lock.source >= LOSSY_DDL:
+                continue
             old = value_at(engine, key, lock.start_ts)
             value = value_of(engine, key, Write(lock.kind, lock.start_ts, lock.short))
             yield KvChange(LogType.PREWRITE, key, lock.start_ts, 0, _OPS[lock.kind], value, old)
@@ -181,6 +184,8 @@ class ChangeLog:
             for at, (commit_ts, write) in enumerate(data):
                 if commit_ts <= checkpoint_ts:
                     break
+                if write.source >= LOSSY_DDL:
+                    continue
                 old = value_of(engine, key, data[at + 1][1]) if at + 1 < len(data) else None
                 fields = (_OPS[write.kind], value_of(engine, key, write), old)
                 yield KvChange(LogType.COMMITTED, key, write.start_ts, commit_ts, *fields)

@@ -4,32 +4,48 @@
 
     "TGSEG001" | block | block | ... | footer | footer bytes 4 | crc32 of the footer 4 | "TGSEG001"
                msgpack rows of one     msgpack: low, high, and of each block its first and last key,
-               table (or meta keys)    offset, bytes, rows, crc32
+               table (or meta keys)    first and last commit_ts, offset, bytes, rows, crc32
 
 - Numbers at the end are big endian.  A row is a KvChange of type COMMITTED.
 - Stretches follow each other without a gap: the low of one is the high of the one before it.
 - A segment is written aside, flushed, and renamed, so a name that ends in .seg has all of its bytes.  A dead writer
   leaves nothing else behind: the next one begins at the last high and takes the rest from the store's versions, so the
   store must keep what is above (its GC safe point stays at or below `SegmentWriter.low`).
-- A reader of a table opens footers, and blocks of that table only.
+- A reader of a table opens footers, and blocks of that table only, one block of each table at a time.
 """
 
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from heapq import merge
 from itertools import groupby
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final, TypeAlias
 
 import msgspec
 
 from tidegate.model.errors import DecodeError, HistoryLost, StoreUnavailable
 from tidegate.model.kv_change import KvChange
+from tidegate.model.tso import MAX_TS
 from tidegate.tidb.change_log import ChangeLog
 from tidegate.tidb.span_feed import SpanFeed, in_order
 
-__all__ = ["Block", "Footer", "SegmentWriter", "decode_footer", "encode_segment", "read_segments", "segments"]
+__all__ = [
+    "Block",
+    "Footer",
+    "SegmentWriter",
+    "Span",
+    "decode_footer",
+    "encode_segment",
+    "read_footer",
+    "read_segments",
+    "read_spans",
+    "segments",
+]
+
+Span: TypeAlias = tuple[bytes, bytes]
+"""Keys in [start, end); an empty end is no bound."""
 
 MAGIC: Final = b"TGSEG001"
 TABLE_BYTES: Final = 9
@@ -51,10 +67,16 @@ class Block(msgspec.Struct, frozen=True):
     size_bytes: int
     rows: int
     crc32: int
+    first_ts: int = 0
+    last_ts: int = MAX_TS
 
     def meets(self, start: bytes, end: bytes) -> bool:
         """Whether a key of [start, end) may be in it."""
         return self.last_key >= start and (not end or self.first_key < end)
+
+    def lies_in(self, low: int, high: int) -> bool:
+        """Whether a commit_ts of (low, high] may be in it."""
+        return self.last_ts > low and self.first_ts <= high
 
 
 class Footer(msgspec.Struct, frozen=True):
@@ -76,9 +98,10 @@ def encode_segment(low: int, high: int, rows: list[KvChange]) -> bytes:
         of_table = list(group)
         for at in range(0, len(of_table), BLOCK_ROWS):
             chunk = of_table[at : at + BLOCK_ROWS]
-            keys = [row.key for row in chunk]
+            keys, times = [row.key for row in chunk], [row.commit_ts for row in chunk]
             data = msgspec.msgpack.encode(chunk)
-            blocks.append(Block(min(keys), max(keys), offset, len(data), len(chunk), zlib.crc32(data)))
+            bounds = min(times), max(times)
+            blocks.append(Block(min(keys), max(keys), offset, len(data), len(chunk), zlib.crc32(data), *bounds))
             parts.append(data)
             offset += len(data)
     footer = msgspec.msgpack.encode(Footer(low, high, tuple(blocks)))
@@ -101,6 +124,16 @@ def decode_footer(segment: bytes) -> Footer:
         raise DecodeError(f"footer: {error}", _CODEC, tail - size) from error
 
 
+def read_footer(path: Path) -> Footer:
+    """The footer of a segment's file, without its rows; DecodeError for a damaged one."""
+    with path.open("rb") as file:
+        head, size = file.read(len(MAGIC)), file.seek(0, os.SEEK_END)
+        file.seek(max(size - _TAIL_BYTES, 0))
+        tail = file.read()
+        file.seek(max(size - _TAIL_BYTES - int.from_bytes(tail[:4], "big"), 0))
+        return decode_footer(head + file.read())
+
+
 def segments(directory: Path) -> list[tuple[int, int, Path]]:
     """(low, high, file) of each segment in `directory`, in the order of time."""
     if not directory.is_dir():
@@ -114,6 +147,11 @@ def read_segments(directory: Path, low: int, high: int, *, start: bytes = b"", e
 
     Raises HistoryLost when the segments do not cover (low, high], DecodeError for a damaged one.
     """
+    return read_spans(directory, low, high, ((start, end),))
+
+
+def read_spans(directory: Path, low: int, high: int, spans: Sequence[Span]) -> Iterator[KvChange]:
+    """The same of several spans that do not overlap: one stream in commit order, whatever table a row is of."""
     found = [item for item in segments(directory) if item[1] > low and item[0] < high]
     edges = [low, *(item[1] for item in found)]
     gap = any(item[0] > edge for item, edge in zip(found, edges, strict=False)) or edges[-1] < high
@@ -121,8 +159,7 @@ def read_segments(directory: Path, low: int, high: int, *, start: bytes = b"", e
         held = ", ".join(f"({item[0]}, {item[1]}]" for item in found) or "nothing of it"
         raise HistoryLost(f"changes of ({low}, {high}] are asked for, and {directory} holds {held}; start above it")
     for _, _, path in found:
-        rows = _rows_of(path, start, end)
-        yield from sorted((row for row in rows if low < row.commit_ts <= high), key=in_order)
+        yield from (row for row in _rows_of(path, low, high, spans) if low < row.commit_ts <= high)
 
 
 class SegmentWriter:
@@ -165,19 +202,31 @@ def _table(key: bytes) -> bytes:
     return key[:TABLE_BYTES] if key[:1] == b"t" else key[:1]
 
 
-def _rows_of(path: Path, start: bytes, end: bytes) -> Iterator[KvChange]:
-    segment = path.read_bytes()
-    for block in decode_footer(segment).blocks:
-        if not block.meets(start, end):
-            continue
-        data = segment[block.offset : block.offset + block.size_bytes]
+def _rows_of(path: Path, low: int, high: int, spans: Sequence[Span]) -> Iterator[KvChange]:
+    """Rows of a segment in commit order: the blocks of a table follow each other in it, those of tables are merged.
+
+    Blocks with rows of other times are left out, single rows are not."""
+    within = [block for block in read_footer(path).blocks if block.lies_in(low, high)]
+    blocks = [block for block in within if any(block.meets(*span) for span in spans)]
+    with path.open("rb") as file:
+        tables = [list(group) for _, group in groupby(blocks, key=lambda block: _table(block.first_key))]
+        yield from merge(*(_rows_of_table(file, path.name, of_table, spans) for of_table in tables), key=in_order)
+
+
+def _rows_of_table(file: BinaryIO, name: str, blocks: list[Block], spans: Sequence[Span]) -> Iterator[KvChange]:
+    for block in blocks:
+        inside = [span for span in spans if block.meets(*span)]
+        file.seek(block.offset)
+        data = file.read(block.size_bytes)
         if zlib.crc32(data) != block.crc32:
-            raise DecodeError(f"{path.name}: the checksum of a block does not hold", _CODEC, block.offset)
+            raise DecodeError(f"{name}: the checksum of a block does not hold", _CODEC, block.offset)
         try:
             rows = _ROWS.decode(data)
         except msgspec.MsgspecError as error:
-            raise DecodeError(f"{path.name}: rows: {error}", _CODEC, block.offset) from error
-        yield from (row for row in rows if row.key >= start and (not end or row.key < end))
+            raise DecodeError(f"{name}: rows: {error}", _CODEC, block.offset) from error
+        for row in rows:
+            if any(row.key >= start and (not end or row.key < end) for start, end in inside):
+                yield row
 
 
 def _publish(path: Path, data: bytes) -> None:

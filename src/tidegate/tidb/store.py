@@ -137,7 +137,9 @@ class Store:
 
     # --- the two phases ---
 
-    def prewrite(self, mutations: Sequence[Mutation], primary: bytes, start_ts: int, ttl_ms: int) -> None:
+    def prewrite(
+        self, mutations: Sequence[Mutation], primary: bytes, start_ts: int, ttl_ms: int, source: int = 0
+    ) -> None:
         """Lock all keys with their values, or none.
 
         Raises WriteConflict, KeyLocked, KeyExists, TransactionGone, HistoryCollected.
@@ -147,12 +149,14 @@ class Store:
             edits: list[Edit] = []
             for mutation, _ in prepared:
                 short, long = _split_value(mutation)
-                lock = Lock(mutation.kind, primary, start_ts, ttl_ms, short)
+                lock = Lock(mutation.kind, primary, start_ts, ttl_ms, short, source)
                 edits.append((Column.LOCK, encode_bytes(mutation.key), encode_lock(lock)))
                 edits += _data(mutation.key, start_ts, long)
-            self._write(edits, _changes(LogType.PREWRITE, prepared, start_ts))
+            self._write(edits, _changes(LogType.PREWRITE, prepared, start_ts, source=source))
 
-    def one_phase(self, mutations: Sequence[Mutation], start_ts: int, take_commit_ts: Callable[[], int]) -> int:
+    def one_phase(
+        self, mutations: Sequence[Mutation], start_ts: int, take_commit_ts: Callable[[], int], source: int = 0
+    ) -> int:
         """Commit all keys at once, or none, at the timestamp that `take_commit_ts` gives; what it raises passes on.
 
         It is called once nothing can go wrong any more but itself and the engine, with the store locked: no reader
@@ -166,10 +170,10 @@ class Store:
             edits: list[Edit] = []
             for mutation, _ in prepared:
                 short, long = _split_value(mutation)
-                record = encode_write(Write(mutation.kind, start_ts, short))
+                record = encode_write(Write(mutation.kind, start_ts, short, source))
                 edits.append((Column.WRITE, mvcc_key(mutation.key, commit_ts), record))
                 edits += _data(mutation.key, start_ts, long)
-            self._write(edits, _changes(LogType.COMMITTED, prepared, start_ts, commit_ts))
+            self._write(edits, _changes(LogType.COMMITTED, prepared, start_ts, commit_ts, source))
         return commit_ts
 
     def commit(self, keys: Iterable[bytes], start_ts: int, commit_ts: int) -> None:
@@ -184,10 +188,10 @@ class Store:
                     if not isinstance(self._outcome(key, start_ts), Committed):
                         raise TransactionGone(start_ts, key)
                     continue
-                record = encode_write(Write(lock.kind, start_ts, lock.short))
+                record = encode_write(Write(lock.kind, start_ts, lock.short, lock.source))
                 edits += [(Column.LOCK, encode_bytes(key), None), (Column.WRITE, mvcc_key(key, commit_ts), record)]
                 if op := _OPS.get(lock.kind):
-                    changes.append(KvChange(LogType.COMMIT, key, start_ts, commit_ts, op))
+                    changes.append(KvChange(LogType.COMMIT, key, start_ts, commit_ts, op, txn_source=lock.source))
             self._write(edits, changes)
 
     def rollback(self, keys: Iterable[bytes], start_ts: int) -> None:
@@ -204,7 +208,7 @@ class Store:
                 if lock and lock.start_ts == start_ts:
                     edits += [(Column.LOCK, encode_bytes(key), None), (Column.DATA, mvcc_key(key, start_ts), None)]
                     if op := _OPS.get(lock.kind):
-                        changes.append(KvChange(LogType.ROLLBACK, key, start_ts, op=op))
+                        changes.append(KvChange(LogType.ROLLBACK, key, start_ts, op=op, txn_source=lock.source))
             self._write(edits, changes)
 
     # --- the fate of others ---
@@ -328,11 +332,11 @@ def _data(key: bytes, start_ts: int, long: bytes | None) -> list[Edit]:
 
 
 def _changes(
-    what: LogType, prepared: list[tuple[Mutation, bytes | None]], start_ts: int, commit_ts: int = 0
+    what: LogType, prepared: list[tuple[Mutation, bytes | None]], start_ts: int, commit_ts: int = 0, source: int = 0
 ) -> list[KvChange]:
     """The events of puts and deletes."""
     return [
-        KvChange(what, mutation.key, start_ts, commit_ts, _OPS[mutation.kind], mutation.value, old)
+        KvChange(what, mutation.key, start_ts, commit_ts, _OPS[mutation.kind], mutation.value, old, source)
         for mutation, old in prepared
         if mutation.kind in _OPS
     ]

@@ -1,13 +1,15 @@
 """What stands in the store's columns: TiKV's lock and write records.
 
-    lock    kind 1 | primary, compact bytes | start_ts uvarint | ttl_ms uvarint | [ 'v' | length 1 | short value ]
-    write   kind 1 | start_ts uvarint                                          | [ 'v' | length 1 | short value ]
+    lock    kind 1 | primary, compact bytes | start_ts uvarint | ttl_ms uvarint | ['v' | length 1 | short] | [source]
+    write   kind 1 | start_ts uvarint                                           | ['v' | length 1 | short] | [source]
+    source  nothing for 0, else 's' in a lock, 'S' in a write record, and the number as uvarint
 
     kind    P put    D delete    L lock only: takes part in conflicts, changes nothing    R rolled back (write only)
 
 A value of at most 255 bytes is short and travels in the record; a longer one lies in DATA under (key, start_ts) from
 the prewrite on, and the record has no 'v'.  A write record of kind R stands at its own start_ts and keeps a late
-prewrite of the same transaction out.
+prewrite of the same transaction out.  The source says what a transaction is for: 1 << 8 of the rewrites by which a DDL
+changes a column's type, which change capture leaves out.
 
 Source: TiKV's txn_types (lock and write records), the fields that optimistic transactions use.
 """
@@ -26,6 +28,8 @@ SHORT_BYTES: Final = 255
 """The longest value that its record holds: its length is one byte."""
 
 _SHORT: Final = ord("v")
+_LOCK_SOURCE: Final = ord("s")
+_WRITE_SOURCE: Final = ord("S")
 _CODEC: Final = "mvcc record"
 
 
@@ -49,6 +53,7 @@ class Lock(NamedTuple):
     start_ts: int
     ttl_ms: int
     short: bytes | None = None
+    source: int = 0
 
 
 class Write(NamedTuple):
@@ -57,12 +62,18 @@ class Write(NamedTuple):
     kind: Kind
     start_ts: int
     short: bytes | None = None
+    source: int = 0
 
 
 def encode_lock(lock: Lock) -> bytes:
     """The record of a lock."""
     head = bytes([lock.kind]) + encode_compact(lock.primary)
-    return head + encode_uvarint(lock.start_ts) + encode_uvarint(lock.ttl_ms) + _encode_short(lock.short)
+    return (
+        head
+        + encode_uvarint(lock.start_ts)
+        + encode_uvarint(lock.ttl_ms)
+        + _encode_tail(lock.short, lock.source, _LOCK_SOURCE)
+    )
 
 
 def decode_lock(record: bytes) -> Lock:
@@ -71,19 +82,19 @@ def decode_lock(record: bytes) -> Lock:
     primary, at = decode_compact(record, 1)
     start_ts, at = decode_uvarint(record, at)
     ttl_ms, at = decode_uvarint(record, at)
-    return Lock(kind, primary, start_ts, ttl_ms, _decode_short(record, at))
+    return Lock(kind, primary, start_ts, ttl_ms, *_decode_tail(record, at, _LOCK_SOURCE))
 
 
 def encode_write(write: Write) -> bytes:
     """The record of a write."""
-    return bytes([write.kind]) + encode_uvarint(write.start_ts) + _encode_short(write.short)
+    return bytes([write.kind]) + encode_uvarint(write.start_ts) + _encode_tail(write.short, write.source, _WRITE_SOURCE)
 
 
 def decode_write(record: bytes) -> Write:
     """The write of a record; DecodeError for anything else."""
     kind = _decode_kind(record)
     start_ts, at = decode_uvarint(record, 1)
-    return Write(kind, start_ts, _decode_short(record, at))
+    return Write(kind, start_ts, *_decode_tail(record, at, _WRITE_SOURCE))
 
 
 def _decode_kind(record: bytes) -> Kind:
@@ -93,16 +104,18 @@ def _decode_kind(record: bytes) -> Kind:
     return kind
 
 
-def _encode_short(short: bytes | None) -> bytes:
-    return b"" if short is None else bytes([_SHORT, len(short)]) + short
+def _encode_tail(short: bytes | None, source: int, mark: int) -> bytes:
+    told = b"" if source == 0 else bytes([mark]) + encode_uvarint(source)
+    return told if short is None else bytes([_SHORT, len(short)]) + short + told
 
 
-def _decode_short(record: bytes, at: int) -> bytes | None:
-    if at == len(record):
-        return None
-    if take_byte(record, at, _CODEC) != _SHORT:
-        raise DecodeError(f"field {record[at]:#x}", _CODEC, at)
-    size = take_byte(record, at + 1, _CODEC)
-    short = take(record, at + 2, size, _CODEC)
-    at_end(record, at + 2 + size, _CODEC)
-    return short
+def _decode_tail(record: bytes, at: int, mark: int) -> tuple[bytes | None, int]:
+    short, source = None, 0
+    if record[at : at + 1] == bytes([_SHORT]):
+        size = take_byte(record, at + 1, _CODEC)
+        short = take(record, at + 2, size, _CODEC)
+        at += 2 + size
+    if record[at : at + 1] == bytes([mark]):
+        source, at = decode_uvarint(record, at + 1)
+    at_end(record, at, _CODEC)
+    return short, source

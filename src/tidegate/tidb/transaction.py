@@ -102,6 +102,8 @@ class Transaction:
         self._store, self._oracle, self._options = storage.store, storage.oracle, options
         self.start_ts: int = self._oracle.next()
         self.commit_ts: int | None = None
+        self.source = 0
+        """What the writes are for, as change capture tells them apart: LOSSY_DDL, or 0 for everybody's."""
         self._snapshot = Snapshot(self._store, self._oracle, self.start_ts)
         self._buffer: dict[bytes, _Entry] = {}
         self._undo: list[tuple[bytes, _Entry | None]] = []
@@ -212,7 +214,7 @@ class Transaction:
             self._check(commit_ts, mutations)
             return commit_ts
 
-        self.commit_ts = self._store.one_phase(mutations, self.start_ts, take_commit_ts)
+        self.commit_ts = self._store.one_phase(mutations, self.start_ts, take_commit_ts, self.source)
 
     def _two_phases(self, batches: list[list[Mutation]]) -> Iterator[Stage]:
         primary = batches[0][0].key
@@ -224,7 +226,7 @@ class Transaction:
                     self._store.heartbeat(primary, self.start_ts, ttl_ms)
                     told_ms = ttl_ms
                 touched += [mutation.key for mutation in batch]
-                self._past_locks(partial(self._store.prewrite, batch, primary, self.start_ts, ttl_ms))
+                self._past_locks(partial(self._store.prewrite, batch, primary, self.start_ts, ttl_ms, self.source))
                 yield Stage.PREWRITTEN
                 ttl_ms = self._ttl_ms()
             commit_ts = self._oracle.next()

@@ -1,0 +1,62 @@
+"""The process behind `tidegate upstream start`: a cluster and its ports, until a signal says that it is enough.
+
+python -m tidegate.app.upstream_serve DIRECTORY OPTIONS        OPTIONS: the JSON of UpstreamOptions
+
+open the store ──► nodes ──► ports ──► ready.json ──► SIGTERM or SIGINT ──► ports, nodes, store are closed in order
+"""
+
+import json
+import logging
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+
+from tidegate.app.upstream import READY, UpstreamOptions
+from tidegate.spark.cache import write_whole
+from tidegate.tidb.cluster import Cluster, ClusterOptions
+from tidegate.tidb.node import NodeOptions
+from tidegate.tidb.server.upstream import Upstream
+
+__all__ = ["open_upstream", "serve"]
+
+
+def open_upstream(home: Path, options: UpstreamOptions) -> Upstream:
+    """The upstream of a directory, or in memory, not started yet. Raises StoreUnavailable."""
+    nodes = NodeOptions(
+        metadata_lock=options.metadata_lock,
+        lease_ms=options.lease_ms,
+        session_ms=options.lease_ms + options.lease_ms // 3,
+    )
+    names = [f"n{number}" for number in range(1, options.nodes + 1)]
+    data = None if options.in_memory else home / "store"
+    if data is not None:
+        data.mkdir(parents=True, exist_ok=True)
+    return Upstream(Cluster.open(data, options=ClusterOptions(nodes), nodes=names), options.host, options.port)
+
+
+def told_to_end() -> threading.Event:
+    """What is set once a signal comes; ask for it before anything is started."""
+    told = threading.Event()
+
+    def tell(_sign: int, _frame: FrameType | None) -> None:
+        told.set()
+
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(sign, tell)
+    return told
+
+
+def serve(home: Path, options: UpstreamOptions) -> None:
+    """Serve until a signal. Raises EnvironmentFault, StoreUnavailable."""
+    told = told_to_end()
+    with open_upstream(home, options) as upstream:
+        write_whole(home / READY, json.dumps(dict(upstream.ports)))
+        told.wait()
+    (home / READY).unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    serve(Path(sys.argv[1]), UpstreamOptions(**json.loads(sys.argv[2])))

@@ -1,0 +1,63 @@
+"""One ALTER TABLE while it is planned: the table as it stands, and the parts that its specs ask for.
+
+rule(alteration, spec) -> Part, Part, ..        plan_column.py, plan_index.py, plan_option.py, plan_partition.py
+"""
+
+from dataclasses import dataclass, field
+
+from tidegate.model.errors import SqlRefused
+from tidegate.schema.change.arguments import Arguments
+from tidegate.schema.change.catalog import Catalog
+from tidegate.schema.change.draft import column_of
+from tidegate.schema.change.request import Involved
+from tidegate.schema.change.session import DdlSession, Note
+from tidegate.schema.f1 import ElementState
+from tidegate.schema.stored import StoredColumn, StoredSchema, StoredTable
+from tidegate.schema.stored_snapshot import TableVersion
+
+__all__ = ["Alteration", "Part"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What becomes a job or a part of one; `table` is another table than the statement's that the job belongs to."""
+
+    action: int
+    arguments: Arguments
+    table: TableVersion | None = None
+    involved: tuple[Involved, ...] = ()
+
+
+@dataclass(slots=True)
+class Alteration:
+    """The statement's table, where to look up others, and notes for the user."""
+
+    found: TableVersion
+    catalog: Catalog
+    session: DdlSession
+    notes: list[Note] = field(default_factory=list)
+
+    @property
+    def table(self) -> StoredTable:
+        """The definition as it stands."""
+        return self.found.stored
+
+    @property
+    def schema(self) -> StoredSchema:
+        """The table's database."""
+        return self.catalog.schema(self.found.schema)
+
+    def note(self, code: int, message: str) -> None:
+        """Tell the user what IF [NOT] EXISTS passed over."""
+        self.notes.append(Note("Note", code, message))
+
+    def column(self, name: str) -> StoredColumn:
+        """The public column of that name; SqlRefused 1054."""
+        column = column_of(self.table, name)
+        if column is None or column.hidden or column.state != ElementState.PUBLIC:
+            raise SqlRefused(1054, f"Unknown column '{name}' in '{self.table.name.original}'", "42S22")
+        return column
+
+    def generated_from(self, name: str) -> list[str]:
+        """The columns whose expressions use column `name`."""
+        return [column.name.original for column in self.table.cols or () if name.lower() in (column.dependences or {})]

@@ -1,0 +1,102 @@
+"""Which way a column changes: under its bytes, beside them, or with a look at them.
+
+    old -> new                                same bytes            look at the values        new bytes
+    INT family, same sign                     as wide or wider      narrower                  sign changes
+    VARCHAR, VARBINARY                        as long or longer     shorter                   to CHAR, BINARY
+    TEXT and BLOB family, VARCHAR to them     as long or longer     shorter                   other charset
+    ENUM, SET                                 members appended                                anything else
+    BIT                                       as long or longer                               shorter
+    DECIMAL, times, FLOAT, DOUBLE, ..         the same                                        anything else
+
+NULL to NOT NULL looks at the values, unless they are rewritten anyway.
+
+Source: TiDB pkg/ddl/modify_column.go (needReorgToChange, needChangeColumnData), recorded jobs.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from tidegate.model.mysql import MysqlType as T
+from tidegate.schema.change.flags import KEYS, NOT_NULL, UNSIGNED
+from tidegate.schema.change.request import ModifyKind
+from tidegate.schema.stored import StoredColumn, StoredTable, StoredType
+
+__all__ = ["modify_kind"]
+
+_WIDTHS: Final = {T.TINY: 1, T.SHORT: 2, T.INT24: 3, T.LONG: 4, T.LONGLONG: 8}
+_BLOBS: Final = {T.TINY_BLOB: 255, T.BLOB: 65535, T.MEDIUM_BLOB: 16777215, T.LONG_BLOB: 4294967295}
+_CHARACTER_BYTES: Final = {"utf8mb4": 4, "utf8": 3, "gbk": 2}
+_LOSSLESS, _CHECKED, _LOSSY = ModifyKind.LOSSLESS, ModifyKind.CHECKED, ModifyKind.LOSSY
+
+
+def modify_kind(table: StoredTable, old: StoredColumn, new: StoredColumn) -> ModifyKind:
+    """The operation that takes `old` to `new`."""
+    indexed = bool(old.type.flag & KEYS) or any(
+        part.name.lower == old.name.lower for index in table.index_info or () for part in index.idx_cols
+    )
+    kind = _by_type(old.type, new.type, indexed=indexed)
+    needs_look = bool(new.type.flag & NOT_NULL) and not old.type.flag & NOT_NULL
+    return max(kind, _CHECKED) if needs_look else kind
+
+
+def _by_type(old: StoredType, new: StoredType, *, indexed: bool) -> ModifyKind:
+    if old.tp in _WIDTHS and new.tp in _WIDTHS:
+        if (old.flag ^ new.flag) & UNSIGNED:
+            return _LOSSY
+        return _LOSSLESS if _WIDTHS[T(new.tp)] >= _WIDTHS[T(old.tp)] else _CHECKED
+    if old.charset != new.charset and (old.charset, new.charset) != ("utf8", "utf8mb4"):
+        return _LOSSY
+    if indexed and old.collate != new.collate:
+        return _LOSSY
+    if _is_long(old) and _is_long(new):
+        return _LOSSLESS if _bytes(new) >= _bytes(old) else _CHECKED
+    rule = _SAME_TYPE.get(old.tp) if old.tp == new.tp else None
+    if rule is None:
+        same = (old.tp, old.flen, old.decimal, old.flag & UNSIGNED) == (
+            new.tp,
+            new.flen,
+            new.decimal,
+            new.flag & UNSIGNED,
+        )
+        return _LOSSLESS if same else _LOSSY
+    return rule(old, new)
+
+
+def _is_long(kind: StoredType) -> bool:
+    return kind.tp == T.VARCHAR or kind.tp in _BLOBS
+
+
+def _bytes(kind: StoredType) -> int:
+    """The most bytes that a value takes."""
+    if kind.tp in _BLOBS:
+        return _BLOBS[T(kind.tp)]
+    return kind.flen * _CHARACTER_BYTES.get(kind.charset, 1)
+
+
+def _longer(old: StoredType, new: StoredType) -> ModifyKind:
+    if new.flen >= old.flen:
+        return _LOSSLESS
+    return _LOSSY if old.charset == "binary" else _CHECKED
+
+
+def _binary_or_char(old: StoredType, new: StoredType) -> ModifyKind:
+    if old.charset == "binary":
+        return _LOSSLESS if new.flen == old.flen else _LOSSY
+    return _longer(old, new)
+
+
+def _members(old: StoredType, new: StoredType) -> ModifyKind:
+    before, after = old.elems or [], new.elems or []
+    return _LOSSLESS if after[: len(before)] == before else _LOSSY
+
+
+def _bits(old: StoredType, new: StoredType) -> ModifyKind:
+    return _LOSSLESS if new.flen >= old.flen else _LOSSY
+
+
+_SAME_TYPE: Final[Mapping[int, Callable[[StoredType, StoredType], ModifyKind]]] = {
+    T.STRING: _binary_or_char,
+    T.ENUM: _members,
+    T.SET: _members,
+    T.BIT: _bits,
+}

@@ -1,0 +1,183 @@
+"""Expressions as TiDB writes them into definitions: the user's text, token by token, in one form.
+
+    a+1                        `a` + 1
+    CONCAT('v',t.a)            concat(_utf8mb4'v', `a`)
+    v->'$.a'                   json_extract(`v`, _utf8mb4'$.a')
+    cast(v as SIGNED)          cast(`v` as signed)
+
+Names stand in backquotes without their table, strings have their charset before them, words of the language are in one
+case, blanks stand around operators and after commas.  Nothing is moved or calculated.
+
+Source: TiDB parser/format; pkg/ddl/generated_column.go; recorded definitions.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from tidegate.model.errors import SqlError, SqlRefused
+from tidegate.schema.dialect import Kind, Token, quote, reveal, tokenize
+
+__all__ = ["Restored", "restore", "restore_bound"]
+
+_KEYWORDS: Final = frozenset(
+    """AND OR XOR NOT IS NULL TRUE FALSE LIKE IN BETWEEN DIV MOD REGEXP RLIKE ESCAPE CASE WHEN THEN ELSE END AS INTERVAL
+    COLLATE USING SIGNED UNSIGNED INTEGER BINARY CHAR CHARACTER SET DECIMAL DATE DATETIME TIME YEAR DOUBLE FLOAT REAL
+    JSON ARRAY DISTINCT EXISTS MAXVALUE DEFAULT MEMBER OF FROM FOR BOTH LEADING TRAILING ROW SEPARATOR
+    MICROSECOND SECOND MINUTE HOUR DAY WEEK MONTH QUARTER CURRENT_TIMESTAMP CURRENT_DATE CURRENT_TIME""".split()  # noqa: SIM905
+)
+_OPERATORS: Final = frozenset(
+    ["+", "-", "*", "/", "%", "=", "<>", "!=", "<", ">", "<=", ">=", "<=>", "&&", "||", "&", "|", "^", "<<", ">>", ":="]
+)
+_LITERAL_WORDS: Final = frozenset({"DATE", "TIME", "TIMESTAMP"})
+
+
+@dataclass(slots=True)
+class Restored:
+    """The text in TiDB's form, and the columns in it, in lower case and in order."""
+
+    text: str
+    columns: list[str] = field(default_factory=list)
+
+
+def restore(text: str, *, upper: bool = False, introducers: bool = True) -> Restored:
+    """`text` in TiDB's form; `upper` for words in capitals, as in partitioning, where strings have no introducers.
+
+    Raises SqlRefused 1064 for a text that cannot be cut into words."""
+    return _Writer(text, upper=upper, introducers=introducers).whole()
+
+
+def restore_bound(text: str) -> str:
+    """A bound of a partition as definitions hold it: a value's own text, MAXVALUE and NULL in capitals."""
+    tokens = [token for token in tokenize(text) if token.kind is not Kind.END]
+    if len(tokens) == 1 and tokens[0].kind is Kind.STRING:
+        return quote(tokens[0].text)
+    return restore(text, upper=True, introducers=False).text
+
+
+class _Writer:
+    """Writes one expression from its tokens."""
+
+    def __init__(self, text: str, *, upper: bool, introducers: bool) -> None:
+        revealed = reveal(text)
+        try:
+            self.tokens = [token for token in tokenize(revealed) if token.kind is not Kind.END]
+        except SqlError as error:
+            raise SqlRefused(1064, f"You have an error in your SQL syntax: {error}", "42000") from error
+        self.source, self.upper, self.introducers = revealed, upper, introducers
+        self.at = 0
+        self.parts: list[str] = []
+        self.columns: list[str] = []
+
+    def whole(self) -> Restored:
+        while self.at < len(self.tokens):
+            self.one()
+        return Restored("".join(self.parts).strip(), list(dict.fromkeys(self.columns)))
+
+    def peek(self, ahead: int = 0) -> Token | None:
+        place = self.at + ahead
+        return self.tokens[place] if 0 <= place < len(self.tokens) else None
+
+    def is_sign(self, sign: str, ahead: int = 0) -> bool:
+        token = self.peek(ahead)
+        return token is not None and token.kind is Kind.SIGN and token.text == sign
+
+    def put(self, text: str, *, spaced: bool = True) -> None:
+        """Write `text`, with a blank before it unless it follows an opening or a blank, or is not `spaced`."""
+        last = self.parts[-1] if self.parts else ""
+        if spaced and last and not last.endswith((" ", "(")):
+            self.parts.append(" ")
+        self.parts.append(text)
+
+    def one(self) -> None:
+        token = self.tokens[self.at]
+        self.at += 1
+        if token.kind is Kind.SIGN:
+            self.sign(token)
+        elif token.kind is Kind.STRING:
+            self.put(("_utf8mb4" if self.introducers else "") + quote(token.text))
+        elif token.kind in (Kind.HEX, Kind.BITS):
+            self.put(("x" if token.kind is Kind.HEX else "b") + quote(token.text))
+        elif token.kind is Kind.NUMBER:
+            self.put(token.text)
+        else:
+            self.word(token)
+
+    def sign(self, token: Token) -> None:
+        text = token.text
+        if text in ("->", "->>"):
+            self.arrow(text)
+        elif text == ",":
+            self.parts.append(", ")
+        elif text == ")":
+            self.put(")", spaced=False)
+        elif text == "(":
+            self.put("(")
+        elif text in _OPERATORS and not self.is_prefix():
+            self.put(text)
+            self.parts.append(" ")
+        else:
+            self.put(text)
+            if self.is_prefix():
+                self.glue()
+
+    def is_prefix(self) -> bool:
+        """True if the sign just read stands before a value, not between two."""
+        before = self.peek(-2)
+        if before is None:
+            return True
+        return before.kind is Kind.SIGN and before.text != ")"
+
+    def glue(self) -> None:
+        """Write the value after a prefix operator without a blank."""
+        if self.at < len(self.tokens):
+            mark = len(self.parts)
+            self.one()
+            if len(self.parts) > mark and self.parts[mark] == " ":
+                del self.parts[mark]
+
+    def arrow(self, sign: str) -> None:
+        """Column -> path: a call of json_extract on the column that was written last."""
+        column = self.parts.pop()
+        path = self.peek()
+        self.at += 1
+        text = quote(path.text) if path is not None else "''"
+        call = f"json_extract({column}, {'_utf8mb4' if self.introducers else ''}{text})"
+        self.parts.append(f"json_unquote({call})" if sign == "->>" else call)
+
+    def cased(self, word: str) -> str:
+        return word.upper() if self.upper else word.lower()
+
+    def word(self, token: Token) -> None:
+        word = token.word
+        following = self.peek()
+        if word.startswith("_") and following is not None and following.kind in (Kind.STRING, Kind.HEX, Kind.BITS):
+            self.introduced(token, following)
+        elif word in _LITERAL_WORDS and following is not None and following.kind is Kind.STRING:
+            self.put(f"{self.cased(word)} {quote(following.text)}")
+            self.at += 1
+        elif self.is_sign("(") and token.kind is Kind.WORD and word not in ("AND", "OR", "NOT", "IN", "XOR", "AS"):
+            self.put(self.cased(word))
+            self.parts.append("(")
+            self.at += 1
+        elif word in _KEYWORDS:
+            self.put(self.cased(word))
+        else:
+            self.name(token)
+
+    def introduced(self, token: Token, following: Token) -> None:
+        self.at += 1
+        shown = token.text.lower() if self.introducers else ""
+        self.put(shown + quote(following.text))
+
+    def name(self, token: Token) -> None:
+        """A column, whose schema and table are left out."""
+        name = token.text
+        while self.is_sign("."):
+            self.at += 1
+            following = self.peek()
+            if following is None:
+                break
+            name = following.text
+            self.at += 1
+        self.columns.append(name.lower())
+        self.put("`" + name.replace("`", "``") + "`")

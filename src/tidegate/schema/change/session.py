@@ -1,0 +1,59 @@
+"""What of a session decides what its DDL statements mean, and what planning one gives back.
+
+    plan(statement, snapshot, session) -> Plan(requests, warnings)        plan.py
+
+Source: TiDB session variables; pkg/ddl/executor.go.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, tzinfo
+
+from tidegate.schema.change.request import Request
+from tidegate.schema.stored_snapshot import TableVersion
+
+__all__ = ["DdlSession", "Note", "Plan"]
+
+
+def _nothing_dropped(_schema: str, _table: str) -> TableVersion | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class DdlSession:
+    """The variables that DDL reads; the defaults are TiDB's own, but checks are kept.
+
+    `database` is the current one, "" for none; `charset` and `collate` are those of the server, for new databases.
+    `dropped(schema, table)` finds the definition that a dropped or truncated table had just before, for RECOVER and
+    FLASHBACK TABLE; `snapshot_ts` of `TableVersion.version` is where its counters can be read."""
+
+    database: str = ""
+    query: str = ""
+    charset: str = "utf8mb4"
+    collate: str = "utf8mb4_bin"
+    sql_mode: frozenset[str] = frozenset(
+        {"STRICT_TRANS_TABLES", "NO_ZERO_IN_DATE", "NO_ZERO_DATE", "ONLY_FULL_GROUP_BY"}
+    )
+    zone: tzinfo = UTC
+    now: datetime = datetime(2000, 1, 1, tzinfo=UTC)
+    foreign_key_checks: bool = True
+    check_constraints: bool = True
+    clustered_index: bool = True
+    dropped: Callable[[str, str], TableVersion | None] = field(default=_nothing_dropped)
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A warning or note of a statement that goes on all the same: "Note" or "Warning", MySQL's number, its text."""
+
+    level: str
+    code: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a statement asks for: jobs to be done one after the other, and what the user is told."""
+
+    requests: tuple[Request, ...] = ()
+    warnings: tuple[Note, ...] = ()

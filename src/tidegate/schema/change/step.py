@@ -1,0 +1,132 @@
+"""One step of a job: what its transaction writes.
+
+    at     0        1            2                       n
+           before   step(.., 1)  step(.., 2)      ..     step(.., n): done
+                        └── step_back(.., 1, 1) ..       cancelled at 1: the steps of operation.back[1], from 1
+
+A step reads the definitions as its transaction sees them and moves each role of the operation from its state before to
+its state after (move_*.py); the way back uses the same moves.  A multi-schema change moves the parts whose states
+change, in order, and backwards the other way round.  Pure: the same arguments give the same outcome.
+
+SqlRefused says that the definitions no longer allow it (another job came first): before step 1 has been done the job is
+cancelled with that error.
+
+Source: TiDB pkg/ddl/job_worker.go (runOneJobStep), multi_schema_change.go.
+"""
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec import UNSET
+
+from tidegate.model.errors import SchemaError
+from tidegate.schema.change.draft import Draft, Move
+from tidegate.schema.change.move_attribute import ATTRIBUTE_MOVES
+from tidegate.schema.change.move_column import COLUMN_MOVES
+from tidegate.schema.change.move_constraint import CONSTRAINT_MOVES
+from tidegate.schema.change.move_index import INDEX_MOVES
+from tidegate.schema.change.move_modify import MODIFY_MOVES
+from tidegate.schema.change.move_partition import PARTITION_MOVES
+from tidegate.schema.change.move_reorganize import REORGANIZE_MOVES
+from tidegate.schema.change.move_table import TABLE_MOVES
+from tidegate.schema.change.outcome import Definitions, StepOutcome
+from tidegate.schema.change.request import Request, operation_of
+from tidegate.schema.change.task import TASKS
+from tidegate.schema.f1 import ElementState, Operation, Step, Work, rollback
+from tidegate.schema.f1_multi import MULTI_SCHEMA_CHANGE
+from tidegate.schema.job import SchemaDiff
+
+__all__ = ["step", "step_back"]
+
+_MOVES: Final[Mapping[int, Move]] = {
+    **TABLE_MOVES,
+    **COLUMN_MOVES,
+    **MODIFY_MOVES,
+    **INDEX_MOVES,
+    **CONSTRAINT_MOVES,
+    **ATTRIBUTE_MOVES,
+    **PARTITION_MOVES,
+    **REORGANIZE_MOVES,
+}
+_RECOVER: Final = 25
+
+
+def step(request: Request, at: int, definitions: Definitions, start_ts: int) -> StepOutcome:
+    """What the transaction of `start_ts` writes that moves the job from step `at` - 1 to step `at`.
+
+    Raises SqlRefused where the definitions do not allow it, SchemaError for a step that the operation does not have."""
+    operation = operation_of(request)
+    if not 0 < at < len(operation.steps):
+        raise SchemaError(
+            f"{operation.name} has steps 1 to {len(operation.steps) - 1}, not {at}: {request.query!a:.200}"
+        )
+    draft = Draft(definitions, start_ts)
+    old, new = operation.steps[at - 1], operation.steps[at]
+    _move(draft, request, operation, old, new)
+    if request.action == _RECOVER and new.job is not ElementState.PUBLIC:
+        draft.diff = None
+    last = len(operation.steps) - 1 if operation.done < 0 else operation.done
+    return draft.finish(request, new.job, done=at == last)
+
+
+def step_back(request: Request, at: int, back: int, definitions: Definitions, start_ts: int) -> StepOutcome:
+    """What step `back` (from 1) of the way back writes, of a job that was cancelled at step `at`.
+
+    After the last one the job is `rollback_done`; a job cancelled at step 0 has none.  SchemaError where the operation
+    can only go on (f1.rollback)."""
+    operation = operation_of(request)
+    steps = rollback(operation, at)
+    if steps is None or not 0 < back <= len(steps):
+        raise SchemaError(f"{operation.name} at step {at} has no step {back} back: {request.query!a:.200}")
+    draft = Draft(definitions, start_ts)
+    old = operation.steps[at] if back == 1 else steps[back - 2]
+    new = steps[back - 1]
+    _move(draft, request, operation, old, new, backwards=True)
+    return draft.finish(request, new.job, done=False)
+
+
+def _move(
+    draft: Draft, request: Request, operation: Operation, old: Step, new: Step, *, backwards: bool = False
+) -> None:
+    """Move all roles, and note the work that follows."""
+    draft.diff = SchemaDiff(0, request.action, request.schema_id, request.table_id)
+    moved = _move_parts(draft, request, old, new, backwards=backwards) if request.parts else [request]
+    if not request.parts:
+        roles = [role.name for role in operation.roles]
+        before, after = (dict(zip(roles, one.states, strict=True)) for one in (old, new))
+        _MOVES[request.action](draft, request, before, after)
+    if new.work in (Work.BACKFILL, Work.VALIDATE):
+        tasks = [TASKS[part.action](part, draft.table(part)) for part in moved if part.action in TASKS]
+        draft.tasks += [task for task in tasks if task.work is not Work.NOTHING]
+
+
+def _move_parts(draft: Draft, request: Request, old: Step, new: Step, *, backwards: bool) -> list[Request]:
+    """The parts of a multi-schema change that moved; the diff names their actions if there are several."""
+    moved = []
+    for part, first, operation in reversed(_places(request.parts)) if backwards else _places(request.parts):
+        roles = [role.name for role in operation.roles]
+        before, after = (dict(zip(roles, one.states[first : first + len(roles)], strict=True)) for one in (old, new))
+        if before != after:
+            _MOVES[part.action](draft, part, before, after)
+            moved.append(part)
+    actions = base64.b64encode(bytes(part.action for part in moved)).decode()
+    several = len(moved) > 1
+    draft.diff = SchemaDiff(
+        0,
+        MULTI_SCHEMA_CHANGE if several or not moved else moved[0].action,
+        request.schema_id,
+        request.table_id,
+        sub_action_types=actions if several else UNSET,
+    )
+    return moved
+
+
+def _places(parts: Sequence[Request]) -> list[tuple[Request, int, Operation]]:
+    """Each part with the place of its first role among the whole operation's roles."""
+    found, first = [], 0
+    for part in parts:
+        operation = operation_of(part)
+        found.append((part, first, operation))
+        first += len(operation.roles)
+    return found

@@ -1,0 +1,145 @@
+"""Where sessions hand in DDL jobs and ask about them: ADMIN SHOW, CANCEL, PAUSE, RESUME DDL JOBS, RECOVER TABLE.
+
+    submit ─► job id ─► wait ─► the job of the history            somebody else ticks, or `wait` does so itself
+
+Source: TiDB pkg/ddl (executor.go: DoDDLJob), pkg/executor (recover table: the newest job that took the table away).
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import UTC, tzinfo
+from threading import Condition
+from typing import Final, Protocol
+
+from tidegate.model.errors import KeyLocked, UpstreamError
+from tidegate.schema.change.request import Request
+from tidegate.schema.job import Job, JobState
+from tidegate.schema.stored_snapshot import TableVersion
+from tidegate.tidb.ddl import owner
+from tidegate.tidb.ddl.jobs import STRICT, Entry, read_entries, read_entry
+from tidegate.tidb.ddl.outcome import result_of
+from tidegate.tidb.meta import Meta
+from tidegate.tidb.transaction import Storage
+
+__all__ = ["Desk", "Ticker"]
+
+_POLL_S: Final = 0.01
+_IDLE_TICKS: Final = 3
+"""Ticks without a move after which a cluster whose clock stands still will never move again."""
+_TAKES_AWAY: Final = frozenset({4, 11})
+
+
+class Ticker(Protocol):
+    """A cluster, as far as a waiting session sees it."""
+
+    changed: Condition
+    storage: Storage
+    now_ms: Callable[[], int]
+
+    def tick(self) -> object | None:
+        """Make a move; None when nobody can."""
+        ...
+
+    def has_thread(self) -> bool:
+        """Whether somebody else ticks."""
+        ...
+
+    def waits_for(self, entry: Entry) -> list[str]:
+        """The nodes that a job waits for."""
+        ...
+
+
+class Desk:
+    """The queue and the history, for sessions of any node."""
+
+    def __init__(self, ticker: Ticker) -> None:
+        self._ticker, self._storage = ticker, ticker.storage
+
+    def submit(self, request: Request, sql_mode: int = STRICT, zone: tzinfo = UTC) -> int:
+        """Put a job into the queue; its id. The settings are those by which stored values are cast."""
+        job_id = owner.submit(self._storage, request, sql_mode, zone)
+        with self._ticker.changed:
+            self._ticker.changed.notify_all()
+        return job_id
+
+    def run(self, request: Request, sql_mode: int = STRICT, zone: tzinfo = UTC) -> Job:
+        """Submit a job and wait for its end, as a DDL statement does. Raises as `wait`."""
+        return self.wait(self.submit(request, sql_mode, zone))
+
+    def wait(self, job_id: int, timeout_ms: int | None = None) -> Job:
+        """The job when it is over. Raises SqlRefused with what stopped it, UpstreamError after `timeout_ms`, and when
+        nothing will ever happen any more."""
+        until_ms = None if timeout_ms is None else self._ticker.now_ms() + timeout_ms
+        idle = 0
+        while True:
+            found = self._ended(job_id)
+            if found is not None:
+                return result_of(found)
+            before_ms = self._ticker.now_ms()
+            idle = 0 if self._progress() or self._ticker.now_ms() != before_ms else idle + 1
+            stands_still = idle > _IDLE_TICKS and not self._ticker.has_thread()
+            if stands_still or (until_ms is not None and self._ticker.now_ms() >= until_ms):
+                raise self._stuck(job_id)
+
+    def _ended(self, job_id: int) -> Job | None:
+        """The job if it is over; None while it is not, and while its last transaction is half committed."""
+        with suppress(KeyLocked):
+            return Meta(self._storage.snapshot()).job(job_id)
+        return None
+
+    def _progress(self) -> bool:
+        """Whether anything moved, or may have."""
+        if not self._ticker.has_thread():
+            if self._ticker.tick() is not None:
+                return True
+            time.sleep(_POLL_S)
+            return False
+        with self._ticker.changed:
+            self._ticker.changed.wait(_POLL_S)
+        return True
+
+    def _stuck(self, job_id: int) -> UpstreamError:
+        entry = read_entry(self._storage.snapshot(), job_id)
+        if entry is None:
+            return UpstreamError(f"DDL job {job_id} is not in the queue and not in the history; ask for its id again")
+        waiting = ", ".join(self._ticker.waits_for(entry)) or "other jobs, or an owner"
+        return UpstreamError(
+            f"DDL job {job_id} ({entry.job.query!a:.100}) is at version {entry.progress.version} and waits for: "
+            f"{waiting}; end the open transactions there, or wait until the session of a dead node runs out"
+        )
+
+    def cancel(self, job_id: int) -> None:
+        """Take a job back. Raises SqlRefused 8224, 8225, 8226."""
+        owner.cancel(self._storage, job_id)
+
+    def pause(self, job_id: int) -> None:
+        """Leave a job where it is. Raises SqlRefused 8224, 8261."""
+        owner.pause(self._storage, job_id)
+
+    def resume(self, job_id: int) -> None:
+        """Let a paused job go on. Raises SqlRefused 8224, 8262."""
+        owner.resume(self._storage, job_id)
+
+    def jobs(self) -> list[Job]:
+        """The jobs that are not over, newest first."""
+        return [entry.job for entry in read_entries(self._storage.snapshot())][::-1]
+
+    def history(self) -> list[Job]:
+        """The jobs that are over, newest first."""
+        return Meta(self._storage.snapshot()).history()[::-1]
+
+    def dropped(self, schema: str, table: str) -> TableVersion | None:
+        """The newest table of that name that a DROP or TRUNCATE took away, as it was before; `version` is that moment.
+
+        Raises SnapshotTooOld when its rows may be gone already.
+        """
+        for job in self._taken(self.history()):
+            if (job.schema_name.lower(), job.table_name.lower()) == (schema.lower(), table.lower()):
+                found = Meta(self._storage.snapshot(job.start_ts)).table(job.schema_id, job.table_id)
+                if found is not None:
+                    return TableVersion(job.schema_id, job.schema_name, found, job.start_ts)
+        return None
+
+    def _taken(self, jobs: Iterable[Job]) -> Iterable[Job]:
+        return (job for job in jobs if job.type in _TAKES_AWAY and job.state == JobState.SYNCED)

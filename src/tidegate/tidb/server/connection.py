@@ -1,0 +1,304 @@
+"""One client: mysql-mimic reads its packets and knows the order of the conversation, this says what the answers are.
+
+    handshake ──► session ──► COM_QUERY, COM_STMT_EXECUTE ──► statements one by one ──► OK, rows or an error each
+                                                              in the thread of this client
+
+The library's own session would answer SHOW and SET by itself, its OK packets count no rows, its errors know few
+SQLSTATEs, and its prepared statements do not quote.  So its `Connection` is kept for packets, handshake, flow and KILL,
+and what an answer holds is decided here.  A client has one thread: its statements run one after the other and never
+hold up those of other clients, however long a DDL waits.
+
+Source: MySQL Internals, "Command Phase", "Text Protocol", "Prepared Statements".
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from mysql_mimic.connection import Connection
+from mysql_mimic.packets import make_column_count, make_com_stmt_prepare_ok, make_eof, make_ok
+from mysql_mimic.prepared import PreparedStatement
+from mysql_mimic.stream import ConnectionClosed
+from mysql_mimic.types import Capabilities, ServerStatus, str_len
+
+from tidegate.model.errors import SqlRefused, TidegateError, UpstreamError
+from tidegate.model.mysql import MysqlType
+from tidegate.model.table import ColumnType
+from tidegate.tidb.server.packet import binary_row, column_packet, error_packet, text_row
+from tidegate.tidb.server.prepared import ClientStatement, read_parameters
+from tidegate.tidb.server.served import UTF8, ServedSession
+from tidegate.tidb.sql.outcome import Outcome
+from tidegate.tidb.sql.relation import ResultColumn, ResultSet
+from tidegate.tidb.sql.session_prepared import Prepared, bind
+
+__all__ = ["CAPABILITIES", "Client"]
+
+CAPABILITIES: Final = (
+    Capabilities.CLIENT_PROTOCOL_41
+    | Capabilities.CLIENT_DEPRECATE_EOF
+    | Capabilities.CLIENT_CONNECT_WITH_DB
+    | Capabilities.CLIENT_CONNECT_ATTRS
+    | Capabilities.CLIENT_PLUGIN_AUTH
+    | Capabilities.CLIENT_PLUGIN_AUTH_LENENC_CLIENT_DATA
+    | Capabilities.CLIENT_SECURE_CONNECTION
+    | Capabilities.CLIENT_LONG_PASSWORD
+    | Capabilities.CLIENT_LONG_FLAG
+    | Capabilities.CLIENT_TRANSACTIONS
+    | Capabilities.CLIENT_FOUND_ROWS
+    | Capabilities.CLIENT_ODBC
+    | Capabilities.CLIENT_INTERACTIVE
+    | Capabilities.CLIENT_IGNORE_SPACE
+    | Capabilities.CLIENT_MULTI_STATEMENTS
+    | Capabilities.CLIENT_MULTI_RESULTS
+    | Capabilities.CLIENT_PS_MULTI_RESULTS
+)
+"""Without query attributes: a COM_QUERY is then the statement and nothing else."""
+_MORE: Final = ServerStatus.SERVER_MORE_RESULTS_EXISTS
+_ROWS_A_BATCH: Final = 1_000
+_UNKNOWN_ERROR: Final = 1105
+_KILLED: Final = (3169, (1317, "70100", "Query execution was interrupted"))
+_SQLSTATES: Final = {
+    1040: "08004",
+    1045: "28000",
+    1046: "3D000",
+    1047: "08S01",
+    1049: "42000",
+    1062: "23000",
+    1064: "42000",
+    1146: "42S02",
+}
+"""Of errors that have no SQLSTATE with them."""
+_Answer = ResultSet | Outcome | TidegateError
+
+
+class Client(Connection):  # type: ignore[misc]
+    """A connection whose answers come from a session of ours."""
+
+    session: ServedSession
+    _prepared: dict[int, ClientStatement]
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._prepared = {}
+
+    async def start(self) -> None:
+        """The conversation, until the client or a refusal ends it."""
+        self.session.session.connection_id = self.connection_id
+        with suppress(ConnectionClosed, ConnectionError, asyncio.IncompleteReadError):
+            await super().start()
+
+    async def authenticate(self, *args: Any, **told: Any) -> None:
+        """Anybody may come in; a database that is not there is refused before the OK."""
+        if self.session.database:
+            try:
+                await self.session.use(self.session.database)
+            except TidegateError as error:
+                await self._write(_packet_of(error))
+                raise ConnectionClosed from error
+        await super().authenticate(*args, **told)
+
+    # --- commands ---
+
+    async def handle_query(self, data: bytes) -> None:
+        """COM_QUERY: one statement, or several where the client said that it may send them."""
+        await self._run(self._text(data), text_row)
+
+    async def handle_init_db(self, data: bytes) -> None:
+        """COM_INIT_DB."""
+        try:
+            await self.session.use(self._text(data))
+        except TidegateError as error:
+            await self._write(_packet_of(error))
+            return
+        await self._write(self._ok(Outcome()))
+
+    async def handle_field_list(self, data: bytes) -> None:
+        """COM_FIELD_LIST, which clients send for tab completion: no columns."""
+        del data
+        await self._write(self.ok_or_eof())
+
+    async def handle_reset_connection(self, data: bytes) -> None:
+        """COM_RESET_CONNECTION."""
+        del data
+        self._prepared.clear()
+        await self.session.reset()
+        await self._write(self._ok(Outcome()))
+
+    async def handle_stmt_prepare(self, data: bytes) -> None:
+        """COM_STMT_PREPARE: parameters are found, columns are told with each execution."""
+        try:
+            statement = Prepared.of(self._text(data), self._modes)
+        except TidegateError as error:
+            await self._write(_packet_of(error))
+            return
+        number = next(self.prepared_stmt_seq) + 1
+        self._prepared[number] = ClientStatement(statement)
+        packets = [make_com_stmt_prepare_ok(PreparedStatement(number, statement.sql, len(statement.places)))]
+        if statement.places:
+            parameter = ResultColumn("?", ColumnType(MysqlType.VAR_STRING, charset="binary"))
+            packets += [column_packet(parameter, "binary") for _ in statement.places]
+            packets += [] if self.deprecate_eof() else [self._eof(0)]
+        self.stream.write_many(packets)
+        await self.stream.drain()
+
+    async def handle_stmt_send_long_data(self, data: bytes) -> None:
+        """COM_STMT_SEND_LONG_DATA, which has no answer."""
+        statement = self._prepared.get(int.from_bytes(data[:4], "little"))
+        if statement is not None:
+            statement.long_data.setdefault(int.from_bytes(data[4:6], "little"), bytearray()).extend(data[6:])
+
+    async def handle_stmt_execute(self, data: bytes) -> None:
+        """COM_STMT_EXECUTE; cursors are not kept, all rows come at once."""
+        try:
+            statement = self._statement(data)
+            values = read_parameters(statement, data[9:])
+            statement.long_data.clear()
+            sql = bind(statement.prepared, values, self._modes)
+        except TidegateError as error:
+            await self._write(_packet_of(error))
+            return
+        await self._run(sql, binary_row)
+
+    async def handle_stmt_reset(self, data: bytes) -> None:
+        """COM_STMT_RESET."""
+        try:
+            self._statement(data).long_data.clear()
+        except TidegateError as error:
+            await self._write(_packet_of(error))
+            return
+        await self._write(self._ok(Outcome()))
+
+    async def handle_stmt_close(self, data: bytes) -> None:
+        """COM_STMT_CLOSE, which has no answer."""
+        self._prepared.pop(int.from_bytes(data[:4], "little"), None)
+
+    # --- answers ---
+
+    def error(self, **said: Any) -> bytes:
+        """An error that the library found."""
+        code = int(said.get("code", _UNKNOWN_ERROR))
+        if code == _KILLED[0]:
+            return error_packet(*_KILLED[1])
+        what = said.get("msg", "")
+        text = f"internal error: {what!r}" if isinstance(what, Exception) else str(what)
+        return error_packet(code, _SQLSTATES.get(code, "HY000"), text)
+
+    def ok(self, **told: Any) -> bytes:
+        """An OK of the library's, with the status of the session."""
+        flags = told.pop("flags", 0)
+        return bytes(make_ok(capabilities=self.capabilities, status_flags=self._status | flags, **told))
+
+    async def _run(self, sql: str, row: Callable[[Sequence[ResultColumn], Sequence[Any], str], bytes]) -> None:
+        """Run statements and send each answer once it is known whether another one follows."""
+        answers = self.session.session.run(sql)
+        answer = await self._next(answers)
+        if answer is None:
+            await self._write(error_packet(1065, "42000", "Query was empty"))
+        while answer is not None:
+            status = self._status
+            following = None if isinstance(answer, TidegateError) else await self._next(answers)
+            more = status | (_MORE if following is not None else ServerStatus(0))
+            if isinstance(answer, TidegateError):
+                await self._write(_packet_of(answer))
+            elif isinstance(answer, Outcome):
+                await self._write(self._ok(answer, more))
+            else:
+                await self._rows(answer, row, more)
+            answer = following
+
+    async def _next(self, answers: Iterator[ResultSet | Outcome]) -> _Answer | None:
+        def step() -> _Answer | None:
+            try:
+                return next(answers, None)
+            except TidegateError as error:
+                return error
+
+        try:
+            return await self.session.call(step)
+        except asyncio.CancelledError:
+            self.session.session.interrupt()
+            raise
+
+    async def _rows(
+        self,
+        answer: ResultSet,
+        row: Callable[[Sequence[ResultColumn], Sequence[Any], str], bytes],
+        status: ServerStatus,
+    ) -> None:
+        charset = str(self.session.session.variables.get("character_set_results", "utf8mb4"))
+        packets = [make_column_count(capabilities=self.capabilities, column_count=len(answer.columns))]
+        packets += [column_packet(column, charset) for column in answer.columns]
+        if not self.deprecate_eof():
+            packets.append(self._eof(status))
+        for at in range(0, len(answer.rows), _ROWS_A_BATCH):
+            packets += [row(answer.columns, values, charset) for values in answer.rows[at : at + _ROWS_A_BATCH]]
+            await self._write_all(packets)
+            packets = []
+        warnings = min(self.session.session.warning_count, 0xFFFF)
+        if self.deprecate_eof():
+            packets.append(
+                bytes(make_ok(capabilities=self.capabilities, status_flags=status, eof=True, warnings=warnings))
+            )
+        else:
+            packets.append(self._eof(status, warnings))
+        await self._write_all(packets)
+
+    async def _write_all(self, packets: list[bytes]) -> None:
+        """Packets in order; one of 16 MiB or more takes the library's way of splitting."""
+        for packet in packets:
+            await self.stream.write(packet, drain=False)
+        await self.stream.drain()
+
+    async def _write(self, packet: bytes) -> None:
+        await self.stream.write(packet)
+
+    def _ok(self, outcome: Outcome, status: ServerStatus | None = None) -> bytes:
+        found = bool(self.capabilities & Capabilities.CLIENT_FOUND_ROWS) and outcome.matched is not None
+        packet = make_ok(
+            capabilities=self.capabilities,
+            status_flags=self._status if status is None else status,
+            affected_rows=(outcome.matched or 0) if found else outcome.affected,
+            last_insert_id=outcome.last_insert_id,
+            warnings=min(self.session.session.warning_count, 0xFFFF),
+        )
+        return bytes(packet) + (str_len(outcome.info.encode()) if outcome.info else b"")
+
+    def _eof(self, status: int, warnings: int = 0) -> bytes:
+        return bytes(make_eof(capabilities=self.capabilities, status_flags=ServerStatus(status), warnings=warnings))
+
+    @property
+    def _status(self) -> ServerStatus:
+        session = self.session.session
+        flags = ServerStatus.SERVER_STATUS_IN_TRANS if session.in_transaction else ServerStatus(0)
+        if session.variables.get("autocommit"):
+            flags |= ServerStatus.SERVER_STATUS_AUTOCOMMIT
+        if "NO_BACKSLASH_ESCAPES" in self._modes:
+            flags |= ServerStatus.SERVER_STATUS_NO_BACKSLASH_ESCAPES
+        return flags
+
+    @property
+    def _modes(self) -> frozenset[str]:
+        return frozenset(str(self.session.session.variables.get("sql_mode", "")).split(","))
+
+    def _text(self, data: bytes) -> str:
+        """Text from the client; bytes that are none stay, as they do in literals of binary strings."""
+        charset = str(self.session.session.variables.get("character_set_client", "utf8mb4"))
+        if charset in UTF8:
+            return data.decode("utf-8", "surrogateescape")
+        return str(self.client_charset.decode(data))
+
+    def _statement(self, data: bytes) -> ClientStatement:
+        number = int.from_bytes(data[:4], "little")
+        found = self._prepared.get(number)
+        if found is None:
+            raise SqlRefused(1243, f"Unknown prepared statement handler ({number}) given to EXECUTE")
+        return found
+
+
+def _packet_of(error: TidegateError) -> bytes:
+    """The packet of one of our errors."""
+    if isinstance(error, SqlRefused):
+        return error_packet(error.mysql_code, error.sqlstate, error.message)
+    code = error.mysql_code if isinstance(error, UpstreamError) else _UNKNOWN_ERROR
+    return error_packet(code, _SQLSTATES.get(code, "HY000"), f"[{error.code}] {error}")

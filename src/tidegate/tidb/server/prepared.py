@@ -1,0 +1,126 @@
+"""Parameters of prepared statements as a client sends them.
+
+    bit of each NULL | 01 | type: 2 bytes each | values      types stay for the next time when 01 is 00
+
+    sent for long texts beforehand, in pieces: COM_STMT_SEND_LONG_DATA
+
+The statement and its places are sql/session_prepared.py's.
+
+Source: MySQL Internals, "COM_STMT_EXECUTE", "Binary Protocol Value".
+"""
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from tidegate.model.errors import DecodeError
+from tidegate.model.mysql import STRINGS
+from tidegate.model.mysql import MysqlType as T
+from tidegate.tidb.sql.session_prepared import Bound, Prepared
+
+__all__ = ["ClientStatement", "read_parameters"]
+
+CODEC: Final = "mysql"
+_TEXTS: Final = STRINGS | {T.DECIMAL_OLD, T.DECIMAL, T.JSON, T.ENUM, T.SET, T.BIT, T.GEOMETRY}
+_INTS: Final = {T.TINY: 1, T.SHORT: 2, T.YEAR: 2, T.LONG: 4, T.INT24: 4, T.LONGLONG: 8}
+_UNSIGNED: Final = 0x80
+_CODES: Final = {int(code): code for code in T}
+
+
+@dataclass(slots=True)
+class ClientStatement:
+    """A statement that a client prepared; `types` are those of its last execution, `long_data` what came in pieces."""
+
+    prepared: Prepared
+    types: tuple[tuple[T, bool], ...] = ()
+    long_data: dict[int, bytearray] = field(default_factory=dict)
+
+
+def read_parameters(statement: ClientStatement, data: bytes) -> list[Bound]:
+    """The parameters of an execution, the part of its packet behind the iteration count. Raises DecodeError."""
+    count = len(statement.prepared.places)
+    if not count:
+        return []
+    reader = _Reader(data)
+    absent = int.from_bytes(reader.take((count + 7) // 8), "little")
+    if reader.take(1) == b"\1":
+        statement.types = tuple(_type(reader.take(2)) for _ in range(count))
+    if len(statement.types) != count:
+        raise DecodeError("parameters without types", CODEC, reader.at)
+    found: list[Bound] = []
+    for at, (code, unsigned) in enumerate(statement.types):
+        if at in statement.long_data:
+            found.append(bytes(statement.long_data[at]))
+        else:
+            found.append(None if absent >> at & 1 else _read(reader, code, unsigned=unsigned))
+    return found
+
+
+class _Reader:
+    """Bytes and a place in them."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at = data, 0
+
+    def take(self, size: int) -> bytes:
+        found = self.data[self.at : self.at + size]
+        if len(found) < size:
+            raise DecodeError(f"{size} bytes expected, {len(found)} left", CODEC, self.at)
+        self.at += size
+        return found
+
+    def sized(self) -> bytes:
+        """Bytes behind their length."""
+        first = self.take(1)[0]
+        wide = {0xFC: 2, 0xFD: 3, 0xFE: 8}.get(first)
+        return self.take(first if wide is None else int.from_bytes(self.take(wide), "little"))
+
+
+def _type(raw: bytes) -> tuple[T, bool]:
+    code = _CODES.get(raw[0])
+    if code is None:
+        raise DecodeError(f"type {raw[0]} is none of MySQL", CODEC, 0)
+    return code, bool(raw[1] & _UNSIGNED)
+
+
+def _read(reader: _Reader, code: T, *, unsigned: bool) -> Bound:
+    if code in _INTS:
+        return int.from_bytes(reader.take(_INTS[code]), "little", signed=not unsigned)
+    if code in _TEXTS:
+        return reader.sized()
+    read = _READERS.get(code)
+    if read is None:
+        raise DecodeError(f"a parameter of type {code.name}", CODEC, reader.at)
+    return read(reader)
+
+
+def _read_float(reader: _Reader) -> Bound:
+    return float(struct.unpack("<f", reader.take(4))[0])
+
+
+def _read_double(reader: _Reader) -> Bound:
+    return float(struct.unpack("<d", reader.take(8))[0])
+
+
+def _read_moment(reader: _Reader) -> Bound:
+    raw = reader.sized().ljust(11, b"\0")
+    year, month, day, hour, minute, second, microsecond = struct.unpack("<HBBBBBI", raw[:11])
+    date = f"{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}"
+    return f"{date}.{microsecond:06}" if microsecond else date
+
+
+def _read_span(reader: _Reader) -> Bound:
+    raw = reader.sized().ljust(12, b"\0")
+    minus, days, hour, minute, second, microsecond = struct.unpack("<BIBBBI", raw[:12])
+    clock = f"{'-' if minus else ''}{days * 24 + hour:02}:{minute:02}:{second:02}"
+    return f"{clock}.{microsecond:06}" if microsecond else clock
+
+
+_READERS: Final[Mapping[T, Callable[[_Reader], Bound]]] = {
+    T.FLOAT: _read_float,
+    T.DOUBLE: _read_double,
+    **dict.fromkeys((T.DATE, T.DATETIME, T.TIMESTAMP), _read_moment),
+    T.TIME: _read_span,
+    T.NULL: lambda _reader: None,
+}

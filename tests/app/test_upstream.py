@@ -1,0 +1,138 @@
+"""`tidegate upstream`: a real process started, asked, found again, stopped; and what a dead or foreign one leaves."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tidegate.app import upstream as upstreams
+from tidegate.app.upstream import UpstreamOptions, UpstreamProcess, start_upstream, status, stop_upstream
+from tidegate.app.upstream_cmd import upstream as command
+from tidegate.model.errors import EnvironmentFault, InputError
+
+
+@pytest.fixture
+def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A place of this test's own for the notes about upstreams."""
+    place = tmp_path / "notes"
+    place.mkdir()
+    monkeypatch.setattr(upstreams, "cache_dir", lambda *_parts: place)
+    return place
+
+
+@pytest.fixture
+def running(notes: Path) -> Iterator[UpstreamProcess]:
+    """Two nodes in memory."""
+    one = start_upstream(UpstreamOptions(nodes=2))
+    yield one
+    stop_upstream(one)
+
+
+def ran(*words: str) -> str:
+    result = CliRunner().invoke(command, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def refused(*words: str) -> str:
+    """The error of a command that fails."""
+    with pytest.raises((EnvironmentFault, InputError)) as error:
+        CliRunner().invoke(command, words, catch_exceptions=False)
+    return str(error.value)
+
+
+def test_a_stranger_is_never_stopped(notes: Path, tmp_path: Path) -> None:
+    """A pid that now belongs to another program is left alone, and its note is dropped."""
+    stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        stale = UpstreamProcess(stranger.pid, tmp_path / "data", "127.0.0.1", {"n1": 1}, temporary=False)
+        fields = {"pid": stale.pid, "dir": str(stale.dir), "host": stale.host, "ports": {"n1": 1}, "temporary": False}
+        upstreams._note(stale.dir).write_text(json.dumps(fields))
+
+        assert status() == ()
+        stop_upstream(stale)
+        assert stranger.poll() is None
+        assert list(notes.iterdir()) == []
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_nothing_runs(notes: Path) -> None:
+    """Without an upstream, status says so and the other commands name the one that starts it."""
+    assert ran("status") == "no upstream runs\n"
+    assert ran("status", "--json") == "[]\n"
+    assert "tidegate upstream start" in refused("sql", "SELECT 1")
+    assert "tidegate upstream start" in refused("stop")
+
+
+@pytest.mark.slow
+def test_a_process_of_two_nodes(running: UpstreamProcess) -> None:
+    """What one node is told the other one answers; errors have their number; status and stop know the process."""
+    assert ran("sql", "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, b BLOB, n DECIMAL(5,2))") == (
+        "OK, 0 rows affected\nOK, 0 rows affected\n"
+    )
+    assert ran("sql", "-D", "d", "INSERT INTO t VALUES (1, x'00ff', 1.5), (2, NULL, NULL)") == "OK, 2 rows affected\n"
+    assert ran("sql", "--node", "2", "SELECT * FROM d.t") == "id\tb\tn\n1\t00ff\t1.50\n2\tNULL\tNULL\n"
+    assert json.loads(ran("sql", "--json", "SELECT id, n FROM d.t")) == [{"id": 1, "n": "1.50"}, {"id": 2, "n": None}]
+    assert "1146: Table 'd.nope' doesn't exist" in refused("sql", "SELECT * FROM d.nope")
+    assert "n1, n2" in refused("sql", "--node", "3", "SELECT 1")
+    (told,) = json.loads(ran("status", "--json"))
+    assert told["pid"] == running.pid
+    assert list(told["ports"]) == ["n1", "n2"]
+    assert ran("stop").startswith("stopped 127.0.0.1:")
+    assert status() == ()
+    assert not running.dir.exists()
+
+
+@pytest.mark.slow
+def test_a_directory_keeps_its_rows(notes: Path, tmp_path: Path) -> None:
+    """Started over a directory, killed, and started again, an upstream has its rows; started twice it is one."""
+    place, data = tmp_path / "data", ("--data", str(tmp_path / "data"))
+    ran("start", "--port", "0", *data)
+    assert ran("start", "--port", "0", *data).startswith("mysql -h 127.0.0.1 -P ")
+    ran("sql", *data, "CREATE TABLE test.t (id INT PRIMARY KEY); INSERT INTO test.t VALUES (7)")
+    (one,) = status(place)
+    assert "already served" in refused("start", "--port", str(next(iter(one.ports.values())) + 1), *data)
+    os.kill(one.pid, signal.SIGKILL)
+    until = time.monotonic() + 10
+    while status(place) and time.monotonic() < until:
+        time.sleep(0.02)
+    ran("start", "--port", "0", *data)
+
+    assert ran("sql", "SELECT * FROM test.t") == "id\n7\n"
+    ran("stop", *data)
+    assert place.exists()
+
+
+@pytest.mark.slow
+def test_a_port_that_is_taken(notes: Path) -> None:
+    """A port that somebody has is an error with the end of the log, and nothing is left behind."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        said = refused("start", "--port", str(taken.getsockname()[1]))
+
+    assert "cannot be had" in said
+    assert list(notes.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_foreground() -> None:
+    """In the foreground it prints where it listens, serves, and ends with status 0 on SIGTERM."""
+    words = ["upstream", "start", "--port", "0", "--foreground", "--json"]
+    script = [sys.executable, "-c", "from tidegate.app.cli import main; main()", *words]
+    with subprocess.Popen(script, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        told = json.loads(process.stdout.readline())
+        with socket.create_connection(("127.0.0.1", told["ports"]["n1"]), timeout=10) as connection:
+            assert b"TiDB" in connection.recv(100)
+        process.send_signal(signal.SIGTERM)
+
+        assert process.wait(20) == 0

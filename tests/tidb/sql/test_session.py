@@ -1,0 +1,374 @@
+"""Sessions over a real cluster: transactions, savepoints, retries, the past, settings, and what errors leave behind."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tidegate.model.errors import SqlRefused, UpstreamError, WriteConflict
+from tidegate.tidb.cluster import Cluster
+from tidegate.tidb.sql.outcome import Outcome
+from tidegate.tidb.sql.relation import ResultSet
+from tidegate.tidb.sql.session import Session
+from tidegate.tidb.sql.variable import GlobalVariables
+
+Rows = list[tuple[object, ...]]
+
+
+class Client:
+    """A session with words of its own."""
+
+    def __init__(self, cluster: Cluster, shared: GlobalVariables | None = None, node: str = "n1") -> None:
+        self.session = Session(cluster.nodes[node], shared)
+        self.session.execute("USE test")
+
+    def run(self, sql: str) -> Outcome | ResultSet:
+        """The last answer."""
+        return self.session.execute(sql)[-1]
+
+    def rows(self, sql: str) -> Rows:
+        """The rows of the last answer."""
+        answer = self.run(sql)
+        assert isinstance(answer, ResultSet), sql
+        return list(answer.rows)
+
+    def one(self, sql: str) -> object:
+        """The only value."""
+        ((value,),) = self.rows(sql)
+        return value
+
+    def code(self, sql: str) -> int:
+        """The number of the error."""
+        with pytest.raises(UpstreamError) as refused:
+            self.run(sql)
+        return refused.value.mysql_code
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster.open()
+
+
+@pytest.fixture
+def client(cluster: Cluster) -> Client:
+    made = Client(cluster)
+    made.run("CREATE TABLE t (id INT PRIMARY KEY, v INT); INSERT INTO t VALUES (1, 10), (2, 20)")
+    return made
+
+
+# --- transactions ---
+
+
+def test_autocommit(client: Client, cluster: Cluster) -> None:
+    """A statement outside a transaction is there for others at once."""
+    client.run("UPDATE t SET v = 11 WHERE id = 1")
+
+    assert Client(cluster).rows("SELECT * FROM t") == [(1, 11), (2, 20)]
+    assert not client.session.in_transaction
+
+
+@pytest.mark.parametrize("begin", ["BEGIN", "START TRANSACTION", "BEGIN PESSIMISTIC", "SET autocommit = 0"])
+def test_transactions(client: Client, cluster: Cluster, begin: str) -> None:
+    """What a transaction writes is its own until COMMIT, and gone after ROLLBACK."""
+    other = Client(cluster)
+    client.run(begin)
+    client.run("INSERT INTO t VALUES (3, 30)")
+
+    assert (client.one("SELECT COUNT(*) FROM t"), other.one("SELECT COUNT(*) FROM t")) == (3, 2)
+    client.run("ROLLBACK")
+    assert client.one("SELECT COUNT(*) FROM t") == 2
+    client.run(f"ROLLBACK; {begin}; INSERT INTO t VALUES (4, 40); COMMIT")
+    assert other.one("SELECT COUNT(*) FROM t") == 3
+
+
+def test_a_transaction_reads_its_begin(client: Client, cluster: Cluster) -> None:
+    """What others commit after BEGIN is not seen until the transaction ends."""
+    client.run("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    Client(cluster).run("DELETE FROM t")
+
+    assert client.one("SELECT COUNT(*) FROM t") == 2
+    client.run("COMMIT")
+    assert client.one("SELECT COUNT(*) FROM t") == 0
+
+
+def test_a_failed_statement_leaves_the_transaction(client: Client) -> None:
+    """A statement that fails half-way has done nothing, and the transaction goes on."""
+    client.run("BEGIN; INSERT INTO t VALUES (3, 30)")
+
+    assert client.code("INSERT INTO t VALUES (4, 40), (1, 0), (5, 50)") == 1062
+    client.run("COMMIT")
+    assert client.rows("SELECT id FROM t ORDER BY id") == [(1,), (2,), (3,)]
+
+
+def test_savepoints(client: Client) -> None:
+    """ROLLBACK TO undoes what came after, RELEASE forgets a savepoint and the later ones."""
+    client.run("BEGIN; SAVEPOINT a; INSERT INTO t VALUES (3, 3); SAVEPOINT b; INSERT INTO t VALUES (4, 4)")
+    client.run("ROLLBACK TO b")
+    assert client.one("SELECT COUNT(*) FROM t") == 3
+    client.run("ROLLBACK TO SAVEPOINT a")
+    assert client.one("SELECT COUNT(*) FROM t") == 2
+    assert client.code("ROLLBACK TO b") == 1305
+    client.run("RELEASE SAVEPOINT a")
+    assert client.code("ROLLBACK TO a") == 1305
+
+
+def test_conflicts(client: Client, cluster: Cluster) -> None:
+    """Of two transactions that change a row the later commit fails with 9007, and leaves nothing open."""
+    other = Client(cluster)
+    for one in (client, other):
+        one.run("BEGIN; UPDATE t SET v = v + 1 WHERE id = 1")
+    other.run("COMMIT")
+
+    with pytest.raises(WriteConflict):
+        client.run("COMMIT")
+    assert not client.session.in_transaction
+    assert client.one("SELECT v FROM t WHERE id = 1") == 11
+
+
+def test_autocommit_tries_again(client: Client, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An autocommit statement that meets a conflict is run anew on what is there by then."""
+    other = Client(cluster)
+    begin, begun = client.session.node.begin, []
+
+    def late() -> object:
+        transaction = begin()
+        if not begun:
+            begun.append(transaction)
+            other.run("UPDATE t SET v = 100 WHERE id = 1")
+        return transaction
+
+    monkeypatch.setattr(client.session.node, "begin", late)
+    client.run("UPDATE t SET v = v + 1 WHERE id = 1")
+    monkeypatch.undo()
+
+    assert client.one("SELECT v FROM t WHERE id = 1") == 101
+
+
+def test_for_update_locks_what_it_reads(client: Client, cluster: Cluster) -> None:
+    """A row read FOR UPDATE that others change makes the commit fail; one that is only read does not."""
+    for suffix, fails in (("", False), (" FOR UPDATE", True)):
+        client.run(f"BEGIN; SELECT * FROM t WHERE id = 1{suffix}; INSERT INTO t VALUES ({3 + fails}, 0)")
+        Client(cluster).run("UPDATE t SET v = v + 1 WHERE id = 1")
+        if fails:
+            assert client.code("COMMIT") == 9007
+        else:
+            client.run("COMMIT")
+
+
+def test_read_only(client: Client) -> None:
+    """A READ ONLY transaction refuses writes with 1792."""
+    client.run("START TRANSACTION READ ONLY")
+
+    assert client.code("DELETE FROM t") == 1792
+    client.run("COMMIT; SET TRANSACTION READ ONLY; BEGIN")
+    assert client.code("DELETE FROM t") == 1792
+
+
+@pytest.mark.parametrize("sql", ["SET @a = 1 + 1", "SELECT 1", "SELECT @@version", "DO 1", "SHOW TABLES", "USE test"])
+def test_what_reads_no_table_opens_nothing(client: Client, sql: str) -> None:
+    """With autocommit off, a transaction begins with the first statement that needs one."""
+    client.run(f"SET autocommit = 0; {sql}")
+    assert not client.session.in_transaction
+    client.run("SELECT * FROM t")
+    assert client.session.in_transaction
+
+
+def test_ddl_commits(client: Client, cluster: Cluster) -> None:
+    """A DDL ends the transaction before it, even one that is then refused."""
+    client.run("BEGIN; INSERT INTO t VALUES (3, 30)")
+
+    assert client.code("CREATE TABLE t (id INT)") == 1050
+    assert Client(cluster).one("SELECT COUNT(*) FROM t") == 3
+
+
+# --- the past ---
+
+
+def test_snapshot(client: Client) -> None:
+    """tidb_snapshot reads rows and definitions of its moment, refuses writes, and ends with the empty text."""
+    client.run("SET @was = TIDB_CURRENT_TSO(); UPDATE t SET v = 0; ALTER TABLE t DROP COLUMN v")
+    client.run("SET tidb_snapshot = @was")
+
+    assert client.rows("SELECT * FROM t") == [(1, 10), (2, 20)]
+    assert "`v` int(11)" in str(client.rows("SHOW CREATE TABLE t"))
+    assert client.rows("SELECT column_name FROM information_schema.columns WHERE table_name = 't'") == [("id",), ("v",)]
+    assert (client.code("DELETE FROM t"), client.code("DROP TABLE t")) == (1105, 1105)
+    client.run("SET tidb_snapshot = ''")
+    assert client.rows("SELECT * FROM t") == [(1,), (2,)]
+
+
+def test_snapshot_refusals(client: Client, cluster: Cluster) -> None:
+    """A snapshot to come, a moment that is none, and one that is collected are refused."""
+    before = cluster.storage.oracle.next()
+    assert client.code(f"SET tidb_snapshot = {before + (1 << 40)}") == 8128
+    assert client.code("SET tidb_snapshot = 'yesterday'") == 1292
+
+    cluster.storage.store.raise_safe_point(cluster.storage.oracle.next())
+    assert client.code(f"SET tidb_snapshot = {before}") == 8055
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        "SELECT * FROM t AS OF TIMESTAMP @was",
+        "SELECT a.* FROM t AS OF TIMESTAMP @was AS a WHERE a.id > 0",
+        "START TRANSACTION READ ONLY AS OF TIMESTAMP @was; SELECT * FROM t",
+        "SET TRANSACTION READ ONLY AS OF TIMESTAMP @was; SELECT * FROM t",
+    ],
+)
+def test_as_of(client: Client, read: str) -> None:
+    """AS OF TIMESTAMP reads what was there, in one SELECT or in a transaction."""
+    client.run("SET @was = TIDB_CURRENT_TSO(); DELETE FROM t")
+
+    assert client.rows(read) == [(1, 10), (2, 20)]
+    client.run("COMMIT")
+    assert client.rows("SELECT * FROM t") == []
+
+
+def test_as_of_a_moment(cluster: Cluster) -> None:
+    """A moment on the session's clocks reads at that millisecond; two moments in one statement are refused."""
+    client = Client(cluster)
+    client.run("SET time_zone = '+02:00'; CREATE TABLE m (id INT PRIMARY KEY)")
+    client.run("SET @at = NOW(3)")
+    while client.one("SELECT NOW(3) > @at + INTERVAL 2000 MICROSECOND") == 0:
+        pass
+    client.run("INSERT INTO m VALUES (1)")
+
+    assert client.rows("SELECT * FROM m AS OF TIMESTAMP @at") == []
+    assert client.code("SELECT 1 FROM m AS OF TIMESTAMP '2020-01-01', m AS OF TIMESTAMP '2021-01-01'") == 8135
+
+
+# --- settings, counts, warnings ---
+
+
+def test_use(client: Client) -> None:
+    """USE chooses the database, one that is not there is 1049, and one that is dropped is left."""
+    assert client.code("USE nope") == 1049
+    client.run("CREATE DATABASE other CHARACTER SET gbk; USE other")
+    assert client.rows("SELECT DATABASE(), @@character_set_database") == [("other", "gbk")]
+    client.run("DROP DATABASE other")
+    assert client.one("SELECT DATABASE()") is None
+    assert client.code("SELECT * FROM t") in (1046, 1146)
+    client.run("USE Information_Schema")
+    assert client.one("SELECT COUNT(*) FROM schemata WHERE schema_name = 'test'") == 1
+
+
+def test_settings(client: Client) -> None:
+    """SET changes variables in order, user variables too, and what they mean for later statements."""
+    client.run("SET @a = 1, @b := @a + 1, sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES'), time_zone = '+08:00'")
+
+    assert client.rows('SELECT @a, @b, "v" FROM t WHERE id = 1') == [(1, 2, 10)]
+    assert client.one("SELECT @@time_zone") == "+08:00"
+    client.run("SET sql_mode = DEFAULT, @c = (SELECT SUM(v) FROM t)")
+    assert str(client.one("SELECT @c")) == "30"
+    assert client.code("SET max_sort_length = 7, nope = 1") == 1193
+
+
+def test_global_settings(cluster: Cluster) -> None:
+    """SET GLOBAL is for sessions that come later."""
+    shared = GlobalVariables()
+    client = Client(cluster, shared)
+    client.run("SET GLOBAL max_sort_length = 77")
+
+    assert client.rows("SELECT @@max_sort_length, @@global.max_sort_length") == [(1024, 77)]
+    assert Client(cluster, shared).one("SELECT @@max_sort_length") == 77
+
+
+def test_leaving_autocommit_off_commits(client: Client, cluster: Cluster) -> None:
+    """Autocommit = 1 commits what autocommit = 0 left open."""
+    client.run("SET autocommit = 0; DELETE FROM t; SET autocommit = 1")
+
+    assert Client(cluster).one("SELECT COUNT(*) FROM t") == 0
+
+
+def test_counts(client: Client) -> None:
+    """ROW_COUNT, FOUND_ROWS and LAST_INSERT_ID tell of the statements before."""
+    client.run("CREATE TABLE n (id INT PRIMARY KEY AUTO_INCREMENT, v INT)")
+    outcome = client.run("INSERT INTO n (v) VALUES (1), (2), (3)")
+    assert isinstance(outcome, Outcome)
+    assert (outcome.affected, outcome.last_insert_id) == (3, 1)
+    assert client.rows("SELECT ROW_COUNT(), LAST_INSERT_ID()") == [(3, 1)]
+    client.run("SELECT * FROM n")
+    assert client.one("SELECT FOUND_ROWS()") == 3
+
+
+def test_warnings(client: Client) -> None:
+    """A statement's warnings stay until the next one that is no question about them; an error is one of them."""
+    client.run("DROP TABLE IF EXISTS nope")
+    assert client.rows("SHOW WARNINGS") == [("Note", 1051, "Unknown table 'test.nope'")]
+    assert client.rows("SHOW COUNT(*) WARNINGS") == [(1,)]
+    client.run("SELECT 1")
+    assert client.rows("SHOW WARNINGS") == []
+    assert client.code("SELECT * FROM nope") == 1146
+    assert client.rows("SHOW ERRORS") == [("Error", 1146, "Table 'test.nope' doesn't exist")]
+
+
+def test_a_syntax_error_runs_nothing(client: Client) -> None:
+    """Text that cannot be read is 1064, and no statement of it runs."""
+    assert client.code("DELETE FROM t; SELEC 1") == 1064
+    assert client.code("ALTER TABLE t ADD") == 1064
+    assert client.code("SHOW NOTHING") == 1064
+
+
+@pytest.mark.parametrize(
+    "sql", ["ALTER TABLE t ADD INDEX (v)", "ADMIN CHECK TABLE t", "ANALYZE TABLE t", "UNLOCK TABLES"]
+)
+def test_accepted(client: Client, sql: str) -> None:
+    """Statements without an answer are done or have nothing to do."""
+    assert isinstance(client.run(sql), Outcome)
+
+
+def test_views(client: Client) -> None:
+    """A view is its SELECT in the database where it was made, views of views too."""
+    client.run("CREATE VIEW big AS SELECT id, v FROM t WHERE v > 10; CREATE VIEW names (n) AS SELECT id FROM big")
+    client.run("CREATE DATABASE elsewhere; USE elsewhere")
+
+    assert client.rows("SELECT n FROM test.names") == [(2,)]
+    assert client.code("INSERT INTO test.big VALUES (9, 9)") == 1288
+
+
+def test_interrupt(client: Client, cluster: Cluster) -> None:
+    """A DDL that waits and is interrupted ends with 1317, its job taken back."""
+    blocker = Client(cluster)
+    blocker.run("BEGIN; UPDATE t SET v = 0")
+    wait: Callable[..., object] = client.session.node.desk.wait
+
+    def interrupted(job_id: int, timeout_ms: int) -> object:
+        client.session.interrupt()
+        return wait(job_id, timeout_ms)
+
+    client.session.node.desk.wait = interrupted  # type: ignore[method-assign,assignment]
+    assert client.code("ALTER TABLE t ADD COLUMN w INT") == 1317
+    blocker.run("ROLLBACK")
+    while cluster.tick():
+        pass
+
+    assert client.rows("ADMIN SHOW DDL JOBS 1")[0][-2] in ("rollback done", "cancelled")
+    assert client.rows("SELECT * FROM t") == [(1, 10), (2, 20)]
+
+
+def test_prepared_statements(client: Client) -> None:
+    """PREPARE keeps a statement by name, EXECUTE runs it with values of user variables, until DEALLOCATE."""
+    client.run("PREPARE find FROM 'SELECT v, ? FROM t WHERE id = ?'; SET @id = 2, @text = 'it''s ?'")
+
+    assert client.rows("EXECUTE find USING @text, @id") == [(20, "it's ?")]
+    assert client.code("EXECUTE find USING @id") == 1210
+    client.run("PREPARE gone FROM 'DROP TABLE IF EXISTS nope'; EXECUTE gone")
+    assert client.rows("SHOW WARNINGS") == [("Note", 1051, "Unknown table 'test.nope'")]
+    client.run("DEALLOCATE PREPARE find")
+    assert client.code("EXECUTE find") == 1243
+
+
+def test_reset(client: Client, cluster: Cluster) -> None:
+    """A reset rolls back and forgets variables and the database."""
+    client.run("SET @a = 1, max_sort_length = 99; BEGIN; DELETE FROM t")
+    client.session.reset()
+
+    assert client.rows("SELECT @a, @@max_sort_length, DATABASE()") == [(None, 1024, None)]
+    assert Client(cluster).one("SELECT COUNT(*) FROM t") == 2
+
+
+def test_kill_without_a_server(client: Client) -> None:
+    """A session of no server knows no other clients."""
+    with pytest.raises(SqlRefused) as refused:
+        client.run("KILL 7")
+    assert refused.value.mysql_code == 1094
