@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+from copy import deepcopy
 
 import pytest
 from click.testing import CliRunner
@@ -64,7 +65,7 @@ def test_time_zone(file_of):
     """TIMESTAMP values are on the clocks of --time-zone; nothing else changes."""
     shift = zone_shift("Asia/Shanghai")
     moved = 0
-    expected = recorded("types")
+    expected = deepcopy(recorded("types"))
     for row in expected:
         for column in (row["columns"] or []) + (row["pre_columns"] or []):
             if column["type"] == MysqlType.TIMESTAMP and column["value"]:

@@ -43,6 +43,8 @@ from tidegate.model.errors import EncodeError, KvDecodeError
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 
+pytestmark = pytest.mark.slow
+
 FORM = DecimalForm(12, 3)
 TEXTS = st.text(st.sampled_from("abcABCxyz 09_-éüßñ中文"), max_size=20).map(str.encode)
 TYPES = {

@@ -38,6 +38,8 @@ from tidegate.kv.packed_time import ZERO, Time, pack_core, pack_time, unpack_cor
 from tidegate.kv.table_key import index_prefix, mvcc_key, record_key, table_span
 from tidegate.model.errors import EncodeError
 
+pytestmark = pytest.mark.slow
+
 INTS = st.integers(MIN_INT, MAX_INT)
 UINTS = st.integers(0, MAX_UINT)
 FLOATS = st.floats(allow_nan=False)

@@ -23,9 +23,8 @@ def differences(root: Path, truth) -> list[str]:
 SLOW = pytest.mark.slow
 
 
-@pytest.mark.parametrize(
-    "recording", ["open", *(pytest.param(name, marks=SLOW) for name in ("open_table", "canal", "canal_table"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("recording", ["open", "open_table", "canal", "canal_table"])
 def test_equal_at_every_moment(tmp_path, recording):
     """All tables equal TiDB's at all twelve moments, with replays, repeats and re-sent DDLs in the topic."""
     stage = Stage(tmp_path, PROTOCOLS[recording], partitions_of(WORKLOAD / recording), seed=1)

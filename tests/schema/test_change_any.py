@@ -25,6 +25,8 @@ from tidegate.schema.stored_layout import table_layout
 from tidegate.schema.stored_snapshot import StoredSnapshot, apply_job
 from tidegate.schema.stored_table import table_info
 
+pytestmark = pytest.mark.slow
+
 CREATED = (
     "create table t (id int primary key, a int, b varchar(20) default 'x', c bigint not null, key ia (a), "
     "unique key ub (b, c))"

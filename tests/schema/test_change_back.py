@@ -10,6 +10,8 @@ from tidegate.schema.change.request import operation_of
 from tidegate.schema.change.step import step, step_back
 from tidegate.schema.f1 import rollback
 
+pytestmark = pytest.mark.slow
+
 CHANGES = [
     "alter table t add column c int not null default 5 first",
     "alter table t add column (c int, d int as (a + 2))",

@@ -20,6 +20,8 @@ from tidegate.schema.job import Job, JobState, SchemaDiff
 from tidegate.schema.job_row import decode_job_row
 from tidegate.schema.stored import StoredSchema, StoredTable, parse_stored, render_stored
 
+pytestmark = pytest.mark.slow
+
 MULTI_SCHEMA = 61
 EXCHANGE, DROP_FOREIGN_KEY = 42, 10
 EXTRA = {EXCHANGE: 3, DROP_FOREIGN_KEY: 2}

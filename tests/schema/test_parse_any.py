@@ -132,7 +132,7 @@ STATE = known_state()
 
 
 @given(TEXTS, st.sampled_from(STARTS))
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_any_text(text: str, start: str) -> None:
     """Whatever arrives is statements or SqlError; nothing else escapes."""
     with contextlib.suppress(SqlError):
@@ -142,7 +142,7 @@ def test_any_text(text: str, start: str) -> None:
 
 
 @given(TEXTS, st.sampled_from(STARTS))
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_any_ddl(text: str, start: str) -> None:
     """Whatever is applied gives effects and a state that survives JSON, or one of three errors."""
     ddl = Ddl(schema="db", table="t", query=start + text, commit_ts=470607233549598720)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 import click
@@ -58,12 +59,18 @@ def _configure(  # noqa: PLR0917
 
 @click.command()
 @click.argument("path", metavar="[CONFIG]", required=False, type=click.Path(dir_okay=False))
-@click.option("--source-uri", help="Where to read: kafka://HOST:PORT/TOPIC?protocol=open-protocol|canal-json&...")
-@click.option("--sink-uri", help="Where to write: delta:///path/of/lake?...")
+@click.option(
+    "--source-uri", help="Where to read: kafka://HOST:PORT/TOPIC?protocol=open-protocol|canal-json&..., tidb:///LOG"
+)
+@click.option("--sink-uri", help="Where to write: delta:///path/of/lake?...; from tidb://, kafka://HOST:PORT/TOPIC?...")
 @click.option("--filter", "rules", multiple=True, metavar="RULE", help="Tables, such as 'shop.*' or '!shop.tmp_*'.")
 @click.option("-c", "--changefeed-id", "name", help="Name under which progress is kept.")
 @click.option("--workers", type=click.IntRange(1, 1024), help="Tables merged at the same time.")
-@click.option("--until", metavar="now|TSO|TIME", help="Stop when everything up to this time is in the lake.")
+@click.option(
+    "--until", "--target-ts", "until", metavar="now|TSO|TIME", help="Stop when everything up to this time is there."
+)
+@click.option("--start-ts", metavar="TSO|TIME", help="From tidb://: where a new changefeed begins; else with the log.")
+@click.option("--state-dir", type=click.Path(file_okay=False, path_type=Path), help="From tidb://: for the checkpoint.")
 @click.option(
     "--stop-when-idle", "idle_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop after a silence."
 )
@@ -78,16 +85,26 @@ def run(
     name: str | None,
     workers: int | None,
     until: str | None,
+    start_ts: str | None,
+    state_dir: Path | None,
     idle_s: float | None,
     as_json: bool,
     no_color: bool,
 ) -> None:
-    """Run a changefeed from a Kafka topic into a lake.
+    """Run a changefeed from a Kafka topic into a lake, or from the log of a TiDB into a topic.
 
     Values on the command line win over those of CONFIG, a changefeed file as TiCDC has them with a [source] section.
     """
+    now_ms = time.time_ns() // 1_000_000
+    until_ts = None if until is None else parse_ts(until, now_ms=now_ms)
+    if (source_uri or "").startswith("tidb://"):
+        from tidegate.app.tidb_run import RunWords, run_tidb
+
+        begin = None if start_ts is None else parse_ts(start_ts, now_ms=now_ms)
+        words = RunWords(source_uri or "", sink_uri, state_dir, path, rules, name, begin, until_ts)
+        run_tidb(words, idle_s=idle_s, as_json=as_json)
+        return
     config = _configure(path, source_uri, sink_uri, rules, name, workers)
-    until_ts = None if until is None else parse_ts(until, now_ms=time.time_ns() // 1_000_000)
 
     from tidegate.app import logging, progress
     from tidegate.app.changefeed import Changefeed

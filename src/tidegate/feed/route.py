@@ -177,6 +177,12 @@ class Router:
             _skips_null=self._skips_null and named,
         )
 
+    def only_partition(self, name: TableName, partitions: int) -> int | None:
+        """The one partition of a table whose rows go by its name; None when they are spread."""
+        if self.rule(*name).by is not PartitionBy.TABLE:
+            return None
+        return crc32(_bytes(name.schema + name.table)) % partitions
+
     def ddl(self, schema: str, table: str, partitions: int, previous: TableName | None = None) -> DdlRoute:
         """The places of a DDL, of a RENAME by the name that it takes away: canal-json has it once, in partition 0,
         Open Protocol in every partition."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from tidegate.spark import failpoint
 
-__all__ = ["PLACES", "armed"]
+__all__ = ["PLACES", "TOPIC_PLACES", "armed"]
 
 PLACES: Final[Mapping[str, str]] = {
     "start/recovered": "the lake's newest snapshot is read",
@@ -50,13 +50,22 @@ PLACES: Final[Mapping[str, str]] = {
     "upkeep/table-half": "a dropped table has no log any more, its rows still lie there",
     "upkeep/before-adopt": "a pass of upkeep is over, the feed goes by what was before",
 }
-"""Place -> what is true there."""
+"""Place of a feed into a lake -> what is true there."""
+
+TOPIC_PLACES: Final[Mapping[str, str]] = {
+    "topic/rows-queued": "a task's rows are with its producer, perhaps with the broker",
+    "topic/rows-written": "all rows of a stretch are acknowledged, its DDL is not sent",
+    "topic/ddl-sent": "a DDL is acknowledged, its resolved ts is not sent",
+    "topic/resolved-sent": "a stretch is resolved in every partition, the checkpoint is the one before",
+    "topic/advanced": "the checkpoint is saved, nobody was told",
+}
+"""The same of a feed from a change log into topics."""
 
 
 @contextmanager
 def armed(deeds: Mapping[str, Callable[[], None]]) -> Iterator[None]:
     """`reach(place)` calls what `deeds` has for it, in this process, until the block ends."""
-    unknown = sorted(deeds.keys() - PLACES.keys())
+    unknown = sorted(deeds.keys() - PLACES.keys() - TOPIC_PLACES.keys())
     assert not unknown, unknown
     before = failpoint.arm(deeds)
     try:

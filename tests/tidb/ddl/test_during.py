@@ -16,6 +16,8 @@ from tidegate.tidb.sql.table_mutation import row_mutations
 from tidegate.tidb.sql.table_row import complete
 from tidegate.tidb.sql.table_shape import TableShape
 
+pytestmark = pytest.mark.slow
+
 PLAIN = "create table w (id int primary key, a int, b int, key ia(a))"
 RANGE = (
     f"{PLAIN} partition by range(id) (partition p0 values less than (5), partition p1 values less than (10), "

@@ -13,6 +13,8 @@ from tidegate.schema.stored import render_stored
 from tidegate.tidb.ddl.owner import Owner
 from tidegate.tidb.meta_tables import DELETE_RANGE, LOCK_INFO, REORG
 
+pytestmark = pytest.mark.slow
+
 ROWS = [(number, number * 10, number % 3) for number in range(1, 9)]
 SEVERAL = "add column c int default 1, drop column b, add index ia(a)"
 STATEMENTS = (

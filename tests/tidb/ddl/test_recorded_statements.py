@@ -16,6 +16,8 @@ from tidegate.tidb.cluster import Cluster, ClusterOptions
 from tidegate.tidb.node import NodeOptions
 from tidegate.tidb.store_engine import MemoryEngine
 
+pytestmark = pytest.mark.slow
+
 FOLLOWED_BY_NOBODY = ("placement policy", "resource group", "cached cache", "cached nocache")
 DIFFERENT = ("drop foreign key", "exchange partition", "add constraint fk1")
 

@@ -30,6 +30,8 @@ from tidegate.schema.job import JobState
 from tidegate.tidb.ddl.registry import Registry
 from tidegate.tidb.schema_guard import GuardedTransaction
 
+pytestmark = pytest.mark.slow
+
 STEPS = 300
 IDS = range(1, 7)
 NODES = ("n1", "n2", "n3")

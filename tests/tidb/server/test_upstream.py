@@ -23,6 +23,8 @@ from tidegate.tidb.cluster import Cluster, ClusterOptions
 from tidegate.tidb.node import NodeOptions
 from tidegate.tidb.server.upstream import Upstream
 
+pytestmark = pytest.mark.slow
+
 Rows = tuple[tuple[object, ...], ...]
 
 

@@ -15,6 +15,8 @@ from tidegate.tidb.sql.table_mutation import Mutation, index_mutation, record_mu
 from tidegate.tidb.sql.table_read import TableReader
 from tidegate.tidb.sql.table_row import image_of
 
+pytestmark = pytest.mark.slow
+
 STATEMENTS = {"types": 99, "partition": 32, "ddl": 4, "interleave": 45, "rename_swap": 4}
 SHARDS = {("ddl", 53): 0, ("ddl", 97): 3}
 """The two bits of SHARD_ROW_ID_BITS that TiDB drew from its random source: nobody can tell them, so they are given."""

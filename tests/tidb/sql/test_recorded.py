@@ -4,6 +4,8 @@ import pytest
 
 from tests.tidb.sql.replay import recorded, replayed
 
+pytestmark = pytest.mark.slow
+
 FIRST = {"partition": ("set sql_mode=''",)}
 """What the streams before it left in the session that was recorded."""
 NOT_OURS = {51, 53, 56, 57, 59, 68, 70}

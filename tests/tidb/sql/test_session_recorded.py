@@ -11,6 +11,8 @@ from tidegate.model.errors import TidegateError
 from tidegate.schema.f1 import ElementState
 from tidegate.tidb.cluster import Cluster
 
+pytestmark = pytest.mark.slow
+
 DATA = Path(__file__).parents[2] / "data" / "kv"
 STREAMS = ("types", "partition", "ddl", "interleave", "rename_swap")
 

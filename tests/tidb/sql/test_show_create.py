@@ -51,6 +51,7 @@ def indexes_of(table: TableInfo) -> list[tuple[object, ...]]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GROUPS)
 def test_recorded_definitions_read_back(name: str) -> None:
     """Parsing what SHOW CREATE TABLE prints of a recorded definition gives that definition's public part."""

@@ -16,6 +16,8 @@ from tidegate.schema.stored import ChangeState, Name, StoredPartition, StoredPar
 from tidegate.tidb.sql.table_mutation import index_mutation, record_mutation, row_mutations
 from tidegate.tidb.sql.table_placement import placements_of
 
+pytestmark = pytest.mark.slow
+
 A, B = column(2, "a", integer()), column(3, "b", integer(), default="7", origin_default="7")
 NEW_STATES = (S.DELETE_ONLY, S.WRITE_ONLY, S.WRITE_REORG, S.PUBLIC)
 OLD_STATES = (S.WRITE_ONLY, S.DELETE_ONLY, S.DELETE_REORG)

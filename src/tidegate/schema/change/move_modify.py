@@ -20,6 +20,7 @@ from tidegate.model.errors import SqlRefused
 from tidegate.schema.change.arguments import ModifyColumn
 from tidegate.schema.change.draft import Draft, Move, States, column_of, index_of, move_column, with_columns, with_index
 from tidegate.schema.change.flags import KEYS, NOT_NULL, PREVENT_NULL
+from tidegate.schema.change.modify_kind import modify_kind
 from tidegate.schema.change.move_column import append_column, place_of
 from tidegate.schema.change.move_constraint import foreign_keys_of, with_foreign_keys
 from tidegate.schema.change.outcome import DeleteRange
@@ -92,9 +93,17 @@ def _renamed(table: StoredTable, old: Name, new: Name) -> StoredTable:
     return msgspec.structs.replace(table, partition=msgspec.structs.replace(partition, columns=columns))
 
 
+def _planned(table: StoredTable, arguments: ModifyColumn) -> StoredColumn:
+    """The column to change; SqlRefused 8200 where jobs in between have made it one that needs more than was planned."""
+    found = _find(table, arguments.old_column_name)
+    if modify_kind(table, found, arguments.column) > arguments.kind:
+        raise SqlRefused(8200, f"Unsupported modify column: '{found.name.original}' has changed meanwhile; ask again")
+    return found
+
+
 def _lossless(draft: Draft, request: Request, _old: States, _new: States) -> None:
-    table = draft.table(request)
-    draft.update(request, _replaced(table, _find(table, _arguments(request).old_column_name), _arguments(request)))
+    table, arguments = draft.table(request), _arguments(request)
+    draft.update(request, _replaced(table, _planned(table, arguments), arguments))
 
 
 def _checked(draft: Draft, request: Request, _old: States, new: States) -> None:
@@ -104,7 +113,7 @@ def _checked(draft: Draft, request: Request, _old: States, new: States) -> None:
     if state is _PUBLIC:
         draft.update(request, _replaced(table, found, arguments))
         return
-    found = _unguarded(found) if state is _NONE else guarded(found, arguments.column)
+    found = _unguarded(found) if state is _NONE else guarded(_planned(table, arguments), arguments.column)
     draft.update(request, move_column(table, found, found.offset))
 
 

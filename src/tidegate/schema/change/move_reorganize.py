@@ -76,6 +76,9 @@ def _prepared(
     comes = arguments.part_info
     whole = msgspec.structs.replace(table, partition=partition)
     going = definitions_named(whole, arguments.part_names)
+    kept = {one.name.lower for one in partition.definitions or ()} - {one.name.lower for one in going}
+    if request.action == _REORGANIZE and (taken := kept & {one.name.lower for one in comes.definitions or ()}):
+        raise SqlRefused(1517, f"Duplicate partition name {min(taken)}")
     partition = msgspec.structs.replace(
         partition,
         adding_definitions=comes.definitions,

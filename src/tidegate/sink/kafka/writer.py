@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from tidegate.model.errors import ConfigError, SinkError, SinkRefused
 
@@ -79,6 +79,19 @@ class TopicWriter:
             self._counts[topic] = found
         return found
 
+    def max_bytes(self, topic: str) -> int | None:
+        """The largest message that a topic takes (max.message.bytes); None where the broker does not tell."""
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        try:
+            found = self._admin.describe_configs([resource], request_timeout=WAIT_S)[resource].result(WAIT_S)
+        except KafkaException as failed:
+            error = failed.args[0]
+            if error.code() in REFUSED:
+                return None
+            raise SinkError(f"broker {self._bootstrap}: configuration of topic {topic}: {error.str()}") from failed
+        entry = found.get("max.message.bytes")
+        return int(entry.value) if entry is not None and entry.value else None
+
     def send(self, topic: str, partition: int, key: bytes | None, value: bytes) -> None:
         """Puts a message into the queue; waits while that is full. Raises SinkError for any message before it."""
         self._check()
@@ -102,6 +115,11 @@ class TopicWriter:
         self._check()
         if left:
             raise SinkError(f"broker {self._bootstrap} has not acknowledged {left} messages within {WAIT_S:.0f} s")
+
+    def abandon(self) -> None:
+        """Drops what still waits in the queue, so that it cannot come behind what somebody else sends."""
+        self._producer.purge()
+        self._producer.poll(0)
 
     def _delivered(self, error: KafkaError | None, message: Any) -> None:
         if error is not None and self._error is None:

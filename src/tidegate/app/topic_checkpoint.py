@@ -1,0 +1,80 @@
+"""How far a changefeed into topics has come, in a file of its own.
+
+    <state>/<changefeed>.json      {"changefeed": "shop", "checkpoint_ts": 470606747354005504, ...}
+    <state>/<changefeed>.lock      held by the feed that runs; a second one is refused
+
+The file is written aside, flushed and renamed, so it is the old one or the new one.  Everything at or below the
+checkpoint is acknowledged by the broker; what lies above may have been sent as well and is sent again.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from tidegate.model.errors import ConfigError, EnvironmentFault
+from tidegate.spark.cache import locked
+
+__all__ = ["Checkpoint", "CheckpointFile"]
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """What the file says."""
+
+    changefeed: str
+    checkpoint_ts: int
+    source: str
+    topic: str
+    protocol: str
+
+
+class CheckpointFile:
+    """The file of one changefeed in a directory."""
+
+    def __init__(self, directory: Path, changefeed: str) -> None:
+        self.path = directory / f"{changefeed}.json"
+        self._lock = directory / f"{changefeed}.lock"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other feeds of that name out until the block ends. EnvironmentFault when one runs already."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as fault:
+            raise EnvironmentFault(
+                f"the state directory {self.path.parent} cannot be made: {fault.strerror}"
+            ) from fault
+        with locked(self._lock, timeout_s=2.0):
+            yield
+
+    def load(self, *, topic: str) -> Checkpoint | None:
+        """What was saved last; None for a new changefeed. ConfigError for a file that is none of ours or another
+        topic's."""
+        try:
+            found = msgspec.json.decode(self.path.read_bytes(), type=Checkpoint)
+        except FileNotFoundError:
+            return None
+        except msgspec.DecodeError as error:
+            raise ConfigError(
+                f"{self.path} is no checkpoint of a changefeed: {error}; give another --state-dir"
+            ) from error
+        if found.topic != topic:
+            raise ConfigError(
+                f"{self.path} is the checkpoint of a changefeed into topic {found.topic}, not {topic}: a topic of its "
+                "own needs a changefeed-id of its own"
+            )
+        return found
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Puts `checkpoint` in place of what was there. EnvironmentFault when the disk refuses."""
+        aside = self.path.with_suffix(".part")
+        try:
+            with aside.open("wb") as file:
+                file.write(msgspec.json.encode(checkpoint))
+                file.flush()
+                os.fsync(file.fileno())
+            aside.replace(self.path)
+        except OSError as fault:
+            raise EnvironmentFault(f"the checkpoint {self.path} cannot be written: {fault.strerror}") from fault

@@ -1,0 +1,111 @@
+"""A Kafka sink as a changefeed's sink-uri and file describe it.
+
+    kafka://h1:9092/shop?protocol=canal-json&enable-tidb-extension=true&partition-num=4
+            └ brokers ┘ └ default topic      └ encoder (codec/encoding.py)  └ topics that are made
+
+Values of the address win over the file's.  A target is a value that travels into tasks; it may hold passwords, and
+does not print them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+from urllib.parse import parse_qsl, urlsplit
+
+from tidegate.app.claim_files import ClaimFiles, random_names
+from tidegate.app.config import SinkFile
+from tidegate.app.framed import clock
+from tidegate.app.topics import LOOKING
+from tidegate.app.uri import parse_source
+from tidegate.codec import BatchEncoder, EncodeOptions, encode_options
+from tidegate.codec.encoding import limited
+from tidegate.feed.dispatch_rule import DispatchRule
+from tidegate.feed.route import Router
+from tidegate.feed.split import SplitPolicy
+from tidegate.model.errors import ConfigError, KafkaConfigInvalid, UnsupportedError, UriInvalid
+from tidegate.sink.kafka.partitions import Producer
+from tidegate.sink.kafka.writer import NewTopics, TopicWriter
+
+__all__ = ["TopicTarget", "topic_target"]
+
+_OFF: Final = frozenset({"false", "0", "f"})
+_COMPRESSIONS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+_RAW: Final = "sink.kafka-config.output-raw-change-event"
+
+
+@dataclass(frozen=True)
+class TopicTarget:
+    """What is written, and to whom; `partition_num` bounds the partitions that are used."""
+
+    topic: str
+    options: EncodeOptions
+    client: Mapping[str, str] = field(repr=False)
+    rules: tuple[DispatchRule, ...] = ()
+    case_sensitive: bool = False
+    split: SplitPolicy = field(default_factory=SplitPolicy)
+    new_topics: NewTopics | None = field(default_factory=NewTopics)
+    partition_num: int | None = None
+
+    def router(self) -> Router:
+        """The dispatchers."""
+        return Router.of(self.rules, self.topic, self.options, case_sensitive=self.case_sensitive)
+
+    def encoder(self) -> BatchEncoder:
+        """A new encoder, with the clock of now and files for claim checks."""
+        claims = ClaimFiles(self.options.claim_check_storage_uri, random_names())
+        return BatchEncoder(self.options, now_ms=clock(None), claims=claims)
+
+    def writer(self) -> TopicWriter:
+        """A new producer, which makes topics that are missing if it may."""
+        return TopicWriter(self.client, self.options.max_message_bytes, self.new_topics)
+
+    def fitted(self, writer: TopicWriter) -> "TopicTarget":
+        """The same with no larger messages than the default topic takes, which is made if need be."""
+        writer.partitions(self.topic)
+        most = writer.max_bytes(self.topic)
+        return self if most is None else replace(self, options=limited(self.options, most))
+
+    def producer(self) -> Producer:
+        """A new producer for a task."""
+        return self.writer()
+
+
+def topic_target(uri: str, file: SinkFile) -> TopicTarget:
+    """The sink of an address and a changefeed file. Raises ConfigErrors as TiCDC would."""
+    sink = parse_source(uri, LOOKING)
+    if len(sink.topics) != 1:
+        raise UriInvalid("sink-uri: name one topic, the default one; others come from dispatchers")
+    query = {f"uri.{name}": value for name, value in parse_qsl(urlsplit(uri).query) if value}
+    told = {key.rpartition(".")[2] for key in query}
+    below = {key: value for key, value in file.settings.items() if key.rpartition(".")[2] not in told}
+    options = encode_options({**below, **query})
+    if options.output_row_key:
+        raise UnsupportedError("output-row-key: rows are written without their keys of TiKV; leave it out")
+    return TopicTarget(
+        topic=sink.topics[0],
+        options=options,
+        client={**sink.client_config(), "compression.type": _compression(query, file)},
+        rules=file.dispatchers,
+        case_sensitive=file.case_sensitive,
+        split=SplitPolicy(unique_keys=str(file.settings.get(_RAW, "false")).lower() != "true", newarch=options.newarch),
+        new_topics=_new_topics(dict(parse_qsl(urlsplit(uri).query))),
+        partition_num=sink.partition_num,
+    )
+
+
+def _compression(query: Mapping[str, str], file: SinkFile) -> str:
+    """What the producer packs its batches with."""
+    word = str(query.get("uri.compression") or file.settings.get("sink.kafka-config.compression") or "none").lower()
+    if word not in _COMPRESSIONS:
+        raise KafkaConfigInvalid(f"sink-uri: compression is {word!r}; it is one of {', '.join(_COMPRESSIONS)}")
+    return word
+
+
+def _new_topics(query: Mapping[str, str]) -> NewTopics | None:
+    """TiCDC's parameters of topics that it makes."""
+    if query.get("auto-create-topic", "true").lower() in _OFF:
+        return None
+    try:
+        return NewTopics(int(query.get("partition-num", 3)), int(query.get("replication-factor", 1)))
+    except ValueError as error:
+        raise ConfigError(f"sink-uri: partition-num and replication-factor are whole numbers: {error}") from error

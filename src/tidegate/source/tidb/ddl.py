@@ -1,0 +1,191 @@
+"""A finished DDL job as the events that a changefeed sends.
+
+    job ── does TiCDC follow its action? ── has it changed anything? ── filter ── eligible? ──► events
+
+    action                    events   name                  query
+    database                  1        the database's        the job's
+    DROP TABLE, DROP VIEW     1        the old one           DROP TABLE `db`.`t`: the job's may name several tables
+    RENAME of several tables  each     the new one           RENAME TABLE `db`.`t` TO `db`.`u`, as type RENAME TABLE
+    CREATE of several tables  each     the table's           its own statement out of the job's
+    EXCHANGE PARTITION        1        the partitioned one   ALTER TABLE .. EXCHANGE PARTITION with full names
+    any other                 1        the new one           the job's: the user's text, never one rendered anew
+
+    RENAME   old name taken by the filter   new name taken   then
+             yes                            any              sent
+             no                             no               not sent
+             no                             yes              RenameRefused: rows from before are missing downstream
+
+A table that is not eligible has no DDL events; one that stops being eligible is an error, since its rows would stop
+unseen.  `previous` is the name that a table had before; by it DDLs find their topic.
+
+Source: TiCDC's DDL puller and DDLEvent; recorded DDL events.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from tidegate.model.errors import RenameRefused, SchemaError
+from tidegate.model.event import Ddl
+from tidegate.model.mysql import ActionType
+from tidegate.model.table import TableName
+from tidegate.schema.cursor import Cursor
+from tidegate.schema.dialect import reveal, tokenize
+from tidegate.schema.job import Job
+from tidegate.schema.stored_snapshot import REPLICATED, StoredSnapshot, TableVersion
+from tidegate.source.tidb.tables import Tables, name_of
+
+__all__ = ["DdlEvent", "ddl_events", "is_followed", "schema_name", "statements"]
+
+_SCHEMAS: Final = frozenset({ActionType.CREATE_SCHEMA, ActionType.DROP_SCHEMA, ActionType.MODIFY_SCHEMA_CHARSET})
+_DROPS: Final = {ActionType.DROP_TABLE: "TABLE", ActionType.DROP_VIEW: "VIEW"}
+_UNCHECKED: Final = " WITHOUT VALIDATION"
+
+
+class DdlEvent(NamedTuple):
+    """A DDL and the name that its table had before, if it had one."""
+
+    ddl: Ddl
+    previous: TableName | None = None
+
+
+class _Change(NamedTuple):
+    """What a job does to one table."""
+
+    before: TableVersion | None
+    after: TableVersion | None
+    query: str
+    type: int
+    previous: TableName | None
+
+
+def is_followed(job: Job) -> bool:
+    """Whether TiCDC acts on a finished job: an action of its list that was no IF NOT EXISTS."""
+    return job.type in REPLICATED and job.binlog is not None and job.binlog.schema_version != 0
+
+
+def ddl_events(
+    job: Job, commit_ts: int, before: StoredSnapshot, after: StoredSnapshot, tables: Tables, *, wants_schema: bool
+) -> list[DdlEvent]:
+    """The events of a finished job that made `after` of `before`; `wants_schema` says whether the filter takes the
+    job's database itself.
+
+    RenameRefused for a table that enters the filter, SchemaError for one that stops being eligible."""
+    if not is_followed(job):
+        return []
+    if job.type in _SCHEMAS:
+        ddl = Ddl(schema=schema_name(job, before), table="", query=job.query, commit_ts=commit_ts, type=job.type)
+        return [DdlEvent(ddl)] if wants_schema else []
+    changes = (change for change in _changes(job, before, after) if _is_sent(change, job, commit_ts, tables))
+    return [_event(change, commit_ts) for change in changes]
+
+
+def schema_name(job: Job, before: StoredSnapshot) -> str:
+    """The name of the database that a job is about."""
+    made = job.binlog.schema if job.binlog else None
+    known = before.schemas.get(job.schema_id)
+    return made.name.original if made else known.name.original if known else job.schema_name
+
+
+def statements(query: str) -> list[str]:
+    """The statements of a text, without the semicolons between them; SqlError for what is no SQL."""
+    text = reveal(query)
+    cursor, found, start = Cursor(text, tokenize(text)), [], 0
+    while True:
+        while not cursor.done():
+            cursor.next()
+        end = cursor.peek().start if cursor.is_sign(";") else len(query)
+        found.append(query[start:end].strip())
+        if not cursor.sign(";"):
+            return [each for each in found if each]
+        start = end + 1
+
+
+def _changes(job: Job, before: StoredSnapshot, after: StoredSnapshot) -> Iterator[_Change]:
+    match job.type:
+        case ActionType.DROP_TABLE | ActionType.DROP_VIEW:
+            old = before.tables[job.table_id]
+            yield _Change(
+                old, None, f"DROP {_DROPS[ActionType(job.type)]} {_full(name_of(old))}", job.type, name_of(old)
+            )
+        case ActionType.RENAME_TABLES:
+            for stored in (job.binlog and job.binlog.tables) or ():
+                old, new = before.tables[stored.id], after.tables[stored.id]
+                query = f"RENAME TABLE {_full(name_of(old))} TO {_full(name_of(new))}"
+                yield _Change(old, new, query, ActionType.RENAME_TABLE, name_of(old))
+        case ActionType.CREATE_TABLES:
+            yield from _created(job, after)
+        case ActionType.EXCHANGE_TABLE_PARTITION:
+            yield _exchanged(job, before, after)
+        case _:
+            stored_table = job.binlog.table if job.binlog else None
+            if stored_table is None:
+                raise SchemaError(f"DDL job {job.id} ({job.query!a:.200}): the job has no table definition")
+            known = before.tables.get(stored_table.id) or before.tables.get(job.table_id)
+            previous = None if known is None else name_of(known)
+            yield _Change(known, after.tables[stored_table.id], job.query, job.type, previous)
+
+
+def _created(job: Job, after: StoredSnapshot) -> Iterator[_Change]:
+    tables, queries = (job.binlog and job.binlog.tables) or [], statements(job.query)
+    if len(tables) != len(queries):
+        raise SchemaError(f"DDL job {job.id} makes {len(tables)} tables by {len(queries)} statements")
+    for stored, query in zip(tables, queries, strict=True):
+        yield _Change(None, after.tables[stored.id], query, ActionType.CREATE_TABLE, None)
+
+
+def _exchanged(job: Job, before: StoredSnapshot, after: StoredSnapshot) -> _Change:
+    assert job.binlog is not None
+    assert job.binlog.table is not None
+    new = after.tables[job.binlog.table.id]
+    old = before.tables[new.stored.id]
+    (came,) = set(new.stored.physical_ids) - set(old.stored.physical_ids)
+    other = name_of(before.tables[came])
+    definitions = (new.stored.partition and new.stored.partition.definitions) or []
+    partition = next(each.name.original for each in definitions if each.id == came)
+    query = f"ALTER TABLE {_full(name_of(new))} EXCHANGE PARTITION {_quoted(partition)} WITH TABLE {_full(other)}"
+    query += _UNCHECKED if job.query.upper().endswith(_UNCHECKED) else ""
+    return _Change(old, new, query, job.type, other)
+
+
+def _is_sent(change: _Change, job: Job, commit_ts: int, tables: Tables) -> bool:
+    before, after = change.before, change.after
+    matched = [each is not None and tables.matches(*name_of(each)) for each in (before, after)]
+    if change.type == ActionType.RENAME_TABLE and before is not None and after is not None:
+        if matched == [False, True]:
+            raise RenameRefused(
+                f"DDL job {job.id} at {commit_ts}: {name_of(before)}, which the filter leaves out, becomes "
+                f"{name_of(after)}, which it takes ({job.query!a:.200}); its rows from before are not downstream: let "
+                "the filter take both names from a start-ts before the table was made, or leave the new name out"
+            )
+        matched = matched[:1]
+    if not any(matched):
+        return False
+    eligible = tables.eligible(_shown(change))
+    if not eligible and before is not None and after is not None and tables.eligible(before):
+        raise SchemaError(
+            f"DDL job {job.id} at {commit_ts}: {name_of(after)} has no primary or NOT NULL unique key any more "
+            f"({job.query!a:.200}), so its rows cannot be told apart; set force-replicate=true to go on with it"
+        )
+    return eligible
+
+
+def _shown(change: _Change) -> TableVersion:
+    """The table as the event names it."""
+    found = change.after or change.before
+    assert found is not None
+    return found
+
+
+def _event(change: _Change, commit_ts: int) -> DdlEvent:
+    name = name_of(_shown(change))
+    ddl = Ddl(schema=name.schema, table=name.table, query=change.query, commit_ts=commit_ts, type=int(change.type))
+    return DdlEvent(ddl, change.previous)
+
+
+def _full(name: TableName) -> str:
+    return f"{_quoted(name.schema)}.{_quoted(name.table)}"
+
+
+def _quoted(name: str) -> str:
+    doubled = name.replace("`", "``")
+    return f"`{doubled}`"

@@ -1,0 +1,46 @@
+"""How far to go next: up to a DDL, the target, the frontier, or as many rows as are done in one go.
+
+    checkpoint        DDL              target                 frontier
+    ────┼──────────────┼──────────────────┼──────────────────────┼───
+        (── stretch ───]                                              the DDL follows the rows of its own ts
+                       (──── stretch ─────]                           nothing above the target
+
+A stretch of many rows ends with the part of the log that brings it over `STRETCH_ROWS`, so that a backlog has
+checkpoints on the way; a part is never cut for that, a transaction neither.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tidegate.source.tidb.log import LogPart
+
+__all__ = ["STRETCH_ROWS", "end_of_stretch", "rows_by_table"]
+
+STRETCH_ROWS: Final = 500_000
+"""Some ten seconds of work for a core; what a crash repeats at most, beside the part that brings it over."""
+
+
+def end_of_stretch(
+    checkpoint: int, parts: Sequence[LogPart], stop: int | None, target: int | None, *, rows: int = STRETCH_ROWS
+) -> int | None:
+    """The end of the next stretch; None when there is nothing to go on to. `parts` are those above `checkpoint`."""
+    if not parts:
+        return None
+    limits = [parts[-1].high, *(ts for ts in (stop, target) if ts is not None)]
+    end, held = min(limits), 0
+    for part in parts:
+        held += sum(stored.rows for stored in part.stored)
+        if held >= rows:
+            end = min(end, part.high)
+            break
+    return end if end > checkpoint else None
+
+
+def rows_by_table(parts: Sequence[LogPart], low: int, high: int) -> dict[int, int]:
+    """How many rows and index entries of each table id (low, high] has at most; a table that is not named has none."""
+    found: dict[int, int] = {}
+    for part in parts:
+        for table_id, rows, first_ts, last_ts in part.stored:
+            if last_ts > low and first_ts <= high:
+                found[table_id] = found.get(table_id, 0) + rows
+    return found

@@ -1,0 +1,96 @@
+"""The schema as a changefeed walks along the log: what it is now, and which DDL comes next.
+
+    job table in the log   J1 running  J1 done  J1 synced  J2 done  J3 done (again J2)
+                                         │                    │        │
+    timeline               snapshot ──── stop ─── snapshot ── stop ─── stop ──►       walk(): events, next snapshot
+
+A job counts at the put that shows it done, by its commit_ts, and once, however often its row is written again.  Jobs
+that TiCDC does not follow are no stops.  Between two stops one snapshot holds for all rows: those of the very ts of a
+stop belong before it.
+
+The schema where a feed starts is that of all jobs before, so the log must reach back to the first one.
+
+Source: TiCDC's DDL puller and schema storage.
+"""
+
+from collections import deque
+from typing import Final
+
+from tidegate.feed.filter import TableFilter
+from tidegate.kv.table_key import table_span
+from tidegate.model.errors import HistoryLost
+from tidegate.model.kv_change import KvOp
+from tidegate.schema.job import Job, JobState
+from tidegate.schema.job_row import JOB_TABLE, decode_job_row
+from tidegate.schema.stored_snapshot import StoredSnapshot, apply_job
+from tidegate.source.tidb.ddl import DdlEvent, ddl_events, is_followed, schema_name
+from tidegate.source.tidb.log import KvLog, Span
+from tidegate.source.tidb.tables import Tables
+
+__all__ = ["Timeline"]
+
+JOBS: Final[Span] = table_span(JOB_TABLE.id)
+
+
+class Timeline:
+    """The schema at `at`, and the jobs above it that were read so far."""
+
+    def __init__(self, log: KvLog, rules: TableFilter, *, force: bool = False) -> None:
+        self.tables = Tables(rules.matches, force=force)
+        self.snapshot = StoredSnapshot()
+        self.at = 0
+        """How far the snapshot goes."""
+        self._log, self._rules = log, rules
+        self._read = 0
+        self._seen: set[int] = set()
+        self._ahead: deque[tuple[int, Job]] = deque()
+
+    def start(self, ts: int) -> None:
+        """Take up the schema at `ts`. HistoryLost for a log that does not begin with the first DDL."""
+        parts = self._log.parts(0)
+        if not parts or parts[0].low > 0:
+            begin = f"begins at {parts[0].low}" if parts else "is empty"
+            raise HistoryLost(
+                f"the log {begin}, so the definitions of tables made before that are not known; write it from 0 on"
+            )
+        self.read(ts)
+        while self._ahead and self._ahead[0][0] <= ts:
+            self._apply(*self._ahead.popleft())
+        self.at = ts
+
+    def read(self, upto: int) -> None:
+        """Look for finished jobs up to there."""
+        if upto <= self._read:
+            return
+        for row in self._log.rows(self._read, upto, (JOBS,)):
+            if row.op is not KvOp.PUT or not row.value:
+                continue
+            job = decode_job_row(row.key, row.value)
+            if job.state == JobState.DONE and job.id not in self._seen:
+                self._seen.add(job.id)
+                if is_followed(job):
+                    self._ahead.append((row.commit_ts, job))
+        self._read = upto
+
+    def stop(self) -> int | None:
+        """The ts of the next DDL, of those that were read."""
+        return self._ahead[0][0] if self._ahead else None
+
+    def walk(self, ts: int) -> list[DdlEvent]:
+        """Go on to `ts`, which lies before or at the next stop; the events of the DDLs at `ts`.
+
+        SchemaError for a job that contradicts the schema: the timeline then stays where it was."""
+        events: list[DdlEvent] = []
+        while self._ahead and self._ahead[0][0] == ts:
+            job = self._ahead[0][1]
+            before, after = self.snapshot, apply_job(self.snapshot, job, ts)
+            wanted = self._rules.matches_schema(schema_name(job, before))
+            events += ddl_events(job, ts, before, after, self.tables, wants_schema=wanted)
+            self.snapshot = after
+            self._ahead.popleft()
+        assert not self._ahead or self._ahead[0][0] > ts, (self._ahead[0][0], ts)
+        self.at = ts
+        return events
+
+    def _apply(self, ts: int, job: Job) -> None:
+        self.snapshot = apply_job(self.snapshot, job, ts)

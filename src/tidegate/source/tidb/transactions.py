@@ -1,0 +1,96 @@
+"""Rows of some tables as transactions, mounted, in commit order.
+
+    log.rows ── same row again? dropped ── mount at commit_ts - 1 ──► [row, row, ..] of one (commit_ts, start_ts)
+
+Rows of a transaction come with deletes first, updates before inserts, then by key, across the tables that were asked
+for, as TiCDC's sorter has them.  A transaction is held whole.  What cannot be mounted names its table and timestamp.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from tidegate.feed.mount import Mounted, Mounter
+from tidegate.model.errors import (
+    CorruptedRow,
+    DecodeError,
+    EncodeError,
+    KvDecodeError,
+    MessageTooLarge,
+    SchemaError,
+    TidegateError,
+)
+from tidegate.model.kv_change import KvChange
+from tidegate.schema.stored_history import SchemaHistory
+from tidegate.schema.stored_snapshot import StoredSnapshot, TableVersion
+from tidegate.source.tidb.log import KvLog, Span
+
+__all__ = ["MountOptions", "mounter_of", "placed_error", "transactions"]
+
+
+class MountOptions(NamedTuple):
+    """How rows are mounted; `verify` compares checksums, and `refuse_corrupt` says whether one that fails is an
+    error (corruption-handle-level)."""
+
+    force_replicate: bool = False
+    verify: bool = False
+    refuse_corrupt: bool = False
+
+
+def mounter_of(tables: Sequence[TableVersion], low: int, options: MountOptions) -> Mounter:
+    """The mounter of rows above `low`, as long as these definitions hold."""
+    by_id = {version.stored.id: version for version in tables}
+    logical = {physical: version.stored.id for version in tables for physical in version.stored.physical_ids}
+    snapshot = StoredSnapshot(ts=low, tables=by_id, logical=logical)
+    return Mounter(SchemaHistory(snapshot), force_replicate=options.force_replicate, verify=options.verify)
+
+
+def transactions(
+    log: KvLog, stretch: tuple[int, int], spans: Sequence[Span], mounter: Mounter, *, refuse_corrupt: bool = False
+) -> Iterator[list[Mounted]]:
+    """The transactions with commit_ts in (low, high], the two of `stretch`, that have rows in `spans`.
+
+    Raises HistoryLost, DecodeError, and SchemaError or KvDecodeError with the row's table and timestamp."""
+    rows = _once(log.rows(*stretch, spans))
+    for _, group in groupby(rows, key=lambda row: (row.commit_ts, row.start_ts)):
+        found = [mounted for row in group if (mounted := _mounted(row, mounter, refuse=refuse_corrupt)) is not None]
+        if found:
+            yield found
+
+
+def placed_error(error: TidegateError, where: str) -> TidegateError:
+    """The same error with the words that say where it happened."""
+    match error:
+        case MessageTooLarge():
+            return MessageTooLarge(f"{error.table}, {where},", error.key, error.size, error.limit, error.options)
+        case KvDecodeError():
+            return KvDecodeError(f"{where}: {error.what}", error.codec, error.offset, error.key)
+        case DecodeError():
+            return type(error)(f"{where}: {error.what}", error.codec, error.offset)
+        case SchemaError() | EncodeError():
+            return type(error)(f"{where}: {error}")
+        case _:
+            return error
+
+
+def _once(rows: Iterator[KvChange]) -> Iterator[KvChange]:
+    """Without repetitions: equal rows follow each other."""
+    last = (0, 0, b"")
+    for row in rows:
+        this = row.commit_ts, row.start_ts, row.key
+        if this != last:
+            yield row
+        last = this
+
+
+def _mounted(row: KvChange, mounter: Mounter, *, refuse: bool) -> Mounted | None:
+    try:
+        found = mounter.mount(row.key, row.value, row.old_value, row.commit_ts)
+    except TidegateError as error:
+        raise placed_error(error, f"commit_ts {row.commit_ts}, start_ts {row.start_ts}, key {row.key.hex()}") from error
+    if found is not None and found.corrupt and refuse:
+        raise CorruptedRow(
+            f"{found.row.schema}.{found.row.table} at commit_ts {row.commit_ts}, key {row.key.hex()}: the checksum of "
+            "the row does not fit its values; compare the row upstream, or set corruption-handle-level to warn"
+        )
+    return found

@@ -1,0 +1,1 @@
+"""The changefeed from a change log into topics."""

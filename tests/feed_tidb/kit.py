@@ -1,0 +1,187 @@
+"""Recorded key-value streams as segments, a broker in memory, and a feed that runs in this process."""
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from tests.kv.kv_recordings import lines, raw
+from tidegate.app.segment_log import SegmentLog
+from tidegate.app.topic_feed import TopicFeed, TopicFeedConfig
+from tidegate.app.topic_progress import TopicMeter
+from tidegate.app.topic_target import TopicTarget
+from tidegate.codec import decode, encode_options, from_config
+from tidegate.feed.dispatch_rule import dispatch_rules
+from tidegate.feed.filter import TableFilter
+from tidegate.feed.patience import Patience
+from tidegate.feed.split import SplitPolicy
+from tidegate.model.errors import SinkError
+from tidegate.model.event import Event
+from tidegate.model.kv_change import KvChange, KvOp, LogType
+from tidegate.source.tidb.transactions import MountOptions
+from tidegate.tidb.segment import encode_segment
+from tidegate.tidb.span_feed import in_order
+
+KEYS = frozenset({"record", "index", "meta", "ddl_job", "ddl_history"})
+SETTINGS = {
+    "open-protocol": {"uri.protocol": "open-protocol"},
+    "canal-json": {"uri.protocol": "canal-json", "uri.enable-tidb-extension": "true"},
+}
+Messages = dict[tuple[str, int], list[tuple[bytes | None, bytes]]]
+
+
+def changes(stream: str) -> list[KvChange]:
+    """The committed keys of a recorded stream."""
+    found = []
+    for line in lines(stream):
+        if line["kind"] in KEYS:
+            op = KvOp.DELETE if line["op"] == "delete" else KvOp.PUT
+            old = raw(line, "old_value_b64") if line.get("old_value_b64") else None
+            value = raw(line, "value_b64") if line["value_b64"] is not None else None
+            found.append(
+                KvChange(LogType.COMMITTED, raw(line, "key_b64"), line["start_ts"], line["commit_ts"], op, value, old)
+            )
+    return sorted(found, key=in_order)
+
+
+def write_log(directory: Path, rows: Sequence[KvChange], cuts: Iterable[int] = ()) -> Path:
+    """Segments of `rows` from 0 on, divided at some timestamps and ending behind the last row."""
+    directory.mkdir(parents=True, exist_ok=True)
+    edges = sorted({0, *cuts, rows[-1].commit_ts + 1})
+    for low, high in pairwise(edges):
+        inside = [row for row in rows if low < row.commit_ts <= high]
+        (directory / f"{low:020d}-{high:020d}.seg").write_bytes(encode_segment(low, high, inside))
+    return directory
+
+
+def recorded_log(directory: Path, stream: str, pieces: int = 5) -> Path:
+    """A recorded stream in some segments of about the same size."""
+    rows = changes(stream)
+    return write_log(directory, rows, (rows[at * len(rows) // pieces].commit_ts for at in range(1, pieces)))
+
+
+class Broker:
+    """Topics in memory. `refuse` is called before each message and may raise."""
+
+    def __init__(self, partitions: int = 3) -> None:
+        self.partitions = partitions
+        self.messages: Messages = defaultdict(list)
+        self.refuse: Callable[[str, int], None] = lambda _topic, _partition: None
+        self.flushes = 0
+        self.max_bytes: int | None = None
+
+    def events(self, protocol: str) -> dict[tuple[str, int], list[Event]]:
+        """What the partitions hold, decoded."""
+        options = from_config({"protocol": protocol})
+        return {
+            place: [event for key, value in held for event in decode(key, value, options)]
+            for place, held in sorted(self.messages.items())
+        }
+
+
+class Writer:
+    """A producer of a Broker: what is not flushed may be lost."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.queue: list[tuple[str, int, bytes | None, bytes]] = []
+
+    def partitions(self, _topic: str) -> int:
+        """Every topic is there."""
+        return self.broker.partitions
+
+    def max_bytes(self, _topic: str) -> int | None:
+        """As the broker says."""
+        return self.broker.max_bytes
+
+    def send(self, topic: str, partition: int, key: bytes | None, value: bytes) -> None:
+        """Waits for a flush."""
+        self.queue.append((topic, partition, key, value))
+
+    def flush(self) -> None:
+        """Into the topic, up to the first message that is refused."""
+        queue, self.queue = self.queue, []
+        for topic, partition, key, value in queue:
+            self.broker.refuse(topic, partition)
+            self.broker.messages[topic, partition].append((key, value))
+        self.broker.flushes += 1
+
+    def abandon(self) -> None:
+        """Forgotten."""
+        self.queue.clear()
+
+
+@dataclass(frozen=True)
+class MemoryTarget(TopicTarget):
+    """A target whose broker is in this process."""
+
+    broker: Broker | None = None
+
+    def writer(self) -> Any:
+        """A producer of the broker."""
+        return Writer(self.broker or Broker())
+
+    def producer(self) -> Any:
+        """The same for a task."""
+        return self.writer()
+
+
+def target(broker: Broker, protocol: str, dispatchers: Sequence[object] = (), **settings: str) -> MemoryTarget:
+    """A target of topic `feed`; `max_batch_size="16"` becomes max-batch-size=16."""
+    words = {f"uri.{name.replace('_', '-')}": value for name, value in settings.items()}
+    options = encode_options({**SETTINGS[protocol], **words})
+    policy = SplitPolicy(newarch=options.newarch)
+    return MemoryTarget("feed", options, {}, dispatch_rules(list(dispatchers)), split=policy, broker=broker)
+
+
+class InProcess:
+    """Jobs one after the other."""
+
+    def __init__(self, tasks: int = 2) -> None:
+        self.tasks = tasks
+        self.jobs = 0
+
+    def __call__(self, work: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
+        """The answers."""
+        self.jobs += len(jobs)
+        return [work(job) for job in jobs]
+
+
+def feed(
+    log: Path, made: MemoryTarget, state: Path, *, rules: Sequence[str] = ("*.*",), tasks: int = 2, **given: Any
+) -> TopicFeed:
+    """A feed that is ready to run; `force` is force-replicate."""
+    config = TopicFeedConfig(
+        name="feed",
+        log=SegmentLog(log),
+        source=str(log),
+        target=made,
+        rules=TableFilter.parse(rules),
+        state=state,
+        mount=MountOptions(force_replicate=given.pop("force", True)),
+        patience=Patience(quick=3, stuck_s=None),
+        **given,
+    )
+    return TopicFeed(config, InProcess(tasks), TopicMeter(lambda _: None), Hurried())
+
+
+class Hurried(threading.Event):
+    """A stop that nobody waits for."""
+
+    def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002
+        """At once."""
+        return self.is_set()
+
+
+def failing(times: Iterable[int]) -> Callable[[str, int], None]:
+    """Refuses the messages of those numbers, counted from 0, as a broker does that is away."""
+    numbers, left = iter(range(1 << 30)), set(times)
+
+    def refuse(_topic: str, _partition: int) -> None:
+        if next(numbers) in left:
+            raise SinkError("the broker is away")
+
+    return refuse
