@@ -4,8 +4,8 @@
                          refused ─► turn back ─► steps back ─► history
 
 A job waits until every living node has the version of its last step, whoever made that: an owner that takes over begins
-with this wait.  Jobs on the same table or database go by id; a paused one keeps its place.  Nothing is kept in memory
-between two calls, so any node may act next.
+with this wait.  Jobs on the same table or database go by id, the same by name or by number (behind a RENAME only the
+number is); a paused one keeps its place.  Nothing is kept in memory between two calls, so any node may act next.
 
 Source: TiDB pkg/ddl (job_scheduler.go, job_worker.go, sync of schema versions), errors 8214, 8224 to 8226.
 """
@@ -23,7 +23,7 @@ from tidegate.schema.change.outcome import Task
 from tidegate.schema.change.request import Involved, NewIds, Request, number, operation_of
 from tidegate.schema.f1 import rollback
 from tidegate.schema.job import Job, JobState
-from tidegate.tidb.ddl.jobs import ENDED, STRICT, Entry, new_entry, read_entries, read_entry, write_entry
+from tidegate.tidb.ddl.jobs import ENDED, STRICT, Entry, new_entry, read_entries, read_entry, table_ids, write_entry
 from tidegate.tidb.ddl.registry import Registry
 from tidegate.tidb.ddl.step import JobMoved, Steps, failed
 from tidegate.tidb.meta import Meta, MetaWriter, Reader
@@ -66,15 +66,17 @@ class Owner:
         now_ts = self.storage.oracle.next()
         found: list[int] = []
         before: list[Involved] = []
+        taken: set[int] = set()
         reader = self.storage.snapshot(now_ts)
         entries = list(read_entries(reader, self.registry.first_job))
         self.registry.first_job = entries[0].job.id if entries else Meta(reader).newest_id + 1
         for entry in entries:
-            mine = entry.request.involves
-            paused = entry.job.state == JobState.PAUSED
-            if not paused and not _conflict(before, mine) and not self.waits_for(entry, physical_ms(now_ts)):
+            mine, ids = entry.request.involves, set(table_ids(entry.request)) - {0}
+            waits = entry.job.state == JobState.PAUSED or _conflict(before, mine) or not ids.isdisjoint(taken)
+            if not waits and not self.waits_for(entry, physical_ms(now_ts)):
                 found.append(entry.job.id)
             before += mine
+            taken |= ids
         return found
 
     def waits_for(self, entry: Entry, now_ms: int) -> list[str]:
