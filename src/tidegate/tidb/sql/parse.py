@@ -10,7 +10,7 @@ Comments that TiDB executes are opened; sql_mode decides what quotes and backsla
 
 import re
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokens import Token, TokenType
@@ -19,7 +19,7 @@ from tidegate.model.errors import SqlRefused
 from tidegate.schema.dialect import reveal
 from tidegate.tidb.sql.dialect import DIALECTS, SIGNS, Node
 
-__all__ = ["Command", "Ddl", "Dml", "Parsed", "parse", "parse_expression"]
+__all__ = ["Command", "Ddl", "Dml", "Parsed", "Tokens", "parse", "parse_expression", "statements_of", "tokens_of"]
 
 _SYNTAX: Final = 1064
 _DML: Final = frozenset({"SELECT", "INSERT", "REPLACE", "UPDATE", "DELETE", "WITH", "(", "VALUES", "TABLE"})
@@ -65,16 +65,35 @@ class Command:
 Parsed: TypeAlias = Dml | Ddl | Command
 
 
+class Tokens(NamedTuple):
+    """A text with its executed comments opened, its tokens, and the dialect that reads them."""
+
+    opened: str
+    tokens: list[Token]
+    dialect: Any
+    mode: tuple[bool, bool]
+
+
 def parse(sql: str, sql_mode: frozenset[str] = frozenset()) -> list[Parsed]:
     """The statements of `sql` in their order, empty ones left out; SqlRefused 1064 for what is none."""
+    return statements_of(sql, tokens_of(sql, sql_mode))
+
+
+def tokens_of(sql: str, sql_mode: frozenset[str]) -> Tokens:
+    """The tokens of `sql`; SqlRefused 1064 for what is none."""
     plain = "NO_BACKSLASH_ESCAPES" in sql_mode
-    dialect = DIALECTS["ANSI_QUOTES" in sql_mode, plain]()
+    mode = "ANSI_QUOTES" in sql_mode, plain
+    dialect = DIALECTS[mode]()
     opened = _EXPONENT.sub(_apart, reveal(sql, escapes=not plain))
     try:
-        tokens = dialect.tokenize(opened)
+        return Tokens(opened, dialect.tokenize(opened), dialect, mode)
     except (TokenError, ValueError, IndexError) as error:
         raise _refused(sql, 0) from error
-    return [_sorted(sql, opened, part, dialect) for part in _split(tokens)]
+
+
+def statements_of(sql: str, found: Tokens) -> list[Parsed]:
+    """The statements that the tokens of `sql` are; SqlRefused 1064."""
+    return [_sorted(sql, found.opened, part, found.dialect) for part in _split(found.tokens)]
 
 
 def _apart(found: re.Match[str]) -> str:

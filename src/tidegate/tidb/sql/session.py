@@ -30,7 +30,8 @@ from tidegate.tidb.sql.delete import run_delete
 from tidegate.tidb.sql.expr import compile_text
 from tidegate.tidb.sql.insert import run_insert
 from tidegate.tidb.sql.outcome import Outcome
-from tidegate.tidb.sql.parse import Command, Ddl, Dml, Parsed, parse
+from tidegate.tidb.sql.parse import Command, Ddl, Dml, Parsed
+from tidegate.tidb.sql.parse_shape import Shapes
 from tidegate.tidb.sql.relation import Relations, ResultSet
 from tidegate.tidb.sql.scope import Context, Scope
 from tidegate.tidb.sql.select import select
@@ -88,6 +89,7 @@ class Session:
         self.running = ""
         self.prepared: dict[str, Prepared] = {}
         self._interrupted = Event()
+        self._shapes = Shapes()
 
     # --- what a server asks for ---
 
@@ -165,7 +167,7 @@ class Session:
         try:
             if _STALE.match(sql):
                 sql, stale = split_stale(sql, escapes="NO_BACKSLASH_ESCAPES" not in self.state.sql_mode)
-            statements = parse(sql, self.state.sql_mode)
+            statements = self._shapes.parse(sql, self.state.sql_mode)
         except TidegateError as error:
             raise self._failed(error) from error
         for statement in statements:
