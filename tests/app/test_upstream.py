@@ -14,9 +14,14 @@ import pytest
 from click.testing import CliRunner
 
 from tidegate.app import upstream as upstreams
+from tidegate.app.segment_log import SegmentLog
 from tidegate.app.upstream import UpstreamOptions, UpstreamProcess, start_upstream, status, stop_upstream
 from tidegate.app.upstream_cmd import upstream as command
+from tidegate.app.upstream_log import UpstreamLog
+from tidegate.app.upstream_serve import open_upstream, written_log
+from tidegate.kv.number import encode_int
 from tidegate.model.errors import EnvironmentFault, InputError
+from tidegate.tidb.sql.session import Session
 
 
 @pytest.fixture
@@ -136,3 +141,24 @@ def test_foreground() -> None:
         process.send_signal(signal.SIGTERM)
 
         assert process.wait(20) == 0
+
+
+def test_the_change_log_is_written(notes: Path, tmp_path: Path) -> None:
+    """--log gives a changefeed every DDL and row that was committed before the stop; a log of other rows is refused."""
+    log = tmp_path / "log"
+    assert notes.exists()
+    with (
+        open_upstream(tmp_path / "one", UpstreamOptions(log=str(log))) as served,
+        written_log(served, UpstreamOptions(log=str(log))),
+    ):
+        session = Session(served.cluster.node)
+        session.execute(
+            "create table test.t (id int primary key, v varchar(9)); insert into test.t values (7, 'seven')"
+        )
+    high = SegmentLog(log).parts(0)[-1].high
+    rows = list(SegmentLog(log).rows(0, high, [(b"t", b"u")]))
+
+    assert [row.value for row in rows if row.key.endswith(b"_r" + encode_int(7))] != []
+    assert any(b"create table test.t" in (row.value or b"") for row in rows)
+    with pytest.raises(EnvironmentFault, match="another upstream"):
+        UpstreamLog(served.cluster, log, in_memory=True)

@@ -60,6 +60,8 @@ class UpstreamOptions:
     lease_ms: int = 45_000
     metadata_lock: bool = True
     in_memory: bool = True
+    log: str = ""
+    """Where its change log is written as segments; nowhere if empty."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
     tidegate upstream start --port 4000              one node, in memory; any MySQL client connects to it
     tidegate upstream start --data ./tidb --nodes 3  three nodes, ports one after the other, rows that stay
+    tidegate upstream start --log ./log              its change log, which `tidegate run` takes to a topic
     tidegate upstream sql 'SELECT VERSION()'         ask it; --node 2 asks the second node
     tidegate upstream status                         all that run
     tidegate upstream stop                           the only one that runs; --data or --all when there are several
@@ -51,6 +52,11 @@ def upstream() -> None:
     "--lease", "lease_s", type=click.FloatRange(min=0.1), default=45.0, show_default=True, help="Lease, in s."
 )
 @click.option("--metadata-lock/--no-metadata-lock", default=True, show_default=True, help="How DDL waits for writers.")
+@click.option(
+    "--log",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write the change log there, for `tidegate run --source-uri tidb:///DIRECTORY`.",
+)
 @click.option("--foreground", is_flag=True, help="Stay until Ctrl-C or SIGTERM, then stop.")
 @JSON
 def start(
@@ -61,11 +67,20 @@ def start(
     lease_s: float,
     *,
     metadata_lock: bool,
+    log: Path | None,
     foreground: bool,
     as_json: bool,
 ) -> None:
     """Start one and print how to connect."""
-    options = UpstreamOptions(host, port, nodes, round(lease_s * 1000), metadata_lock, in_memory=directory is None)
+    options = UpstreamOptions(
+        host,
+        port,
+        nodes,
+        round(lease_s * 1000),
+        metadata_lock,
+        in_memory=directory is None,
+        log=str(log.expanduser().resolve()) if log else "",
+    )
     if foreground:
         _serve(directory, options, as_json=as_json)
         return
@@ -144,12 +159,12 @@ def _only(directory: Path | None) -> UpstreamProcess:
 
 def _serve(directory: Path | None, options: UpstreamOptions, *, as_json: bool) -> None:
     """Serve in this process until a signal."""
-    from tidegate.app.upstream_serve import open_upstream, told_to_end
+    from tidegate.app.upstream_serve import open_upstream, told_to_end, written_log
 
     told = told_to_end()
     with TemporaryDirectory() as scratch:
         home = directory or Path(scratch)
-        with open_upstream(home, options) as served:
+        with open_upstream(home, options) as served, written_log(served, options):
             _tell(UpstreamProcess(0, home, options.host, served.ports, directory is None), as_json=as_json)
             told.wait()
 

@@ -10,16 +10,19 @@ import logging
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
 from tidegate.app.upstream import READY, UpstreamOptions
+from tidegate.app.upstream_log import UpstreamLog
 from tidegate.spark.cache import write_whole
 from tidegate.tidb.cluster import Cluster, ClusterOptions
 from tidegate.tidb.node import NodeOptions
 from tidegate.tidb.server.upstream import Upstream
 
-__all__ = ["open_upstream", "serve"]
+__all__ = ["open_upstream", "serve", "written_log"]
 
 
 def open_upstream(home: Path, options: UpstreamOptions) -> Upstream:
@@ -34,6 +37,19 @@ def open_upstream(home: Path, options: UpstreamOptions) -> Upstream:
     if data is not None:
         data.mkdir(parents=True, exist_ok=True)
     return Upstream(Cluster.open(data, options=ClusterOptions(nodes), nodes=names), options.host, options.port)
+
+
+@contextmanager
+def written_log(upstream: Upstream, options: UpstreamOptions) -> Iterator[None]:
+    """The change log is written meanwhile, if that is asked for. Raises EnvironmentFault."""
+    if not options.log:
+        yield
+        return
+    log = UpstreamLog(upstream.cluster, Path(options.log), in_memory=options.in_memory).start()
+    try:
+        yield
+    finally:
+        log.stop()
 
 
 def told_to_end() -> threading.Event:
@@ -51,7 +67,7 @@ def told_to_end() -> threading.Event:
 def serve(home: Path, options: UpstreamOptions) -> None:
     """Serve until a signal. Raises EnvironmentFault, StoreUnavailable."""
     told = told_to_end()
-    with open_upstream(home, options) as upstream:
+    with open_upstream(home, options) as upstream, written_log(upstream, options):
         write_whole(home / READY, json.dumps(dict(upstream.ports)))
         told.wait()
     (home / READY).unlink(missing_ok=True)

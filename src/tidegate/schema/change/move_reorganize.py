@@ -29,7 +29,7 @@ from tidegate.schema.f1 import ElementState
 from tidegate.schema.job import AffectedTable, SchemaDiff
 from tidegate.schema.stored import Name, StoredPartition, StoredPartitionDef, StoredTable
 
-__all__ = ["FULL_TABLE", "REORGANIZE_MOVES"]
+__all__ = ["FULL_TABLE", "REORGANIZE_MOVES", "exchange_shape"]
 
 FULL_TABLE: Final = Name("pFullTable", "pfulltable")
 _WHOLE_COMMENT: Final = "Intermediate partition during ALTER TABLE ... PARTITION BY ..."
@@ -166,6 +166,19 @@ def _give_up(draft: Draft, request: Request, arguments: NewPartitions, table: St
     draft.update(request, msgspec.structs.replace(table, partition=rest))
 
 
+def exchange_shape(table: StoredTable) -> tuple[object, ...]:
+    """What two tables that exchange rows must have in common."""
+    columns = [
+        (column.id, column.name.lower, column.type, column.generated_expr_string, column.generated_stored)
+        for column in table.cols or ()
+    ]
+    indexes = sorted(
+        (one.id, one.idx_name.lower, one.is_unique, one.is_primary, tuple(part.name.lower for part in one.idx_cols))
+        for one in table.index_info or ()
+    )
+    return columns, indexes, table.pk_is_handle, table.is_common_handle, table.charset, table.collate
+
+
 def _exchange(draft: Draft, request: Request, old: States, new: States) -> None:
     arguments = request.arguments
     assert isinstance(arguments, Exchange)
@@ -175,6 +188,8 @@ def _exchange(draft: Draft, request: Request, old: States, new: States) -> None:
     parent = draft.find(arguments.pt_schema_id, arguments.pt_table_id)
     if table is None or parent is None:
         raise SqlRefused(1146, f"Table '{request.schema_name}.{request.table_name}' doesn't exist", "42S02")
+    if old["rows fit"] is _NONE and not swapped and exchange_shape(parent) != exchange_shape(table):
+        raise SqlRefused(1736, "Tables have different definitions", "HY000")
     new_id = own_id
     if swapped and old["table swapped"] is not _PUBLIC:
         new_id = arguments.partition_id

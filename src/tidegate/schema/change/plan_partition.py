@@ -20,7 +20,7 @@ from tidegate.schema.change.arguments import DropPartitions, Exchange, NewPartit
 from tidegate.schema.change.arguments import TruncatePartitions as TruncateArguments
 from tidegate.schema.change.make_partition import check_names, check_order, make_definitions, make_partition
 from tidegate.schema.change.move_partition import definitions_named, partition_of
-from tidegate.schema.change.move_reorganize import FULL_TABLE
+from tidegate.schema.change.move_reorganize import FULL_TABLE, exchange_shape
 from tidegate.schema.change.request import Involved
 from tidegate.schema.spec import (
     AddPartitions,
@@ -210,24 +210,11 @@ def exchange(alteration: Alteration, spec: ExchangePartition) -> Iterator[Part]:
         raise SqlRefused(1732, f"Table to exchange with partition is partitioned: '{spec.table.table}'", "HY000")
     if other.stored.temp_table_type:
         raise SqlRefused(1733, f"Table to exchange with partition is temporary: '{spec.table.table}'", "HY000")
-    if _shape(parent.stored) != _shape(other.stored):
+    if exchange_shape(parent.stored) != exchange_shape(other.stored):
         raise SqlRefused(1736, "Tables have different definitions", "HY000")
     involved = tuple(Involved(one.schema.lower(), one.stored.name.lower) for one in (parent, other))
     arguments = Exchange(definition.id, parent.schema_id, parent.stored.id, definition.name.lower, spec.with_validation)
     yield Part(42, arguments, other, involved)
-
-
-def _shape(table: StoredTable) -> tuple[object, ...]:
-    """What two tables that exchange rows must have in common."""
-    columns = [
-        (column.id, column.name.lower, column.type, column.generated_expr_string, column.generated_stored)
-        for column in table.cols or ()
-    ]
-    indexes = sorted(
-        (one.id, one.idx_name.lower, one.is_unique, one.is_primary, tuple(part.name.lower for part in one.idx_cols))
-        for one in table.index_info or ()
-    )
-    return columns, indexes, table.pk_is_handle, table.is_common_handle, table.charset, table.collate
 
 
 PARTITION_RULES: Final[Mapping[type[Spec], Callable[[Alteration, Any], Iterator[Part]]]] = {
