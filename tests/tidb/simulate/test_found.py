@@ -1,0 +1,185 @@
+"""What the simulation has found, each as the few statements that show it."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.tidb.ddl.kit import SESSION_MS, World
+from tests.tidb.simulate.life import waiting
+from tidegate.model.errors import SqlRefused
+from tidegate.schema.change.plan import plan
+from tidegate.schema.change.session import DdlSession
+from tidegate.schema.job import JobState
+from tidegate.schema.parse import parse
+from tidegate.tidb.ddl.outcome import error_of
+from tidegate.tidb.sql.scope import Context
+from tidegate.tidb.sql.session import Session
+from tidegate.tidb.sql.table_check import check_table
+from tidegate.tidb.sql.table_shape import TableShape
+
+
+def session(world: World) -> Session:
+    """A session in database gd; whoever would sleep lets time pass."""
+    made = Session(world.node())
+    made.state.database = "gd"
+    return made
+
+
+def run(world: World, *statements: str) -> None:
+    """Statements, one after the other."""
+    with waiting(world.clock):
+        for text in statements:
+            session(world).execute(text)
+
+
+def queue(world: World, *statements: str) -> list[int]:
+    """DDL that is asked for before any of it is done: each is planned for the tables of now."""
+    world.node().reload()
+    schema = world.node().schema
+    found = []
+    for text in statements:
+        (statement,) = parse(text, "gd")
+        found += [world.submit(one) for one in plan(statement, schema, DdlSession("gd", text)).requests]
+    return found
+
+
+def ended(world: World, job_id: int) -> tuple[int, int]:
+    """(state, error code) of a job that is over."""
+    job = world.meta().job(job_id)
+    assert job is not None
+    error = error_of(job)
+    return job.state, 0 if error is None else error.code
+
+
+def rows(world: World, query: str) -> Sequence[tuple[object, ...]]:
+    """What SELECT shows."""
+    with waiting(world.clock):
+        (answer,) = session(world).execute(query)
+    return answer.rows  # type: ignore[union-attr]
+
+
+def test_jobs_on_one_table_do_not_run_at_once_when_it_was_renamed_in_between() -> None:
+    """A job that was queued under the old name and a DROP under the new one: they used to go on side by side, and the
+    first could neither go on nor back when its table was gone."""
+    world = World()
+    run(world, "create table s (id int primary key, a int, key i0 (a))")
+    renamed, several = queue(world, "rename table s to r", "alter table s drop index i0, add column c int")
+    world.ticks(lambda: world.meta().job(renamed) is not None)
+    dropped = queue(world, "drop table r")[0]
+
+    world.finish()
+
+    assert [ended(world, one)[0] for one in (renamed, several, dropped)] == [JobState.SYNCED] * 3
+
+
+def test_a_change_of_type_that_another_has_overtaken_is_refused() -> None:
+    """VARCHAR(20) to (40) keeps the bytes; behind a change to DOUBLE it would show the bytes of numbers as text."""
+    world = World()
+    run(world, "create table s (id int primary key, c varchar(20))", "insert into s values (1, '3')")
+    _, longer, renamed = queue(
+        world,
+        "alter table s modify column c double",
+        "alter table s modify column c varchar(40)",
+        "alter table s rename column c to d",
+    )
+
+    world.finish()
+
+    assert ended(world, longer) == ended(world, renamed) == (JobState.CANCELLED, 8200)
+    assert rows(world, "select c from s") == [(3.0,)]
+
+
+@pytest.mark.parametrize("kind", ["date", "varchar(20)", "bigint unsigned"])
+def test_null_stops_a_lossy_change_to_not_null(kind: str) -> None:
+    """It used to become zero. Rows that were written since the job began have a value already, and count as well."""
+    world = World()
+    run(world, "create table s (id int primary key, c int)", "insert into s values (1, null)")
+
+    with pytest.raises(SqlRefused) as raised:
+        run(world, f"alter table s modify column c {kind} not null")
+
+    assert raised.value.mysql_code == 1265
+    assert rows(world, "select * from s") == [(1, None)]
+
+
+def test_reorganized_partitions_have_names_of_their_own() -> None:
+    """Two jobs that were asked for at once and make a partition of one name: the second is refused."""
+    world = World()
+    run(
+        world,
+        "create table s (id int primary key) partition by range (id) "
+        "(partition p0 values less than (4), partition p1 values less than (8))",
+    )
+    first, second = queue(
+        world,
+        "alter table s reorganize partition p0 into (partition q values less than (4))",
+        "alter table s reorganize partition p1 into (partition q values less than (8))",
+    )
+
+    world.finish()
+
+    assert ended(world, first)[0] == JobState.SYNCED
+    assert ended(world, second) == (JobState.CANCELLED, 1517)
+
+
+def test_tables_that_became_different_are_not_exchanged() -> None:
+    """EXCHANGE PARTITION, asked for before the other table had a column more; sessions used to fail on the pair."""
+    world = World()
+    run(
+        world,
+        "create table p (id int primary key) partition by range (id) (partition p0 values less than (4))",
+        "create table x (id int primary key)",
+    )
+    _, exchange = queue(world, "alter table x add column c int", "alter table p exchange partition p0 with table x")
+
+    world.finish()
+
+    assert ended(world, exchange) == (JobState.CANCELLED, 1736)
+
+
+def test_two_rows_with_one_key_are_a_fault_once_the_index_is_public() -> None:
+    """While a unique index is filled they may be there, and its one entry names either."""
+    world = World()
+    run(world, "create table s (id int primary key, a int)", "insert into s values (1, 5), (2, 5)")
+    (job_id,) = queue(world, "alter table s add unique index u (a)")
+    world.step(job_id, 3)
+    run(world, "update s set a = 6 where id = 1", "update s set a = 5 where id = 1")
+    context = Context(session(world).state.now)
+
+    found = check_table(world.cluster.storage.snapshot(), TableShape(world.named("s")), context)
+    world.finish()
+
+    assert found == []
+    assert ended(world, job_id) == (JobState.ROLLBACK_DONE, 1062)
+
+
+def test_an_old_transaction_may_use_a_table_that_has_not_changed() -> None:
+    """The first step of EXCHANGE PARTITION changes one of its two tables; the cluster's own check took a use of the
+    other, under the version before, for two steps at once."""
+    world = World()
+    run(
+        world,
+        "create table p (id int primary key) partition by range (id) (partition p0 values less than (4))",
+        "create table x (id int primary key)",
+        "insert into x values (2)",
+    )
+    for node in world.cluster.nodes.values():
+        node.reload()
+    with waiting(world.clock):
+        holder = session(world)
+        holder.execute("begin")
+        (job_id,) = queue(world, "alter table p exchange partition p0 with table x")
+        world.step(job_id, 1)
+        for node in world.cluster.nodes.values():
+            node.reload()
+        holder.execute("insert into p values (1)")
+        world.cluster.desk.cancel(job_id)
+        for _ in range(20):
+            world.cluster.tick()
+        holder.execute("rollback")
+    world.pass_ms(SESSION_MS + 1)
+    for node in world.cluster.nodes.values():
+        node.reload()
+    world.finish()
+
+    assert ended(world, job_id)[0] == JobState.ROLLBACK_DONE
