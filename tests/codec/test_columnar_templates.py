@@ -28,6 +28,8 @@ from tidegate.codec.columnar.chunk import TEMPLATES
 from tidegate.codec.columnar.walk import ESCAPES_MAX, Text
 from tidegate.codec.frame import read_frames
 
+pytestmark = pytest.mark.slow
+
 DATA = Path(__file__).parent.parent / "data"
 SPEED = ("open_sysbench", "open_wide", "canal_sysbench", "canal_wide")
 BYTES = b'"\\{}[]:,0-9.eEnu \x00\x1f\x7f\x80\xc3\xff'

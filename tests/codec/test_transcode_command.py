@@ -17,6 +17,8 @@ from tidegate.codec.batch import MessageKind
 from tidegate.codec.frame import pack_frame, read_frames
 from tidegate.model.event import Ddl, Resolved
 
+pytestmark = pytest.mark.slow
+
 EXTENDED = ("--set", "enable-tidb-extension=true")
 ROWS = (insert(), update("a", "b"), delete())
 

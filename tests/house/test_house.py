@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import tomllib
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -55,6 +56,26 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+def holds_in(paths: Sequence[Path]) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
+    """One test of a rule over many files, which names all that break it: a test a file costs more than it looks at."""
+
+    def over(rule: Callable[[Path], None]) -> Callable[[], None]:
+        def whole() -> None:
+            assert paths
+            broken = []
+            for path in paths:
+                try:
+                    rule(path)
+                except AssertionError as error:
+                    broken.append(f"{name_of(path)}: {error}")
+            assert not broken, "\n".join(broken)
+
+        whole.__name__, whole.__doc__ = rule.__name__, rule.__doc__
+        return whole
+
+    return over
+
+
 @cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
@@ -89,7 +110,7 @@ def floor_of(path: Path) -> str | None:
     return parts[0] if len(parts) > 1 else None
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
+@holds_in(FILES)
 def test_floors(path: Path) -> None:
     """A module imports only what its floor may see, and every folder is a floor that we know."""
     floor = floor_of(path)
@@ -102,7 +123,7 @@ def test_floors(path: Path) -> None:
     assert ours <= MAY_IMPORT[floor] | {floor}
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
+@holds_in(FILES)
 def test_pure(path: Path) -> None:
     """Formats and rules know no clock, no chance, no network and no Spark: same input, same output."""
     floor = floor_of(path)
@@ -116,7 +137,7 @@ def test_pure(path: Path) -> None:
     assert floor not in CLOCKLESS or not hashes, "hash() differs from process to process"
 
 
-@pytest.mark.parametrize("path", FILES + TESTS, ids=name_of)
+@holds_in(FILES + TESTS)
 def test_size(path: Path) -> None:
     """Nothing outgrows what a reader can hold."""
     limits = {"__init__.py": INIT_LINES, "conftest.py": CONFTEST_LINES}
@@ -127,7 +148,7 @@ def test_size(path: Path) -> None:
             assert (node.end_lineno or 0) - node.lineno < FUNCTION_LINES, node.name
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
+@holds_in(FILES)
 def test_words(path: Path) -> None:
     """A module says what it is, carries a noun of the field, and leaves nothing unfinished or printed."""
     tree, text = tree_of(path), path.read_text()
@@ -140,7 +161,7 @@ def test_words(path: Path) -> None:
     assert not [name for name in classes if BANNED_CLASSES.search(name)]
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
+@holds_in(FILES)
 def test_errors(path: Path) -> None:
     """Errors come from one tree, and nothing catches what it does not know."""
     for node in nodes_of(path):
@@ -152,7 +173,7 @@ def test_errors(path: Path) -> None:
             assert not {ast.unparse(base) for base in node.bases} & {"Exception", "BaseException"}, node.name
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if path.name == "__init__.py"], ids=name_of)
+@holds_in([path for path in FILES if path.name == "__init__.py"])
 def test_inits_only_re_export(path: Path) -> None:
     """A package's `__init__` holds names, not work; a lazy `__getattr__` is the one function it may have."""
     for node in tree_of(path).body:
@@ -161,7 +182,7 @@ def test_inits_only_re_export(path: Path) -> None:
         assert lazy or plain, f"line {node.lineno}"
 
 
-@pytest.mark.parametrize("path", [path for path in TESTS if path.name.startswith("test_")], ids=name_of)
+@holds_in([path for path in TESTS if path.name.startswith("test_")])
 def test_tests_state_truths(path: Path) -> None:
     """Every test has a docstring: the truth that it defends."""
     functions = [node for node in nodes_of(path) if isinstance(node, ast.FunctionDef)]

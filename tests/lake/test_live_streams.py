@@ -9,6 +9,8 @@ from tests.replay.test_streams import VARIANTS, recorded
 from tidegate.app.lake import Lake
 from tidegate.app.lake_live import Live
 
+pytestmark = pytest.mark.slow
+
 MERGED_EVERY = 9
 """How many moments the lake that is looked at live lies behind at most."""
 

@@ -18,6 +18,8 @@ from tidegate.app.lake_live import Live
 from tidegate.app.lake_where import EVERY
 from tidegate.model.errors import ConfigError
 
+pytestmark = pytest.mark.slow
+
 MERGED, LANDED = 2, 4
 
 

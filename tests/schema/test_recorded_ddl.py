@@ -17,6 +17,8 @@ from tidegate.schema.effects import Effect, NoEffect
 from tidegate.schema.parse import parse
 from tidegate.schema.state import SchemaState, apply_ddl
 
+pytestmark = pytest.mark.slow
+
 DATA = Path(__file__).parents[1] / "data"
 STREAMS = ("types", "partition", "ddl", "interleave", "rename_swap")
 

@@ -21,6 +21,8 @@ from tidegate.sink.delta.sink import DeltaSink
 from tidegate.sink.delta.snapshots import Snapshot, publish
 from tidegate.spark import deltalog
 
+pytestmark = pytest.mark.slow
+
 T = table(column(1, "id"), column(2, "v", TEXT))
 RANGES = PartitionInfo(
     "RANGE", expr="`id`", definitions=(PartitionDef("p0", ("10",)), PartitionDef("p1", ("MAXVALUE",)))

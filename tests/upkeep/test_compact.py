@@ -10,6 +10,8 @@ from tidegate.sink.delta.compact import Compaction, compact
 from tidegate.sink.delta.position import position
 from tidegate.spark import deltalog
 
+pytestmark = pytest.mark.slow
+
 ROUNDS = 20
 
 

@@ -15,6 +15,8 @@ from tidegate.source.kafka.files import REPLAYED, ControlFiles
 from tidegate.source.kafka.message import Message
 from tidegate.source.kafka.trim import Trim
 
+pytestmark = pytest.mark.slow
+
 ORDERS = TableName("shop", "orders")
 
 

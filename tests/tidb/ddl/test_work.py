@@ -27,6 +27,8 @@ from tidegate.tidb.store_gc import collect_garbage
 from tidegate.tidb.store_record import Kind, Lock, Write, decode_lock, decode_write, encode_lock, encode_write
 from tidegate.tidb.transaction import Options, Stage
 
+pytestmark = pytest.mark.slow
+
 
 def whole(world: World, name: str) -> list[tuple[object, ...]]:
     """Public values of all rows, in order; entries of all indexes must be exactly theirs."""

@@ -17,6 +17,8 @@ from tidegate.tidb.sql.session import Session
 from tidegate.tidb.sql.table_check import check_table
 from tidegate.tidb.sql.table_shape import TableShape
 
+pytestmark = pytest.mark.slow
+
 
 def session(world: World) -> Session:
     """A session in database gd; whoever would sleep lets time pass."""

@@ -12,6 +12,8 @@ import pytest
 from tests.tidb.simulate.life import STEPS, Life
 from tests.tidb.worlds import seeds
 
+pytestmark = pytest.mark.slow
+
 CHUNK = 100
 FIRED = (
     *("time", "kill", "revive", "freeze", "cancel", "gc", "ranges", "committed", "selects", "events", "rows"),
