@@ -10,8 +10,9 @@ Two operations take one version more than TiDB, because the checker finds what t
     exchange partition   the table takes only rows that fit until nobody sees the old assignment any more
     drop foreign key     write-only before none, or a node that still counts on it meets a child without parent
 
-and the lossy MODIFY COLUMN keeps writing the old column until the very step that removes it, so that a reader of the
-definition before the job was done, which TiCDC is, finds each value.  `job_path` of all others is what TiDB records.
+and two keep writing what was there before until the very step that removes it, so that a reader of the definition
+before the job was done, which TiCDC is, finds each value: the lossy MODIFY COLUMN the old column, a reorganisation of
+partitions the rows in their old places.  `job_path` of all others is what TiDB records.
 Source: mysql.tidb_ddl_job of a real TiDB, recorded step by step; TiDB pkg/ddl (column.go, index.go, partition.go).
 """
 
@@ -219,7 +220,7 @@ REORGANIZE: Final = operation(
     "reorganize, partition by, remove partitioning",
     (64, 71, 72),
     [("new rows", COPY), ("old rows", COPY)],
-    [(N, N, P), (DO, DO, P), (WO, WO, P), (WR, WR, P), (DR, P, WO), (P, P, DO), (N, P, N)],
+    [(N, N, P), (DO, DO, P), (WO, WO, P), (WR, WR, P), (DR, P, WO), (P, P, WO), (N, P, N)],
     work={3: (Work.BACKFILL, ("new rows",)), 6: (Work.DELETE_RANGE, ("old rows",))},
     back=(Step(N, (N, P), Work.DELETE_RANGE, ("new rows",)),),
     revertible=3,

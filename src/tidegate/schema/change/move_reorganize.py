@@ -36,11 +36,7 @@ _WHOLE_COMMENT: Final = "Intermediate partition during ALTER TABLE ... PARTITION
 """What TiDB writes into the definition, to the letter."""
 _REORGANIZE: Final = 64
 _NONE, _PUBLIC, _WRITE_ONLY = ElementState.NONE, ElementState.PUBLIC, ElementState.WRITE_ONLY
-_STATE_BY_OLD: Final = {
-    ElementState.WRITE_ONLY: ElementState.DELETE_REORG,
-    ElementState.DELETE_ONLY: ElementState.PUBLIC,
-}
-"""State of the old rows once the new ones are read -> what `ddl_state` says."""
+_DELETE_REORG: Final = ElementState.DELETE_REORG
 
 
 def _reorganize(draft: Draft, request: Request, old: States, new: States) -> None:
@@ -53,12 +49,11 @@ def _reorganize(draft: Draft, request: Request, old: States, new: States) -> Non
     elif new["old rows"] is _NONE:
         _finish(draft, request, table)
     else:
-        partition = table.partition or _whole(table)
+        partition, state = table.partition or _whole(table), new["new rows"]
         if old["new rows"] is _NONE:
             partition = _prepared(request, arguments, table, partition)
         elif old["new rows"] is not _PUBLIC and new["new rows"] is _PUBLIC:
-            partition = _switched(request, partition)
-        state = _STATE_BY_OLD.get(new["old rows"], new["new rows"])
+            partition, state = _switched(request, partition), _DELETE_REORG
         changed = msgspec.structs.replace(table, partition=under_way(partition, request.action, state))
         draft.update(request, changed)
 

@@ -48,7 +48,7 @@ _COPY_STATES: Final[Mapping[int, ElementState]] = {
     2: ElementState.WRITE_ONLY,
     3: ElementState.WRITE_REORG,
     4: ElementState.WRITE_ONLY,
-    5: ElementState.DELETE_ONLY,
+    5: ElementState.WRITE_ONLY,
 }
 _METHODS: Final = {1: "RANGE", 2: "HASH", 3: "LIST", 4: "KEY"}
 
