@@ -113,7 +113,7 @@ class Replica:
         elif job.type in NEW_TABLE:
             (old,), (new,) = before.tables.keys() - after.tables.keys(), after.tables.keys() - before.tables.keys()
             self._reshape(job, before.tables[old].stored, after.tables[new].stored)
-            del self.rows[old]
+            self.rows.pop(old, None)
         for table_id, version in after.tables.items():
             known = before.tables.get(table_id)
             if known is not None and known is not version:
