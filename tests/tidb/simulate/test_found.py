@@ -185,3 +185,20 @@ def test_an_old_transaction_may_use_a_table_that_has_not_changed() -> None:
     world.finish()
 
     assert ended(world, job_id)[0] == JobState.ROLLBACK_DONE
+
+
+def test_a_recovered_table_is_as_it_was_when_its_drop_began() -> None:
+    """A DROP that waited for a change of a column: RECOVER used to bring back the definition of the moment at which the
+    DROP was asked for, in the middle of that change."""
+    world = World()
+    run(world, "create table s (id int primary key, a int)", "insert into s values (1, 7)")
+    modified, dropped = queue(world, "alter table s modify column a varchar(9) not null", "drop table s")
+    world.finish()
+
+    run(world, "recover table s", "insert into s values (2, 'x')")
+
+    assert [ended(world, one)[0] for one in (modified, dropped)] == [JobState.SYNCED] * 2
+    assert sorted(rows(world, "select * from s")) == [(1, "7"), (2, "x")]
+    world.node().reload()
+    (stored,) = [one.stored for one in world.node().schema.tables.values() if one.stored.name.lower == "s"]
+    assert [column.name.lower for column in stored.cols or []] == ["id", "a"]

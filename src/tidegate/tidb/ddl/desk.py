@@ -136,9 +136,10 @@ class Desk:
         """
         for job in self._taken(self.history()):
             if (job.schema_name.lower(), job.table_name.lower()) == (schema.lower(), table.lower()):
-                found = Meta(self._storage.snapshot(job.start_ts)).table(job.schema_id, job.table_id)
+                began_ts = job.real_start_ts  # what was before it in the queue is over by then
+                found = Meta(self._storage.snapshot(began_ts)).table(job.schema_id, job.table_id)
                 if found is not None:
-                    return TableVersion(job.schema_id, job.schema_name, found, job.start_ts)
+                    return TableVersion(job.schema_id, job.schema_name, found, began_ts)
         return None
 
     def _taken(self, jobs: Iterable[Job]) -> Iterable[Job]:
