@@ -202,3 +202,38 @@ def test_a_recovered_table_is_as_it_was_when_its_drop_began() -> None:
     world.node().reload()
     (stored,) = [one.stored for one in world.node().schema.tables.values() if one.stored.name.lower == "s"]
     assert [column.name.lower for column in stored.cols or []] == ["id", "a"]
+
+
+def test_a_column_does_not_go_from_under_an_index_that_came_first() -> None:
+    """An index over two columns that was in the queue before the DROP COLUMN: it used to be left without its column."""
+    world = World()
+    run(world, "create table s (id int primary key, a int, b int)")
+    added, dropped = queue(world, "alter table s add index i (a, b)", "alter table s drop column b")
+
+    world.finish()
+
+    assert ended(world, added)[0] == JobState.SYNCED
+    assert ended(world, dropped) == (JobState.CANCELLED, 8200)
+
+
+def test_a_truncate_that_counted_other_partitions_is_refused() -> None:
+    """Its new ids are given when it is asked for; a REORGANIZE before it in the queue changed how many are needed."""
+    world = World()
+    run(
+        world,
+        "create table s (id int primary key) partition by range (id) "
+        "(partition p0 values less than (10), partition p1 values less than (20))",
+        "insert into s values (5), (15)",
+    )
+    split, truncated = queue(
+        world,
+        "alter table s reorganize partition p0 into "
+        "(partition q0 values less than (5), partition q1 values less than (10))",
+        "truncate table s",
+    )
+
+    world.finish()
+
+    assert ended(world, split)[0] == JobState.SYNCED
+    assert ended(world, truncated) == (JobState.CANCELLED, 8200)
+    assert sorted(rows(world, "select id from s")) == [(5,), (15,)]

@@ -16,14 +16,14 @@ import msgspec
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.change.arguments import AddColumn, DropColumn, Place
 from tidegate.schema.change.draft import Draft, Move, States, column_of, move_column, with_columns, with_index
-from tidegate.schema.change.flags import NOT_NULL, without_index
+from tidegate.schema.change.flags import NOT_NULL, PRIMARY, without_index
 from tidegate.schema.change.origin import zero_default
 from tidegate.schema.change.outcome import DeleteRange
 from tidegate.schema.change.request import Request
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored import StoredColumn, StoredIndex, StoredTable
 
-__all__ = ["COLUMN_MOVES", "append_column", "own_indexes", "place_of"]
+__all__ = ["COLUMN_MOVES", "append_column", "check_uncovered", "own_indexes", "place_of"]
 
 _NONE, _PUBLIC, _WRITE_ONLY, _DELETE_ONLY = (
     ElementState.NONE,
@@ -81,6 +81,20 @@ def own_indexes(table: StoredTable, column: StoredColumn) -> list[StoredIndex]:
     ]
 
 
+def check_uncovered(table: StoredTable, column: StoredColumn) -> None:
+    """SqlRefused 8200 for a column that cannot go alone: of the primary key, or of an index with others."""
+    covering = [
+        index
+        for index in table.index_info or ()
+        if (len(index.idx_cols) > 1 or index.is_primary)
+        and any(part.name.lower == column.name.lower for part in index.idx_cols)
+    ]
+    if covering or (table.pk_is_handle and column.type.flag & PRIMARY):
+        name = column.name.original
+        message = f"Unsupported drop column '{name}' with composite index covered or Primary Key covered now"
+        raise SqlRefused(8200, message, "HY000")
+
+
 def _drop(draft: Draft, request: Request, _old: States, new: States) -> None:
     arguments = request.arguments
     assert isinstance(arguments, DropColumn)
@@ -89,6 +103,8 @@ def _drop(draft: Draft, request: Request, _old: States, new: States) -> None:
     if found is None:
         name = arguments.column_name.original
         raise SqlRefused(1091, f"Can't DROP '{name}'; check that column/key exists", "42000")
+    if state is _WRITE_ONLY:
+        check_uncovered(table, found)
     for index in own_indexes(table, found):
         if state is _WRITE_ONLY:
             table = with_index(table, msgspec.structs.replace(index, state=state))

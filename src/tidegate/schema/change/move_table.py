@@ -141,6 +141,9 @@ def _truncate(draft: Draft, request: Request, _old: States, _new: States) -> Non
     fresh = msgspec.structs.replace(table, id=arguments.new_table_id, old_schema_id=UNSET)
     if table.partition is not None:
         ids = arguments.new_partition_ids or []
+        if len(ids) != len(table.partition.definitions or ()):
+            name = table.name.original
+            raise SqlRefused(8200, f"Unsupported truncate table: the partitions of '{name}' have changed; ask again")
         definitions: list[StoredPartitionDef] = [
             msgspec.structs.replace(one, id=new_id)
             for one, new_id in zip(table.partition.definitions or (), ids, strict=True)

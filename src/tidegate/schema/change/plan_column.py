@@ -18,6 +18,7 @@ from tidegate.schema.change.make_column import make_column, with_default
 from tidegate.schema.change.make_index import check_indexes
 from tidegate.schema.change.make_table import check_name
 from tidegate.schema.change.modify_kind import modify_kind
+from tidegate.schema.change.move_column import check_uncovered
 from tidegate.schema.change.origin import with_origin
 from tidegate.schema.change.plan_index import add_index
 from tidegate.schema.change.request import ModifyKind
@@ -104,12 +105,7 @@ def drop_column(alteration: Alteration, spec: DropColumnSpec) -> Iterator[Part]:
     check_dropped(alteration, column)
     if alteration.generated_from(column.name.lower):
         raise SqlRefused(3108, f"Column '{column.name.original}' has a generated column dependency.", "HY000")
-    for index in table.index_info or ():
-        covers = any(part.name.lower == column.name.lower for part in index.idx_cols)
-        if covers and (len(index.idx_cols) > 1 or index.is_primary):
-            _refuse_covered(column)
-    if table.pk_is_handle and column.type.flag & PRIMARY:
-        _refuse_covered(column)
+    check_uncovered(table, column)
     if table.partition is not None:
         names = {name.lower for name in table.partition.columns or ()}
         names |= set(restore(table.partition.expr).columns) if table.partition.expr else set()
@@ -117,12 +113,6 @@ def drop_column(alteration: Alteration, spec: DropColumnSpec) -> Iterator[Part]:
             message = f"Column '{column.name.original}' has a partitioning function dependency and cannot be dropped"
             raise SqlRefused(3855, message, "HY000")
     yield Part(6, DropColumn(column.name, spec.if_exists))
-
-
-def _refuse_covered(column: StoredColumn) -> None:
-    name = column.name.original
-    message = f"Unsupported drop column '{name}' with composite index covered or Primary Key covered now"
-    raise SqlRefused(8200, message, "HY000")
 
 
 def modify_column(alteration: Alteration, spec: ModifyColumnSpec) -> Iterator[Part]:
