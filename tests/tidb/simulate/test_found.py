@@ -237,3 +237,31 @@ def test_a_truncate_that_counted_other_partitions_is_refused() -> None:
     assert ended(world, split)[0] == JobState.SYNCED
     assert ended(world, truncated) == (JobState.CANCELLED, 8200)
     assert sorted(rows(world, "select id from s")) == [(5,), (15,)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "alter table s remove partitioning",
+        "alter table s reorganize partition p1 into (partition q1 values less than (30))",
+    ],
+)
+def test_a_row_that_the_old_partitions_cannot_hold_waits_for_the_end_of_the_job(change: str) -> None:
+    """A node one version ahead used to take it, and one that still reads the old partitions never saw it."""
+    world = World()
+    run(
+        world,
+        "create table s (id int primary key) partition by range (id) "
+        "(partition p0 values less than (10), partition p1 values less than (20))",
+    )
+    (job_id,) = queue(world, change)
+    for at in (3, 4, 5):
+        world.step(job_id, at)
+        world.node().reload()
+        with waiting(world.clock), pytest.raises(SqlRefused, match="no partition"):
+            session(world).execute("insert into s values (25)")
+    world.finish()
+
+    run(world, "insert into s values (25)")
+
+    assert rows(world, "select id from s") == [(25,)]

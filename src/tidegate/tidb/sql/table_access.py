@@ -22,6 +22,7 @@ from tidegate.kv.index_entry import decode_index_entry
 from tidegate.kv.row import ChecksumForm, handle_of
 from tidegate.kv.table_key import record_key
 from tidegate.model.errors import EntryTooLarge, TransactionTooLarge
+from tidegate.schema.f1 import Touch
 from tidegate.schema.stored_snapshot import TableVersion
 from tidegate.tidb.sql.auto_id import AutoIds
 from tidegate.tidb.sql.cast import assign, not_null, zero_of
@@ -164,7 +165,8 @@ class TableAccess:
         """The row with its partition and handle; a hidden number is new unless one is given or the old one stays."""
         check_row(self.shape, columns, self.context, row_number, self._fits)
         physical_id = self.shape.placements[0].locate(columns)
-        if physical_id is None:
+        others = (one for one in self.shape.placements[1:] if one.access.insert is Touch.PUT)
+        if physical_id is None or not all(one.takes(columns) for one in others):
             raise no_partition(self.shape, columns, self.context)
         if row_id is not None and self.shape.hidden_handle:
             self.numbers.rebase_row_id(row_id)

@@ -61,6 +61,8 @@ class Placement:
     ids: tuple[int, ...]
     locate: Callable[[Mapping[int, KvValue]], int | None]
     """Values by column id -> the physical id; None where no partition takes the row."""
+    takes: Callable[[Mapping[int, KvValue]], bool] = lambda _columns: True
+    """Whether the table would have a place for the row if it were divided this way."""
 
 
 def placements_of(table: StoredTable) -> tuple[Placement, ...]:
@@ -101,7 +103,8 @@ def _other_set(table: StoredTable, partition: StoredPartition, way: _Way) -> Pla
         )
         kind = partition.ddl_type if isinstance(partition.ddl_type, int) else 0
         way = _Way(kind, partition.ddl_expr if isinstance(partition.ddl_expr, str) else "", columns)
-        return Placement(access(ElementKind.COPY, state), ids, _locator(table, way, others))
+        found_in = _locator(table, way, others)
+        return Placement(access(ElementKind.COPY, state), ids, found_in, lambda columns: found_in(columns) is not None)
     whole = _exchanged(partition.definitions or [], replaced, others)
     locate = _locator(table, way, whole)
 
@@ -109,7 +112,7 @@ def _other_set(table: StoredTable, partition: StoredPartition, way: _Way) -> Pla
         found = locate(columns)
         return found if found in ids else None
 
-    return Placement(access(ElementKind.COPY, state), ids, locate_other)
+    return Placement(access(ElementKind.COPY, state), ids, locate_other, lambda columns: locate(columns) is not None)
 
 
 def _exchanged(
