@@ -265,3 +265,17 @@ def test_a_row_that_the_old_partitions_cannot_hold_waits_for_the_end_of_the_job(
     run(world, "insert into s values (25)")
 
     assert rows(world, "select id from s") == [(25,)]
+
+
+def test_a_recover_whose_name_was_taken_meanwhile_ends() -> None:
+    """It had done its first step, which changes no definition, and could then neither go on nor back."""
+    world = World()
+    run(world, "create table s (id int primary key)", "drop table s")
+    world.node().reload()
+    (request,) = world.asked("recover table s")
+    created, recovered = queue(world, "create table s (id int primary key, a int)")[0], world.submit(request)
+
+    world.finish()
+
+    assert ended(world, created)[0] == JobState.SYNCED
+    assert ended(world, recovered) == (JobState.CANCELLED, 1050)

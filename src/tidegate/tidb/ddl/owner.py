@@ -99,7 +99,8 @@ class Owner:
         except TidegateError as error:
             if isinstance(error, UpstreamError) and error.retry is Retry.LATER:
                 return False
-            return self._refused(entry, SqlRefused(_UNKNOWN, str(error)))
+            code = error.mysql_code if isinstance(error, UpstreamError) else _UNKNOWN
+            return self._refused(entry, SqlRefused(code, str(error)))
         return True
 
     def _do(self, entry: Entry) -> None:

@@ -109,15 +109,15 @@ class Steps:
         self._move(entry, lambda found, ts: self.rules.step_back(entry.request, turned, at, found, ts), settle)
 
     def turn(self, entry: Entry, refused: SqlRefused) -> bool:
-        """Begin the way back; False where the job can only go on."""
+        """Begin the way back, or end a job that has not changed the schema yet; False where it can only go on."""
         at = entry.progress.at
         way = rollback(operation_of(entry.request), at)
-        if at and not way:
+        if entry.progress.version and not way:
             return False
-        state = JobState.ROLLINGBACK if at else JobState.CANCELLED
+        state = JobState.ROLLINGBACK if at and way else JobState.CANCELLED
         job = msgspec.structs.replace(failed(entry.job, refused), state=state)
         progress = msgspec.structs.replace(entry.progress, turned=at, tasks=())
-        self.rewrite(entry, job, progress if at else entry.progress)
+        self.rewrite(entry, job, progress if at and way else entry.progress)
         return True
 
     def rewrite(self, entry: Entry, job: Job, progress: Progress | None = None) -> None:
