@@ -19,7 +19,6 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -28,11 +27,10 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
+from tidegate.app.process import Watch, child_of, end, living, started
 from tidegate.model.errors import EnvironmentFault
 from tidegate.spark.cache import cache_dir, locked, write_whole
 from tidegate.spark.jars import ensure_jars
@@ -44,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["Broker", "running_broker", "start_broker", "status", "stop_broker"]
 
 HOST: Final = "127.0.0.1"
+_WATCH: Final = Watch("brokers", "spark")
 PREFIX: Final = "tidegate-broker-"
 MESSAGE_MAX_BYTES: Final = 96 << 20
 """Above TiCDC's largest sensible max-message-bytes (64 MiB), below Kafka's 100 MiB limit of one request."""
@@ -56,13 +55,6 @@ TRIES: Final = 3
 JVM_OPTIONS: Final = ("-Xmx384m", "-XX:+UseSerialGC", "-Djava.awt.headless=true")
 FORMAT_OPTIONS: Final = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 BUSY: Final = "Address already in use"
-
-LOOKS: Final = 5
-LOOK_PAUSE_S: Final = 0.02
-"""Between fork and the end of exec a process shows no command line for some microseconds; then we look again."""
-
-_children: dict[int, subprocess.Popen[bytes]] = {}
-"""Brokers that this process started: the handle of an unreaped child says for certain whether it runs."""
 
 PROPERTIES: Final = """\
 process.roles=broker,controller
@@ -142,7 +134,7 @@ def start_broker(dir: Path | None = None, port: int = 0) -> Broker:  # noqa: A00
 def stop_broker(broker: Broker) -> None:
     """End `broker` if it still runs, forget it, and delete its directory if that was temporary."""
     if (process := _process(broker)) is not None:
-        _end(process)
+        end(process, STOP_TIMEOUT_S, _WATCH)
     _forget(broker)
 
 
@@ -191,7 +183,7 @@ def _start(home: Path, port: int, *, temporary: bool) -> Broker:
 def _withdraw(broker: Broker) -> None:
     """End a broker that did not come up; its directory stays for a look at the log."""
     if (process := _process(broker)) is not None:
-        _end(process)
+        end(process, STOP_TIMEOUT_S, _WATCH)
     _note(broker.dir).unlink(missing_ok=True)
 
 
@@ -249,7 +241,7 @@ def _launch(java: JavaHome, classpath: str, home: Path) -> int:
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C in the terminal is not meant for it
         )
-    _children[child.pid] = child
+    started(child)
     return child.pid
 
 
@@ -262,7 +254,7 @@ def _await_answer(broker: Broker) -> str | None:
     until = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < until:
         if _process(broker) is None:
-            return f"ended while starting, with status {_children[broker.pid].returncode}"
+            return f"ended while starting, with status {child_of(broker.pid).returncode}"
         if _listens(broker.bootstrap) and _lists_topics(broker.bootstrap):
             return None
         time.sleep(0.1)
@@ -329,37 +321,7 @@ def _forget(broker: Broker) -> None:
 
 def _process(broker: Broker) -> "psutil.Process | None":
     """The process of `broker`; None when it ended, or when its pid now names another one."""
-    psutil = _psutil()
-    try:
-        process = psutil.Process(broker.pid)
-        if (child := _children.get(broker.pid)) is not None:
-            return process if child.poll() is None else None
-        for _ in range(LOOKS):
-            if words := process.cmdline():
-                return process if str(broker.dir / "server.properties") in words else None
-            time.sleep(LOOK_PAUSE_S)
-    except psutil.Error:
-        return None
-    return None
-
-
-def _end(process: "psutil.Process") -> None:
-    psutil = _psutil()
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(psutil.NoSuchProcess):
-            process.send_signal(sign)
-        with suppress(psutil.TimeoutExpired):
-            process.wait(STOP_TIMEOUT_S)
-            break
-    if (child := _children.pop(process.pid, None)) is not None:
-        child.wait()
-
-
-def _psutil() -> ModuleType:
-    try:
-        return import_module("psutil")
-    except ImportError as fault:
-        raise EnvironmentFault(f"brokers are watched with psutil ({fault}): pip install 'tidegate[spark]'") from fault
+    return living(broker.pid, lambda words: str(broker.dir / "server.properties") in words, _WATCH)
 
 
 def _tail(home: Path, lines: int = 25) -> str:

@@ -13,19 +13,16 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
+from tidegate.app.process import Watch, end, living, started
 from tidegate.model.errors import EnvironmentFault
 from tidegate.spark.cache import cache_dir, locked, write_whole
 
@@ -42,12 +39,8 @@ _MODULE: Final = "tidegate.app.upstream_serve"
 _START_TIMEOUT_S: Final = 30.0
 _STOP_TIMEOUT_S: Final = 15.0
 _POLL_S: Final = 0.05
-_LOOKS: Final = 5
-_LOOK_PAUSE_S: Final = 0.02
-"""Between fork and the end of exec a process shows no command line for some microseconds; then we look again."""
 
-_children: dict[int, subprocess.Popen[bytes]] = {}
-"""Processes that this one started, to be reaped."""
+_WATCH: Final = Watch("processes", "upstream")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +102,7 @@ def status(directory: Path | None = None) -> tuple[UpstreamProcess, ...]:
 def stop_upstream(one: UpstreamProcess) -> None:
     """End it if it still runs, forget it, and delete its directory if that was temporary."""
     if (process := _process(one)) is not None:
-        _end(process)
+        end(process, _STOP_TIMEOUT_S, _WATCH)
     _forget(one)
 
 
@@ -124,7 +117,7 @@ def _start(home: Path, options: UpstreamOptions, *, temporary: bool) -> Upstream
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C in the terminal is not meant for it
         )
-    _children[child.pid] = child
+    started(child)
     until = time.monotonic() + _START_TIMEOUT_S
     while time.monotonic() < until and child.poll() is None:
         if (ports := _ready(home)) is not None:
@@ -187,36 +180,4 @@ def _forget(one: UpstreamProcess) -> None:
 
 def _process(one: UpstreamProcess) -> "psutil.Process | None":
     """The process of `one`; None when it ended, or when its pid now names another one."""
-    psutil = _psutil()
-    try:
-        process = psutil.Process(one.pid)
-        if (child := _children.get(one.pid)) is not None:
-            return process if child.poll() is None else None
-        for _ in range(_LOOKS):
-            if words := process.cmdline():
-                return process if _MODULE in words and str(one.dir) in words else None
-            time.sleep(_LOOK_PAUSE_S)
-    except psutil.Error:
-        return None
-    return None
-
-
-def _end(process: "psutil.Process") -> None:
-    psutil = _psutil()
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(psutil.NoSuchProcess):
-            process.send_signal(sign)
-        with suppress(psutil.TimeoutExpired):
-            process.wait(_STOP_TIMEOUT_S)
-            break
-    if (child := _children.pop(process.pid, None)) is not None:
-        child.wait()
-
-
-def _psutil() -> ModuleType:
-    try:
-        return import_module("psutil")
-    except ImportError as fault:
-        raise EnvironmentFault(
-            f"processes are watched with psutil ({fault}): pip install 'tidegate[upstream]'"
-        ) from fault
+    return living(one.pid, lambda words: _MODULE in words and str(one.dir) in words, _WATCH)
