@@ -9,6 +9,8 @@ READY := $(VENV)/.ready
 PYTHON ?=
 # A recording to replay instead of the built-in one: make demo RECORDING=DIR
 RECORDING ?=
+# What a soak runs, instead of everything: make soak SUITE='tests/kill tests/replay'
+SUITE ?=
 
 OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
@@ -32,8 +34,8 @@ check: setup ## Lint, format, types, fast tests: what must hold before each comm
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest -m 'not slow and not soak'
 
-soak: setup ## Run everything, with the full counts of fuzzing
-	@TIDEGATE_SOAK=1 $(BIN)/python -m pytest
+soak: setup ## Run everything, with the full counts of fuzzing (SUITE=tests/kill runs that alone)
+	@TIDEGATE_SOAK=1 $(BIN)/python -m pytest $(SUITE)
 
 bench: setup ## Measure the hot paths
 	@set -e; for bench in benchmarks/*.py; do [ ! -f "$$bench" ] || { echo "== $$bench"; $(BIN)/python "$$bench"; }; done
