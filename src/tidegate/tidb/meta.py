@@ -20,7 +20,7 @@ from tidegate.schema.job import Job, SchemaDiff, parse_job
 from tidegate.schema.stored import StoredSchema, StoredTable, parse_stored, render_stored
 from tidegate.tidb.transaction import Transaction
 
-__all__ = ["COUNTERS", "Meta", "MetaWriter", "Reader"]
+__all__ = ["COUNTERS", "Meta", "MetaWriter", "Reader", "table_key"]
 
 _NEXT_ID: Final = string_key("NextGlobalID")
 _VERSION: Final = string_key("SchemaVersionKey")
@@ -76,7 +76,7 @@ class Meta:
 
     def table(self, schema_id: int, table_id: int) -> StoredTable | None:
         """A table of a database."""
-        found = self.reader.get(_table_key(schema_id, table_id))
+        found = self.reader.get(table_key(schema_id, table_id))
         return None if found is None else parse_stored(found, StoredTable)
 
     def tables(self, schema_id: int) -> list[StoredTable]:
@@ -144,11 +144,11 @@ class MetaWriter(Meta):
 
     def put_table(self, schema_id: int, table: StoredTable) -> None:
         """Set the definition of a table."""
-        self._transaction.put(_table_key(schema_id, table.id), render_stored(table))
+        self._transaction.put(table_key(schema_id, table.id), render_stored(table))
 
     def remove_table(self, schema_id: int, table_id: int) -> None:
         """Remove a table from a database; its counters stay."""
-        self._transaction.delete(_table_key(schema_id, table_id))
+        self._transaction.delete(table_key(schema_id, table_id))
 
     def set_counter(self, kind: str, schema_id: int, table_id: int, value: int | None) -> None:
         """Set one of COUNTERS, or remove it."""
@@ -179,7 +179,8 @@ def _schema_key(schema_id: int) -> bytes:
     return hash_key(_SCHEMAS, f"DB:{schema_id}")
 
 
-def _table_key(schema_id: int, table_id: int) -> bytes:
+def table_key(schema_id: int, table_id: int) -> bytes:
+    """Where the definition of a table is kept."""
     return hash_key(f"DB:{schema_id}", f"Table:{table_id}")
 
 

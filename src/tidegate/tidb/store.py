@@ -128,6 +128,12 @@ class Store:
                     raise _locked(key, lock)
             return found
 
+    def deleted(self, key: bytes, ts: int) -> int | None:
+        """The start_ts of whoever made the newest delete of a key by `ts`; None where there is none."""
+        with self.guard:
+            found = (write.start_ts for _, write in versions(self.engine, key, ts) if write.kind is Kind.DELETE)
+            return next(found, None)
+
     def locks(self, start: bytes = b"", end: bytes = b"", *, reverse: bool = False) -> list[tuple[bytes, Lock]]:
         """The put and delete locks of keys in [start, end)."""
         with self.guard:

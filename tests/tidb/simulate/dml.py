@@ -65,7 +65,7 @@ def draw_change(random: Random, stored: StoredTable) -> Change:
             where = ("id", random.choice(IDS))
         return Change(verb, table, sets=_draw_sets(random, columns) if verb == "update" else {}, where=where)
     named = [one for one in columns if one.name.lower == "id" or random.random() < 0.8 or not _may_miss(one)]
-    rows = tuple(tuple(_draw(random, one) for one in named) for _ in range(random.choice([1, 1, 2, 3])))
+    rows = tuple(tuple(_given(random, one, verb) for one in named) for _ in range(random.choice([1, 1, 2, 3])))
     sets = _draw_sets(random, columns) if verb == "upsert" else {}
     return Change(verb, table, tuple(one.name.lower for one in named), rows, sets)
 
@@ -82,6 +82,13 @@ def _draw_where(random: Random, columns: list[StoredColumn]) -> tuple[str, int |
 def _draw_sets(random: Random, columns: list[StoredColumn]) -> dict[str, int | None]:
     chosen = random.sample(columns, min(len(columns), random.choice([1, 1, 2])))
     return {one.name.lower: _draw(random, one) for one in chosen}
+
+
+def _given(random: Random, column: StoredColumn, verb: str) -> int | None:
+    """A number for INSERT; IGNORE would make a NULL the empty text, which is 0 to the model and not '0' to WHERE."""
+    number = _draw(random, column)
+    empty = number is None and verb == "ignore" and kind_of(column) == "text" and column.type.flag & _NOT_NULL
+    return 0 if empty else number
 
 
 def _draw(random: Random, column: StoredColumn) -> int | None:

@@ -279,3 +279,76 @@ def test_a_recover_whose_name_was_taken_meanwhile_ends() -> None:
 
     assert ended(world, created)[0] == JobState.SYNCED
     assert ended(world, recovered) == (JobState.CANCELLED, 1050)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "code"),
+    [
+        ("add index i ((concat(a, 'x')))", "drop column a", 3108),
+        ("add index i ((concat(a, 'x')))", "rename column a to c", 3108),
+        ("add index i ((concat(a, 'x')))", "modify column a int", 8200),
+        ("add column g int as (length(a))", "drop column a", 3108),
+        ("drop column a", "add column g int as (length(a))", 1054),
+        ("drop column a", "add index i ((concat(a, 'x')))", 1054),
+    ],
+)
+def test_a_job_meets_the_table_that_the_job_before_it_left(first: str, second: str, code: int) -> None:
+    """Two jobs that were asked for at once: the second is refused as if it had been asked for when it began."""
+    world = World()
+    run(world, "create table s (id int, a varchar(20))", "insert into s values (1, '3')")
+    _, refused = queue(world, f"alter table s {first}", f"alter table s {second}")
+
+    world.finish()
+
+    assert ended(world, refused) == (JobState.CANCELLED, code)
+    assert rows(world, "select id from s") == [(1,)]
+
+
+def test_a_column_of_the_partitioning_expression_keeps_its_name() -> None:
+    """The expression used to name a column that was there no more."""
+    world = World()
+    run(world, "create table s (id int, a int) partition by hash (id + 1) partitions 2")
+
+    with pytest.raises(SqlRefused) as raised:
+        run(world, "alter table s rename column id to b")
+
+    assert raised.value.mysql_code == 3855
+
+
+def test_a_table_on_its_way_out_gives_no_numbers_that_its_recovery_gives_again() -> None:
+    """A node one version behind numbered rows after the DROP began; RECOVER brought back the counter of before."""
+    world = World()
+    run(world, "create table s (a int)", "insert into s values (1)")
+    with waiting(world.clock):
+        late = session(world)
+        late.execute("begin")
+        (dropped,) = queue(world, "drop table s")
+        world.step(dropped, 1)
+        late.tools.auto_ids.forget()  # its next number is of a batch that was taken after the DROP began
+        late.execute("insert into s values (2); commit")
+    world.finish()
+
+    run(world, "recover table s", "insert into s values (3)")
+
+    assert sorted(rows(world, "select a from s")) == [(1,), (2,), (3,)]
+
+
+def test_a_table_that_is_gone_numbers_no_rows() -> None:
+    """Its counter would begin anew, and rows of the old transaction that knows it would meet their own numbers."""
+    world = World(locks=False)
+    run(world, "create table s (a int)", "insert into s values (1)")
+    with waiting(world.clock):
+        late = session(world)
+        late.execute("begin")
+        queue(world, "drop table s")
+        for _ in range(3):
+            world.cluster.tick()
+            for node in world.cluster.nodes.values():
+                node.reload()
+        world.finish()
+        late.tools.auto_ids.forget()
+
+        with pytest.raises(SqlRefused) as raised:
+            late.execute("insert into s values (2)")
+
+    assert raised.value.mysql_code == 1146

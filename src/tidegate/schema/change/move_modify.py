@@ -19,7 +19,7 @@ import msgspec
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.change.arguments import ModifyColumn
 from tidegate.schema.change.draft import Draft, Move, States, column_of, index_of, move_column, with_columns, with_index
-from tidegate.schema.change.flags import KEYS, NOT_NULL, PREVENT_NULL
+from tidegate.schema.change.flags import KEYS, NOT_NULL, PREVENT_NULL, PRIMARY
 from tidegate.schema.change.modify_kind import modify_kind
 from tidegate.schema.change.move_column import append_column, place_of
 from tidegate.schema.change.move_constraint import foreign_keys_of, with_foreign_keys
@@ -28,7 +28,7 @@ from tidegate.schema.change.request import ModifyKind, Request
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored import ChangeState, Name, StoredColumn, StoredIndex, StoredTable
 
-__all__ = ["MODIFY_MOVES", "changing_name", "copied_indexes", "tombstone_name"]
+__all__ = ["MODIFY_MOVES", "changing_name", "check_lossy", "copied_indexes", "tombstone_name"]
 
 _NONE, _PUBLIC = ElementState.NONE, ElementState.PUBLIC
 
@@ -143,6 +143,17 @@ def copied_indexes(table: StoredTable, name: str) -> list[tuple[StoredIndex, Sto
     return pairs
 
 
+def check_lossy(table: StoredTable, old: StoredColumn) -> None:
+    """SqlRefused 8200 where values cannot be converted behind the users' backs."""
+    if table.partition is not None:
+        raise SqlRefused(8200, "Unsupported modify column: table is partition table", "HY000")
+    if old.type.flag & PRIMARY:
+        raise SqlRefused(8200, "Unsupported modify column: this column has primary key flag", "HY000")
+    if old.generated_expr_string or any(old.name.lower in (one.dependences or ()) for one in table.cols or ()):
+        message = "Unsupported modify column: oldCol is referenced by a generated column or is one"
+        raise SqlRefused(8200, message, "HY000")
+
+
 def _lossy(draft: Draft, request: Request, old: States, new: States) -> None:
     table = draft.table(request)
     state = new["new column"]
@@ -162,6 +173,7 @@ def _lossy(draft: Draft, request: Request, old: States, new: States) -> None:
 def _grow(table: StoredTable, arguments: ModifyColumn, state: ElementState) -> StoredTable:
     """`table` with the new column and copies of the old one's indexes."""
     old = _find(table, arguments.old_column_name)
+    check_lossy(table, old)
     name = Name.of(changing_name(arguments.column.name.original))
     if not old.type.flag & NOT_NULL and arguments.column.type.flag & NOT_NULL:
         kind = msgspec.structs.replace(old.type, flag=old.type.flag | PREVENT_NULL)

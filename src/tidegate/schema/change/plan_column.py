@@ -19,10 +19,11 @@ from tidegate.schema.change.make_index import check_indexes
 from tidegate.schema.change.make_table import check_name
 from tidegate.schema.change.modify_kind import modify_kind
 from tidegate.schema.change.move_column import check_uncovered
+from tidegate.schema.change.move_modify import check_lossy
 from tidegate.schema.change.origin import with_origin
 from tidegate.schema.change.plan_index import add_index
 from tidegate.schema.change.request import ModifyKind
-from tidegate.schema.change.restore import restore
+from tidegate.schema.change.sound import partition_columns
 from tidegate.schema.definition import ColumnDef, Position
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.spec import AddColumns, AddIndex, RenameColumn
@@ -106,12 +107,9 @@ def drop_column(alteration: Alteration, spec: DropColumnSpec) -> Iterator[Part]:
     if alteration.generated_from(column.name.lower):
         raise SqlRefused(3108, f"Column '{column.name.original}' has a generated column dependency.", "HY000")
     check_uncovered(table, column)
-    if table.partition is not None:
-        names = {name.lower for name in table.partition.columns or ()}
-        names |= set(restore(table.partition.expr).columns) if table.partition.expr else set()
-        if column.name.lower in names:
-            message = f"Column '{column.name.original}' has a partitioning function dependency and cannot be dropped"
-            raise SqlRefused(3855, message, "HY000")
+    if column.name.lower in partition_columns(table.partition):
+        message = f"Column '{column.name.original}' has a partitioning function dependency and cannot be dropped"
+        raise SqlRefused(3855, message, "HY000")
     yield Part(6, DropColumn(column.name, spec.if_exists))
 
 
@@ -135,7 +133,7 @@ def modify_column(alteration: Alteration, spec: ModifyColumnSpec) -> Iterator[Pa
     flag = new.type.flag | (old.type.flag & KEYS)
     new = msgspec.structs.replace(new, id=old.id, type=msgspec.structs.replace(new.type, flag=flag))
     if kind is ModifyKind.LOSSY:
-        _check_lossy(alteration, old)
+        check_lossy(table, old)
         new = with_origin(new, _now(alteration, new)) if new.default is not None else new
     yield Part(12, ModifyColumn(new, old.name, _place(alteration, spec.position), int(kind)))
 
@@ -163,18 +161,6 @@ def _check_modified(old: StoredColumn, definition: ColumnDef) -> None:
         raise SqlRefused(8200, "Unsupported modify column: can't set auto_increment", "HY000")
     if old.type.flag & AUTO_INCREMENT and not definition.auto_increment:
         message = f"Unsupported modify column: can't remove auto_increment of '{name}'"
-        raise SqlRefused(8200, message, "HY000")
-
-
-def _check_lossy(alteration: Alteration, old: StoredColumn) -> None:
-    """SqlRefused 8200 where values cannot be converted behind the users' backs."""
-    table = alteration.table
-    if table.partition is not None:
-        raise SqlRefused(8200, "Unsupported modify column: table is partition table", "HY000")
-    if old.type.flag & PRIMARY:
-        raise SqlRefused(8200, "Unsupported modify column: this column has primary key flag", "HY000")
-    if old.generated_expr_string or alteration.generated_from(old.name.lower):
-        message = "Unsupported modify column: oldCol is referenced by a generated column or is one"
         raise SqlRefused(8200, message, "HY000")
 
 

@@ -32,6 +32,7 @@ from tidegate.schema.change.move_reorganize import REORGANIZE_MOVES
 from tidegate.schema.change.move_table import TABLE_MOVES
 from tidegate.schema.change.outcome import Definitions, StepOutcome
 from tidegate.schema.change.request import Request, operation_of
+from tidegate.schema.change.sound import check_sound
 from tidegate.schema.change.task import TASKS
 from tidegate.schema.f1 import ElementState, Operation, Step, Work, rollback
 from tidegate.schema.f1_multi import MULTI_SCHEMA_CHANGE
@@ -64,6 +65,11 @@ def step(request: Request, at: int, definitions: Definitions, start_ts: int) -> 
     draft = Draft(definitions, start_ts)
     old, new = operation.steps[at - 1], operation.steps[at]
     _move(draft, request, operation, old, new)
+    if at == 1:
+        for key, table in draft.puts.items():
+            before = definitions.table(*key)
+            if before is not None:
+                check_sound(before, table)
     if request.action == _RECOVER and new.job is not ElementState.PUBLIC:
         draft.diff = None
     last = len(operation.steps) - 1 if operation.done < 0 else operation.done

@@ -19,7 +19,7 @@ from tidegate.schema.stored_snapshot import TableVersion
 from tidegate.tidb.ddl import owner
 from tidegate.tidb.ddl.jobs import STRICT, Entry, read_entries, read_entry
 from tidegate.tidb.ddl.outcome import result_of
-from tidegate.tidb.meta import Meta
+from tidegate.tidb.meta import Meta, table_key
 from tidegate.tidb.transaction import Storage
 
 __all__ = ["Desk", "Ticker"]
@@ -130,7 +130,9 @@ class Desk:
         return Meta(self._storage.snapshot()).history()[::-1]
 
     def dropped(self, schema: str, table: str) -> TableVersion | None:
-        """The newest table of that name that a DROP or TRUNCATE took away, as it was before; `version` is that moment.
+        """The newest table of that name that a DROP or TRUNCATE took away, as it was before; `version` is the end.
+
+        Its counters are those of the end: nodes that were a version behind took numbers while it was on its way out.
 
         Raises SnapshotTooOld when its rows may be gone already.
         """
@@ -139,7 +141,9 @@ class Desk:
                 began_ts = job.real_start_ts  # what was before it in the queue is over by then
                 found = Meta(self._storage.snapshot(began_ts)).table(job.schema_id, job.table_id)
                 if found is not None:
-                    return TableVersion(job.schema_id, job.schema_name, found, began_ts)
+                    finished_ts = job.binlog.finished_ts if job.binlog else began_ts
+                    gone_ts = self._storage.store.deleted(table_key(job.schema_id, job.table_id), finished_ts)
+                    return TableVersion(job.schema_id, job.schema_name, found, gone_ts or began_ts)
         return None
 
     def _taken(self, jobs: Iterable[Job]) -> Iterable[Job]:

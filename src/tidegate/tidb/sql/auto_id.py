@@ -9,6 +9,9 @@
                  cached      end      them out from memory; what a dead node did not use is never used
     rebase(50)   an explicit number moves the counter: numbers given later are larger
 
+A counter begins with its table: an old transaction gets no number for a table that is gone, whose counter would begin
+anew, below numbers that a RECOVER brings back.
+
     AUTO_RANDOM(5) BIGINT             sign | 5 bits of shard | 58 bits of counter           shard: by the transaction
     SHARD_ROW_ID_BITS = 2             sign | 2 bits of shard | 61 bits of counter
 
@@ -25,6 +28,7 @@ from typing import Final, Protocol, TypeVar
 from tidegate.kv.meta_key import hash_key
 from tidegate.kv.number import MAX_INT, MAX_UINT
 from tidegate.model.errors import SqlRefused, WriteConflict
+from tidegate.tidb.meta import table_key
 from tidegate.tidb.transaction import Storage, Transaction
 
 __all__ = ["STEP", "AutoIds", "Counter", "CounterKind", "StoredAutoIds", "sharded"]
@@ -45,13 +49,17 @@ class CounterKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """A counter: `limit` is the largest number it may give, `step` the size of a batch."""
+    """A counter: `limit` is the largest number it may give, `step` the size of a batch.
+
+    `schema_id` is the database below which the counter lies, `table_schema_id` that of the table, which has to be there
+    for new numbers; 0 asks for no table."""
 
     schema_id: int
     table_id: int
     kind: CounterKind = CounterKind.ROW
     step: int = STEP
     limit: int = MAX_INT
+    table_schema_id: int = 0
 
     @property
     def key(self) -> bytes:
@@ -63,11 +71,11 @@ class AutoIds(Protocol):
     """Where numbers come from."""
 
     def next(self, counter: Counter, count: int) -> int:
-        """The first of `count` numbers in a row; SqlRefused 1467 when there are no more."""
+        """The first of `count` numbers in a row; SqlRefused 1467 when there are no more, 1146 without its table."""
         ...
 
     def rebase(self, counter: Counter, number: int) -> None:
-        """Makes later numbers larger than `number`."""
+        """Makes later numbers larger than `number`; SqlRefused 1146 without its table."""
         ...
 
 
@@ -117,6 +125,9 @@ class StoredAutoIds:
 
 
 def _stored(transaction: Transaction, counter: Counter) -> int:
+    home = counter.table_schema_id
+    if home and transaction.get(table_key(home, counter.table_id)) is None:
+        raise SqlRefused(1146, f"Table {counter.table_id} doesn't exist", "42S02")
     return int(transaction.get(counter.key) or b"0")
 
 

@@ -32,6 +32,7 @@ class RowNumbers:
     def __init__(self, shape: TableShape, schema_id: int, auto_ids: AutoIds, start_ts: int, context: Context) -> None:
         self._shape, self._ids, self._start_ts, self._context = shape, auto_ids, start_ts, context
         old = shape.stored.old_schema_id
+        self._home = schema_id
         self._schema_id = old if isinstance(old, int) and old else schema_id
         self.first: int | None = None
         self.last_given: int | None = None
@@ -99,7 +100,7 @@ class RowNumbers:
         cache = self._shape.stored.auto_id_cache
         step = 1 if kind is CounterKind.INCREMENT else cache if cache > _APART else STEP
         limit = MAX_UINT if column is not None and column.target.type.unsigned else MAX_INT
-        return Counter(self._schema_id, self._shape.stored.id, kind, step, limit)
+        return Counter(self._schema_id, self._shape.stored.id, kind, step, limit, self._home)
 
 
 def _whole(value: KvValue) -> int | None:
