@@ -175,6 +175,17 @@ def test_access() -> None:
         access(ElementKind.ATTRIBUTE, WO)
 
 
+def test_a_lossy_change_of_type_ends_with_its_job() -> None:
+    """Until the last version of a multi-schema change the old columns are written, of all that are changed."""
+    parts = (operations.MODIFY_LOSSY, operations.DROP_INDEX, operations.MODIFY_LOSSY, operations.ADD_COLUMN)
+    places = interleave(parts)
+    old = [(parts[0].steps[place[0]].states[0], parts[2].steps[place[2]].states[0]) for place in places]
+
+    assert places[-1] == tuple(len(part.steps) - 1 for part in parts)
+    assert [place for place, states in zip(places, old, strict=True) if N in states] == [places[-1]]
+    assert all(0 <= b - a <= 1 for one, other in itertools.pairwise(places) for a, b in zip(one, other, strict=True))
+
+
 def test_multi_schema_change() -> None:
     """Parts go in turn up to where they can be taken back, past it all at once; the last begun goes back first."""
     both = combine("two", (operations.ADD_COLUMN, operations.ADD_INDEX))

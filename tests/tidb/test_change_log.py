@@ -9,15 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tidb.log_simulation import LogSimulation
-from tests.tidb.worlds import World, seeds
+from tests.tidb.worlds import TTL_MS, World, seeds
 from tidegate.kv.match import Matcher
 from tidegate.model.errors import HistoryLost, PrewriteNotMatch
 from tidegate.model.kv_change import FaultKind, KvChange, KvOp, LogType, RegionFault, ResolvedSpan
 from tidegate.tidb import change_log
 from tidegate.tidb.change_log import ChangeLog, Registration
 from tidegate.tidb.region import RegionMap
+from tidegate.tidb.snapshot import settle_dead
 from tidegate.tidb.store_gc import collect_garbage
 from tidegate.tidb.store_sqlite import SqliteEngine
+from tidegate.tidb.transaction import Stage
 
 PUT, DELETE = KvOp.PUT, KvOp.DELETE
 TURNS = 800
@@ -151,6 +153,28 @@ def test_resolved_waits_for_locks() -> None:
     log.advance()
     assert txn.commit_ts is not None
     assert [event.ts > txn.commit_ts for event in log.poll(left) if isinstance(event, ResolvedSpan)] == [True]
+
+
+@pytest.mark.parametrize("died", [Stage.PREWRITTEN, Stage.DECIDED])
+def test_the_dead_do_not_hold_the_log_back(died: Stage) -> None:
+    """Once the time of a dead transaction is over its locks are settled, as its primary says, though nobody reads."""
+    world = World(one_phase=False, batch_keys=1)
+    log = ChangeLog(world.store, world.oracle)
+    reader = log.register(next(iter(log.regions)), b"", b"", 0)
+    log.poll(reader)
+    txn = world.storage.begin()
+    txn.put(b"a", b"")
+    txn.put(b"b", b"")
+    for stage in txn.steps():
+        if stage is died:
+            break
+    assert settle_dead(world.store, world.oracle) == (died is Stage.DECIDED)
+    world.clock.ms += TTL_MS
+    settle_dead(world.store, world.oracle)
+    log.advance()
+
+    assert not world.store.locks()
+    assert [event.ts > txn.start_ts for event in log.poll(reader) if isinstance(event, ResolvedSpan)] == [True]
 
 
 def test_faults(monkeypatch: pytest.MonkeyPatch) -> None:

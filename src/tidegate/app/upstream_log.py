@@ -3,6 +3,7 @@
     store ──► ChangeLog ──► SegmentWriter ──► DIRECTORY/00..0-00..9.seg      what came, twice a second
                                                                              nothing came: how far it is, each 5 s
 
+Locks of the dead, which would hold the log back, are settled before each write.
 It begins at 0, so that a feed finds every DDL in it.  A write that fails is told and tried again: the store keeps what
 is above the last segment.  A log that was written in memory's earlier life is of another database, and is refused.
 """
@@ -17,6 +18,7 @@ from tidegate.model.errors import EnvironmentFault, Retry, TidegateError
 from tidegate.tidb.change_log import ChangeLog
 from tidegate.tidb.cluster import Cluster
 from tidegate.tidb.segment import SegmentWriter, segments
+from tidegate.tidb.snapshot import settle_dead
 
 __all__ = ["UpstreamLog"]
 
@@ -34,7 +36,7 @@ class UpstreamLog:
                 f"{directory} holds the change log of another upstream, and this one keeps its rows in memory alone; "
                 "give an empty directory, or --data to go on with the same rows"
             )
-        storage = cluster.storage
+        storage = self._storage = cluster.storage
         self._writer = SegmentWriter(ChangeLog(storage.store, storage.oracle), directory, 0)
         self._ended = Event()
         self._thread = Thread(target=self._run, name="upstream-log", daemon=True)
@@ -58,6 +60,7 @@ class UpstreamLog:
 
     def _write(self, *, empty: bool) -> None:
         try:
+            settle_dead(self._storage.store, self._storage.oracle)
             if self._writer.write(empty=empty) is not None:
                 self._told_s = time.monotonic()
         except TidegateError as error:

@@ -138,7 +138,8 @@ class Operation:
 
     `actions`: TiDB's ActionType numbers.  `revertible`: the last step from which it can be cancelled; in a multi-schema
     change it waits there for the others.  `back[i]`: the steps that follow when it is cancelled at step i.  `done`: the
-    step at which the job is done, by default the last."""
+    step at which the job is done, by default the last.  `keeps`: until its last step it writes what readers of the
+    definition before need."""
 
     name: str
     actions: tuple[int, ...]
@@ -147,6 +148,7 @@ class Operation:
     revertible: int = 0
     back: tuple[tuple[Step, ...], ...] = ((),)
     done: int = -1
+    keeps: bool = False
 
 
 _NOTHING: Final = Access(read=False, insert=Touch.LEAVE, update=Touch.LEAVE, delete=False)

@@ -6,6 +6,9 @@
       i  none          DO  WO  WR     | public  ..              3 each to its end, in turn
 
 Before the bar all can be taken back, the last begun first; after it none can.  Ranges are deleted when the job is over.
+
+A lossy MODIFY COLUMN (`keeps`) writes its old column until the job is done, since readers of the definition before find
+their values there: it goes on after the others, and several of them end in one version.  TiDB has it end in its turn.
 Source: TiDB pkg/ddl/multi_schema_change.go, and the sub-jobs of recorded jobs.
 """
 
@@ -30,11 +33,12 @@ def interleave(parts: Sequence[Operation]) -> tuple[tuple[int, ...], ...]:
     ends = [len(part.steps) - 1 for part in parts]
     at = [min(step + 1, end) for step, end in zip(at, ends, strict=True)]
     found.append(tuple(at))
-    for index, end in enumerate(ends):
-        for step in range(at[index] + 1, end + 1):
+    keepers = [index for index, part in enumerate(parts) if part.keeps and at[index] < ends[index]]
+    for index in sorted(range(len(parts)), key=lambda index: index in keepers):
+        for step in range(at[index] + 1, ends[index] + (index not in keepers)):
             at[index] = step
             found.append(tuple(at))
-    return tuple(found)
+    return (*found, tuple(ends)) if keepers else tuple(found)
 
 
 def combine(name: str, parts: Sequence[Operation]) -> Operation:

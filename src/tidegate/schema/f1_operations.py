@@ -47,12 +47,13 @@ def operation(
     back: tuple[Step, ...] = (),
     revertible: int = 0,
     done: int = -1,
+    keeps: bool = False,
 ) -> Operation:
     """An operation from its lines (job state, then the roles' states), `work` by line, and one way `back` for all."""
     todo = work or {}
     steps = tuple(Step(line[0], line[1:], *todo.get(at, ())) for at, line in enumerate(lines))
     places = tuple(Role(role, kind) for role, kind in roles)
-    return Operation(name, actions, places, steps, revertible, ((), *[back] * revertible), done)
+    return Operation(name, actions, places, steps, revertible, ((), *[back] * revertible), done, keeps)
 
 
 _INDEX_BACK: Final = (Step(DO, (DO,)), Step(DR, (DR,)), Step(N, (N,), Work.DELETE_RANGE, ("index",)))
@@ -123,6 +124,7 @@ MODIFY_LOSSY: Final = operation(
     work={3: (Work.BACKFILL, ("new column", "new index")), 6: (Work.DELETE_RANGE, ("old index",))},
     back=(Step(N, (P, P, N, N), Work.DELETE_RANGE, ("new index",)),),
     revertible=3,
+    keeps=True,
 )
 ADD_FOREIGN_KEY: Final = operation(
     "add foreign key",

@@ -16,7 +16,7 @@ from tidegate.model.errors import KeyLocked
 from tidegate.tidb.store import Alive, Store
 from tidegate.tidb.tso import Oracle
 
-__all__ = ["SCAN_KEYS", "Snapshot", "settle"]
+__all__ = ["SCAN_KEYS", "Snapshot", "settle", "settle_dead"]
 
 SCAN_KEYS: Final = 256
 """Keys that one call of the store gives: the store is locked that long (TiDB's scan batch)."""
@@ -32,6 +32,14 @@ def settle(store: Store, oracle: Oracle, locked: KeyLocked) -> bool:
             return False
         store.finish(locked.key, locked.lock_ts, status)
     return True
+
+
+def settle_dead(store: Store, oracle: Oracle) -> int:
+    """Finish the locks whose transactions are decided or dead, which nobody may ever read past; how many.
+
+    TiCDC does so where its frontier stands still: a lock holds the resolved ts below it."""
+    found = [KeyLocked(key, lock.primary, lock.start_ts, lock.ttl_ms) for key, lock in store.locks()]
+    return sum(settle(store, oracle, locked) for locked in found)
 
 
 class Snapshot:

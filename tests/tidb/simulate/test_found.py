@@ -290,12 +290,14 @@ def test_a_recover_whose_name_was_taken_meanwhile_ends() -> None:
         ("add column g int as (length(a))", "drop column a", 3108),
         ("drop column a", "add column g int as (length(a))", 1054),
         ("drop column a", "add index i ((concat(a, 'x')))", 1054),
+        ("add column b int", "rename column a to b", 1060),
+        ("add index k (id)", "rename index j to k", 1061),
     ],
 )
 def test_a_job_meets_the_table_that_the_job_before_it_left(first: str, second: str, code: int) -> None:
     """Two jobs that were asked for at once: the second is refused as if it had been asked for when it began."""
     world = World()
-    run(world, "create table s (id int, a varchar(20))", "insert into s values (1, '3')")
+    run(world, "create table s (id int, a varchar(20), key j (id))", "insert into s values (1, '3')")
     _, refused = queue(world, f"alter table s {first}", f"alter table s {second}")
 
     world.finish()

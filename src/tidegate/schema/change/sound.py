@@ -5,6 +5,8 @@
     RENAME COLUMN a                     ADD COLUMN b AS (a + 1)          3108
     ADD COLUMN b AS (a + 1)             DROP COLUMN a                    1054 nothing of that name is there
     RENAME COLUMN a                     (PARTITION BY HASH (a + 1))      3855 the partitions need it
+    RENAME COLUMN a TO b                ADD COLUMN b                     1060 two columns of one name
+    RENAME INDEX i TO j                 ADD INDEX j                      1061 two indexes of one name
 
 A plan looks at the tables of its moment and refuses the same; jobs of one table run one after the other, so a job that
 was queued behind another meets a table that it was not planned for.
@@ -12,6 +14,7 @@ was queued behind another meets a table that it was not planned for.
 Source: TiDB pkg/ddl (checks that onDropColumn, onModifyColumn, onAddColumn make again in the job).
 """
 
+from collections import Counter
 from collections.abc import Iterator
 
 from tidegate.model.errors import SqlRefused
@@ -25,6 +28,7 @@ __all__ = ["check_sound", "partition_columns"]
 
 def check_sound(before: StoredTable, after: StoredTable) -> None:
     """SqlRefused where the first step of a job, which made `after` of `before`, takes away what something needs."""
+    _check_names(after)
     old = {column.id for column in before.cols or ()}
     for column in after.cols or ():
         for name in column.dependences or ():
@@ -37,6 +41,17 @@ def check_sound(before: StoredTable, after: StoredTable) -> None:
         if not _stays(before, after, name):
             message = f"Column '{name}' has a partitioning function dependency and cannot be dropped or renamed"
             raise SqlRefused(3855, message, "HY000")
+
+
+def _check_names(table: StoredTable) -> None:
+    columns = Counter(column.name.lower for column in table.cols or ())
+    indexes = Counter(index.idx_name.lower for index in table.index_info or ())
+    for name, count in columns.items():
+        if count > 1:
+            raise SqlRefused(1060, f"Duplicate column name '{name}'", "42S21")
+    for name, count in indexes.items():
+        if count > 1:
+            raise SqlRefused(1061, f"Duplicate key name '{name}'", "42000")
 
 
 def _stays(before: StoredTable, after: StoredTable, name: str) -> bool:
