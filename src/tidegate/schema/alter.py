@@ -95,8 +95,10 @@ def _remove_index(table: TableInfo, spec: Spec, occasion: Occasion) -> TableInfo
             name, if_exists = "PRIMARY", False
         case DropIndex(name, if_exists):
             pass
-        case RenameIndex(name) | SetVisibility(name):
+        case RenameIndex(name):
             if_exists = False
+        case SetVisibility(name):
+            if_exists = True  # TiDB passes over one that is as it shall be, though the same statement drops the key
         case _:
             return table
     found = next((index for index in table.indexes if _same(index, name)), None)

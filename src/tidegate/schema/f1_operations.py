@@ -12,7 +12,8 @@ Two operations take one version more than TiDB, because the checker finds what t
 
 and two keep writing what was there before until the very step that removes it, so that a reader of the definition
 before the job was done, which TiCDC is, finds each value: the lossy MODIFY COLUMN the old column, a reorganisation of
-partitions the rows in their old places.  `job_path` of all others is what TiDB records.
+partitions the rows in their old places.  One is done earlier, so that the same reader knows the new partition before it
+has rows: truncate partition.  `job_path` of all others is what TiDB records.
 Source: mysql.tidb_ddl_job of a real TiDB, recorded step by step; TiDB pkg/ddl (column.go, index.go, partition.go).
 """
 
@@ -201,6 +202,7 @@ TRUNCATE_PARTITION: Final = operation(
     [("old partition", PARTITION), ("new partition", PARTITION)],
     [(P, P, N), (WO, WO, N), (DO, DO, P), (DR, DR, P), (N, N, P)],
     work={4: (Work.DELETE_RANGE, ("old partition",))},
+    done=2,
 )
 EXCHANGE_PARTITION: Final = operation(
     "exchange partition",

@@ -19,6 +19,7 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from heapq import merge
+from io import BytesIO
 from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
@@ -37,7 +38,9 @@ __all__ = [
     "SegmentWriter",
     "Span",
     "decode_footer",
+    "decode_segment",
     "encode_segment",
+    "publish",
     "read_footer",
     "read_segments",
     "read_spans",
@@ -124,6 +127,13 @@ def decode_footer(segment: bytes) -> Footer:
         raise DecodeError(f"footer: {error}", _CODEC, tail - size) from error
 
 
+def decode_segment(segment: bytes) -> tuple[Footer, list[KvChange]]:
+    """The footer and all rows of a small segment, table by table; DecodeError for damaged bytes."""
+    footer, file = decode_footer(segment), BytesIO(segment)
+    everything = ((b"", b""),)
+    return footer, list(_rows_of_table(file, "segment", list(footer.blocks), everything))
+
+
 def read_footer(path: Path) -> Footer:
     """The footer of a segment's file, without its rows; DecodeError for a damaged one."""
     with path.open("rb") as file:
@@ -189,7 +199,7 @@ class SegmentWriter:
         if not rows and not (empty and high > self.low):
             return None
         path = self.directory / f"{self.low:020d}-{high:020d}.seg"
-        _publish(path, encode_segment(self.low, high, rows))
+        publish(path, encode_segment(self.low, high, rows))
         self.low = high
         return path
 
@@ -229,7 +239,8 @@ def _rows_of_table(file: BinaryIO, name: str, blocks: list[Block], spans: Sequen
                 yield row
 
 
-def _publish(path: Path, data: bytes) -> None:
+def publish(path: Path, data: bytes) -> None:
+    """Put a file in its place, whole or not at all. Raises StoreUnavailable when the disk refuses."""
     aside = path.with_suffix(".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -291,6 +291,8 @@ def test_a_recover_whose_name_was_taken_meanwhile_ends() -> None:
         ("drop column a", "add column g int as (length(a))", 1054),
         ("drop column a", "add index i ((concat(a, 'x')))", 1054),
         ("add column b int", "rename column a to b", 1060),
+        ("add column b int", "change column a b int", 1060),
+        ("modify column a bigint", "alter column a set default '7'", 8200),
         ("add index k (id)", "rename index j to k", 1061),
     ],
 )
@@ -304,6 +306,18 @@ def test_a_job_meets_the_table_that_the_job_before_it_left(first: str, second: s
 
     assert ended(world, refused) == (JobState.CANCELLED, code)
     assert rows(world, "select id from s") == [(1,)]
+
+
+def test_a_default_brings_nothing_else_along() -> None:
+    """SET DEFAULT was asked for while the column was NOT NULL, and used to bring that back."""
+    world = World()
+    run(world, "create table s (id int, a int not null)")
+    queue(world, "alter table s modify column a int", "alter table s alter column a set default 7")
+
+    world.finish()
+    run(world, "insert into s (id) values (1)", "insert into s values (2, null)")
+
+    assert sorted(rows(world, "select * from s")) == [(1, 7), (2, None)]
 
 
 def test_a_column_of_the_partitioning_expression_keeps_its_name() -> None:

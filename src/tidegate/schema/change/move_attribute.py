@@ -27,7 +27,7 @@ from tidegate.schema.change.arguments import (
 )
 from tidegate.schema.change.draft import Draft, Move, States, column_of, index_of, move_column, with_index
 from tidegate.schema.change.elements import StoredTtl
-from tidegate.schema.change.flags import KEYS
+from tidegate.schema.change.flags import NO_DEFAULT
 from tidegate.schema.change.move_constraint import checks_of, with_checks
 from tidegate.schema.change.outcome import Counter
 from tidegate.schema.change.request import Request
@@ -85,7 +85,10 @@ def _set_default(table: StoredTable, arguments: SetDefault) -> StoredTable:
     found = column_of(table, new.name.lower)
     if found is None:
         raise SqlRefused(1054, f"Unknown column '{new.name.original}' in '{table.name.original}'", "42S22")
-    flag = (new.type.flag & ~KEYS) | (found.type.flag & KEYS)
+    flag = (new.type.flag & NO_DEFAULT) | (found.type.flag & ~NO_DEFAULT)
+    if msgspec.structs.replace(new.type, flag=0) != msgspec.structs.replace(found.type, flag=0):
+        message = f"Unsupported alter column: '{found.name.original}' has another type meanwhile; ask again"
+        raise SqlRefused(8200, message, "HY000")
     column = msgspec.structs.replace(
         found,
         default=new.default,

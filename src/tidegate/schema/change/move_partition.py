@@ -137,11 +137,19 @@ def _truncate(draft: Draft, request: Request, _old: States, new: States) -> None
             definitions=[msgspec.structs.replace(one, id=ids.get(one.id, one.id)) for one in present],
             dropping_definitions=[one for one in present if one.id in ids],
         )
+        _write(draft, request, table, under_way(partition, request.action, state))
+        draft.result = _at_the_end(draft.table(request))
+        return
     elif state is _NONE:
         _write(draft, request, table, at_rest(partition))
         _finish(draft, request, arguments.new_partition_ids, arguments.old_partition_ids)
         return
     _write(draft, request, table, under_way(partition, request.action, state))
+
+
+def _at_the_end(table: StoredTable) -> StoredTable:
+    """A table that has its new partitions as the two steps to come will leave it."""
+    return msgspec.structs.replace(table, partition=at_rest(partition_of(table)), revision=table.revision + 2)
 
 
 PARTITION_MOVES: Final[Mapping[int, Move]] = {19: _add, 20: _drop, 23: _truncate}

@@ -1,6 +1,6 @@
-"""What must hold of a table once a job has begun, whatever came between asking and beginning.
+"""What must hold of a table after each step of a job, whatever came between asking for it and its beginning.
 
-    asked for                           done first                       the first step is refused
+    asked for                           done first                       so it is refused
     DROP COLUMN a                       ADD INDEX ((concat(a, 'x')))     3108 a generated column needs it
     RENAME COLUMN a                     ADD COLUMN b AS (a + 1)          3108
     ADD COLUMN b AS (a + 1)             DROP COLUMN a                    1054 nothing of that name is there
@@ -27,7 +27,7 @@ __all__ = ["check_sound", "partition_columns"]
 
 
 def check_sound(before: StoredTable, after: StoredTable) -> None:
-    """SqlRefused where the first step of a job, which made `after` of `before`, takes away what something needs."""
+    """SqlRefused where a job, which makes `after` of `before`, takes away what something needs."""
     _check_names(after)
     old = {column.id for column in before.cols or ()}
     for column in after.cols or ():

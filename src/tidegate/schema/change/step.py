@@ -8,14 +8,15 @@ A step reads the definitions as its transaction sees them and moves each role of
 its state after (move_*.py); the way back uses the same moves.  A multi-schema change moves the parts whose states
 change, in order, and backwards the other way round.  Pure: the same arguments give the same outcome.
 
-SqlRefused says that the definitions no longer allow it (another job came first): before step 1 has been done the job is
-cancelled with that error.
+SqlRefused says that the definitions no longer allow it (another job came first): with the first step all are rehearsed,
+so that a job is cancelled before it has done anything.
 
 Source: TiDB pkg/ddl/job_worker.go (runOneJobStep), multi_schema_change.go.
 """
 
 import base64
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Final
 
 from msgspec import UNSET
@@ -31,6 +32,7 @@ from tidegate.schema.change.move_partition import PARTITION_MOVES
 from tidegate.schema.change.move_reorganize import REORGANIZE_MOVES
 from tidegate.schema.change.move_table import TABLE_MOVES
 from tidegate.schema.change.outcome import Definitions, StepOutcome
+from tidegate.schema.change.rehearsal import Rehearsal
 from tidegate.schema.change.request import Request, operation_of
 from tidegate.schema.change.sound import check_sound
 from tidegate.schema.change.task import TASKS
@@ -62,14 +64,11 @@ def step(request: Request, at: int, definitions: Definitions, start_ts: int) -> 
         raise SchemaError(
             f"{operation.name} has steps 1 to {len(operation.steps) - 1}, not {at}: {request.query!a:.200}"
         )
+    if at == 1:
+        _rehearse(request, operation, definitions, start_ts)
     draft = Draft(definitions, start_ts)
     old, new = operation.steps[at - 1], operation.steps[at]
     _move(draft, request, operation, old, new)
-    if at == 1:
-        for key, table in draft.puts.items():
-            before = definitions.table(*key)
-            if before is not None:
-                check_sound(before, table)
     if request.action == _RECOVER and new.job is not ElementState.PUBLIC:
         draft.diff = None
     last = len(operation.steps) - 1 if operation.done < 0 else operation.done
@@ -90,6 +89,19 @@ def step_back(request: Request, at: int, back: int, definitions: Definitions, st
     new = steps[back - 1]
     _move(draft, request, operation, old, new, backwards=True)
     return draft.finish(request, new.job, done=False)
+
+
+def _rehearse(request: Request, operation: Operation, definitions: Definitions, start_ts: int) -> None:
+    """SqlRefused where any step will not be possible, or will leave a table that is not sound."""
+    stage = Rehearsal(definitions)
+    for old, new in pairwise(operation.steps):
+        draft = Draft(stage, start_ts)
+        _move(draft, request, operation, old, new)
+        for key, table in draft.puts.items():
+            before = definitions.table(*key)
+            if before is not None:
+                check_sound(before, table)
+        stage.take(draft)
 
 
 def _move(

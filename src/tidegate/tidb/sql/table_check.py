@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate.kv.table_key import index_prefix
+from tidegate.kv.table_key import index_prefix, record_key
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.f1 import ElementState
 from tidegate.tidb.sql.scope import Context
@@ -93,7 +93,7 @@ def _copy_faults(reader: TableReader, placement: Placement, images: list[RowImag
     held = {(one.physical_id, one.handle): one for ident in placement.ids for one in reader.rows_of(ident)}
     for place, copy in held.items():
         if place not in due or not _alike(reader.shape, copy, due[place]):
-            yield Fault("a copied row that is not in use", f"partition {place[0]}", place[1].encoded)
+            yield Fault("a copied row that is not in use", f"partition {place[0]}", record_key(*place))
 
 
 def _alike(shape: TableShape, one: RowImage, other: RowImage) -> bool:
