@@ -18,6 +18,7 @@ from tidegate.schema.stored import (
     StoredType,
 )
 from tidegate.schema.stored_snapshot import StoredSnapshot, TableVersion
+from tidegate.tidb.meta import MetaWriter
 from tidegate.tidb.sql.auto_id import StoredAutoIds
 from tidegate.tidb.sql.delete import run_delete
 from tidegate.tidb.sql.insert import run_insert
@@ -96,6 +97,10 @@ class World:
         self.stored = stored
         versions = {one.id: TableVersion(1, "d", one, 1) for one in (stored, *others)}
         self.snapshot = StoredSnapshot(1, {1: StoredSchema(1, Name.of("d"))}, versions)
+        transaction = self.storage.begin()
+        for one in (stored, *others):
+            MetaWriter(transaction).put_table(1, one)
+        transaction.commit()
 
     def open(
         self, transaction: Transaction, stored: StoredTable | None = None, mode: Iterable[str] = STRICT

@@ -183,6 +183,15 @@ def test_ddl_commits(client: Client, cluster: Cluster) -> None:
 # --- the past ---
 
 
+def test_numbers_go_on_after_a_ddl(client: Client) -> None:
+    """A DDL does not throw away the batch of numbers that a node holds, but for one that sets the counter."""
+    client.run("CREATE TABLE n (id INT AUTO_INCREMENT PRIMARY KEY, v INT)")
+    client.run("INSERT INTO n (v) VALUES (1); ALTER TABLE n ADD INDEX i (v); INSERT INTO n (v) VALUES (2)")
+    client.run("ALTER TABLE n AUTO_INCREMENT = 90000, ADD COLUMN w INT; INSERT INTO n (v) VALUES (3)")
+
+    assert [row[0] for row in client.rows("SELECT id FROM n ORDER BY id")] == [1, 2, 90000]
+
+
 def test_snapshot(client: Client) -> None:
     """tidb_snapshot reads rows and definitions of its moment, refuses writes, and ends with the empty text."""
     client.run("SET @was = TIDB_CURRENT_TSO(); UPDATE t SET v = 0; ALTER TABLE t DROP COLUMN v")

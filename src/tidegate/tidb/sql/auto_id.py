@@ -108,7 +108,7 @@ class StoredAutoIds:
             self._held[counter.key] = (max(last, number), end)
 
     def forget(self) -> None:
-        """Drops the batches in memory, as a node does that starts anew or whose tables were changed."""
+        """Drops the batches in memory, as a node does that starts anew or whose counters were set."""
         with self._lock:
             self._held.clear()
 

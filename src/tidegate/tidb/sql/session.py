@@ -227,7 +227,6 @@ class Session:
         try:
             context.warnings += run_ddl(statement.text, self.node, self.state, self._stop_if_asked)
         finally:
-            self.tools.auto_ids.forget()
             if self.state.database and not is_information(self.state.database):
                 names = {schema.name.lower for schema in self.node.schema.schemas.values()}
                 if self.state.database.lower() not in names:

@@ -21,6 +21,7 @@ from tidegate.schema.parse import parse
 from tidegate.tidb.node import Node
 from tidegate.tidb.sql.scope import SqlWarning
 from tidegate.tidb.sql.session_state import SessionState
+from tidegate.tidb.sql.session_view import tools_of
 
 __all__ = ["run_ddl"]
 
@@ -29,6 +30,8 @@ _SLICE_MS: Final = 200
 _PATIENCE_MS: Final = 600_000
 """How long it waits at all: ten minutes, so that one that waits for its own thread's other session does end. The job
 goes on."""
+_NEW_COUNTERS: Final = frozenset({13, 25, 35, 40, 42})
+"""Actions that set counters of tables that go on: rebases, RECOVER, ALTER SEQUENCE, EXCHANGE PARTITION."""
 _LEVELS: Final = {"Note": "Note", "Warning": "Warning"}
 _MODE_BITS: Final = {
     "REAL_AS_FLOAT": 0,
@@ -72,6 +75,8 @@ def run_ddl(text: str, node: Node, state: SessionState, interrupted: Callable[[]
         for request in planned.requests:
             job_id = node.desk.submit(request, _bits(state.sql_mode), state.zone)
             _finish(job_id, node, state.now_ms, interrupted)
+            if _NEW_COUNTERS & {request.action, *(part.action for part in request.parts)}:
+                tools_of(node).auto_ids.forget()
             node.reload()
     return warnings
 
