@@ -2,6 +2,7 @@
 
     from tidegate import codec                                   events from bytes, without Spark
     tidegate.Changefeed("kafka://...", "delta://...").run()      a topic becomes tables
+    tidegate.Changefeed("tidb:///log", "delta://...").run()      so does the change log of a TiDB
     tidegate.lake("/srv/lake").table("shop.orders")              all tables at one timestamp
     tidegate.decode(frame, protocol="canal-json")                a Spark DataFrame of messages, decoded
 

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from tidegate.app.upstream_log import UpstreamLog
 from tidegate.app.upstream_serve import open_upstream, written_log
 from tidegate.kv.number import encode_int
 from tidegate.model.errors import EnvironmentFault, InputError
+from tidegate.tidb.segment import segments
 from tidegate.tidb.sql.session import Session
 
 
@@ -162,3 +163,35 @@ def test_the_change_log_is_written(notes: Path, tmp_path: Path) -> None:
     assert any(b"create table test.t" in (row.value or b"") for row in rows)
     with pytest.raises(EnvironmentFault, match="another upstream"):
         UpstreamLog(served.cluster, log, in_memory=True)
+
+
+@pytest.mark.slow
+def test_a_log_is_trimmed_for_all_but_the_slowest(notes: Path, tmp_path: Path) -> None:
+    """With --log-keep the log stays for a changefeed that said so, and no longer; status tells who holds it."""
+    log, words = tmp_path / "log", ("--port", "0", "--log-keep", "1s", "--gc-ttl", "1h")
+    ran("start", "--log", str(log), *words)
+    for number in range(3):
+        ran("sql", f"CREATE TABLE test.t{number} (id INT PRIMARY KEY)")
+        wait_for(lambda: len(segments(log)) > number)  # noqa: B023  it is asked at once
+    held = segments(log)[0][1]
+    SegmentLog(log).hold("slow", held)
+    wait_for(lambda: SegmentLog(log).begin().ts == held)
+    (told,) = json.loads(ran("status", "--json"))
+    lines = ran("status").splitlines()
+    (log / "feeds" / "slow.json").unlink()
+    wait_for(lambda: SegmentLog(log).begin().ts > held)
+
+    assert (told["log"]["begin_ts"], told["log"]["changefeeds"][0]["checkpoint_ts"]) == (held, held)
+    assert lines[1].startswith(f"  change log {log} from {held} to ")
+    assert lines[2].startswith(f"  changefeed slow at {held}, heard of ")
+    names = [table.stored.name.original for table in SegmentLog(log).begin().snapshot.tables.values()]
+    assert {"t0", "t1"} <= set(names)
+    ran("stop")
+
+
+def wait_for(true: Callable[[], bool]) -> None:
+    """Until it is so, for at most 20 s."""
+    until = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.05)

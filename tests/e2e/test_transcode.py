@@ -149,6 +149,28 @@ def test_reading_goes_on_where_it_ended(bootstrap: str) -> None:
     assert changes(e for one in written.values() for e in one) == changes(e for one in theirs.values() for e in one)
 
 
+def test_run_keeps_its_place(bootstrap: str, tmp_path: Path) -> None:
+    """`tidegate run` from topic to topic goes on from its state directory: what came meanwhile follows, nothing that
+    was resolved is written twice; words that it has no use for are refused."""
+    whole = recorded("canal", 2)
+    cut = [len(some) * (2 + at) // 6 for at, some in enumerate(whole)]
+    source = Topic.fed(bootstrap, "kept-canal", "canal", [some[:at] for some, at in zip(whole, cut, strict=True)])
+    to = target(bootstrap, "kept", "open", partition_num=3)
+    line = ["run", "--source-uri", source.uri(), "--sink-uri", to, "--state-dir", str(tmp_path), "--json"]
+    first = cli(*line, "--stop-when-idle", "1")
+    saved = [path.read_text() for path in tmp_path.glob("*.place")]
+    source.send([some[at:] for some, at in zip(whole, cut, strict=True)])
+    second = cli(*line, "--stop-when-idle", "1")
+    refused = cli(*line, "--filter", "a.b")
+
+    assert (first.exit_code, second.exit_code, refused.exit_code) == (0, 0, 2), first.output + second.output
+    assert len(saved) == 1
+    assert f"kept-canal/0:{cut[0]}" in saved[0]
+    assert json.loads(second.stdout.splitlines()[-1])["messages_read"] == sum(map(len, whole)) - sum(cut)
+    written, theirs = held(bootstrap, "kept", "open"), held(bootstrap, source.name, "canal")
+    assert changes(e for one in written.values() for e in one) == changes(e for one in theirs.values() for e in one)
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [

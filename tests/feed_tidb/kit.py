@@ -101,6 +101,12 @@ class Writer:
         """Waits for a flush."""
         self.queue.append((topic, partition, key, value))
 
+    def send_all(self, topic: str, partition: int, messages: Iterable[tuple[bytes | None, bytes]]) -> int:
+        """The same for some messages; their bytes."""
+        found = [(topic, partition, key, value) for key, value in messages]
+        self.queue += found
+        return sum(len(key or b"") + len(value) for _, _, key, value in found)
+
     def flush(self) -> None:
         """Into the topic, up to the first message that is refused."""
         queue, self.queue = self.queue, []
@@ -155,7 +161,7 @@ def feed(
 ) -> TopicFeed:
     """A feed that is ready to run; `force` is force-replicate."""
     config = TopicFeedConfig(
-        name="feed",
+        name=given.pop("name", "feed"),
         log=SegmentLog(log),
         source=str(log),
         target=made,

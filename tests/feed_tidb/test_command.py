@@ -1,5 +1,6 @@
 """What `tidegate run --source-uri tidb://…` makes of its words, before anything is read or written."""
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,10 @@ from tidegate.model.errors import (
     ConfigError,
     KafkaConfigInvalid,
     TidegateError,
-    UnsupportedError,
     UriInvalid,
 )
+from tidegate.model.feed_errors import ExpressionParseFailed
+from tidegate.model.table import TableName
 
 SINK = "kafka://h:9092/shop?protocol=open-protocol"
 FILE = """
@@ -87,16 +89,26 @@ def test_what_cannot_be_meant(tmp_path: Path, given: dict[str, object], kind: ty
         feed_config(words(tmp_path, **given))
 
 
-def test_keys_that_would_leave_rows_out(tmp_path: Path) -> None:
-    """Filters of rows are refused, not overlooked; so are levels that nobody knows."""
+def test_event_filters_come_from_the_file(tmp_path: Path) -> None:
+    """Rules and transactions that the file leaves out; an expression that is none is told before anything starts."""
     file = tmp_path / "feed.toml"
-    for text, told in (
-        ("[filter]\nignore-txn-start-ts = [1]\n", "ignore-txn-start-ts"),
-        ('[integrity]\nintegrity-check-level = "full"\n', "none, correctness"),
-    ):
-        file.write_text(text)
-        with pytest.raises((UnsupportedError, ConfigError), match=told):
-            feed_config(words(tmp_path, path=str(file)))
+    rule = '[[filter.event-filters]]\nmatcher = ["shop.*"]\nignore-event = ["delete"]\n'
+    file.write_text(f"[filter]\nignore-txn-start-ts = [7]\n{rule}")
+    events = feed_config(words(tmp_path, path=str(file))).events
+
+    assert events.start_ts == {7}
+    assert events.rows([TableName("shop", "a")]) is not None
+    file.write_text(f'{rule}ignore-insert-value-expr = "id ="\n')
+    with pytest.raises(ExpressionParseFailed, match="'id ='"):
+        feed_config(words(tmp_path, path=str(file)))
+
+
+def test_levels_that_nobody_knows(tmp_path: Path) -> None:
+    """The error lists those that there are."""
+    file = tmp_path / "feed.toml"
+    file.write_text('[integrity]\nintegrity-check-level = "full"\n')
+    with pytest.raises(ConfigError, match="none, correctness"):
+        feed_config(words(tmp_path, path=str(file)))
 
 
 def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
@@ -106,3 +118,20 @@ def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "CDC:ErrInvalidReplicaConfig" in result.stderr
     assert "--state-dir" in result.stderr
+
+
+def test_a_configuration_travels(tmp_path: Path) -> None:
+    """Filters, selectors and dispatchers go into tasks by pickle, and judge there as here."""
+    file = tmp_path / "feed.toml"
+    file.write_text(
+        '[[filter.event-filters]]\nmatcher = ["/^shop$/.*"]\nignore-sql = ["drop"]\n'
+        'ignore-delete-value-expr = "id = 1"\n'
+        '[sink]\ncolumn-selectors = [{matcher = ["shop.a"], columns = ["*", "!/secret/"]}]\n'
+        'dispatchers = [{matcher = ["shop.a"], topic = "{schema}"}]\n'
+    )
+    config = feed_config(words(tmp_path, path=str(file)))
+    events, target = pickle.loads(pickle.dumps((config.events, config.target)))
+
+    assert events.rows([TableName("shop", "a")]) is not None
+    assert target.selectors.narrows(TableName("shop", "a"))
+    assert target.router().topic("shop", "a") == "shop"

@@ -24,8 +24,9 @@ from tidegate.schema.stored import (
     StoredType,
     render_stored,
 )
+from tidegate.schema.stored_snapshot import StoredSnapshot
 from tidegate.source.tidb.ddl import statements
-from tidegate.source.tidb.log import LogPart
+from tidegate.source.tidb.log import LogBegin, LogPart
 from tidegate.source.tidb.timeline import Timeline
 
 NUMBERS = itertools.count(1)
@@ -44,6 +45,10 @@ class Log:
         row = Row(JOB_TABLE.id, IntHandle(job.id), values, select_stored(JOB_TABLE, values))
         key, value = encode_row(JOB_TABLE, row)
         self.changes.append(KvChange(LogType.COMMITTED, key, ts - 1, ts, KvOp.PUT, value))
+
+    def begin(self) -> LogBegin:
+        """It is whole."""
+        return LogBegin(0, StoredSnapshot(), whole=True)
 
     def parts(self, _low: int, _high: int | None = None) -> list[LogPart]:
         """One part."""

@@ -1,12 +1,17 @@
 """The loop of a feed into topics: crashes, outages, limits, and what it refuses."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.feed_tidb.kit import Broker, changes, failing, feed, recorded_log, target, write_log
+import tidegate
+from tests.feed_tidb.kit import Broker, InProcess, changes, failing, feed, recorded_log, target, write_log
 from tests.feed_tidb.promises import keep_promises, resolved, rows, without_repeats
+from tidegate.app import tidb_run
+from tidegate.app.progress import Progress
+from tidegate.app.segment_log import SegmentLog
 from tidegate.model.errors import (
     ConfigError,
     EnvironmentFault,
@@ -16,7 +21,10 @@ from tidegate.model.errors import (
     SinkError,
 )
 from tidegate.model.event import Ddl, Resolved
+from tidegate.source.tidb.log import LogPart
+from tidegate.source.tidb.timeline import Timeline
 from tidegate.testing.failpoint import TOPIC_PLACES, armed
+from tidegate.tidb.segment import encode_segment, segments
 
 pytestmark = pytest.mark.slow
 
@@ -120,7 +128,7 @@ def test_patience_ends(tmp_path: Path) -> None:
     with pytest.raises(SinkError, match="the broker is away"):
         one.run(idle_s=0)
     assert one.checkpoint == 0
-    assert one.meter.progress.state == "warning"
+    assert one.meter.progress.state == "failed"
 
 
 def test_start_and_target(tmp_path: Path) -> None:
@@ -302,3 +310,50 @@ def test_dispatchers(tmp_path: Path, tasks: int) -> None:
     assert "t_str" not in ddls["feed", 0]
     last = {where: resolved(held)[-1] for where, held in events.items()}
     assert set(last.values()) == {done.checkpoint_ts}
+
+
+class Beating(SegmentLog):
+    """A log whose upstream is alive and has nothing to say: each look finds one more empty segment."""
+
+    beats = 0
+
+    def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
+        """One part more, up to a hundred thousand of them."""
+        if Beating.beats < 100_000:
+            Beating.beats += 1
+            end = segments(self.directory)[-1][1]
+            name = f"{end:020d}-{end + 1:020d}.seg"
+            (self.directory / name).write_bytes(encode_segment(end, end + 1, []))
+        return SegmentLog.parts(self, low, high)
+
+
+def test_time_alone_keeps_no_feed_up(tmp_path: Path) -> None:
+    """A feed that ends when nothing comes ends although the log goes on, and has told how far it is."""
+    log, broker = recorded_log(tmp_path / "log", "partition", 3), Broker()
+    made = feed(log, target(broker, "open-protocol"), tmp_path / "state")
+    made.config = replace(made.config, log=Beating(log))
+    made._timeline = Timeline(made.config.log, made.config.rules, force=True)
+
+    done = made.run(idle_s=0.2)
+
+    assert 0 < Beating.beats < 100_000
+    assert (done.rows, done.ddls) == (54, 26)
+    assert done.checkpoint_ts == made.checkpoint > segments(log)[2][1]
+
+
+def test_the_python_call_for_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tidegate.Changefeed` takes a log to a topic too, up to a ts, and reports as any feed does."""
+    log, broker, heard = recorded_log(tmp_path / "log", "partition", 3), Broker(), list[Progress]()
+    made = target(broker, "open-protocol")
+    monkeypatch.setattr(tidb_run, "topic_target", lambda *_: made)
+    monkeypatch.setattr(tidb_run, "SparkTasks", lambda _spark: InProcess())
+    sink = "kafka://h:9092/feed?protocol=open-protocol"
+    one = tidegate.Changefeed(f"tidb://{log}", sink, name="one", state_dir=tmp_path / "state")
+    until = segments(log)[1][1]
+
+    done = one.run(on_progress=heard.append, until=until)
+
+    assert (done.phase, done.checkpoint, heard[0].phase) == ("stopped", until, "running")
+    assert 0 < done.rows_applied == sum(len(rows(events)) for events in broker.events("open-protocol").values())
+    with pytest.raises(ConfigError, match="state-dir"):
+        tidegate.Changefeed(f"tidb://{log}", sink)

@@ -13,6 +13,7 @@ from tidegate.app.broker import MESSAGE_MAX_BYTES, running_broker
 from tidegate.app.config import SinkFile
 from tidegate.app.topic_target import topic_target
 from tidegate.codec import decode, from_config
+from tidegate.model.errors import SinkRefused
 from tidegate.model.event import Event, Resolved
 from tidegate.source.kafka.cli_stream import messages
 from tidegate.source.kafka.client import KafkaTopics
@@ -58,6 +59,24 @@ def test_what_a_topic_takes(bootstrap: str) -> None:
     assert writer.partitions("limits") == 3
     assert writer.max_bytes("limits") == MESSAGE_MAX_BYTES
     assert writer.max_bytes("nowhere") is None
+
+
+def test_many_messages_at_once(bootstrap: str) -> None:
+    """They come in their order and whole; one that is too large is refused, and who flushes hears of it."""
+    target = topic_target(f"kafka://{bootstrap}/many?protocol=canal-json&partition-num=1", SinkFile({}))
+    writer = target.writer()
+    assert writer.partitions("many") == 1
+    sent = [(b"k" if number % 2 else None, b"%d" % number) for number in range(20_000)]
+
+    assert writer.send_all("many", 0, sent) == sum(len(key or b"") + len(value) for key, value in sent)
+    writer.flush()
+
+    options = from_config({"protocol": "canal-json"})
+    read = [(key or None, value) for key, value, _ in messages(KafkaTopics(bootstrap, ("many",), options))]
+    assert read == sent
+    assert writer.messages == len(sent)
+    with pytest.raises(SinkRefused, match="topic many partition 0"):
+        writer.send_all("many", 0, [(None, b"x" * (MESSAGE_MAX_BYTES + 1))])
 
 
 def held(bootstrap: str, topic: str, protocol: str) -> dict[int, list[Event]]:

@@ -360,6 +360,23 @@ def test_not_followed(query: str) -> None:
         run(query, state=state, start=5)
 
 
+def test_a_text_from_before_a_rename() -> None:
+    """A DDL that waited while its table was renamed has the old name in its text, the one of now in its event: that is
+    the table it changes, even when another one has the old name by then."""
+    state, _ = run("create table t (id int primary key, a int)", "rename table t to u")
+    state, _ = run("create table t (id int primary key, a int)", state=state, start=10)
+    late = Ddl(schema="db", table="u", query="alter table t drop column a", commit_ts=20)
+    gone = Ddl(schema="db", table="u", query="truncate table t", commit_ts=30)
+
+    dropped, _ = apply_ddl(state, late, 0)
+    emptied, _ = apply_ddl(dropped, gone, 0)
+
+    assert [column.name for column in table(dropped, "u").columns] == ["id"]
+    assert [column.name for column in table(dropped).columns] == ["id", "a"]
+    assert table(emptied, "u").incarnation != table(dropped, "u").incarnation
+    assert table(emptied).incarnation == table(state).incarnation
+
+
 def test_without_commit_ts() -> None:
     """Canal-JSON without the TiDB extension places a DDL by its milliseconds; without any time it is an error."""
     ddl = Ddl(schema="db", table="t", query=ABC, es_ms=1000)

@@ -1,9 +1,9 @@
 """The engine: one loop that brings a sink from its checkpoint to the frontier, again and again.
 
-    1 pull      the landing appends what the topics hold to the changelog (in a thread of its own)
+    1 pull      the landing appends what the source holds to the changelog (in a thread of its own)
     2 decode    in its workers, with the dead letters kept
     3 filter    tables outside the rules never land
-    4 gate      the frontier: least resolved ts of all partitions
+    4 gate      the frontier: least resolved ts of all partitions, or the end of a change log
     5 cut       (checkpoint, frontier] at the DDLs, each table for itself
     6 merge     in workers, tables side by side
     7 flush     every table's commit carries its position
@@ -19,14 +19,16 @@ whether its end may be published in `feed/round.py`, how long an outage is waite
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tidegate.app.config import FeedConfig, from_uris
 from tidegate.app.meter import Meter
 from tidegate.app.outage import Outage
 from tidegate.app.progress import Progress
+from tidegate.app.tidb_address import SCHEME
 from tidegate.app.upkeep import BUDGET_S, FAILURES, LakeUpkeep, limits_of, run_in
-from tidegate.app.wiring import delta_sink, kafka_landing
+from tidegate.app.wiring import delta_sink, landing
 from tidegate.feed.pace import BUSY_ROWS, rest_s, tasks_at_once
 from tidegate.feed.patience import Patience
 from tidegate.feed.plan import Round
@@ -35,13 +37,15 @@ from tidegate.model.errors import TidegateError
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.sink.delta.upkeep import adopt
 from tidegate.source.kafka.changelog import Changelog
-from tidegate.source.kafka.land import Landing
 from tidegate.source.kafka.slice import ChangeSlice
+from tidegate.source.landing import BatchLoop
 from tidegate.spark.failpoint import reach
 from tidegate.spark.session import FEED_HEAP, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tidegate.app.topic_feed import TopicFeedConfig
 
 __all__ = ["Changefeed"]
 
@@ -54,14 +58,31 @@ CALM_S: Final = 60.0
 class Changefeed:
     """One source into one sink.
 
-    `Changefeed("kafka://…", "delta://…").run(spark)` or `Changefeed(config).run()` with a FeedConfig.
+    `Changefeed("kafka://…", "delta://…").run(spark)` or `Changefeed(config).run()` with a FeedConfig; `tidb:///LOG` is
+    a source, too, and `start_ts` where a new feed of it begins. From there to `kafka://…` a directory keeps the
+    checkpoint: `state_dir`.
     """
 
-    def __init__(self, source: FeedConfig | str, sink: str | None = None, *, name: str | None = None) -> None:
-        if isinstance(source, FeedConfig):
+    config: "FeedConfig | TopicFeedConfig"
+
+    def __init__(
+        self,
+        source: "FeedConfig | TopicFeedConfig | str",
+        sink: str | None = None,
+        *,
+        name: str | None = None,
+        start_ts: int | None = None,
+        state_dir: str | Path | None = None,
+    ) -> None:
+        if not isinstance(source, str):
             self.config = source
+        elif source.startswith(SCHEME) and (sink or "").startswith("kafka://"):
+            from tidegate.app.tidb_run import RunWords, feed_config
+
+            state = None if state_dir is None else Path(state_dir)
+            self.config = feed_config(RunWords(source, sink, state, name=name, start_ts=start_ts))
         else:
-            self.config = from_uris(source, sink or "", name=name)
+            self.config = from_uris(source, sink or "", name=name, start_ts=start_ts)
 
     def run(
         self,
@@ -78,9 +99,13 @@ class Changefeed:
         another writer. Errors that may pass, such as a broker that is away, are waited out; one at the start, where it
         may be a wrong address, for some tries only. What was applied until then is published.
         """
-        meter = Meter(on_progress or _silent)
+        report, stop = on_progress or _silent, stop or threading.Event()
+        if not isinstance(self.config, FeedConfig):
+            from tidegate.app.tidb_run import run_topics
+
+            return run_topics(self.config, spark, report, stop, until=until, idle_s=idle_s)
+        meter = Meter(report)
         meter.phase("starting")
-        stop = stop or threading.Event()
         engine = _Engine(self.config, spark or session(driver_memory=FEED_HEAP), meter, stop)
         try:
             engine.start()
@@ -109,7 +134,7 @@ class _Engine:
         self.halt = stop
         self.sink: DeltaSink = delta_sink(config)
         self.changelog = Changelog(self.sink.options.changelog_uri)
-        self.landing: Landing = kafka_landing(config, self.sink.options)
+        self.landing: BatchLoop = landing(config, self.sink.options)
         self.accept = config.table_filter().matches
         self.slots = 1
         """How many tasks Spark runs at the same time."""
@@ -139,7 +164,7 @@ class _Engine:
     def land(self) -> None:
         """Begin to land where the changelog stands, with a thread of its own."""
         self.landing.stop()
-        self.landing = kafka_landing(self.config, self.sink.options)
+        self.landing = landing(self.config, self.sink.options)
         self.heard = 0
         self.landing.start(self.spark)
 

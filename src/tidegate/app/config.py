@@ -19,12 +19,14 @@ import msgspec
 
 from tidegate.app.keys import KEYS
 from tidegate.app.params import DELTA_SINK, FEED, Given, nearest, read_all
+from tidegate.app.tidb_address import ACTING, SCHEME, TidbSource, parse_tidb, refuse_row_filters
 from tidegate.app.uri import DeltaSink, KafkaSource, mask_uri, parse_sink, parse_source
+from tidegate.feed.column_selector import SelectorRule, selector_rules
 from tidegate.feed.dispatch_rule import PARTITION_WORDS, DispatchRule, dispatch_rules, topic_pattern
 from tidegate.feed.filter import DEFAULT_RULES, TableFilter
 from tidegate.model.errors import ChangefeedIdInvalid, ConfigError, UriInvalid
 
-__all__ = ["FeedConfig", "SinkFile", "from_uris", "load", "sink_file"]
+__all__ = ["FeedConfig", "SinkFile", "addresses", "feed_name", "from_uris", "load", "sink_file"]
 
 _ID: Final = re.compile(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*")
 _ID_MAX: Final = 128
@@ -35,7 +37,7 @@ class FeedConfig:
     """One changefeed. `source_uri` and `sink_uri` are for people: passwords in them are masked."""
 
     name: str
-    source: KafkaSource
+    source: KafkaSource | TidbSource
     sink: DeltaSink
     rules: tuple[str, ...]
     case_sensitive: bool
@@ -55,11 +57,13 @@ class FeedConfig:
 
 @dataclass(frozen=True, slots=True)
 class SinkFile:
-    """The part of a changefeed file that concerns a topic: options of the encoder by their paths, and dispatchers."""
+    """The part of a changefeed file that concerns a topic: options of the encoder by their paths, dispatchers and
+    column selectors."""
 
     settings: Mapping[str, object]
     dispatchers: tuple[DispatchRule, ...] = ()
     case_sensitive: bool = False
+    selectors: tuple[SelectorRule, ...] = ()
 
 
 def load(
@@ -70,12 +74,29 @@ def load(
     sink_uri: str | None = None,
     rules: Sequence[str] = (),
     workers: int | None = None,
+    start_ts: int | None = None,
 ) -> FeedConfig:
     """The changefeed that the file describes, with the given values in place of the file's."""
     document = _read_toml(Path(path))
     flat, rows = _flatten(document), _dispatchers(document)
     config = _build(flat, name=name, source_uri=source_uri, sink_uri=sink_uri, rules=rules, workers=workers)
-    return replace(config, dispatchers=rows)
+    return replace(begun_at(config, start_ts), dispatchers=rows)
+
+
+def addresses(path: str | Path | None, source_uri: str | None, sink_uri: str | None) -> tuple[str, str]:
+    """The two addresses of a changefeed, those of the file where none are given; empty where there is none at all."""
+    flat = {} if path is None else _flatten(_read_toml(Path(path)))
+    return source_uri or str(flat.get("source.uri") or ""), sink_uri or str(flat.get("sink-uri") or "")
+
+
+def feed_name(path: str | Path | None, name: str | None, sink_uri: str) -> str:
+    """The id of a changefeed into topics: the one that is given, the file's, else one made of the sink."""
+    given = name or (None if path is None else _flatten(_read_toml(Path(path))).get("changefeed-id"))
+    if given is not None:
+        return checked_id(given)
+    place = sink_uri.partition("?")[0]
+    words = "-".join(re.findall(r"[A-Za-z0-9]+", place.rpartition("/")[2])) or "feed"
+    return f"{words[:100].rstrip('-')}-{zlib.crc32(place.encode()):08x}"
 
 
 def sink_file(path: str | Path) -> SinkFile:
@@ -86,7 +107,9 @@ def sink_file(path: str | Path) -> SinkFile:
         _check_dispatcher(f"sink.dispatchers[{number}]", rule)
     settings = {key: value for key, value in flat.items() if key.startswith("sink.") and not _elsewhere(key)}
     settings |= {key: flat[key] for key in ("force-replicate",) if key in flat}
-    return SinkFile(settings, rules, case_sensitive=flat.get("case-sensitive") is True)
+    sink = document.get("sink")
+    selectors = selector_rules(sink.get("column-selectors", ())) if isinstance(sink, dict) else ()
+    return SinkFile(settings, rules, flat.get("case-sensitive") is True, selectors)
 
 
 def _elsewhere(key: str) -> bool:
@@ -116,9 +139,20 @@ def from_uris(
     name: str | None = None,
     rules: Sequence[str] = (),
     workers: int | None = None,
+    start_ts: int | None = None,
 ) -> FeedConfig:
     """The changefeed between two URIs."""
-    return _build({}, name=name, source_uri=source_uri, sink_uri=sink_uri, rules=rules, workers=workers)
+    config = _build({}, name=name, source_uri=source_uri, sink_uri=sink_uri, rules=rules, workers=workers)
+    return begun_at(config, start_ts)
+
+
+def begun_at(config: FeedConfig, start_ts: int | None) -> FeedConfig:
+    """The changefeed with a start-ts of its own; a topic has none, its `start` parameter tells offsets."""
+    if start_ts is None:
+        return config
+    if isinstance(config.source, KafkaSource):
+        raise ConfigError("start-ts is for tidb://; a topic begins at the offsets of source-uri parameter start")
+    return replace(config, source=msgspec.structs.replace(config.source, start_ts=start_ts))
 
 
 def _build(
@@ -132,7 +166,7 @@ def _build(
 ) -> FeedConfig:
     source_uri = source_uri or _uri(flat.get("source.uri"), "source-uri", "uri under [source]")
     sink_uri = sink_uri or _uri(flat.get("sink-uri"), "sink-uri", "sink-uri")
-    source = parse_source(source_uri, _section(flat, "source."))
+    source = _source(source_uri, flat)
     sink = parse_sink(sink_uri, _section(flat, "sink.delta-config."))
     if workers is not None:
         sink = _with_workers(sink, workers)
@@ -151,6 +185,14 @@ def _build(
     )
     config.table_filter()  # bad rules are told now, not when the first row comes
     return config
+
+
+def _source(uri: str, flat: Mapping[str, object]) -> KafkaSource | TidbSource:
+    given = _section(flat, "source.")
+    if not uri.startswith(SCHEME):
+        return parse_source(uri, given)
+    refuse_row_filters(flat)
+    return parse_tidb(uri, given, flat)
 
 
 def _with_workers(sink: DeltaSink, workers: int) -> DeltaSink:
@@ -183,20 +225,30 @@ def _texts(value: object) -> tuple[str, ...]:
     return tuple(map(str, value)) if isinstance(value, list) else ()
 
 
-def _name(given: object, source: KafkaSource, sink: DeltaSink) -> str:
+def _name(given: object, source: KafkaSource | TidbSource, sink: DeltaSink) -> str:
     """The id that was given, checked; else one that the same topics and lake always get."""
     if given:
-        if not isinstance(given, str) or not _ID.fullmatch(given) or len(given) > _ID_MAX:
-            raise ChangefeedIdInvalid(
-                f"changefeed-id {given!r}: letters and digits with single hyphens between them, at most {_ID_MAX}"
-            )
-        return given
-    identity = ",".join(sorted(source.topics)) + " " + sink.path
-    words = "-".join(re.findall(r"[A-Za-z0-9]+", source.topics[0])) or "feed"
+        return checked_id(given)
+    read = source.topics if isinstance(source, KafkaSource) else (source.directory,)
+    identity = ",".join(sorted(read)) + " " + sink.path
+    words = "-".join(re.findall(r"[A-Za-z0-9]+", read[0])) or "feed"
     return f"{words[:100].rstrip('-')}-{zlib.crc32(identity.encode()):08x}"
 
 
-def _time_zone(source: KafkaSource, sink: DeltaSink) -> str:
+def checked_id(given: object) -> str:
+    """`given` if it may name a changefeed. Raises ChangefeedIdInvalid."""
+    if not isinstance(given, str) or not _ID.fullmatch(given) or len(given) > _ID_MAX:
+        raise ChangefeedIdInvalid(
+            f"changefeed-id {given!r}: letters and digits with single hyphens between them, at most {_ID_MAX}"
+        )
+    return given
+
+
+def _time_zone(source: KafkaSource | TidbSource, sink: DeltaSink) -> str:
+    if isinstance(source, TidbSource):
+        if sink.time_zone not in {None, "UTC"}:
+            raise ConfigError("time-zone: rows of tidb:// carry moments, which need no zone; leave the parameter out")
+        return "UTC"
     if source.time_zone and sink.time_zone and source.time_zone != sink.time_zone:
         raise ConfigError(
             f"time-zone is {source.time_zone} for the source and {sink.time_zone} for the sink; give it once"
@@ -204,7 +256,10 @@ def _time_zone(source: KafkaSource, sink: DeltaSink) -> str:
     return source.time_zone or sink.time_zone or "UTC"
 
 
-def _warnings(flat: Mapping[str, object], source: KafkaSource) -> tuple[str, ...]:
+def _warnings(flat: Mapping[str, object], source: KafkaSource | TidbSource) -> tuple[str, ...]:
+    if isinstance(source, TidbSource):
+        idle = sorted(path for path in flat if not KEYS[path].acts and path not in ACTING)
+        return (f"accepted without effect when writing a lake: {', '.join(idle)}",) if idle else ()
     idle = sorted({path for path in flat if not KEYS[path].acts} | {f"source-uri {name}" for name in source.ignored})
     warnings = [f"accepted without effect when reading a topic: {', '.join(idle)}"] if idle else []
     if source.order == "offset":

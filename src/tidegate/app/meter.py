@@ -11,7 +11,7 @@ from tidegate.feed.plan import Round
 from tidegate.model.tso import physical_ms, to_datetime
 from tidegate.sink.delta.apply import TableResult
 from tidegate.source.kafka.changelog import Changelog
-from tidegate.source.kafka.land import LandingProgress
+from tidegate.source.landing import LandingProgress
 
 __all__ = ["Meter"]
 

@@ -1,5 +1,8 @@
 """`tidegate run`: one changefeed, in this process, until it is told to stop.
 
+    kafka://, tidb://  ->  delta://    changefeed.py             kafka://  ->  kafka://    transcode_topic.py
+    tidb://            ->  kafka://    tidb_run.py
+
 first SIGINT or SIGTERM    finish what is in flight, keep the checkpoint, stop
 second SIGINT              stop at once (the checkpoint keeps it safe, as after a crash)
 """
@@ -8,8 +11,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from types import FrameType
 
@@ -47,14 +51,40 @@ def _configure(  # noqa: PLR0917
     rules: tuple[str, ...],
     name: str | None,
     workers: int | None,
+    start_ts: int | None,
 ) -> FeedConfig:
     if path is not None:
         return configuration.load(
-            path, name=name, source_uri=source_uri, sink_uri=sink_uri, rules=rules, workers=workers
+            path,
+            name=name,
+            source_uri=source_uri,
+            sink_uri=sink_uri,
+            rules=rules,
+            workers=workers,
+            start_ts=start_ts,
         )
     if source_uri is None or sink_uri is None:
         raise click.UsageError("give a CONFIG file, or both --source-uri and --sink-uri")
-    return configuration.from_uris(source_uri, sink_uri, name=name, rules=rules, workers=workers)
+    return configuration.from_uris(source_uri, sink_uri, name=name, rules=rules, workers=workers, start_ts=start_ts)
+
+
+def _topic_to_topic(
+    uris: tuple[str, str],
+    path: str | None,
+    state: tuple[Path, str] | None,
+    given: Mapping[str, object],
+    *,
+    idle_s: float | None,
+    as_json: bool,
+) -> None:
+    """From a topic into another one, until told to stop."""
+    strange = [word for word, value in given.items() if value]
+    if strange:
+        raise click.UsageError(f"{strange[0]} is not for a topic that becomes a topic; leave it out")
+    from tidegate.app.transcode_topic import transcode_topic
+
+    idle_s = inf if idle_s is None else idle_s
+    transcode_topic(uris, ({}, {}), path=path, now_ms=None, idle_s=idle_s, as_json=as_json, state=state)
 
 
 @click.command()
@@ -62,7 +92,7 @@ def _configure(  # noqa: PLR0917
 @click.option(
     "--source-uri", help="Where to read: kafka://HOST:PORT/TOPIC?protocol=open-protocol|canal-json&..., tidb:///LOG"
 )
-@click.option("--sink-uri", help="Where to write: delta:///path/of/lake?...; from tidb://, kafka://HOST:PORT/TOPIC?...")
+@click.option("--sink-uri", help="Where to write: delta:///path/of/lake?... or kafka://HOST:PORT/TOPIC?protocol=...")
 @click.option("--filter", "rules", multiple=True, metavar="RULE", help="Tables, such as 'shop.*' or '!shop.tmp_*'.")
 @click.option("-c", "--changefeed-id", "name", help="Name under which progress is kept.")
 @click.option("--workers", type=click.IntRange(1, 1024), help="Tables merged at the same time.")
@@ -70,7 +100,9 @@ def _configure(  # noqa: PLR0917
     "--until", "--target-ts", "until", metavar="now|TSO|TIME", help="Stop when everything up to this time is there."
 )
 @click.option("--start-ts", metavar="TSO|TIME", help="From tidb://: where a new changefeed begins; else with the log.")
-@click.option("--state-dir", type=click.Path(file_okay=False, path_type=Path), help="From tidb://: for the checkpoint.")
+@click.option(
+    "--state-dir", type=click.Path(file_okay=False, path_type=Path), help="From tidb:// to a topic: for the checkpoint."
+)
 @click.option(
     "--stop-when-idle", "idle_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop after a silence."
 )
@@ -91,20 +123,26 @@ def run(
     as_json: bool,
     no_color: bool,
 ) -> None:
-    """Run a changefeed from a Kafka topic into a lake, or from the log of a TiDB into a topic.
+    """Run a changefeed from a Kafka topic or the log of a TiDB into a lake or a topic.
 
     Values on the command line win over those of CONFIG, a changefeed file as TiCDC has them with a [source] section.
     """
     now_ms = time.time_ns() // 1_000_000
     until_ts = None if until is None else parse_ts(until, now_ms=now_ms)
-    if (source_uri or "").startswith("tidb://"):
+    begin = None if start_ts is None else parse_ts(start_ts, now_ms=now_ms)
+    source, sink = configuration.addresses(path, source_uri, sink_uri)
+    if sink.startswith("kafka://") and source.startswith("tidb://"):
         from tidegate.app.tidb_run import RunWords, run_tidb
 
-        begin = None if start_ts is None else parse_ts(start_ts, now_ms=now_ms)
-        words = RunWords(source_uri or "", sink_uri, state_dir, path, rules, name, begin, until_ts)
+        words = RunWords(source, sink, state_dir, path, rules, name, begin, until_ts)
         run_tidb(words, idle_s=idle_s, as_json=as_json)
         return
-    config = _configure(path, source_uri, sink_uri, rules, name, workers)
+    if sink.startswith("kafka://") and source.startswith("kafka://"):
+        others = {"--filter": rules, "--until": until, "--start-ts": start_ts}
+        state = None if state_dir is None else (state_dir, configuration.feed_name(path, name, sink))
+        _topic_to_topic((source, sink), path, state, others, idle_s=idle_s, as_json=as_json)
+        return
+    config = _configure(path, source_uri, sink_uri, rules, name, workers, begin)
 
     from tidegate.app import logging, progress
     from tidegate.app.changefeed import Changefeed

@@ -1,19 +1,25 @@
 """The segments of an upstream as the log that a changefeed reads (source/tidb/log.py).
 
-    directory/00..0-00..9.seg  00..9-00..20.seg     ──► parts: footers alone     ──► rows: blocks of some spans
+    directory/00..9.base  00..9-00..20.seg  ...     ──► parts: footers alone     ──► rows: blocks of some spans
+              feeds/shop.json                       who needs it, and from where (log_holds.py)
 
 What a footer says never changes, so each is read once a process.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from tidegate.app.log_holds import LogHold, put_hold
 from tidegate.kv.number import decode_int
+from tidegate.model.errors import HistoryLost
 from tidegate.model.kv_change import KvChange
-from tidegate.source.tidb.log import LogPart, Span, Stored
+from tidegate.schema.stored_snapshot import StoredSnapshot
+from tidegate.source.tidb.log import LogBegin, LogPart, Span, Stored
 from tidegate.tidb.segment import read_footer, read_spans, segments
+from tidegate.tidb.segment_base import WHOLE, base_of, definitions
 
 __all__ = ["SegmentLog"]
 
@@ -26,8 +32,27 @@ class SegmentLog:
 
     directory: Path
 
+    def begin(self) -> LogBegin:
+        """Where the log begins, and its definitions. Raises HistoryLost for segments without their beginning."""
+        if (base := base_of(self.directory)) is not None:
+            return LogBegin(base[0], definitions(base[1]), base[1].suffix == WHOLE)
+        found = segments(self.directory)
+        if found and found[0][0] > 0:
+            raise HistoryLost(
+                f"the log {self.directory} goes back to {found[0][0]} without the definitions of that moment, so "
+                "tables made before it are not known; let its upstream write it from 0 on, or trim it with --log-keep"
+            )
+        return LogBegin(0, StoredSnapshot(), whole=True)
+
+    def hold(self, feed: str, ts: int) -> None:
+        """Put the feed's safe point down."""
+        hold = LogHold(changefeed=feed, checkpoint_ts=ts, time_ms=time.time_ns() // 1_000_000)
+        put_hold(self.directory, hold)
+
     def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
-        """The segments that meet (low, high]."""
+        """The segments that meet (low, high]; those below the begin are gone, though they may still lie there."""
+        base = base_of(self.directory)
+        low = low if base is None else max(low, base[0])
         return [
             _part(path) for below, top, path in segments(self.directory) if top > low and (high is None or below < high)
         ]

@@ -3,43 +3,43 @@
     tidb:///var/tidb/log      a directory of segments that an upstream writes (tidb/segment.py)
     tidb://./log              the same from the working directory
 
-CONFIG is a changefeed file as TiCDC has them: filter rules, dispatchers, force-replicate, integrity, [sink].  Its
-[source] section is for topics; the directory stands on the command line.  --state-dir keeps the checkpoint.
+CONFIG is a changefeed file as TiCDC has them: filter rules, event filters, dispatchers, force-replicate, integrity,
+[sink], and `uri` under [source].  --state-dir keeps the checkpoint.
 """
 
-import posixpath
 import re
 import tomllib
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
 
 import click
 import msgspec
 
 from tidegate.app.config import SinkFile, sink_file
+from tidegate.app.event_expression import event_filter
+from tidegate.app.params import FEED, Given, read_all
+from tidegate.app.progress import Progress
 from tidegate.app.run_cmd import stop_on_signals
 from tidegate.app.segment_log import SegmentLog
+from tidegate.app.tidb_address import parse_tidb
 from tidegate.app.topic_feed import TopicFeed, TopicFeedConfig
+from tidegate.app.topic_keys import idle_keys, refuse_keys
 from tidegate.app.topic_progress import TopicMeter, TopicProgress, line
 from tidegate.app.topic_target import TopicTarget, topic_target
 from tidegate.app.uri import mask_uri
 from tidegate.feed.dispatch_rule import complaints
 from tidegate.feed.filter import DEFAULT_RULES, TableFilter
-from tidegate.model.errors import ChangefeedIdInvalid, ConfigError, SinkError, UnsupportedError, UriInvalid
+from tidegate.feed.patience import Patience
+from tidegate.model.errors import ChangefeedIdInvalid, ConfigError, SinkError, UriInvalid
 from tidegate.source.tidb.transactions import MountOptions
 
-__all__ = ["SCHEME", "RunWords", "SparkTasks", "feed_config", "run_tidb"]
+__all__ = ["RunWords", "SparkTasks", "feed_config", "run_tidb", "run_topics"]
 
-SCHEME: Final = "tidb://"
 _ID: Final = re.compile(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*")
-_LEVELS: Final = {"none": False, "correctness": True}
-_HANDLINGS: Final = {"warn": False, "error": True}
-_UNDONE: Final = frozenset({"event-filters", "ignore-txn-start-ts"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ class RunWords:
 class SparkTasks:
     """Jobs as tasks of Spark, which starts with the first of them."""
 
-    def __init__(self) -> None:
-        self._spark: Any = None
+    def __init__(self, spark: Any = None) -> None:
+        self._spark = spark
 
     @property
     def tasks(self) -> int:
@@ -90,12 +90,40 @@ def run_tidb(words: RunWords, *, idle_s: float | None, as_json: bool) -> None:
 
     config = feed_config(words)
     logging.configure(json=as_json)
-    for warning in _warnings(config.target):
+    for warning in config.warnings:
         click.echo(f"warning: {warning}", err=True)
     if not as_json:
         click.echo(f"changefeed {config.name}: {config.source} -> {mask_uri(words.sink_uri or '')}", err=True)
     with stop_on_signals() as stop:
         _run(config, stop, idle_s=idle_s, as_json=as_json)
+
+
+def run_topics(
+    config: TopicFeedConfig,
+    spark: Any,
+    on_progress: Callable[[Progress], None],
+    stop: Event,
+    *,
+    until: int | None,
+    idle_s: float | None,
+) -> Progress:
+    """Run a changefeed into topics as `tidegate.Changefeed` does any other; reports are those of a lake's feed."""
+    config = config if until is None else replace(config, target_ts=until)
+    meter = TopicMeter(lambda told: on_progress(_as_progress(told)))
+    return _as_progress(TopicFeed(config, SparkTasks(spark), meter, stop).run(idle_s=idle_s))
+
+
+def _as_progress(told: TopicProgress) -> Progress:
+    ended = told.state in {"finished", "stopped", "failed"}
+    return Progress(
+        "stopped" if ended else "running",
+        rows_applied=told.rows,
+        messages=told.messages,
+        frontier=told.frontier_ts or None,
+        checkpoint=told.checkpoint_ts or None,
+        ddls_done=told.ddls,
+        error=None if told.error is None else str(told.error),
+    )
 
 
 def feed_config(words: RunWords) -> TopicFeedConfig:
@@ -104,10 +132,14 @@ def feed_config(words: RunWords) -> TopicFeedConfig:
         raise UriInvalid("sink-uri: from tidb:// to a topic: kafka://HOST:PORT/TOPIC?protocol=open-protocol|canal-json")
     if words.state_dir is None:
         raise ConfigError("a changefeed from tidb:// keeps its checkpoint in a directory: give --state-dir")
-    directory = _directory(words.source_uri)
     file = SinkFile({}) if words.path is None else sink_file(words.path)
     settings = {} if words.path is None else tomllib.loads(Path(words.path).read_text(encoding="utf-8"))
-    _check(settings)
+    refuse_keys(settings)
+    integrity = {f"integrity.{key}": value for key, value in settings.get("integrity", {}).items()}
+    source = parse_tidb(words.source_uri, {}, {**settings, **integrity})
+    if source.verify and file.selectors:
+        raise ConfigError("integrity-check-level compares whole rows, so column-selectors do not go with it")
+    directory = Path(source.directory)
     target = topic_target(words.sink_uri, file)
     rules = words.rules or tuple(settings.get("filter", {}).get("rules", ())) or DEFAULT_RULES
     return TopicFeedConfig(
@@ -117,7 +149,10 @@ def feed_config(words: RunWords) -> TopicFeedConfig:
         target=target,
         rules=TableFilter.parse(rules, case_sensitive=file.case_sensitive),
         state=words.state_dir,
-        mount=_mount_options(settings),
+        events=event_filter(settings, case_sensitive=file.case_sensitive, time_zone=target.options.time_zone),
+        mount=MountOptions(source.force_replicate, source.verify, source.refuse_corrupt),
+        patience=_patience(source.max_retry, settings),
+        warnings=_warnings(target, settings),
         start_ts=words.start_ts,
         target_ts=words.target_ts,
     )
@@ -133,45 +168,21 @@ def _run(config: TopicFeedConfig, stop: Event, *, idle_s: float | None, as_json:
     return TopicFeed(config, SparkTasks(), TopicMeter(show), stop).run(idle_s=idle_s)
 
 
-def _warnings(target: TopicTarget) -> tuple[str, ...]:
-    told = complaints(target.rules)
+def _patience(quick: int, settings: dict[str, Any]) -> Patience:
+    """Quick tries, then as long as changefeed-error-stuck-duration says."""
+    given = {name: Given(name, settings[name]) for name in FEED if name in settings}
+    fields, _ = read_all(FEED, given, ConfigError)
+    stuck_ms = fields.get("stuck_ms")
+    return Patience(quick) if stuck_ms is None else Patience(quick, int(str(stuck_ms)) / 1000 or None)
+
+
+def _warnings(target: TopicTarget, settings: dict[str, Any]) -> tuple[str, ...]:
+    told, idle = complaints(target.rules), idle_keys(settings)
+    if idle:
+        told = (*told, f"accepted without effect when a topic is written: {', '.join(idle)}")
     if target.options.protocol == "canal-json" and not target.options.enable_tidb_extension:
         return (*told, "canal-json without enable-tidb-extension has no watermarks and no commit_ts")
     return told
-
-
-def _directory(uri: str) -> Path:
-    parts = urlsplit(uri)
-    path = unquote(parts.path)
-    if parts.netloc not in {"", ".", ".."} or not path.strip("/") or parts.query or parts.fragment:
-        raise UriInvalid(f"source-uri: write tidb:///path/of/log or tidb://./path, found {mask_uri(uri)}")
-    found = Path(posixpath.normpath(parts.netloc + path) if parts.netloc else path)
-    if not found.is_dir():
-        raise UriInvalid(f"source-uri: {found} is no directory; an upstream writes its segments into one")
-    return found.resolve()
-
-
-def _check(settings: dict[str, Any]) -> None:
-    """Raises UnsupportedError for keys that would leave rows out, which this release cannot do."""
-    given = sorted(_UNDONE & settings.get("filter", {}).keys())
-    if given:
-        raise UnsupportedError(f"filter.{given[0]}: rows are filtered by their tables alone here; leave the key out")
-
-
-def _mount_options(settings: dict[str, Any]) -> MountOptions:
-    integrity = settings.get("integrity", {})
-    return MountOptions(
-        force_replicate=settings.get("force-replicate") is True,
-        verify=_choice(integrity, "integrity-check-level", _LEVELS),
-        refuse_corrupt=_choice(integrity, "corruption-handle-level", _HANDLINGS),
-    )
-
-
-def _choice(section: dict[str, Any], key: str, words: dict[str, bool]) -> bool:
-    word = section.get(key, next(iter(words)))
-    if word not in words:
-        raise ConfigError(f"integrity.{key} is {word!r}; it is one of {', '.join(words)}")
-    return words[word]
 
 
 def _name(given: object, directory: Path, target: TopicTarget) -> str:

@@ -2,19 +2,22 @@
 
     <state>/<changefeed>.json      {"changefeed": "shop", "checkpoint_ts": 470606747354005504, ...}
     <state>/<changefeed>.lock      held by the feed that runs; a second one is refused
+    <state>/<changefeed>.state.json    what it reports (topic_state.py)
 
 The file is written aside, flushed and renamed, so it is the old one or the new one.  Everything at or below the
 checkpoint is acknowledged by the broker; what lies above may have been sent as well and is sent again.
 """
 
+import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import msgspec
 
 from tidegate.model.errors import ConfigError, EnvironmentFault
+from tidegate.model.feed_errors import StateUnwritable
 from tidegate.spark.cache import locked
 
 __all__ = ["Checkpoint", "CheckpointFile"]
@@ -46,8 +49,23 @@ class CheckpointFile:
             raise EnvironmentFault(
                 f"the state directory {self.path.parent} cannot be made: {fault.strerror}"
             ) from fault
-        with locked(self._lock, timeout_s=2.0):
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(locked(self._lock, timeout_s=2.0))
+            except OSError as fault:
+                raise EnvironmentFault(f"{self._lock} cannot be opened: {fault.strerror}") from fault
             yield
+
+    def is_held(self) -> bool:
+        """Whether a feed of that name runs now."""
+        try:
+            with self._lock.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
 
     def load(self, *, topic: str) -> Checkpoint | None:
         """What was saved last; None for a new changefeed. ConfigError for a file that is none of ours or another
@@ -68,7 +86,7 @@ class CheckpointFile:
         return found
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Puts `checkpoint` in place of what was there. EnvironmentFault when the disk refuses."""
+        """Puts `checkpoint` in place of what was there. StateUnwritable when the disk refuses, which may pass."""
         aside = self.path.with_suffix(".part")
         try:
             with aside.open("wb") as file:
@@ -77,4 +95,4 @@ class CheckpointFile:
                 os.fsync(file.fileno())
             aside.replace(self.path)
         except OSError as fault:
-            raise EnvironmentFault(f"the checkpoint {self.path} cannot be written: {fault.strerror}") from fault
+            raise StateUnwritable(f"the checkpoint {self.path} cannot be written: {fault.strerror}") from fault

@@ -22,10 +22,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
+from tidegate.app.feed_error import place_of
 from tidegate.app.topic_checkpoint import Checkpoint, CheckpointFile
 from tidegate.app.topic_progress import TopicMeter, TopicProgress
+from tidegate.app.topic_state import StateFile
 from tidegate.app.topic_target import TopicTarget
 from tidegate.app.topic_task import GroupJob, GroupReport, write_group
+from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.filter import TableFilter
 from tidegate.feed.patience import Patience, Trouble
 from tidegate.model.errors import Retry, SinkError, TidegateError
@@ -36,7 +39,8 @@ from tidegate.sink.kafka.groups import TableRows, groups_of
 from tidegate.sink.kafka.partitions import partition_count
 from tidegate.sink.kafka.writer import TopicWriter
 from tidegate.source.tidb.ddl import DdlEvent
-from tidegate.source.tidb.log import KvLog
+from tidegate.source.tidb.hold import Hold
+from tidegate.source.tidb.log import KvLog, without
 from tidegate.source.tidb.stretch import end_of_stretch, rows_by_table
 from tidegate.source.tidb.tables import name_of
 from tidegate.source.tidb.timeline import Timeline
@@ -71,10 +75,12 @@ class TopicFeedConfig:
     target: TopicTarget
     rules: TableFilter
     state: Path
+    events: EventFilter = field(default_factory=EventFilter)
     mount: MountOptions = field(default_factory=MountOptions)
     start_ts: int | None = None
     target_ts: int | None = None
     patience: Patience = field(default_factory=Patience)
+    warnings: tuple[str, ...] = ()
 
 
 class TopicFeed:
@@ -84,7 +90,11 @@ class TopicFeed:
         self.config, self.meter = config, meter
         self._run, self._stop = run, stop
         self._file = CheckpointFile(config.state, config.name)
-        self._timeline = Timeline(config.log, config.rules, force=config.mount.force_replicate)
+        meter.keep = StateFile(config.state, config.name, config.source, config.target.topic).save
+        force = config.mount.force_replicate
+        self._timeline = Timeline(config.log, config.rules, force=force, events=config.events)
+        self._rows_of = without(config.log, config.events.start_ts)
+        self._hold = Hold(config.log, config.name)
         self._router = config.target.router()
         self._target = config.target
         self._writer: TopicWriter | None = None
@@ -93,32 +103,39 @@ class TopicFeed:
         self.checkpoint = 0
 
     def run(self, *, idle_s: float | None = None) -> TopicProgress:
-        """Until the target is reached, `stop` is set, or nothing has come for `idle_s`. Raises what ends the feed."""
+        """Until the target is reached, `stop` is set, or nothing but the time of the log has moved for `idle_s`.
+
+        Raises what ends the feed."""
         with self._file.held():
             try:
                 if self._begin(idle_s):
                     self._loop(idle_s)
             except TidegateError as error:
                 if error.retry is Retry.NEVER or not self._stop.is_set():
+                    self.meter.failing(error, place_of(error, self._timeline.snapshot), None)
                     raise
             return self.meter.done("finished" if self._reached() else "stopped")
 
     def _loop(self, idle_s: float | None) -> None:
         moved_s = time.monotonic()
         while not self._stop.is_set() and not self._reached():
-            if self.stretch():
+            told = self.meter.told()
+            went = self.stretch()
+            if not went:
+                self.meter.calm()
+            if self.meter.told() != told or self.meter.behind():
                 moved_s = time.monotonic()
             elif idle_s is not None and time.monotonic() - moved_s >= idle_s:
                 return
-            else:
+            if not went:
                 self._stop.wait(POLL_S)
 
     def stretch(self) -> bool:
         """One stretch, steps 1 to 8; False when there is nothing to do."""
-        parts = self.config.log.parts(self.checkpoint)  # 1 pull
+        parts = self._patiently(partial(self.config.log.parts, self.checkpoint))  # 1 pull
         if not parts:
             return False
-        self._timeline.read(parts[-1].high)  # 2 cut
+        self._patiently(partial(self._timeline.read, parts[-1].high))  # 2 cut
         stop = self._timeline.stop()
         end = end_of_stretch(self.checkpoint, parts, stop, self.config.target_ts)
         if end is None:
@@ -135,7 +152,7 @@ class TopicFeed:
         names = [name_of(version) for version in self._replicated().values()]
         told = self._patiently(lambda: self._open().resolved(end, names))  # 7 resolve
         reach("topic/resolved-sent")
-        self._advance(end)  # 8 advance
+        self._patiently(partial(self._advance, end))  # 8 advance
         self.meter.advanced(end, ddls=len(events), watermarks=int(told))
         return True
 
@@ -151,7 +168,10 @@ class TopicFeed:
             parts = self.config.log.parts(0)
             if parts and parts[-1].high >= (known or 0):
                 self.checkpoint = parts[0].low if known is None else known
+                self._hold.at(self.checkpoint)
                 self._timeline.start(self.checkpoint)
+                self.config.events.verify(self._replicated().values())
+                self._target.check(self._replicated().values())
                 self._patiently(self._meet, replace(self.config.patience, stuck_s=None))
                 self.meter.frontier(parts[-1].high)
                 self.meter.started(self.checkpoint, resumed=found is not None)
@@ -189,7 +209,7 @@ class TopicFeed:
         config = self.config
         jobs = [
             GroupJob(
-                config.log,
+                self._rows_of,
                 self.checkpoint,
                 end,
                 tuple(tables[number][0] for number in group.tables),
@@ -197,6 +217,7 @@ class TopicFeed:
                 counts,
                 self._target,
                 config.mount,
+                config.events,
             )
             for group in groups_of(placed, counts, self._run.tasks)
         ]
@@ -241,6 +262,7 @@ class TopicFeed:
             )
         )
         self.checkpoint = end
+        self._hold.at(end)
         reach("topic/advanced")
 
     def _patiently(self, work: Callable[[], T], patience: Patience | None = None) -> T:
@@ -256,7 +278,7 @@ class TopicFeed:
                 pause_s = patience.pause_s(trouble, now_s)
                 if error.retry is Retry.NEVER or pause_s is None:
                     raise
-                self.meter.failing(f"{error.code}: {error}", pause_s)
+                self.meter.failing(error, place_of(error, self._timeline.snapshot), pause_s)
                 if isinstance(error, SinkError) and self._writer is not None:
                     self._writer.abandon()
                     self._writer = self._control = None

@@ -1,15 +1,21 @@
 """What a changefeed into topics reports: one line a second at most, and one when it ends.
 
-    {"state":"normal","checkpoint_ts":…,"frontier_ts":…,"rows":…,"messages":…,"ddls":…,"watermarks":…}
+    {"state":"normal","since":…,"checkpoint_ts":…,"frontier_ts":…,"rows":…,"messages":…,"ddls":…,"watermarks":…}
+    {"state":"warning","since":…,..,"error":{"code":…,"message":…,"table":…,"commit_ts":…,"since":…,"next_try_s":…}}
 
+An error that is waited out makes the state `warning` until the checkpoint moves, one that ends the feed `failed`.
 Counts are those of this run; rows that a restart sends again count again.
 """
 
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
+
+from tidegate.app.feed_error import FeedError, Place
+from tidegate.model.errors import TidegateError
 
 __all__ = ["TopicMeter", "TopicProgress", "line"]
 
@@ -17,9 +23,10 @@ REPORT_S: Final = 1.0
 
 
 class TopicProgress(msgspec.Struct, kw_only=True):
-    """How far a feed is; `state` is TiCDC's: normal, warning while an error is waited out, finished, stopped."""
+    """How far a feed is; `state` is TiCDC's: normal, warning, failed, stopped, finished, since a time in UTC."""
 
     state: str = "normal"
+    since: str = ""
     checkpoint_ts: int = 0
     frontier_ts: int = 0
     resumed: bool = False
@@ -29,14 +36,16 @@ class TopicProgress(msgspec.Struct, kw_only=True):
     watermarks: int = 0
     stretches: int = 0
     corrupt: int = 0
-    error: str | None = None
+    error: FeedError | None = None
 
 
 class TopicMeter:
     """Counts, and tells `show` when it is time."""
 
     def __init__(self, show: Callable[[TopicProgress], None], *, every_s: float = REPORT_S) -> None:
-        self.progress = TopicProgress()
+        self.progress = TopicProgress(since=_now())
+        self.keep: Callable[[TopicProgress], None] = lambda _: None
+        """Takes every report as well, before it is shown: a file."""
         self._show, self._every_s = show, every_s
         self._shown_s = 0.0
 
@@ -61,24 +70,60 @@ class TopicMeter:
         self.progress.watermarks += watermarks
         self.progress.checkpoint_ts = checkpoint
         self.progress.stretches += 1
-        self.progress.state, self.progress.error = "normal", None
-        self._tell()
+        self.progress.error = None
+        self._tell(now=self._enter("normal"))
 
-    def failing(self, error: str, next_s: float) -> None:
-        """An error is waited out."""
-        self.progress.state, self.progress.error = "warning", f"{error} (next try in {next_s:.0f} s)"
+    def calm(self) -> None:
+        """Nothing is in the way, and there is nothing to do."""
+        if self.progress.error is not None:
+            self.progress.error = None
+            self._tell(now=self._enter("normal"))
+
+    def told(self) -> tuple[int, int]:
+        """Rows and DDLs so far; while they stand still, nothing has come but the time of the log."""
+        return self.progress.rows, self.progress.ddls
+
+    def behind(self) -> bool:
+        """Whether the log is further than the checkpoint."""
+        return self.progress.checkpoint_ts < self.progress.frontier_ts
+
+    def failing(self, error: TidegateError, place: Place, next_s: float | None) -> None:
+        """An error is waited out for so long; None: it ends the feed."""
+        before = self.progress.error
+        self.progress.error = FeedError(
+            code=error.code,
+            message=str(error),
+            since=before.since if before else _now(),
+            table=place.table,
+            commit_ts=place.commit_ts,
+            tries=before.tries + 1 if before else 1,
+            next_try_s=next_s,
+        )
+        self._enter("failed" if next_s is None else "warning")
         self._tell(now=True)
 
     def done(self, state: str = "stopped") -> TopicProgress:
         """The last report."""
-        self.progress.state = state
+        self._enter(state)
         self._tell(now=True)
         return self.progress
+
+    def _enter(self, state: str) -> bool:
+        """Whether the state is another one now."""
+        if state == self.progress.state:
+            return False
+        self.progress.state, self.progress.since = state, _now()
+        return True
 
     def _tell(self, *, now: bool = False) -> None:
         if now or time.monotonic() - self._shown_s >= self._every_s:
             self._shown_s = time.monotonic()
+            self.keep(self.progress)
             self._show(self.progress)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def line(progress: TopicProgress) -> str:

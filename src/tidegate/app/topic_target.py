@@ -7,7 +7,7 @@ Values of the address win over the file's.  A target is a value that travels int
 does not print them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
@@ -15,14 +15,22 @@ from urllib.parse import parse_qsl, urlsplit
 from tidegate.app.claim_files import ClaimFiles, random_names
 from tidegate.app.config import SinkFile
 from tidegate.app.framed import clock
+from tidegate.app.params import Given
+from tidegate.app.topic_keys import client_options
 from tidegate.app.topics import LOOKING
-from tidegate.app.uri import parse_source
+from tidegate.app.uri import mask_uri, parse_source
 from tidegate.codec import BatchEncoder, EncodeOptions, encode_options
+from tidegate.codec.columnar import ColumnarEncoder
 from tidegate.codec.encoding import limited
+from tidegate.feed.column_selector import ColumnSelectors
 from tidegate.feed.dispatch_rule import DispatchRule
 from tidegate.feed.route import Router
 from tidegate.feed.split import SplitPolicy
 from tidegate.model.errors import ConfigError, KafkaConfigInvalid, UnsupportedError, UriInvalid
+from tidegate.model.feed_errors import PartitionNumInvalid
+from tidegate.schema.stored_snapshot import TableVersion
+from tidegate.schema.stored_table import table_info
+from tidegate.sink.kafka.dispatch import Dispatcher
 from tidegate.sink.kafka.partitions import Producer
 from tidegate.sink.kafka.writer import NewTopics, TopicWriter
 
@@ -45,15 +53,28 @@ class TopicTarget:
     split: SplitPolicy = field(default_factory=SplitPolicy)
     new_topics: NewTopics | None = field(default_factory=NewTopics)
     partition_num: int | None = None
+    selectors: ColumnSelectors = field(default_factory=ColumnSelectors)
 
     def router(self) -> Router:
         """The dispatchers."""
         return Router.of(self.rules, self.topic, self.options, case_sensitive=self.case_sensitive)
 
+    def check(self, tables: Iterable[TableVersion]) -> None:
+        """Raises DispatcherFailed and ColumnSelectorFailed for dispatchers and selectors that do not fit a table."""
+        dispatcher = Dispatcher(self.router(), self.split, {}, frozenset(), self.selectors)
+        for table in tables:
+            dispatcher.check(table_info(table.stored, table.schema, table.version, every_state=True))
+
     def encoder(self) -> BatchEncoder:
         """A new encoder, with the clock of now and files for claim checks."""
-        claims = ClaimFiles(self.options.claim_check_storage_uri, random_names())
-        return BatchEncoder(self.options, now_ms=clock(None), claims=claims)
+        return BatchEncoder(self.options, now_ms=clock(None), claims=self._claims())
+
+    def columnar_encoder(self) -> ColumnarEncoder:
+        """The same for rows as columns."""
+        return ColumnarEncoder(self.options, now_ms=clock(None), claims=self._claims())
+
+    def _claims(self) -> ClaimFiles:
+        return ClaimFiles(self.options.claim_check_storage_uri, random_names())
 
     def writer(self) -> TopicWriter:
         """A new producer, which makes topics that are missing if it may."""
@@ -72,7 +93,11 @@ class TopicTarget:
 
 def topic_target(uri: str, file: SinkFile) -> TopicTarget:
     """The sink of an address and a changefeed file. Raises ConfigErrors as TiCDC would."""
-    sink = parse_source(uri, LOOKING)
+    if not urlsplit(uri).path.strip("/"):
+        raise KafkaConfigInvalid(f"sink-uri: no topic is named; write kafka://HOST:PORT/TOPIC, found {mask_uri(uri)}")
+    _check_partitions({**_topic_settings(file), **dict(parse_qsl(urlsplit(uri).query))})
+    given = {name: Given(f"sink.kafka-config.{name}", value) for name, value in client_options(file.settings).items()}
+    sink = parse_source(uri, {**LOOKING, **_protocol_of(file), **given})
     if len(sink.topics) != 1:
         raise UriInvalid("sink-uri: name one topic, the default one; others come from dispatchers")
     query = {f"uri.{name}": value for name, value in parse_qsl(urlsplit(uri).query) if value}
@@ -88,9 +113,29 @@ def topic_target(uri: str, file: SinkFile) -> TopicTarget:
         rules=file.dispatchers,
         case_sensitive=file.case_sensitive,
         split=SplitPolicy(unique_keys=str(file.settings.get(_RAW, "false")).lower() != "true", newarch=options.newarch),
-        new_topics=_new_topics(dict(parse_qsl(urlsplit(uri).query))),
+        new_topics=_new_topics({**_topic_settings(file), **dict(parse_qsl(urlsplit(uri).query))}),
         partition_num=sink.partition_num,
+        selectors=ColumnSelectors.of(file.selectors, case_sensitive=file.case_sensitive),
     )
+
+
+def _check_partitions(query: Mapping[str, str]) -> None:
+    word = query.get("partition-num", "1")
+    if word.removeprefix("-").isdecimal() and int(word) < 1:
+        raise PartitionNumInvalid(f"partition-num is {word}; a topic is written to at least one partition")
+
+
+def _protocol_of(file: SinkFile) -> dict[str, Given]:
+    """The protocol that the file gives, for an address without one."""
+    word = file.settings.get("sink.protocol")
+    return {"protocol": Given("sink.protocol", word)} if word else {}
+
+
+def _topic_settings(file: SinkFile) -> dict[str, str]:
+    """What the file says of topics that are made."""
+    names = ("auto-create-topic", "partition-num", "replication-factor")
+    found = {name: file.settings.get(f"sink.kafka-config.{name}") for name in names}
+    return {name: str(value).lower() for name, value in found.items() if value is not None}
 
 
 def _compression(query: Mapping[str, str], file: SinkFile) -> str:

@@ -14,6 +14,8 @@ passed over as repeated, and how far the watermark has come.
 
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
@@ -23,8 +25,10 @@ import msgspec
 from tidegate.app.claim_files import ClaimFiles, random_names
 from tidegate.app.config import SinkFile, sink_file
 from tidegate.app.framed import clock, whole_events
+from tidegate.app.params import KAFKA_SOURCE, Given, read_all
 from tidegate.app.relay import Relay, RelayTarget
 from tidegate.app.run_cmd import stop_on_signals
+from tidegate.app.topic_marks import MarkFile, Marks, as_start
 from tidegate.app.topics import LOOKING, topics_of
 from tidegate.app.transcode_cmd import carried, target_options
 from tidegate.app.uri import KafkaSource, parse_source
@@ -34,7 +38,8 @@ from tidegate.feed.dispatch_rule import complaints
 from tidegate.feed.gate import Gate
 from tidegate.feed.split import SplitPolicy
 from tidegate.model.errors import ConfigError, DecodeError, EncodeError, TidegateError, UriInvalid
-from tidegate.model.event import Event
+from tidegate.model.event import Event, Resolved
+from tidegate.model.tso import MAX_TS
 from tidegate.sink.kafka.writer import NewTopics, TopicWriter
 from tidegate.source.kafka.gathered import Gathered, Partition
 
@@ -69,8 +74,11 @@ def transcode_topic(
     now_ms: int | None,
     idle_s: float | None,
     as_json: bool,
+    state: tuple[Path, str] | None = None,
 ) -> None:
-    """Write the topics of `uris[0]` into the topic of `uris[1]`; status 1 when something was refused."""
+    """Write the topics of `uris[0]` into the topic of `uris[1]`; status 1 when something was refused.
+
+    `state` is a directory and a changefeed's name: positions are kept there, and win over the source's `start`."""
     file = SinkFile({}) if path is None else sink_file(path)
     source = parse_source(uris[0])
     read = _read_options(source, settings[0])
@@ -80,11 +88,16 @@ def transcode_topic(
         raise UriInvalid(f"--to: topic {target.topic} is the one that is read")
     for complaint in complaints(target.rules):
         click.echo(f"warning: {complaint}", err=True)
-    writer = TopicWriter(sink.client_config(), target.options.max_message_bytes, _new_topics(uris[1]))
-    run = _Run(source, read, as_json=as_json)
-    claims = ClaimFiles(target.options.claim_check_storage_uri, random_names())
-    relay = Relay(target, writer, now_ms=clock(now_ms), claims=claims, refused=run.refused)
-    run.play(Gathered(topics_of(source, read), idle_s=idle_s), relay, writer)
+    file_of_marks = None if state is None else MarkFile(*state, target.topic)
+    with nullcontext() if file_of_marks is None else file_of_marks.held():
+        if file_of_marks is not None and (start := file_of_marks.load()) is not None:
+            found, _ = read_all(KAFKA_SOURCE, {"start": Given(str(file_of_marks.path), start)}, ConfigError)
+            source = msgspec.structs.replace(source, **found)
+        writer = TopicWriter(sink.client_config(), target.options.max_message_bytes, _new_topics(uris[1]))
+        run = _Run(source, read, file_of_marks, as_json=as_json)
+        claims = ClaimFiles(target.options.claim_check_storage_uri, random_names())
+        relay = Relay(target, writer, now_ms=clock(now_ms), claims=claims, refused=run.refused)
+        run.play(Gathered(topics_of(source, read), idle_s=idle_s), relay, writer)
     if run.report.refused:
         click.get_current_context().exit(1)
 
@@ -92,8 +105,11 @@ def transcode_topic(
 class _Run:
     """One transcoding: what is refused, and how far it has come."""
 
-    def __init__(self, source: KafkaSource, read: DecodeOptions, *, as_json: bool) -> None:
-        self._source, self._read, self._as_json = source, read, as_json
+    def __init__(
+        self, source: KafkaSource, read: DecodeOptions, file: MarkFile | None = None, *, as_json: bool
+    ) -> None:
+        self._source, self._read, self._file, self._as_json = source, read, file, as_json
+        self._marks = Marks()
         self.report = Report()
 
     def refused(self, place: str, error: TidegateError) -> None:
@@ -115,6 +131,7 @@ class _Run:
                 for (partition, place), event in whole_events(
                     decoded, self._read, lambda at, e: self.refused(at[1], e)
                 ):
+                    self._mark(partition, place, event)
                     try:
                         gate.add(partition, carried(event))
                     except EncodeError as error:
@@ -124,13 +141,29 @@ class _Run:
                     break
                 if time.monotonic() - told > REPORT_S:
                     told = time.monotonic()
+                    self._keep(gate, relay, messages.positions)
                     self._tell(gate, relay, writer)
         if not stop.is_set():
             relay.send(gate.rest())
-            self.report.start = ",".join(f"{t}/{p}:{offset}" for (t, p), offset in sorted(messages.positions.items()))
+            self.report.start = as_start(messages.positions)
         relay.flush()
+        if self._file is not None:
+            passed = MAX_TS if self.report.start else gate.resolved or 0
+            self._file.save(as_start(self._marks.safe(messages.positions, passed)))
         self.report.done = True
         self._tell(gate, relay, writer)
+
+    def _mark(self, partition: Partition, place: str, event: Event) -> None:
+        """Remember what a message says, for whoever goes on."""
+        ts = event.ts if isinstance(event, Resolved) else event.commit_ts
+        if self._file is not None and ts is not None:
+            self._marks.add(partition, int(place.rpartition("/")[2]), ts)
+
+    def _keep(self, gate: Gate[Partition], relay: Relay, positions: dict[Partition, int]) -> None:
+        """Save how far everything is written."""
+        if self._file is not None and gate.resolved is not None:
+            relay.flush()
+            self._file.save(as_start(self._marks.safe(positions, gate.resolved)))
 
     def _decoded(
         self, chunk: Iterator[tuple[Partition, int, bytes | None, bytes | None]]

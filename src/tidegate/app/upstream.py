@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tidegate.app.log_holds import GC_TTL_MS
 from tidegate.app.process import Watch, end, living, started
 from tidegate.model.errors import EnvironmentFault
 from tidegate.spark.cache import cache_dir, locked, write_whole
@@ -55,6 +56,10 @@ class UpstreamOptions:
     in_memory: bool = True
     log: str = ""
     """Where its change log is written as segments; nowhere if empty."""
+    log_keep_ms: int = 0
+    """How long the log is kept at least; 0: all of it."""
+    gc_ttl_ms: int = GC_TTL_MS
+    """How long the log is kept for a changefeed that is not heard of any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,7 @@ class UpstreamProcess:
     host: str
     ports: Mapping[str, int]
     temporary: bool
+    log: str = ""
 
     def port_of(self, node: int) -> int:
         """The port of node number 1, 2, ..; EnvironmentFault when there is no such node."""
@@ -121,7 +127,7 @@ def _start(home: Path, options: UpstreamOptions, *, temporary: bool) -> Upstream
     until = time.monotonic() + _START_TIMEOUT_S
     while time.monotonic() < until and child.poll() is None:
         if (ports := _ready(home)) is not None:
-            one = UpstreamProcess(child.pid, home, options.host, ports, temporary)
+            one = UpstreamProcess(child.pid, home, options.host, ports, temporary, options.log)
             write_whole(_note(home), json.dumps(asdict(one), default=str))
             return one
         time.sleep(_POLL_S)

@@ -11,6 +11,7 @@ With `--json` each command prints JSON: objects, and for `sql` one list of rows 
 """
 
 import json
+import time
 from collections.abc import Iterator
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -19,9 +20,14 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import click
+from msgspec import to_builtins
 
+from tidegate.app.log_holds import holds
+from tidegate.app.params import TIME_MAX_MS, Given, Param, read_all
 from tidegate.app.upstream import UpstreamOptions, UpstreamProcess, start_upstream, status, stop_upstream
-from tidegate.model.errors import EnvironmentFault, InputError
+from tidegate.model.errors import ConfigError, EnvironmentFault, InputError
+from tidegate.tidb.segment import segments
+from tidegate.tidb.segment_base import base_of
 
 __all__ = ["upstream"]
 
@@ -31,6 +37,10 @@ DATA: Final = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     help="The directory that keeps the rows (default: memory).",
 )
+TIMES: Final = {
+    "log-keep": Param("duration", "log_keep_ms", "0", "how long the change log stays", high=TIME_MAX_MS),
+    "gc-ttl": Param("duration", "gc_ttl_ms", "24h", "how long it stays for a changefeed that rests", high=TIME_MAX_MS),
+}
 JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -57,6 +67,10 @@ def upstream() -> None:
     type=click.Path(file_okay=False, path_type=Path),
     help="Write the change log there, for `tidegate run --source-uri tidb:///DIRECTORY`.",
 )
+@click.option("--log-keep", default="0", metavar="TIME", help="How long the log stays, such as 24h; 0: for ever.")
+@click.option(
+    "--gc-ttl", default="24h", show_default=True, metavar="TIME", help="How long it stays for a changefeed that rests."
+)
 @click.option("--foreground", is_flag=True, help="Stay until Ctrl-C or SIGTERM, then stop.")
 @JSON
 def start(
@@ -68,10 +82,15 @@ def start(
     *,
     metadata_lock: bool,
     log: Path | None,
+    log_keep: str,
+    gc_ttl: str,
     foreground: bool,
     as_json: bool,
 ) -> None:
     """Start one and print how to connect."""
+    times, _ = read_all(
+        TIMES, {"log-keep": Given("--log-keep", log_keep), "gc-ttl": Given("--gc-ttl", gc_ttl)}, ConfigError
+    )
     options = UpstreamOptions(
         host,
         port,
@@ -80,6 +99,7 @@ def start(
         metadata_lock,
         in_memory=directory is None,
         log=str(log.expanduser().resolve()) if log else "",
+        **times,  # type: ignore[arg-type]  # durations are whole milliseconds
     )
     if foreground:
         _serve(directory, options, as_json=as_json)
@@ -127,6 +147,8 @@ def show(directory: Path | None, *, as_json: bool) -> None:
         return
     for one in running:
         click.echo(f"{_places(one)}  process {one.pid}  {'in memory' if one.temporary else one.dir}")
+        for line in _log_lines(one):
+            click.echo(f"  {line}")
     if not running:
         click.echo("no upstream runs")
 
@@ -186,7 +208,29 @@ def _places(one: UpstreamProcess) -> str:
 
 def _fields(one: UpstreamProcess) -> dict[str, object]:
     kept = {"pid": one.pid, "dir": str(one.dir), "host": one.host, "temporary": one.temporary}
-    return {**kept, "ports": dict(one.ports)}
+    if not one.log:
+        return {**kept, "ports": dict(one.ports)}
+    begin, end = _extent(Path(one.log))
+    log = {"dir": one.log, "begin_ts": begin, "end_ts": end, "changefeeds": to_builtins(holds(Path(one.log)))}
+    return {**kept, "ports": dict(one.ports), "log": log}
+
+
+def _extent(log: Path) -> tuple[int, int]:
+    """From where to where a log goes."""
+    base, found = base_of(log), segments(log)
+    return base[0] if base else 0, found[-1][1] if found else 0
+
+
+def _log_lines(one: UpstreamProcess) -> Iterator[str]:
+    """Its change log, and who needs it from where."""
+    if not one.log:
+        return
+    begin, end = _extent(Path(one.log))
+    yield f"change log {one.log} from {begin} to {end}"
+    now_ms = time.time_ns() // 1_000_000
+    for hold in holds(Path(one.log)):
+        heard = f"heard of {(now_ms - hold.time_ms) // 1000} s ago"
+        yield f"changefeed {hold.changefeed} at {hold.checkpoint_ts}, {heard}"
 
 
 def _answers(cursor: Any, *, as_json: bool) -> Iterator[str]:

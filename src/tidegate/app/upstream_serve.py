@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 
 from tidegate.app.upstream import READY, UpstreamOptions
-from tidegate.app.upstream_log import UpstreamLog
+from tidegate.app.upstream_log import LogKeep, UpstreamLog
 from tidegate.spark.cache import write_whole
 from tidegate.tidb.cluster import Cluster, ClusterOptions
 from tidegate.tidb.node import NodeOptions
@@ -45,7 +45,8 @@ def written_log(upstream: Upstream, options: UpstreamOptions) -> Iterator[None]:
     if not options.log:
         yield
         return
-    log = UpstreamLog(upstream.cluster, Path(options.log), in_memory=options.in_memory).start()
+    keep = LogKeep(options.log_keep_ms, options.gc_ttl_ms) if options.log_keep_ms else None
+    log = UpstreamLog(upstream.cluster, Path(options.log), in_memory=options.in_memory, keep=keep).start()
     try:
         yield
     finally:

@@ -1,12 +1,20 @@
 """The one place where configuration becomes pieces."""
 
+from pathlib import Path
+
 from tidegate.app.config import FeedConfig
+from tidegate.app.definitions import create_statements
+from tidegate.app.segment_log import SegmentLog
 from tidegate.app.topics import topics_of
+from tidegate.app.uri import KafkaSource
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.source.kafka.land import Landing
+from tidegate.source.landing import BatchLoop
+from tidegate.source.tidb.land import LogLanding
+from tidegate.source.tidb.transactions import MountOptions
 
-__all__ = ["delta_options", "delta_sink", "kafka_landing"]
+__all__ = ["delta_options", "delta_sink", "landing"]
 
 
 def delta_options(config: FeedConfig) -> DeltaOptions:
@@ -29,7 +37,18 @@ def delta_sink(config: FeedConfig) -> DeltaSink:
     return DeltaSink(delta_options(config), workers=config.sink.worker_count)
 
 
-def kafka_landing(config: FeedConfig, options: DeltaOptions) -> Landing:
+def landing(config: FeedConfig, options: DeltaOptions) -> BatchLoop:
     """The landing of a changefeed."""
-    rules = config.table_filter()
-    return Landing(topics_of(config.source), options.root, config.name, accept=rules.matches)
+    rules, source = config.table_filter(), config.source
+    if isinstance(source, KafkaSource):
+        return Landing(topics_of(source), options.root, config.name, accept=rules.matches)
+    return LogLanding(
+        SegmentLog(Path(source.directory)),
+        options.root,
+        config.name,
+        rules=rules,
+        definitions=create_statements,
+        mount=MountOptions(source.force_replicate, source.verify, source.refuse_corrupt),
+        start_ts=source.start_ts,
+        complete=config.sink.mode == "replica",
+    )

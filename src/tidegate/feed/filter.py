@@ -17,13 +17,13 @@ Source: TiDB documentation, "Table Filter"; TiCDC's list of system schemas.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from tidegate.model.errors import FilterRuleInvalid
 
-__all__ = ["DEFAULT_RULES", "SYSTEM_SCHEMAS", "TableFilter"]
+__all__ = ["DEFAULT_RULES", "SYSTEM_SCHEMAS", "TableFilter", "name_filter"]
 
 DEFAULT_RULES: Final = ("*.*",)
 SYSTEM_SCHEMAS: Final = frozenset(
@@ -103,6 +103,21 @@ class TableFilter:
         )
 
 
+def name_filter(rules: Sequence[str]) -> Callable[[str], bool]:
+    """Whether a name is taken by rules of one pattern each, ["!"] pattern: of columns, so without regard to case.
+
+    Nothing is taken by no rules. FilterRuleInvalid with the rule and the place in it."""
+    return _Names(tuple(reversed([_Reader(rule, re.DOTALL | re.IGNORECASE).name_rule() for rule in rules]))).match
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    rules: tuple[tuple[bool, _Pattern], ...]
+
+    def match(self, name: str) -> bool:
+        return _first(positive for positive, pattern in self.rules if pattern.matches(name))
+
+
 def _first(verdicts: Iterable[bool]) -> bool:
     return next(iter(verdicts), False)
 
@@ -133,6 +148,13 @@ class _Reader:
         if self.at != len(self.text):
             raise self.error("stray text after the table pattern: quote names that hold special characters")
         return _Rule(schema, table, positive)
+
+    def name_rule(self) -> tuple[bool, _Pattern]:
+        positive = not self.take("!")
+        pattern = self.pattern("name")
+        if self.at != len(self.text):
+            raise self.error("stray text after the pattern: quote names that hold special characters")
+        return positive, pattern
 
     def pattern(self, what: str) -> _Pattern:
         first = self.peek()

@@ -43,7 +43,7 @@ from tidegate.schema.stored_layout import table_layout
 from tidegate.schema.stored_snapshot import TableVersion
 from tidegate.schema.stored_table import table_info
 
-__all__ = ["ColumnPlan", "MountTable", "Mounted", "Mounter"]
+__all__ = ["ColumnPlan", "MountTable", "Mounted", "Mounter", "converter", "values_of"]
 
 _NUMBERS: Final = frozenset(
     {MysqlType.TINY, MysqlType.SHORT, MysqlType.INT24, MysqlType.LONG, MysqlType.LONGLONG, MysqlType.YEAR}
@@ -119,13 +119,13 @@ class Mounter:
         found = decode_table_key(key)
         if not isinstance(found, RecordKey) or (not value and not old_value):
             return None
-        table = self._table(found.table_id, commit_ts)
-        if table is None or not (self._force or table.eligible):
+        table = self.table(found.table_id, commit_ts)
+        if table is None:
             return None
         before = decode_row_value(table.layout, found, old_value) if old_value else None
         after = decode_row_value(table.layout, found, value) if value else None
         try:
-            change = _change(table, found.handle, commit_ts, _values(table, before), _values(table, after))
+            change = _change(table, found.handle, commit_ts, values_of(table, before), values_of(table, after))
         except DecodeError as error:
             raise KvDecodeError(error.what, error.codec, error.offset, key) from error
         corrupt = self._verify and (
@@ -133,7 +133,13 @@ class Mounter:
         )
         return Mounted(change, table, found.handle, corrupt)
 
-    def _table(self, physical_id: int, commit_ts: int) -> MountTable | None:
+    @property
+    def utc(self) -> bool:
+        """Whether TIMESTAMPs stay in UTC."""
+        return self._zone is UTC
+
+    def table(self, physical_id: int, commit_ts: int) -> MountTable | None:
+        """What rows with that id are read with; None where they are dropped. Raises TableNotFound."""
         snapshot = self._history.at(commit_ts - 1)
         version = snapshot.table_of(physical_id)
         if version is None:
@@ -144,14 +150,14 @@ class Mounter:
         table = self._tables.get(known)
         if table is None or table.version is not version:
             table = self._tables[known] = self._plan(version, physical_id)
-        return table
+        return table if self._force or table.eligible else None
 
     def _plan(self, version: TableVersion, physical_id: int) -> MountTable:
         info = table_info(version.stored, version.schema, version.version, every_state=True)
         wire = wire_table(info)
         layout = table_layout(version.stored, physical_id, new_collation=self._new_collation)
         plans = tuple(
-            ColumnPlan(column.id, _converter(column.type, self._zone), _missing(column, self._shift))
+            ColumnPlan(column.id, converter(column.type, self._zone), _missing(column, self._shift))
             for column in info.columns
             if not column.virtual
         )
@@ -166,7 +172,8 @@ def _contradicts(table: MountTable, row: Row | None, value: bytes | None) -> boo
     return row is not None and value is not None and not verify_checksum(table.layout, row, value)
 
 
-def _values(table: MountTable, row: Row | None) -> Values | None:
+def values_of(table: MountTable, row: Row | None) -> Values | None:
+    """The values of a row in the order of the table's columns; None for no row. DecodeError for what is no value."""
     return None if row is None else tuple([_read(plan, row) for plan in table.plans])
 
 
@@ -195,7 +202,7 @@ def _change(
     return Delete(before=before, **shared) if after is None else Update(before=before, after=after, **shared)
 
 
-def _converter(kind: ColumnType, zone: tzinfo) -> Convert:
+def converter(kind: ColumnType, zone: tzinfo = UTC) -> Convert:
     """The function from a stored value to that of an event."""
     if kind.code in _NUMBERS:
         return int

@@ -32,7 +32,7 @@ from tidegate.feed.dispatch_rule import DispatchRule, PartitionBy, topic_name, t
 from tidegate.feed.filter import TableFilter
 from tidegate.feed.value_text import NULL_TEXT, ValueText, value_text
 from tidegate.model.errors import DispatcherFailed, EncodeError
-from tidegate.model.event import Field, RowChange, Values, images
+from tidegate.model.event import Field, RowChange, Value, Values, images
 from tidegate.model.table import TableInfo, TableName
 
 __all__ = ["DdlRoute", "Route", "Router", "TablePlan"]
@@ -103,6 +103,15 @@ class TablePlan:
             except (TypeError, AttributeError) as error:
                 raise EncodeError(f"column {name!r} of {self._name} cannot be {value!a:.60}") from error
         return hashed
+
+    def hashes(self, columns: Callable[[int], Sequence[Value]], rows: int) -> list[int]:
+        """`hash_of` for many images, `columns` of which gives the values of the column at a place."""
+        found = [self._seed] * rows
+        for at, _, name_crc, text in self._parts:
+            null = 0 if self._skips_null else crc32(NULL_TEXT, name_crc)
+            texts = (null if value is None else crc32(text(value), name_crc) for value in columns(at))
+            found = [hashed ^ crc for hashed, crc in zip(found, texts, strict=True)]
+        return found
 
     def check(self, row: RowChange) -> None:
         """Raises DispatcherFailed unless the plan was made for this table and these columns."""

@@ -71,6 +71,11 @@ class Splitter:
         self.plan.check(update)
         return self._changes_key(update) or (self.policy.dispatch_key and self._moves(update))
 
+    @property
+    def keys(self) -> tuple[tuple[int, ValueText], ...]:
+        """The columns of which a change splits an update: their places, and how they become texts."""
+        return self._keys
+
     def transaction(self, rows: Sequence[RowChange]) -> tuple[RowChange, ...]:
         """The rows that are sent for those of one table in one transaction, in their order."""
         marked = [(row, isinstance(row, Update) and self.splits(row)) for row in rows]

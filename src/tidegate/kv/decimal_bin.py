@@ -21,7 +21,7 @@ from tidegate.kv.cursor import take, take_byte
 from tidegate.kv.number import invert
 from tidegate.model.errors import DecodeError, EncodeError
 
-__all__ = ["DecimalForm", "decode_decimal", "encode_decimal", "form_of", "read_decimal", "write_decimal"]
+__all__ = ["DecimalForm", "chunk_sizes", "decode_decimal", "encode_decimal", "form_of", "read_decimal", "write_decimal"]
 
 CODEC: Final = "decimal"
 MAX_PRECISION: Final = 81
@@ -109,6 +109,11 @@ def read_decimal(buf: bytes, at: int = 0) -> tuple[Decimal, DecimalForm, int]:
 def _check(form: DecimalForm) -> None:
     if not 0 < form.precision <= MAX_PRECISION or not 0 <= form.scale <= min(form.precision, MAX_SCALE):
         raise EncodeError(f"no decimal has {form.precision} digits, {form.scale} of them behind the point")
+
+
+def chunk_sizes(form: DecimalForm) -> list[tuple[int, int]]:
+    """How many digits stand in each word, and in how many bytes."""
+    return [(digits, _BYTES[digits]) for digits in _cut(form)]
 
 
 def _cut(form: DecimalForm) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 from tidegate.kv.cursor import at_end, take, take_byte
 from tidegate.model.errors import DecodeError, EncodeError
 
-__all__ = ["RawRow", "Tail", "body_of", "decode_raw_row", "encode_raw_row", "render_tail"]
+__all__ = ["Head", "RawRow", "Tail", "body_of", "decode_raw_row", "encode_raw_row", "read_head", "render_tail"]
 
 CODEC: Final = "row v2"
 VERSION_BYTE: Final = 0x80
@@ -51,6 +51,16 @@ class RawRow(NamedTuple):
 
     values: dict[int, bytes | None]
     tail: Tail | None = None
+
+
+class Head(NamedTuple):
+    """The bytes of a row before the ends of its values, checked, and what they say."""
+
+    data: bytes
+    ids: tuple[int, ...]
+    nulls: tuple[int, ...]
+    ends_bytes: int
+    checksum: bool
 
 
 def encode_raw_row(values: Mapping[int, bytes | None], *, checksum: bool = False) -> bytes:
@@ -91,6 +101,12 @@ def decode_raw_row(buf: bytes) -> RawRow:
     return RawRow(values, Tail(header & _VERSION, first, extra))
 
 
+def read_head(buf: bytes) -> Head:
+    """The head of a row; DecodeError for what is none."""
+    data, shape = _head(buf)
+    return Head(data, shape.ids, shape.nulls, shape.ends.size, bool(buf[1] & _CHECKSUM))
+
+
 def body_of(buf: bytes) -> bytes:
     """A row with a tail as far as the checksums of version 1 and 2 cover it: up to and with the tail's header byte."""
     _, end = _columns(buf)
@@ -114,9 +130,8 @@ class _Shape(NamedTuple):
 
 
 def _columns(buf: bytes) -> tuple[dict[int, bytes | None], int]:
-    _, flags, count, null_count = _HEAD.unpack(take(buf, 0, _HEAD.size, CODEC))
-    at = _HEAD.size + (count + null_count) * (4 if flags & _LARGE else 1)
-    shape = _shape(take(buf, 0, at, CODEC))
+    data, shape = _head(buf)
+    at = len(data)
     ends = shape.ends.unpack(take(buf, at, shape.ends.size, CODEC))
     start = at + shape.ends.size
     values: dict[int, bytes | None] = {}
@@ -130,6 +145,12 @@ def _columns(buf: bytes) -> tuple[dict[int, bytes | None], int]:
     if shape.nulls:
         values.update(dict.fromkeys(shape.nulls))
     return values, start + before
+
+
+def _head(buf: bytes) -> tuple[bytes, _Shape]:
+    _, flags, count, null_count = _HEAD.unpack(take(buf, 0, _HEAD.size, CODEC))
+    data = take(buf, 0, _HEAD.size + (count + null_count) * (4 if flags & _LARGE else 1), CODEC)
+    return data, _shape(data)
 
 
 @lru_cache(maxsize=4096)

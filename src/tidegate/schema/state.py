@@ -13,6 +13,8 @@ Rename events carry the schema of the new name; an old name without schema is th
 Source: TiCDC entry/schema/snapshot.go; TiDB pkg/ddl.
 """
 
+from dataclasses import replace
+
 import msgspec
 
 from tidegate.model.errors import SchemaError, UnsupportedError
@@ -87,11 +89,11 @@ def _apply(state: SchemaState, statement: Statement, ddl: Ddl, occasion: Occasio
         case DropTables():
             return _drop_tables(state, statement)
         case TruncateTable(name):
-            return _truncate_table(state, name, occasion, made)
+            return _truncate_table(state, _meant(state, name, ddl), occasion, made)
         case RenameTables():
             return _rename_tables(state, statement, occasion)
         case AlterTable():
-            return _alter_table(state, statement, occasion)
+            return _alter_table(state, _as_meant(state, statement, ddl), occasion)
         case RecoverTable():
             return _recover_table(state, statement, ddl, occasion)
         case CreateView() | DropViews():
@@ -100,6 +102,21 @@ def _apply(state: SchemaState, statement: Statement, ddl: Ddl, occasion: Occasio
             return state, [NoEffect(f"{what} changes no table")]
         case _:
             return _apply_to_database(state, statement, occasion)
+
+
+def _meant(state: SchemaState, name: TableName, ddl: Ddl) -> TableName:
+    """The table that a statement changes: its event tells the name of when the job ended, and the text that of when it
+    was asked for, before a RENAME that was queued first."""
+    told = TableName(ddl.schema, ddl.table)
+    return told if ddl.table and state.table(told) is not None else name
+
+
+def _as_meant(state: SchemaState, statement: AlterTable, ddl: Ddl) -> AlterTable:
+    """The same for ALTER TABLE; where it renames, the event has the new name."""
+    name = _meant(state, statement.table, ddl)
+    if name.key == statement.table.key or any(isinstance(spec, RenameTo) for spec in statement.specs):
+        return statement
+    return replace(statement, table=name, doubtful=False)
 
 
 def _apply_to_database(

@@ -168,8 +168,12 @@ def read_spans(directory: Path, low: int, high: int, spans: Sequence[Span]) -> I
     if gap:
         held = ", ".join(f"({item[0]}, {item[1]}]" for item in found) or "nothing of it"
         raise HistoryLost(f"changes of ({low}, {high}] are asked for, and {directory} holds {held}; start above it")
-    for _, _, path in found:
-        yield from (row for row in _rows_of(path, low, high, spans) if low < row.commit_ts <= high)
+    for first, last, path in found:
+        rows = _rows_of(path, low, high, spans)
+        if low <= first and last <= high:
+            yield from rows
+        else:
+            yield from (row for row in rows if low < row.commit_ts <= high)
 
 
 class SegmentWriter:
@@ -234,6 +238,9 @@ def _rows_of_table(file: BinaryIO, name: str, blocks: list[Block], spans: Sequen
             rows = _ROWS.decode(data)
         except msgspec.MsgspecError as error:
             raise DecodeError(f"{name}: rows: {error}", _CODEC, block.offset) from error
+        if any(start <= block.first_key and (not end or block.last_key < end) for start, end in inside):
+            yield from rows
+            continue
         for row in rows:
             if any(row.key >= start and (not end or row.key < end) for start, end in inside):
                 yield row

@@ -1,9 +1,10 @@
 """Where a log begins above 0: the definitions of that moment, and taking away what nobody needs any more.
 
     trimmed   30.base │ (30, 42] │ (42, 50] │        the schema keys at 30; segments below it are gone
-    begun     29.base │ (29, 30] │ (30, 42] │        on a store that was there before: all its rows as inserts at 30
+    begun     29.full │ (29, 30] │ (30, 42] │        on a store that was there before: all its rows as inserts at 30
 
     <directory>/<ts of 20 digits>.base       a segment's bytes whose rows are the keys of databases and tables at ts
+    <directory>/<ts of 20 digits>.full       the same of a log that holds every row that there was
 
 - The newest base is the begin of the log; older bases and segments below it count as gone, deleted or not.  So a trim
   writes the base first, then deletes, and may be killed anywhere.
@@ -28,9 +29,10 @@ from tidegate.tidb.meta_load import load_all
 from tidegate.tidb.segment import Span, decode_segment, encode_segment, publish, read_spans, segments
 from tidegate.tidb.transaction import Storage
 
-__all__ = ["base_of", "begin_log", "definitions", "trim"]
+__all__ = ["WHOLE", "base_of", "begin_log", "definitions", "trim"]
 
-_NAME: Final = re.compile(r"(\d{20})\.base")
+WHOLE: Final = ".full"
+_NAME: Final = re.compile(r"(\d{20})\.(?:base|full)")
 _SCHEMA: Final[Span] = (b"m", b"n")
 _ROWS: Final[Span] = (b"t", b"u")
 _JOBS: Final[Span] = table_span(JOB_TABLE.id)
@@ -62,7 +64,7 @@ def begin_log(storage: Storage, directory: Path) -> int:
     schema = [_row(key, value, ts, 1) for key, value in snapshot.scan(*_SCHEMA) if _defines(key)]
     records = ((key, value) for key, value in snapshot.scan(*_ROWS) if key[_RECORD] == b"_r")
     rows = [_row(key, value, ts, 1 + at // SCAN_ROWS) for at, (key, value) in enumerate(records)]
-    publish(directory / f"{ts - 1:020d}.base", encode_segment(ts - 1, ts - 1, schema))
+    publish(directory / f"{ts - 1:020d}{WHOLE}", encode_segment(ts - 1, ts - 1, schema))
     publish(directory / f"{ts - 1:020d}-{ts:020d}.seg", encode_segment(ts - 1, ts, rows))
     return ts
 

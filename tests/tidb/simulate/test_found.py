@@ -368,3 +368,23 @@ def test_a_table_that_is_gone_numbers_no_rows() -> None:
             late.execute("insert into s values (2)")
 
     assert raised.value.mysql_code == 1146
+
+
+def test_a_partition_that_is_gone_is_not_truncated() -> None:
+    """TRUNCATE PARTITION that waited while its partition was reorganized used to end as done, with no partition to
+    empty; whoever follows the statement met a partition that is not there."""
+    world = World()
+    run(
+        world,
+        "create table s (id int primary key) partition by range (id) "
+        "(partition p0 values less than (4), partition p1 values less than (8))",
+    )
+    _, truncated = queue(
+        world,
+        "alter table s reorganize partition p0 into (partition q values less than (4))",
+        "alter table s truncate partition p0",
+    )
+
+    world.finish()
+
+    assert ended(world, truncated) == (JobState.CANCELLED, 1735)

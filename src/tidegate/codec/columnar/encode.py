@@ -37,6 +37,7 @@ from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.open.encode import Pair
 from tidegate.codec.wire_table import WireTable, table_of_fields
 from tidegate.model.errors import EncodeError
+from tidegate.model.event import RowChange
 
 __all__ = ["FEW_ROWS", "ColumnarEncoder"]
 
@@ -103,6 +104,14 @@ class ColumnarEncoder:
         except (Misfit, EncodeError, UnicodeError):
             return self._by_rows(batch, table, row_ids, row_keys)
         return self._fitted(found, batch, table, row_ids, row_keys)
+
+    def pair(self, row: RowChange, table: WireTable) -> Pair:
+        """Key JSON and value of a single row before they are framed. Raises EncodeError."""
+        return self._plain.pair(row, table)
+
+    def texts_of(self, pairs: Sequence[Pair]) -> Texts:
+        """Rows that were written one by one as what a `Cutter` takes."""
+        return self._array_of(pairs)
 
     def _by_columns(self, batch: Batch, table: WireTable, row_ids: Any, row_keys: Any) -> Texts:
         ts = batch.commit_ts

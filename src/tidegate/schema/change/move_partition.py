@@ -128,6 +128,9 @@ def _truncate(draft: Draft, request: Request, _old: States, new: States) -> None
     table, state = draft.table(request), new["old partition"]
     partition = partition_of(table)
     if state is _WRITE_ONLY:
+        gone = set(arguments.old_partition_ids) - {one.id for one in partition.definitions or ()}
+        if gone:
+            raise SqlRefused(1735, f"Unknown partition 'pid:{sorted(gone)}' in table '{table.name.original}'", "HY000")
         partition = msgspec.structs.replace(partition, new_partition_ids=arguments.new_partition_ids)
     elif state is _DELETE_ONLY:
         ids = dict(zip(arguments.old_partition_ids, arguments.new_partition_ids, strict=True))

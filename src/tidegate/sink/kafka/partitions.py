@@ -7,12 +7,13 @@ A batch never spans two stretches, so what was acknowledged is whole.  A row tha
 its table and timestamp: nothing behind it is sent, so nothing is lost between it and the checkpoint.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from tidegate.codec.batch import BatchEncoder, Message
 from tidegate.feed.mount import Mounted
-from tidegate.model.errors import ConfigError, EncodeError
+from tidegate.model.errors import EncodeError
+from tidegate.model.feed_errors import PartitionNumInvalid
 from tidegate.sink.kafka.dispatch import Dispatcher
 from tidegate.sink.kafka.groups import Place
 
@@ -24,6 +25,9 @@ class Producer(Protocol):
 
     def send(self, topic: str, partition: int, key: bytes | None, value: bytes) -> None:
         """Puts a message into the queue."""
+
+    def send_all(self, topic: str, partition: int, messages: Iterable[tuple[bytes | None, bytes]]) -> int:
+        """Puts messages into the queue, keys and values; the bytes of them all."""
 
     def flush(self) -> None:
         """Returns when all that was sent is acknowledged."""
@@ -76,7 +80,7 @@ class Partitions:
 def partition_count(found: int, asked: int | None, topic: str) -> int:
     """How many partitions of a topic are written: all that it has, or as many as partition-num says."""
     if asked is not None and asked > found:
-        raise ConfigError(
+        raise PartitionNumInvalid(
             f"partition-num is {asked}, and topic {topic} has {found} partitions; add some or ask for less"
         )
     return found if asked is None else asked

@@ -11,7 +11,7 @@ Source: librdkafka, "Idempotent Producer".
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
@@ -24,14 +24,18 @@ __all__ = ["NewTopics", "TopicWriter"]
 LOGGER: Final = logging.getLogger("tidegate.kafka")
 LOGGER.addHandler(logging.NullHandler())
 
-OWN: Final[Mapping[str, str]] = {
+OWN: Final[Mapping[str, str | bool]] = {
     "enable.idempotence": "true",
     "acks": "all",
     "linger.ms": "5",
     "queue.buffering.max.kbytes": str(64 << 10),
+    "queue.buffering.max.messages": "1000000",
+    "delivery.report.only.error": True,
 }
 RECORD_MARGIN: Final = 1 << 20
 """Room above max-message-bytes, which TiCDC counts otherwise than the client; the broker has the last word."""
+BATCH_BYTES: Final = 1_000_000
+"""What goes to a partition at once. A topic bounds that, not single messages alone, by its max.message.bytes."""
 REFUSED: Final = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -42,6 +46,8 @@ REFUSED: Final = frozenset(
     }
 )
 WAIT_S: Final = 30.0
+FULL_S: Final = 0.02
+"""How long a full queue is left alone: what was delivered is not told, so nothing wakes who waits."""
 
 
 class NewTopics(NamedTuple):
@@ -55,10 +61,14 @@ class TopicWriter:
     """Writes to the topics of one cluster. `client_config` holds librdkafka's keys and may hold secrets."""
 
     def __init__(self, client_config: Mapping[str, str], max_message_bytes: int, create: NewTopics | None) -> None:
-        size = {"message.max.bytes": str(min(max_message_bytes + RECORD_MARGIN, 1_000_000_000))}
+        size = {
+            "message.max.bytes": str(min(max_message_bytes + RECORD_MARGIN, 1_000_000_000)),
+            "batch.size": str(min(max_message_bytes, BATCH_BYTES)),
+        }
         self._bootstrap = client_config["bootstrap.servers"]
         self._create = create
         self._counts: dict[str, int] = {}
+        self._met: set[str] = set()
         self._error: SinkError | None = None
         self.messages = 0
         """How many were sent."""
@@ -95,6 +105,7 @@ class TopicWriter:
     def send(self, topic: str, partition: int, key: bytes | None, value: bytes) -> None:
         """Puts a message into the queue; waits while that is full. Raises SinkError for any message before it."""
         self._check()
+        self._meet(topic)
         deadline = time.monotonic() + WAIT_S
         while True:
             try:
@@ -103,11 +114,28 @@ class TopicWriter:
             except BufferError:
                 if time.monotonic() > deadline:
                     raise SinkError(f"broker {self._bootstrap} takes no messages for {WAIT_S:.0f} s") from None
-                self._producer.poll(0.1)
+                self._producer.poll(FULL_S)
             except KafkaException as failed:
                 raise self._wrapped(topic, partition, failed.args[0]) from failed
         self.messages += 1
         self._producer.poll(0)
+
+    def send_all(self, topic: str, partition: int, messages: Iterable[tuple[bytes | None, bytes]]) -> int:
+        """The same for messages of one partition; the bytes of their keys and values."""
+        self._check()
+        self._meet(topic)
+        produce, told = self._producer.produce, self._delivered
+        count = size_bytes = 0
+        for key, value in messages:
+            try:
+                produce(topic, value, key, partition, told)
+                count += 1
+            except (BufferError, KafkaException):
+                self.send(topic, partition, key, value)
+            size_bytes += len(value) + len(key or b"")
+        self.messages += count
+        self._producer.poll(0)
+        return size_bytes
 
     def flush(self) -> None:
         """Returns when the broker has all that was sent."""
@@ -120,6 +148,16 @@ class TopicWriter:
         """Drops what still waits in the queue, so that it cannot come behind what somebody else sends."""
         self._producer.purge()
         self._producer.poll(0)
+
+    def _meet(self, topic: str) -> None:
+        """Asks for the leaders of a topic; the client itself would ask half a second or a second later."""
+        if topic in self._met:
+            return
+        try:
+            self._producer.list_topics(topic, WAIT_S)
+        except KafkaException as failed:
+            raise self._wrapped(topic, 0, failed.args[0]) from failed
+        self._met.add(topic)
 
     def _delivered(self, error: KafkaError | None, message: Any) -> None:
         if error is not None and self._error is None:

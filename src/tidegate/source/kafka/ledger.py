@@ -77,12 +77,12 @@ def state_of(uri: str, metadata: Mapping[str, object]) -> State:
 
 
 def claim(
-    uri: str, feed: str, decode: DecodeOptions, positions: Callable[[State], dict[str, dict[int, Reached]]]
+    uri: str, feed: str, decode: DecodeOptions | None, positions: Callable[[State], dict[str, dict[int, Reached]]]
 ) -> State:
     """Take the changelog over for a new landing; `positions` completes those of the last State.
 
     Raises SinkRefused when it belongs to another changefeed."""
-    shown = msgspec.structs.replace(decode, claim_check_storage_uri="", upstream_uri="")
+    shown = decode and msgspec.structs.replace(decode, claim_check_storage_uri="", upstream_uri="")
 
     def next_state(state: State) -> State:
         if state.feed not in {"", feed}:

@@ -9,11 +9,13 @@ below it is still to come.  What a part holds is told without reading its rows. 
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
 from tidegate.model.kv_change import KvChange
+from tidegate.schema.stored_snapshot import StoredSnapshot
 
-__all__ = ["KvLog", "LogPart", "Span", "Stored"]
+__all__ = ["KvLog", "LogBegin", "LogPart", "Span", "Stored", "without"]
 
 Span: TypeAlias = tuple[bytes, bytes]
 """Keys in [start, end)."""
@@ -37,8 +39,23 @@ class LogPart(NamedTuple):
     stored: tuple[Stored, ...]
 
 
+class LogBegin(NamedTuple):
+    """The ts above which a log has everything, and the definitions there; `whole` if no row was there before, or all
+    that were are in it as inserts."""
+
+    ts: int
+    snapshot: StoredSnapshot
+    whole: bool
+
+
 class KvLog(Protocol):
     """A log of committed keys."""
+
+    def begin(self) -> LogBegin:
+        """Where it begins. Raises HistoryLost when the definitions there are not known."""
+
+    def hold(self, feed: str, ts: int) -> None:
+        """Ask that what lies above `ts` is kept for a feed; again now and then, or it is forgotten after a day."""
 
     def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
         """The parts that meet (low, high], in the order of time; without `high`, up to the last one."""
@@ -47,3 +64,30 @@ class KvLog(Protocol):
         """Rows with commit_ts in (low, high] and keys in one of `spans`, which do not overlap, in commit order.
 
         Raises HistoryLost when the log does not cover (low, high]."""
+
+
+def without(log: KvLog, start_ts: frozenset[int]) -> KvLog:
+    """The log without the rows of some transactions (ignore-txn-start-ts)."""
+    return _Without(log, start_ts) if start_ts else log
+
+
+@dataclass(frozen=True, slots=True)
+class _Without:
+    log: KvLog
+    start_ts: frozenset[int]
+
+    def begin(self) -> LogBegin:
+        """That of the log."""
+        return self.log.begin()
+
+    def hold(self, feed: str, ts: int) -> None:
+        """Asks the log."""
+        self.log.hold(feed, ts)
+
+    def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
+        """Those of the log; what they hold is a bound from above."""
+        return self.log.parts(low, high)
+
+    def rows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[KvChange]:
+        """The rows of other transactions."""
+        return (row for row in self.log.rows(low, high, spans) if row.start_ts not in self.start_ts)

@@ -17,7 +17,7 @@ from tidegate.source.tidb.log import LogPart
 __all__ = ["STRETCH_ROWS", "end_of_stretch", "rows_by_table"]
 
 STRETCH_ROWS: Final = 500_000
-"""Some ten seconds of work for a core; what a crash repeats at most, beside the part that brings it over."""
+"""Some seconds of work for a core; what a crash repeats at most, beside the part that brings it over."""
 
 
 def end_of_stretch(

@@ -5,10 +5,10 @@
     timeline               snapshot ──── stop ─── snapshot ── stop ─── stop ──►       walk(): events, next snapshot
 
 A job counts at the put that shows it done, by its commit_ts, and once, however often its row is written again.  Jobs
-that TiCDC does not follow are no stops.  Between two stops one snapshot holds for all rows: those of the very ts of a
-stop belong before it.
+that TiCDC does not follow are no stops.  An event filter leaves out events, not stops: the schema moves on.  Between
+two stops one snapshot holds for all rows: those of the very ts of a stop belong before it.
 
-The schema where a feed starts is that of all jobs before, so the log must reach back to the first one.
+The schema where a feed starts is what the log begins with and what all jobs since have made of it.
 
 Source: TiCDC's DDL puller and schema storage.
 """
@@ -16,6 +16,9 @@ Source: TiCDC's DDL puller and schema storage.
 from collections import deque
 from typing import Final
 
+import msgspec
+
+from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.filter import TableFilter
 from tidegate.kv.table_key import table_span
 from tidegate.model.errors import HistoryLost
@@ -35,24 +38,30 @@ JOBS: Final[Span] = table_span(JOB_TABLE.id)
 class Timeline:
     """The schema at `at`, and the jobs above it that were read so far."""
 
-    def __init__(self, log: KvLog, rules: TableFilter, *, force: bool = False) -> None:
+    def __init__(
+        self, log: KvLog, rules: TableFilter, *, force: bool = False, events: EventFilter | None = None
+    ) -> None:
         self.tables = Tables(rules.matches, force=force)
         self.snapshot = StoredSnapshot()
         self.at = 0
         """How far the snapshot goes."""
-        self._log, self._rules = log, rules
+        self._log, self._rules, self._events = log, rules, events or EventFilter()
         self._read = 0
         self._seen: set[int] = set()
         self._ahead: deque[tuple[int, Job]] = deque()
 
     def start(self, ts: int) -> None:
-        """Take up the schema at `ts`. HistoryLost for a log that does not begin with the first DDL."""
-        parts = self._log.parts(0)
-        if not parts or parts[0].low > 0:
-            begin = f"begins at {parts[0].low}" if parts else "is empty"
+        """Take up the schema at `ts`. HistoryLost when the log begins above it."""
+        begin, self.snapshot, _ = self._log.begin()
+        if ts < begin:
             raise HistoryLost(
-                f"the log {begin}, so the definitions of tables made before that are not known; write it from 0 on"
+                f"the change log begins at {begin}, and {ts} is asked for: what lies between is gone. Begin a new "
+                "changefeed without start-ts, with an empty target; a longer --log-keep of the upstream, or a feed "
+                "that does not rest longer than gc-ttl, keeps it"
             )
+        self._read = begin
+        self._seen.clear()
+        self._ahead.clear()
         self.read(ts)
         while self._ahead and self._ahead[0][0] <= ts:
             self._apply(*self._ahead.popleft())
@@ -69,7 +78,7 @@ class Timeline:
             if job.state == JobState.DONE and job.id not in self._seen:
                 self._seen.add(job.id)
                 if is_followed(job):
-                    self._ahead.append((row.commit_ts, job))
+                    self._ahead.append((row.commit_ts, msgspec.structs.replace(job, start_ts=row.start_ts)))
         self._read = upto
 
     def stop(self) -> int | None:
@@ -85,7 +94,8 @@ class Timeline:
             job = self._ahead[0][1]
             before, after = self.snapshot, apply_job(self.snapshot, job, ts)
             wanted = self._rules.matches_schema(schema_name(job, before))
-            events += ddl_events(job, ts, before, after, self.tables, wants_schema=wanted)
+            found = ddl_events(job, ts, before, after, self.tables, wants_schema=wanted)
+            events += [each for each in found if not self._events.drops_ddl(each.ddl, each.previous, job.start_ts)]
             self.snapshot = after
             self._ahead.popleft()
         assert not self._ahead or self._ahead[0][0] > ts, (self._ahead[0][0], ts)

@@ -6,7 +6,7 @@ Rows of a transaction come with deletes first, updates before inserts, then by k
 for, as TiCDC's sorter has them.  A transaction is held whole.  What cannot be mounted names its table and timestamp.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from tidegate.schema.stored_history import SchemaHistory
 from tidegate.schema.stored_snapshot import StoredSnapshot, TableVersion
 from tidegate.source.tidb.log import KvLog, Span
 
-__all__ = ["MountOptions", "mounter_of", "placed_error", "transactions"]
+__all__ = ["MountOptions", "mounted_transactions", "mounter_of", "placed_error", "transactions"]
 
 
 class MountOptions(NamedTuple):
@@ -51,8 +51,14 @@ def transactions(
     """The transactions with commit_ts in (low, high], the two of `stretch`, that have rows in `spans`.
 
     Raises HistoryLost, DecodeError, and SchemaError or KvDecodeError with the row's table and timestamp."""
-    rows = _once(log.rows(*stretch, spans))
-    for _, group in groupby(rows, key=lambda row: (row.commit_ts, row.start_ts)):
+    return mounted_transactions(log.rows(*stretch, spans), mounter, refuse_corrupt=refuse_corrupt)
+
+
+def mounted_transactions(
+    rows: Iterable[KvChange], mounter: Mounter, *, refuse_corrupt: bool = False
+) -> Iterator[list[Mounted]]:
+    """The same of rows in commit order."""
+    for _, group in groupby(_once(rows), key=lambda row: (row.commit_ts, row.start_ts)):
         found = [mounted for row in group if (mounted := _mounted(row, mounter, refuse=refuse_corrupt)) is not None]
         if found:
             yield found
@@ -73,7 +79,7 @@ def placed_error(error: TidegateError, where: str) -> TidegateError:
             return error
 
 
-def _once(rows: Iterator[KvChange]) -> Iterator[KvChange]:
+def _once(rows: Iterable[KvChange]) -> Iterator[KvChange]:
     """Without repetitions: equal rows follow each other."""
     last = (0, 0, b"")
     for row in rows:

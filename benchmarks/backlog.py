@@ -1,0 +1,183 @@
+"""A change log as an upstream writes it, of tables like those of sysbench and of wide ones, in segments.
+
+    write_backlog(directory, "sysbench", 400_000)      4 tables of 4 columns
+    write_backlog(directory, "wide", 100_000)          4 tables of 16 mixed columns, NULLs among them
+
+The tables are made by the embedded TiDB, so their DDLs stand in the log as jobs; the rows are TiDB's bytes.  60 % of
+them are UPDATEs with the old row, 25 % INSERTs, 15 % DELETEs, ten to a transaction, which writes one table.  Contents
+are drawn from some thousand different ones, so that a long log is made quickly.
+"""
+
+import random
+import struct
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from tidegate.app.segment_log import SegmentLog
+from tidegate.feed.filter import TableFilter
+from tidegate.kv import Row, encode_row
+from tidegate.kv.datum import DecimalDatum, JsonDatum, Unsigned
+from tidegate.kv.decimal_bin import DecimalForm
+from tidegate.kv.handle import IntHandle
+from tidegate.kv.packed_time import Time
+from tidegate.kv.row import select_stored
+from tidegate.kv.table_key import record_prefix
+from tidegate.model.kv_change import KvChange, KvOp, LogType
+from tidegate.schema.stored import StoredTable
+from tidegate.schema.stored_layout import table_layout
+from tidegate.source.tidb.timeline import Timeline
+from tidegate.tidb.change_log import ChangeLog
+from tidegate.tidb.cluster import Cluster
+from tidegate.tidb.segment import SegmentWriter, encode_segment, segments
+from tidegate.tidb.span_feed import in_order
+from tidegate.tidb.sql.session import Session
+
+__all__ = ["CREATE", "SCHEMA", "TABLES", "write_backlog"]
+
+SCHEMA: Final = "bench"
+TABLES: Final = ("t1", "t2", "t4", "t5")
+"""By their names two of them go to each of two partitions."""
+CREATE: Final = {
+    "sysbench": "CREATE TABLE {} (id BIGINT PRIMARY KEY, k INT NOT NULL, c CHAR(120) NOT NULL, pad CHAR(60) NOT NULL)",
+    "wide": "CREATE TABLE {} (id BIGINT PRIMARY KEY, user_id INT NOT NULL, name VARCHAR(64) NOT NULL, "
+    "email VARCHAR(128), balance DECIMAL(20, 4) NOT NULL, score DOUBLE, ratio FLOAT, created_at DATETIME(6) NOT NULL, "
+    "updated_at TIMESTAMP NOT NULL, birthday DATE, is_active TINYINT NOT NULL, "
+    "status ENUM('new', 'paid', 'sent', 'gone') NOT NULL, tags SET('a', 'b', 'c', 'd'), payload JSON, note TEXT, "
+    "data VARBINARY(64))",
+}
+ROWS_PER_TRANSACTION: Final = 10
+CONTENTS: Final = 4_000
+SEGMENT_ROWS: Final = 50_000
+MS: Final = 1 << 18
+_SINGLE: Final = struct.Struct("<f")
+
+
+class Backlog(NamedTuple):
+    """What was written: rows, and the timestamps before the first and of the last of them."""
+
+    rows: int
+    low: int
+    high: int
+
+
+def write_backlog(directory: Path, kind: str, rows: int, seed: int = 1) -> Backlog:
+    """Writes a log of so many rows, or a few more. `directory` does not exist yet."""
+    directory.mkdir(parents=True)
+    tables, low = _tables(directory, kind)
+    held: list[KvChange] = []
+    count, edge, ts = 0, low, low
+    for ts, changes in _transactions(tables, kind, low, random.Random(seed)):
+        held += changes
+        count += len(changes)
+        if len(held) >= SEGMENT_ROWS or count >= rows:
+            held.sort(key=in_order)
+            (directory / f"{edge:020d}-{ts:020d}.seg").write_bytes(encode_segment(edge, ts, held))
+            edge, held = ts, []
+        if count >= rows:
+            break
+    return Backlog(count, low, ts)
+
+
+def _tables(directory: Path, kind: str) -> tuple[list[StoredTable], int]:
+    """Makes the tables; their definitions, and how far the log goes."""
+    cluster = Cluster.open()
+    session = Session(cluster.node)
+    for statement in (f"CREATE DATABASE {SCHEMA}", f"USE {SCHEMA}", *(CREATE[kind].format(name) for name in TABLES)):
+        session.execute(statement)
+    SegmentWriter(ChangeLog(cluster.storage.store, cluster.storage.oracle), directory, 0).write(empty=True)
+    cluster.close()
+    high = segments(directory)[-1][1]
+    timeline = Timeline(SegmentLog(directory), TableFilter.parse((f"{SCHEMA}.*",)))
+    timeline.start(high)
+    return [version.stored for version in timeline.tables.replicated(timeline.snapshot)], high
+
+
+class _Table(NamedTuple):
+    """One table's keys, the values that rows have now, and those that they may get."""
+
+    prefix: bytes
+    contents: list[bytes]
+    live: dict[bytes, bytes]
+    keys: list[bytes]
+
+
+def _transactions(
+    tables: list[StoredTable], kind: str, low: int, chance: random.Random
+) -> Iterator[tuple[int, list[KvChange]]]:
+    """Transactions without end, with their commit_ts."""
+    made = [_Table(record_prefix(table.id), _contents(table, kind, chance), {}, []) for table in tables]
+    ts, fresh = low, 0
+    while True:
+        ts += MS
+        table, changes = made[chance.randrange(len(made))], dict[bytes, KvChange]()
+        for _ in range(ROWS_PER_TRANSACTION):
+            draw, fresh = chance.random(), fresh + 1
+            new = table.contents[chance.randrange(CONTENTS)]
+            if draw < 0.25 or not table.keys:
+                key = table.prefix + IntHandle(fresh).encoded
+                table.keys.append(key)
+            else:
+                at = chance.randrange(len(table.keys))
+                key = table.keys[at]
+                if key in changes:
+                    continue
+                if draw >= 0.85:
+                    table.keys[at] = table.keys[-1]
+                    table.keys.pop()
+                    old = table.live.pop(key)
+                    changes[key] = KvChange(LogType.COMMITTED, key, ts - 1, ts, KvOp.DELETE, None, old)
+                    continue
+            changes[key] = KvChange(LogType.COMMITTED, key, ts - 1, ts, KvOp.PUT, new, table.live.get(key))
+            table.live[key] = new
+        yield ts, list(changes.values())
+
+
+def _contents(table: StoredTable, kind: str, chance: random.Random) -> list[bytes]:
+    """Values of rows; keys are not in them."""
+    layout = table_layout(table)
+    ids = {column.name.original: column.id for column in table.cols or []}
+    found = []
+    for number in range(CONTENTS):
+        named = {"id": 0, **ROWS[kind](chance, number)}
+        columns = {ids[name]: value for name, value in named.items()}
+        row = Row(table.id, IntHandle(0), columns, select_stored(layout, columns))
+        found.append(encode_row(layout, row)[1])
+    return found
+
+
+def _sysbench(chance: random.Random, _: int) -> dict[str, Any]:
+    groups = [f"{chance.randrange(10**11):011d}" for _ in range(15)]
+    return {"k": chance.randrange(1 << 31), "c": "-".join(groups[:10]).encode(), "pad": "-".join(groups[10:]).encode()}
+
+
+def _wide(chance: random.Random, number: int) -> dict[str, Any]:
+    word = f"{chance.getrandbits(160):040x}"
+    clock = chance.randrange(24), chance.randrange(60), chance.randrange(60)
+    day = chance.randrange(1, 13), chance.randrange(1, 29)
+    document = {"a": number % 100, "k": word[:6], "list": [1, 2, number % 7], "nested": {"x": number % 2 == 0}}
+    row: dict[str, Any] = {
+        "user_id": chance.randrange(1 << 31),
+        "name": word[:12].encode(),
+        "email": f"{word[:8]}@example.com".encode(),
+        "balance": DecimalDatum(Decimal(chance.randrange(10**10)).scaleb(-4), DecimalForm(20, 4)),
+        "score": chance.random() * 100,
+        "ratio": _SINGLE.unpack(_SINGLE.pack(chance.random()))[0],
+        "created_at": Time(2024, *day, *clock, chance.randrange(10**6)),
+        "updated_at": Time(2024, *day, *clock),
+        "birthday": Time(1965, *day),
+        "is_active": number % 2,
+        "status": Unsigned(1 + number % 4),
+        "tags": Unsigned(number % 16),
+        "payload": JsonDatum(document),
+        "note": f'{word[:36]} 中文 <note> & "quoted"'.encode(),
+        "data": chance.randbytes(32),
+    }
+    for name in ("email", "score", "ratio", "birthday", "tags", "payload", "note", "data"):
+        if chance.random() < 0.05:
+            row[name] = None
+    return row
+
+
+ROWS: Final[dict[str, Callable[[random.Random, int], dict[str, Any]]]] = {"sysbench": _sysbench, "wide": _wide}

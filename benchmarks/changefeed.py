@@ -1,0 +1,289 @@
+"""The producing changefeed: rows from a change log into Kafka, against the raw rate of the same messages.
+
+    python benchmarks/changefeed.py [--rows 400000] [--part rates] [--json]
+
+    change log (segments)  ──  the feed, as the command line runs it  ──►  topic, 2 partitions      feed
+    the topic's messages in memory  ──  the same client, settings, broker  ──►  another topic       raw
+
+    part      what                                                                            goal
+    rates     rows a second of the feed ÷ those of the raw producer, both protocols, 4 and    0.25 at least
+              16 columns; the feed is timed from its start to the checkpoint of the last row
+    latency   2,000 rows/s by SQL on the embedded TiDB: commit_ts to the message in a         p50 1.5 s, p95 4 s
+              consumer's hands
+    cores     the rate of broker and feed on two cores ÷ that on one                          1.6 at least
+    memory    peak of the worker processes with a backlog of 4 N rows ÷ that with N           flat: 1.1 at most
+
+Rows: 60 % UPDATE with the old row, 25 % INSERT, 15 % DELETE, in four tables (backlog.py).  The raw producer is one
+process with nothing else to do; the feed's tasks and the broker share the same cores as the raw producer and it.
+"""
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+from backlog import SCHEMA, Backlog, write_backlog
+from confluent_kafka import Consumer, TopicPartition
+from rig import PARTITIONS, Rig, arguments, rig, seconds
+from traffic import PROTOCOLS
+from upstream_rows import run_upstream
+
+from tidegate.app.config import SinkFile
+from tidegate.app.demo_recorded import create_topic
+from tidegate.app.segment_log import SegmentLog
+from tidegate.app.tidb_run import SparkTasks
+from tidegate.app.topic_feed import TopicFeed, TopicFeedConfig
+from tidegate.app.topic_progress import TopicMeter, TopicProgress
+from tidegate.app.topic_target import TopicTarget, topic_target
+from tidegate.codec import DecodeOptions, decode
+from tidegate.feed.filter import TableFilter
+from tidegate.model.event import Delete, Insert, Update
+from tidegate.model.tso import physical_ms
+
+PARTS: Final = ("rates", "latency", "cores", "memory")
+KINDS: Final = ("sysbench", "wide")
+WIDE_SHARE: Final = 4
+"""Wide rows are so many times fewer."""
+ROUNDS: Final = 3
+LATENCY_RATE: Final = 2_000
+LATENCY_S: Final = 20.0
+WARM_UP_S: Final = 8.0
+PATIENCE_S: Final = 120.0
+PIECE: Final = 1_000
+MIB: Final = 1 << 20
+Message = tuple[int, bytes | None, bytes]
+
+
+def target_of(bench: Rig, topic: str, protocol: str) -> TopicTarget:
+    """A topic as a sink."""
+    extension = "&enable-tidb-extension=true" if protocol == "canal-json" else ""
+    words = f"protocol={protocol}&partition-num={PARTITIONS}{extension}"
+    return topic_target(f"kafka://{bench.bootstrap}/{topic}?{words}", SinkFile({}))
+
+
+def feed_of(bench: Rig, log: Path, target: TopicTarget, stop: threading.Event, target_ts: int | None) -> TopicFeed:
+    """A feed as the command line makes it."""
+    config = TopicFeedConfig(
+        name="bench",
+        log=SegmentLog(log),
+        source=str(log),
+        target=target,
+        rules=TableFilter.parse((f"{SCHEMA}.*",)),
+        state=bench.directory("state"),
+        target_ts=target_ts,
+    )
+    return TopicFeed(config, SparkTasks(), TopicMeter(lambda _: None), stop)
+
+
+def run_feed(bench: Rig, log: Path, backlog: Backlog, topic: str, protocol: str) -> tuple[float, TopicProgress]:
+    """Seconds of a feed from the log's begin to its last row, and what it reports."""
+    create_topic(bench.bootstrap, topic, PARTITIONS)
+    feed = feed_of(bench, log, target_of(bench, topic, protocol), threading.Event(), backlog.high)
+    begun = time.perf_counter()
+    progress = feed.run()
+    took_s = time.perf_counter() - begun
+    assert progress.rows == backlog.rows, (progress.rows, backlog.rows)
+    return took_s, progress
+
+
+def consumed(bench: Rig, topic: str) -> list[Message]:
+    """All messages of a topic, in the order in which they came."""
+    settings = {"bootstrap.servers": bench.bootstrap, "group.id": "bench", "enable.partition.eof": True}
+    consumer = Consumer(settings)
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+    found: list[Message] = []
+    ended = 0
+    while ended < PARTITIONS:
+        for message in consumer.consume(10_000, 1.0):
+            if message.error() is not None:
+                ended += 1
+            else:
+                found.append((message.partition(), message.key(), message.value()))
+    consumer.close()
+    return found
+
+
+def raw_seconds(bench: Rig, messages: Sequence[Message], topic: str, protocol: str) -> float:
+    """Seconds to produce these messages, from the first to the last acknowledgement."""
+    create_topic(bench.bootstrap, topic, PARTITIONS)
+    writer = target_of(bench, topic, protocol).writer()
+    writer.partitions(topic)
+    held = [[(key, value) for at, key, value in messages if at == number] for number in range(PARTITIONS)]
+    longest = max(map(len, held))
+    pieces = [(number, each[at : at + PIECE]) for at in range(0, longest, PIECE) for number, each in enumerate(held)]
+
+    def produce() -> None:
+        for partition, piece in pieces:
+            writer.send_all(topic, partition, piece)
+        writer.flush()
+
+    return seconds(produce)
+
+
+def rates(bench: Rig, protocol: str, kind: str, rows: int) -> dict[str, float]:
+    """One protocol, one kind of table."""
+    rows = rows if kind == "sysbench" else rows // WIDE_SHARE
+    name = f"{protocol}-{kind}"
+    tenth, log = bench.directory("tenth"), bench.directory("log")
+    run_feed(bench, tenth, write_backlog(tenth, kind, rows // 10), f"warm-{name}", protocol)
+    backlog = write_backlog(log, kind, rows)
+    feed_s = min(run_feed(bench, log, backlog, f"feed-{name}-{n}", protocol)[0] for n in range(ROUNDS))
+    messages = consumed(bench, f"feed-{name}-0")
+    raw_s = min(raw_seconds(bench, messages, f"raw-{name}-{n}", protocol) for n in range(ROUNDS))
+    size_bytes = sum(len(key or b"") + len(value) for _, key, value in messages)
+    return {
+        "feed_over_raw": raw_s / feed_s,
+        "feed_rows_per_s": backlog.rows / feed_s,
+        "raw_rows_per_s": backlog.rows / raw_s,
+        "rows": backlog.rows,
+        "messages": len(messages),
+        "megabytes": size_bytes / 1e6,
+        "feed_s": feed_s,
+        "raw_s": raw_s,
+    }
+
+
+def latency(bench: Rig, protocol: str) -> dict[str, float]:
+    """Seconds from commit_ts to a consumer, at 2,000 rows a second."""
+    log, topic, stop = bench.directory("log"), f"latency-{protocol}", threading.Event()
+    create_topic(bench.bootstrap, topic, PARTITIONS)
+    ended = multiprocessing.get_context("spawn").Event()
+    upstream = multiprocessing.get_context("spawn").Process(
+        target=run_upstream, args=(log, LATENCY_RATE, WARM_UP_S + LATENCY_S, ended), daemon=True
+    )
+    upstream.start()
+    feed = feed_of(bench, log, target_of(bench, topic, protocol), stop, None)
+    running = threading.Thread(target=feed.run, daemon=True)
+    running.start()
+    ages = list(_ages(bench, topic, protocol, ended))
+    stop.set()
+    running.join()
+    upstream.join()
+    first_ms = min(commit_ms for commit_ms, _ in ages)
+    found = sorted(age for commit_ms, age in ages if commit_ms >= first_ms + WARM_UP_S * 1000)
+    return {
+        "latency_p50_s": found[len(found) // 2],
+        "latency_p95_s": found[len(found) * 95 // 100],
+        "latency_max_s": found[-1],
+        "rows_per_s": len(found) / LATENCY_S,
+    }
+
+
+def _ages(bench: Rig, topic: str, protocol: str, ended: Any) -> Iterator[tuple[int, float]]:
+    """When each row was committed, in ms, and its age in seconds when its message came."""
+    options = DecodeOptions(protocol=protocol)
+    consumer = Consumer({"bootstrap.servers": bench.bootstrap, "group.id": "latency", "fetch.wait.max.ms": 50})
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+    came_s = time.monotonic()
+    while not (ended.is_set() and time.monotonic() - came_s > 3.0):
+        assert time.monotonic() - came_s < PATIENCE_S, "nothing comes"
+        found = consumer.consume(1_000, 0.05)
+        now_ms = time.time_ns() / 1e6
+        for message in found:
+            assert message.error() is None, message.error()
+            for event in decode(message.key() or b"", message.value(), options):
+                if isinstance(event, Insert | Update | Delete) and event.commit_ts is not None:
+                    came_s = time.monotonic()
+                    commit_ms = physical_ms(event.commit_ts)
+                    yield commit_ms, (now_ms - commit_ms) / 1000
+    consumer.close()
+
+
+def cores(rows: int) -> dict[str, float]:
+    """The same feed on one core and on two, each in a process of its own with its own broker."""
+    found: dict[str, float] = {}
+    for count in (1, 2):
+        words = ["--part", "one", "--rows", str(rows), "--cores", str(count)]
+        made = subprocess.run([sys.executable, __file__, *words], check=True, capture_output=True, text=True)
+        found[f"rows_per_s_on_{count}"] = json.loads(made.stdout)["feed_rows_per_s"]
+    return {"two_cores_over_one": found["rows_per_s_on_2"] / found["rows_per_s_on_1"], **found}
+
+
+def one(rows: int) -> dict[str, float]:
+    """The rate of canal-json and 4 columns alone."""
+    with rig() as bench:
+        tenth, log = bench.directory("tenth"), bench.directory("log")
+        run_feed(bench, tenth, write_backlog(tenth, "sysbench", rows // 10), "warm", "canal-json")
+        backlog = write_backlog(log, "sysbench", rows)
+        took_s = min(run_feed(bench, log, backlog, f"feed-{n}", "canal-json")[0] for n in range(ROUNDS))
+        return {"feed_rows_per_s": backlog.rows / took_s}
+
+
+def memory(bench: Rig, rows: int) -> dict[str, float]:
+    """The largest worker process with a backlog, and with one four times as long."""
+    found: dict[str, float] = {}
+    for label, count in (("warm", rows // 4), ("n", rows), ("4n", 4 * rows)):
+        log = bench.directory("log")
+        backlog = write_backlog(log, "sysbench", count)
+        with _peak() as peak:
+            run_feed(bench, log, backlog, f"memory-{label}", "canal-json")
+        found[f"worker_mib_{label}"] = peak[0] / MIB
+    return {"peak_of_4n_over_n": found["worker_mib_4n"] / found["worker_mib_n"], **found}
+
+
+@contextmanager
+def _peak() -> Iterator[list[int]]:
+    """The most bytes that one worker has resident, in the list when the block ends."""
+    found, ended = [0], threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.02):
+            for child in psutil.Process().children(recursive=True):
+                try:
+                    if "python" in child.name():
+                        found[0] = max(found[0], child.memory_info().rss)
+                except psutil.Error:
+                    continue
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        ended.set()
+        thread.join()
+
+
+def main() -> None:
+    """Print the parts that are asked for."""
+    parser = arguments(__doc__, 400_000)
+    parser.add_argument("--part", choices=(*PARTS, "one"), action="append", help="only this one")
+    parser.add_argument("--protocol", choices=PROTOCOLS, action="append", help="only this one")
+    parser.add_argument("--cores", type=int, help="keep to so many cores")
+    given = parser.parse_args()
+    if given.cores:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.cores])
+    parts, protocols = given.part or PARTS, given.protocol or PROTOCOLS
+    if parts == ["one"]:
+        print(json.dumps(one(given.rows)))
+        return
+    found: dict[str, dict[str, float]] = {}
+    with rig() as bench:
+        if "rates" in parts:
+            for protocol in protocols:
+                for kind in KINDS:
+                    found[f"{protocol} {kind}"] = rates(bench, protocol, kind, given.rows)
+        if "latency" in parts:
+            found |= {f"{protocol} latency": latency(bench, protocol) for protocol in protocols}
+        if "memory" in parts:
+            found["memory"] = memory(bench, given.rows // 2)
+    if "cores" in parts:
+        found["cores"] = cores(given.rows)
+    print(json.dumps(found, indent=2) if given.json else "\n".join(map(_line, found.items())))
+
+
+def _line(case: tuple[str, dict[str, float]]) -> str:
+    name, figures = case
+    return f"{name:24} " + "   ".join(f"{label} {value:,.2f}" for label, value in figures.items())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""SQL on the embedded TiDB at a steady pace, in a process of its own, with its change log beside it.
+
+every 10 ms   one transaction: INSERTs, half as many UPDATEs  ──►  store  ──►  segments, twice a second
+"""
+
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from backlog import CREATE, SCHEMA, TABLES
+
+from tidegate.app.upstream_log import UpstreamLog
+from tidegate.tidb.cluster import Cluster
+from tidegate.tidb.sql.session import Session
+
+__all__ = ["run_upstream"]
+
+TICK_S: Final = 0.01
+
+
+def run_upstream(directory: Path, rate: int, seconds: float, ended: Any) -> None:
+    """`rate` rows a second for so many seconds; `ended` is set when the last is in the log."""
+    cluster = Cluster.open()
+    session = Session(cluster.node)
+    for statement in (f"CREATE DATABASE {SCHEMA}", f"USE {SCHEMA}"):
+        session.execute(statement)
+    for name in TABLES:
+        session.execute(CREATE["sysbench"].format(name))
+    log = UpstreamLog(cluster, directory, in_memory=True).start()
+    rows, begun_s = 0, time.monotonic()
+    while (passed_s := time.monotonic() - begun_s) < seconds:
+        behind = int(passed_s * rate) - rows
+        if behind < rate * TICK_S:
+            time.sleep(TICK_S / 4)
+            continue
+        table = TABLES[rows // 10 % len(TABLES)]
+        values = ", ".join(f"({rows + at}, {at}, '{'c' * 119}', '{'p' * 59}')" for at in range(behind))
+        session.execute(f"INSERT INTO {table} VALUES {values}")
+        rows += behind
+    log.stop()
+    cluster.close()
+    ended.set()

@@ -1,0 +1,156 @@
+"""Value expressions of event filters, run by the SQL expressions of the embedded TiDB.
+
+    "price > 10 AND name LIKE 'x%'" ──parse──► node ──compile, columns of one table version──► test(image) ──► drop?
+
+    image of an event   (7, "12.50", 2, ..)      ──the columns that are named──►   (7, Decimal, 'new', ..)
+
+A row is left out when the value is the integer 1, as comparisons give it: NULL, 0, 2, 1.0 and '1' leave it in.
+Numbers, times and texts compare as in MySQL, texts by their column's collation, TIMESTAMPs on the clocks of the zone.
+Virtual columns are not in rows, so they cannot be named; subqueries have nothing to read.
+
+Source: tiflow, pkg/filter (dmlExprFilterRule).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+from functools import lru_cache
+from typing import Any, Final
+
+from sqlglot import exp
+
+from tidegate.feed.event_filter import EventFilter, Test, event_rules
+from tidegate.kv.column_parse import parse_value
+from tidegate.model.errors import EncodeError, SqlRefused, UpstreamError
+from tidegate.model.event import Value, Values
+from tidegate.model.feed_errors import ExpressionColumnNotFound, ExpressionParseFailed, RowFilterFailed
+from tidegate.model.table import ColumnType
+from tidegate.schema.convert import zone_of
+from tidegate.schema.f1 import ElementState
+from tidegate.schema.stored import StoredColumn
+from tidegate.schema.stored_snapshot import TableVersion
+from tidegate.tidb.sql.cast import target_of
+from tidegate.tidb.sql.dialect import Node
+from tidegate.tidb.sql.expr import Compiled, compile_scalar
+from tidegate.tidb.sql.parse import Dml, parse
+from tidegate.tidb.sql.scope import Context, Scope, Slot
+from tidegate.tidb.sql.value import SqlValue, from_column
+
+__all__ = ["SqlExpressions", "event_filter"]
+
+_UNKNOWN_COLUMN: Final = 1054
+_CLAUSES: Final = frozenset({"expressions", "from", "from_", "where", "kind"})
+
+
+@dataclass(frozen=True, slots=True)
+class SqlExpressions:
+    """Expressions in a SQL mode and a time zone; a value that travels into tasks."""
+
+    time_zone: str = "UTC"
+    sql_mode: frozenset[str] = frozenset()
+
+    def check(self, text: str) -> None:
+        """ExpressionParseFailed for a text that is no expression."""
+        _parsed(text, self.sql_mode)
+
+    def test(self, text: str, version: TableVersion) -> Test:
+        """The test of an image of this table's rows: values in the order of its columns, virtual ones left out."""
+        node, slots = _parsed(text, self.sql_mode), _slots(version)
+        compiled = _compiled(node, text, version, slots)
+        named = {column.name.lower() for column in node.find_all(exp.Column)}
+        used = [(slot.index, slot.type) for slot in slots if slot.name.lower() in named]
+        zone = UTC if self.time_zone == "UTC" else zone_of(self.time_zone)
+        return _tester(text, f"{version.schema}.{version.stored.name.original}", compiled, used, zone, self.sql_mode)
+
+
+def event_filter(settings: Mapping[str, Any], *, case_sensitive: bool, time_zone: str = "UTC") -> EventFilter:
+    """The event filters of a changefeed file, whose keys have their types already.
+
+    Raises EventTypeInvalid, FilterRuleInvalid, ExpressionParseFailed."""
+    section = settings.get("filter", {})
+    mode = frozenset(word.strip().upper() for word in str(settings.get("sql-mode", "")).split(","))
+    return EventFilter.of(
+        event_rules(section.get("event-filters", ())),
+        SqlExpressions(time_zone, mode - {""}),
+        start_ts=section.get("ignore-txn-start-ts", ()),
+        case_sensitive=case_sensitive,
+    )
+
+
+def _tester(  # noqa: PLR0917
+    text: str,
+    table: str,
+    compiled: Compiled,
+    used: list[tuple[int, ColumnType]],
+    zone: tzinfo,
+    sql_mode: frozenset[str],
+) -> Test:
+    width = max((at for at, _ in used), default=-1) + 1
+    places = [(at, _reader(kind, zone)) for at, kind in used]
+
+    def drops(values: Values) -> bool:
+        row: list[SqlValue] = [None] * width
+        try:
+            for at, read in places:
+                row[at] = read(values[at])
+            value = compiled(row, Context(datetime.now(UTC), zone, sql_mode))
+        except (UpstreamError, EncodeError) as error:
+            raise RowFilterFailed(f"expression {text!r} has no value ({error}) for a row of {table}") from error
+        return isinstance(value, int) and value == 1
+
+    return drops
+
+
+def _reader(kind: ColumnType, zone: tzinfo) -> Callable[[Value], SqlValue]:
+    """From a value of an event to one of an expression."""
+    return lambda value: from_column(kind, parse_value(kind, value), zone)
+
+
+def _slots(version: TableVersion) -> tuple[Slot, ...]:
+    """The columns that may be named, by their places in images."""
+    carried = [column for column in version.stored.cols or [] if not column.hidden and not _virtual(column)]
+    return tuple(
+        Slot(at, target.name, target.type, target.collation, version.stored.name.original, version.schema)
+        for at, column in enumerate(carried)
+        if column.state == ElementState.PUBLIC
+        for target in (target_of(column),)
+    )
+
+
+def _virtual(column: StoredColumn) -> bool:
+    return bool(column.generated_expr_string) and not column.generated_stored
+
+
+def _compiled(node: Node, text: str, version: TableVersion, slots: tuple[Slot, ...]) -> Compiled:
+    table = f"{version.schema}.{version.stored.name.original}"
+    if node.find(exp.Query) is not None:
+        raise ExpressionParseFailed(f"{text!r}: an expression of an event filter has no subqueries")
+    try:
+        return compile_scalar(node, Scope(slots, clause="expression"))
+    except SqlRefused as refused:
+        if refused.mysql_code == _UNKNOWN_COLUMN:
+            named = ", ".join(slot.name for slot in slots)
+            raise ExpressionColumnNotFound(
+                f"{text!r} for {table}: {refused.message}; columns that rows of it carry: {named}"
+            ) from refused
+        raise ExpressionParseFailed(f"{text!r} for {table}: {refused.message}") from refused
+
+
+def _near(message: str) -> str:
+    """Where the parser stopped; its line and column count from words that the user did not write."""
+    _, near, text = message.rpartition(" near ")
+    return f":{near}{text}" if near else f": {message}"
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str, sql_mode: frozenset[str]) -> Any:
+    """The node of an expression that may stand in WHERE."""
+    try:
+        found = parse(f"SELECT 1 FROM t WHERE {text}", sql_mode)  # noqa: S608  # parsed, never executed
+    except SqlRefused as refused:
+        raise ExpressionParseFailed(f"{text!r} is no expression{_near(refused.message)}") from refused
+    node = found[0].node if len(found) == 1 and isinstance(found[0], Dml) else None
+    clauses = {name for name, value in (node.args.items() if isinstance(node, exp.Select) else ()) if value}
+    if node is None or not clauses or not clauses <= _CLAUSES or "where" not in clauses:
+        raise ExpressionParseFailed(f"{text!r} is no expression: write a condition such as price > 10")
+    return node.args["where"].this

@@ -1,0 +1,63 @@
+"""Who still needs a change log, and from where: the service safe points of its changefeeds.
+
+    <log>/feeds/<changefeed>.json     {"changefeed": "shop", "checkpoint_ts": 470606747354005504, ...}
+
+    safe point   the least checkpoint of those that were heard of within gc-ttl (a day, as TiCDC has it)
+    upstream     lets its log begin there at most; who was silent for longer is not waited for
+
+A feed writes its file anew every few seconds while it runs; the file is the old one or the new one.
+"""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tidegate.model.errors import EnvironmentFault
+from tidegate.spark.cache import write_whole
+
+__all__ = ["GC_TTL_MS", "LogHold", "holds", "put_hold", "safe_point"]
+
+GC_TTL_MS: Final = 86_400_000
+_FEEDS: Final = "feeds"
+
+
+class LogHold(msgspec.Struct, frozen=True, kw_only=True):
+    """A changefeed that needs all above `checkpoint_ts`, when it said so last."""
+
+    changefeed: str
+    checkpoint_ts: int
+    time_ms: int
+
+    def lives(self, now_ms: int, ttl_ms: int) -> bool:
+        """Whether it is waited for."""
+        return now_ms - self.time_ms < ttl_ms
+
+
+def put_hold(log: Path, hold: LogHold) -> None:
+    """Puts a changefeed's safe point in place of its last one. Raises EnvironmentFault when the disk refuses."""
+    place = log / _FEEDS
+    try:
+        place.mkdir(exist_ok=True)
+        write_whole(place / f"{hold.changefeed}.json", msgspec.json.encode(hold).decode())
+    except OSError as fault:
+        raise EnvironmentFault(
+            f"a changefeed keeps its safe point in {place}, which cannot be written ({fault.strerror}): without one "
+            "its upstream would let go of the log"
+        ) from fault
+
+
+def holds(log: Path) -> list[LogHold]:
+    """All that are there, by name; files that are none of ours are passed over."""
+    found = []
+    for path in sorted((log / _FEEDS).glob("*.json")):
+        try:
+            found.append(msgspec.json.decode(path.read_bytes(), type=LogHold))
+        except (OSError, msgspec.DecodeError):
+            continue
+    return found
+
+
+def safe_point(log: Path, now_ms: int, ttl_ms: int = GC_TTL_MS) -> int | None:
+    """The ts above which somebody needs the log; None when nobody does."""
+    return min((one.checkpoint_ts for one in holds(log) if one.lives(now_ms, ttl_ms)), default=None)

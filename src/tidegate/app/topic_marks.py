@@ -1,0 +1,100 @@
+"""Where a feed from topic to topic goes on: offsets before which everything has been let through and acknowledged.
+
+    partition 0    r5  r9  R8  r7' R10         passed 8:  r5 is out, r9 waits  ──►  go on at r9
+    partition 1    r6  R12                     passed 8:  R12 says more than 8 ──►  go on at R12
+
+What stands before the first message that says anything above the ts that has passed is done.  What comes behind it is
+read again, so rows may be written twice, never not at all.
+
+    <state>/<changefeed>.place     {"changefeed": "copy", "topic": "shop-canal", "start": "shop/0:120,shop/1:98"}
+    <state>/<changefeed>.lock      held by the one that runs
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from tidegate.model.errors import ConfigError, EnvironmentFault
+from tidegate.spark.cache import locked, write_whole
+
+__all__ = ["MarkFile", "Marks", "as_start"]
+
+Partition = tuple[str, int]
+
+
+class Marks:
+    """Messages by what they say; `safe` tells where to go on."""
+
+    def __init__(self) -> None:
+        self._ahead: dict[Partition, deque[tuple[int, int]]] = defaultdict(deque)
+
+    def add(self, partition: Partition, offset: int, ts: int) -> None:
+        """The message at `offset` has an event of `ts`, or resolves it."""
+        self._ahead[partition].append((offset, ts))
+
+    def safe(self, positions: Mapping[Partition, int], passed: int) -> dict[Partition, int]:
+        """The offset of each partition from which nothing is lost once all up to `passed` is written."""
+        found = dict(positions)
+        for partition, ahead in self._ahead.items():
+            while ahead and ahead[0][1] <= passed:
+                ahead.popleft()
+            if ahead:
+                found[partition] = ahead[0][0]
+        return found
+
+
+class _Saved(msgspec.Struct, frozen=True, kw_only=True):
+    changefeed: str
+    topic: str
+    start: str
+
+
+class MarkFile:
+    """What is kept of one changefeed."""
+
+    def __init__(self, directory: Path, changefeed: str, topic: str) -> None:
+        self.path = directory / f"{changefeed}.place"
+        self._name, self._topic = changefeed, topic
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other feeds of that name out until the block ends. EnvironmentFault when one runs already."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as fault:
+            raise EnvironmentFault(f"the state directory {self.path.parent} cannot be made: {fault}") from fault
+        with locked(self.path.with_suffix(".lock"), timeout_s=2.0):
+            yield
+
+    def load(self) -> str | None:
+        """The `start` that was saved last. ConfigError for a file that is none of ours or of another topic."""
+        try:
+            found = msgspec.json.decode(self.path.read_bytes(), type=_Saved)
+        except FileNotFoundError:
+            return None
+        except msgspec.DecodeError as error:
+            raise ConfigError(
+                f"{self.path} is no position of a changefeed: {error}; give another --state-dir"
+            ) from error
+        if found.topic != self._topic:
+            raise ConfigError(
+                f"{self.path} is of a changefeed into topic {found.topic}, not {self._topic}: give a changefeed-id of "
+                "its own"
+            )
+        return found.start
+
+    def save(self, start: str) -> None:
+        """Put `start` in place of what was there. EnvironmentFault when the disk refuses."""
+        try:
+            saved = _Saved(changefeed=self._name, topic=self._topic, start=start)
+            write_whole(self.path, msgspec.json.encode(saved).decode())
+        except OSError as fault:
+            raise EnvironmentFault(f"the position {self.path} cannot be written: {fault.strerror}") from fault
+
+
+def as_start(positions: Mapping[Partition, int]) -> str:
+    """Positions as the source's parameter `start`."""
+    return ",".join(f"{topic}/{number}:{offset}" for (topic, number), offset in sorted(positions.items()))

@@ -1,0 +1,167 @@
+"""Landing a change log: what the loop of source/landing.py does to the log of a TiDB.
+
+    claim    the position, a timestamp; a new one begins with the log, or at start-ts; the schema there
+    plan     parts above the position, cut at DDLs and into pieces (pieces.py)       driver
+    read     a task a piece: rows of its tables, mounted, as files (piece.py)        executors
+    commit   rows, DDLs and position of a batch: one commit
+
+A log stands in the changelog as a topic of one partition whose offsets are timestamps, so that a position is the ts
+up to which everything has landed, and the frontier is that ts.  Everything behind it, from the plan of a round to the
+live view, is what it is for a topic.
+
+A lake needs the tables that were there before its feed began: the definitions at the begin land as CREATE statements
+at that very ts, before any row.  Rows it needs as well (`complete`: it replicates tables), so it begins with the log
+as long as that has them all, whatever start-ts says: what it holds from start-ts on is the same.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from tidegate.feed.change import Place, PlacedDdl
+from tidegate.feed.filter import TableFilter
+from tidegate.feed.frontier import Reached
+from tidegate.model.errors import ConfigError, HistoryLost, SourceError
+from tidegate.model.event import Ddl
+from tidegate.schema.stored_snapshot import StoredSnapshot
+from tidegate.source.kafka import ledger
+from tidegate.source.kafka.changelog import changelog_uri
+from tidegate.source.kafka.files import ControlFiles
+from tidegate.source.kafka.report import LandedFile, State, TaskReport
+from tidegate.source.landing import TRIGGER_MS, BatchLoop
+from tidegate.source.tidb.hold import Hold
+from tidegate.source.tidb.log import KvLog
+from tidegate.source.tidb.piece import FLUSH_BYTES, PARTITION, TOPIC, PiecePlan, land_piece
+from tidegate.source.tidb.pieces import next_batch
+from tidegate.source.tidb.tables import Tables
+from tidegate.source.tidb.timeline import Timeline
+from tidegate.source.tidb.transactions import MountOptions
+from tidegate.spark.tasks import run_tasks
+
+__all__ = ["Definitions", "LogLanding"]
+
+LOGGER: Final = logging.getLogger(__name__)
+BATCH_ROWS: Final = 400_000
+
+Definitions = Callable[[StoredSnapshot, Tables, int], list[Ddl]]
+"""The statements that make the databases and replicated tables of a snapshot, as DDLs of a ts."""
+
+
+class LogLanding(BatchLoop):
+    """Lands a change log into the changelog of a lake; start it once."""
+
+    def __init__(
+        self,
+        log: KvLog,
+        lake: str,
+        feed: str,
+        *,
+        rules: TableFilter,
+        definitions: Definitions,
+        mount: MountOptions | None = None,
+        start_ts: int | None = None,
+        complete: bool = True,
+        trigger_ms: int = TRIGGER_MS,
+    ) -> None:
+        super().__init__(feed, trigger_ms)
+        self.changelog = changelog_uri(lake)
+        self._log, self._definitions, self._start_ts, self._complete = log, definitions, start_ts, complete
+        self._mount = mount or MountOptions()
+        self._hold = Hold(log, feed)
+        self._timeline = Timeline(log, rules, force=self._mount.force_replicate)
+        self._first: tuple[Ddl, ...] = ()
+
+    def idle(self) -> bool:
+        """True if nothing but time lies above the position."""
+        return not any(part.stored for part in self._log.parts(self._position(self._state)))
+
+    def _claim(self) -> State:
+        """Raises SourceError for a log that is not there yet, HistoryLost for one that begins above the position."""
+        state = ledger.claim(self.changelog, self._feed, None, self._completed)
+        at = self._position(state)
+        if state.frontier is None and at > 0:
+            self._first = tuple(self._definitions(self._timeline.snapshot, self._timeline.tables, at))
+        return state
+
+    def _completed(self, state: State) -> dict[str, dict[int, Reached]]:
+        """The position of `state`, or where a new feed begins; the timeline starts there."""
+        strangers = sorted(set(state.positions) - {TOPIC})
+        if strangers:
+            raise ConfigError(
+                f"{self.changelog} was landed from topic {strangers[0]!r}; start a fresh feed in a lake of its own"
+            )
+        parts = self._log.parts(0)
+        if not parts:
+            raise SourceError("the change log is empty: an upstream that writes it makes its first file within seconds")
+        high = parts[-1].high
+        known = state.positions.get(TOPIC, {}).get(PARTITION)
+        at = known.offset if known else self._beginning()
+        if at > high:
+            raise SourceError(f"the change log goes up to {high}, below {at}: its upstream does not write it yet")
+        self._hold.at(at)
+        self._timeline.start(at)
+        return {TOPIC: {PARTITION: known or Reached(at, at or None)}}
+
+    def _beginning(self) -> int:
+        """Where a new feed begins. Raises HistoryLost for a lake that would lack the rows from before the log."""
+        begin = self._log.begin()
+        if self._start_ts is not None and not (self._complete and begin.whole):
+            return self._start_ts
+        if not begin.whole:
+            raise HistoryLost(
+                f"the change log was trimmed up to {begin.ts}, so a new lake would lack the rows written before. Let "
+                "the upstream begin another log (--log with an empty directory), or go without them by a start-ts"
+            )
+        return begin.ts
+
+    @staticmethod
+    def _position(state: State) -> int:
+        return state.positions[TOPIC][PARTITION].offset
+
+    def _batch(self) -> None:
+        low = self._position(self._state)
+        parts = self._log.parts(low)
+        if not parts:
+            return
+        self._timeline.read(parts[-1].high)
+        batch = next_batch(self._timeline, low, parts, BATCH_ROWS, self._spark.sparkContext.defaultParallelism)
+        if batch is None:
+            return
+        plan = PiecePlan(self._log, self.changelog, self._mount)
+        reports = run_tasks(self._spark, partial(land_piece, plan), batch.pieces)
+        if self._late:
+            return
+        ddls = [*self._first, *(event.ddl for event in batch.events)]
+        files = [file for report in reports for file in report.files]
+        counts = [table for report in reports for table in report.tables]
+        report = TaskReport(
+            topic=TOPIC,
+            partition=PARTITION,
+            start=low,
+            position=batch.high,
+            high=batch.high,
+            resolved=batch.high,
+            messages=sum(table.rows for table in counts) + len(ddls),
+            ddls=len(ddls),
+            tables=tuple(counts),
+            files=(*files, *self._controls(ddls)),
+        )
+        state = ledger.commit_batch(self.changelog, self._state, [report])
+        self._first = ()
+        self._hold.at(batch.high)
+        self._landed(state, self._highs(batch.high, parts[-1].high))
+        corrupt = sum(report.corrupt for report in reports)
+        if corrupt:
+            LOGGER.warning("%s: the checksums of %d rows up to %d do not fit", self._feed, corrupt, batch.high)
+
+    def _controls(self, ddls: Sequence[Ddl]) -> tuple[LandedFile, ...]:
+        controls = ControlFiles(self.changelog, FLUSH_BYTES)
+        places = (Place(TOPIC, PARTITION, ddl.commit_ts or 0, seq) for seq, ddl in enumerate(ddls))
+        controls.add(map(PlacedDdl, places, ddls), ())
+        return controls.close()
+
+    @staticmethod
+    def _highs(position: int, high: int) -> Mapping[tuple[str, int], int]:
+        """The end of the log once it is reached; how many rows lie before it, a ts does not tell."""
+        return {(TOPIC, PARTITION): high} if position == high else {}

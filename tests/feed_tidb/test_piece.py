@@ -1,0 +1,92 @@
+"""What a task lands: the same rows, whichever way they take and however the log is cut into pieces."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.feed_tidb.kit import recorded_log
+from tests.kv.kv_recordings import STREAMS
+from tidegate.app.segment_log import SegmentLog
+from tidegate.feed.change import ROWS_SCHEMA
+from tidegate.feed.filter import TableFilter
+from tidegate.model.errors import SchemaError
+from tidegate.source.tidb import piece
+from tidegate.source.tidb.piece import PiecePlan, land_piece
+from tidegate.source.tidb.pieces import Batch, next_batch
+from tidegate.source.tidb.timeline import Timeline
+from tidegate.source.tidb.transactions import MountOptions
+
+pytestmark = pytest.mark.slow
+
+SWAP = "rename_swap"
+"""Ends with a RENAME that names a table twice, which TiCDC cannot follow either."""
+ORDER = [(name, "ascending") for name in ("commit_ts", "schema", "table", "seq")]
+
+
+def batches(log: SegmentLog, rows: int, tasks: int) -> list[Batch]:
+    """All batches of a log."""
+    timeline, at, found = Timeline(log, TableFilter.parse(("*.*",)), force=True), 0, list[Batch]()
+    timeline.start(0)
+    while parts := log.parts(at):
+        timeline.read(parts[-1].high)
+        batch = next_batch(timeline, at, parts, rows, tasks)
+        assert batch is not None
+        found.append(batch)
+        at = batch.high
+    return found
+
+
+def landed(log: SegmentLog, place: Path, some: list[Batch], *, columns: bool) -> list[dict[str, Any]]:
+    """The rows of all pieces in the order in which a slice gives them, without their numbers."""
+    plan = PiecePlan(log, str(place), MountOptions(force_replicate=True), columns)
+    place.mkdir()
+    reports = [land_piece(plan, one) for batch in some for one in batch.pieces]
+    files = [pq.read_table(place / file.path, schema=ROWS_SCHEMA) for report in reports for file in report.files]
+    rows = pa.concat_tables([ROWS_SCHEMA.empty_table(), *files]).sort_by(ORDER)
+    assert sum(table.rows for report in reports for table in report.tables) == rows.num_rows
+    return rows.drop_columns(["seq"]).to_pylist()
+
+
+@pytest.mark.parametrize("stream", [stream for stream in STREAMS if stream != SWAP])
+def test_as_columns_and_row_by_row(tmp_path: Path, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways land the same columns of every recorded stream, in small pieces and in large ones."""
+    monkeypatch.setattr("tidegate.source.tidb.piece.FEW_ROWS", 1)
+    monkeypatch.setattr("tidegate.source.tidb.pieces.SHARE_ROWS", 3)
+    log = SegmentLog(recorded_log(tmp_path / "log", stream))
+    large, small = batches(log, 1 << 30, 1), batches(log, 1, 4)
+    plain = landed(log, tmp_path / "plain", large, columns=False)
+    ways = list[bool]()
+    usual = piece._by_columns
+    monkeypatch.setattr(piece, "_by_columns", lambda *given: noted(ways, usual(*given)))
+
+    assert len(plain) > 0
+    assert landed(log, tmp_path / "columns", large, columns=True) == plain
+    assert landed(log, tmp_path / "small", small, columns=True) == plain
+    assert ways.count(True) > ways.count(False)
+    events = [event for batch in large for event in batch.events]
+    assert events == [event for batch in small for event in batch.events]
+
+
+def noted(ways: list[bool], found: Any) -> Any:
+    """What was found, and whether it was."""
+    ways.append(found is not None)
+    return found
+
+
+def test_what_comes_before_a_ddl_that_cannot_be_followed(tmp_path: Path) -> None:
+    """The rows and DDLs before it are a batch; the next one raises."""
+    log = SegmentLog(recorded_log(tmp_path / "log", SWAP))
+    timeline = Timeline(log, TableFilter.parse(("*.*",)), force=True)
+    timeline.start(0)
+    parts = log.parts(0)
+    timeline.read(parts[-1].high)
+    first = next_batch(timeline, 0, parts, 1 << 30, 1)
+
+    assert first is not None
+    assert timeline.stop() == first.high + 1 <= parts[-1].high
+    assert sum(one.rows for one in first.pieces) > 0
+    with pytest.raises(SchemaError, match="rename table s1"):
+        next_batch(timeline, first.high, log.parts(first.high), 1 << 30, 1)
