@@ -1,0 +1,192 @@
+"""Seeded workloads: a database lives, a changefeed follows it through everything that goes wrong, a lake is the same.
+
+                                 seeds of `Workload`                        seeds of `Real`
+upstream, log, regions           the embedded TiDB; owners crash, nodes     the same
+                                 die and lag, regions split and move
+topics                           a real broker                              a real broker, killed and restarted
+producer, encoder, loop          the product's                              the product's
+tasks                            in this process, one after the other;      Spark's
+                                 executors die, tasks outlive drivers
+death of the driver              an exception at a failpoint                SIGKILL, of workers too
+lake                             the product's landing and merging,         `tidegate run` with Spark
+                                 without Spark
+
+TIDEGATE_SEED=17 pytest -m "" tests/feed_tidb/test_workloads.py       one seed again
+make test   10 seeds and 2 real ones           make soak   200 in chunks of 20, and 10 real ones
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.feed_tidb.promises import told
+from tests.feed_tidb.workload import Workload
+from tests.feed_tidb.workload_real import Real
+from tests.feed_tidb.workload_setting import draw_setting
+from tests.tidb.worlds import seeds
+from tidegate.app.broker import running_broker, start_broker, stop_broker
+from tidegate.app.topic_feed import TopicFeed
+from tidegate.model.event import Resolved
+from tidegate.sink.kafka.control import Control
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.slow
+
+SEEDS, CHUNK, REAL = 200, 20, 12
+FIRED = (
+    *("rows", "ddls", "moments", "broker", "executor", "straggler", "split", "merge", "leader", "writer"),
+    *(f"driver at topic/{place}" for place in ("rows-queued", "rows-written", "ddl-sent", "resolved-sent", "advanced")),
+    *("time", "kill", "revive", "freeze", "cancel", "gc", "committed", "died PREWRITTEN"),
+    *(f"job synced {action}" for action in (3, 4, 5, 6, 7, 8, 11, 12, 14, 20, 23, 42, 61, 64)),
+)
+"""What has to have happened in a chunk of soak's seeds: faults of every kind, DDL of every family."""
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    """The address of a real broker."""
+    with running_broker() as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator["SparkSession"]:
+    """The Spark of this process."""
+    from tidegate.spark.session import session
+
+    started = session()
+    yield started
+    started.stop()
+
+
+def lived(seed: int, bootstrap: str, home: Path) -> Workload:
+    """A workload that came to its end; an error says which seed, how to run it again, and what happened last."""
+    work = Workload(seed, bootstrap, home / str(seed))
+    again = f"seed {seed} (TIDEGATE_SEED={seed} pytest -m '' tests/feed_tidb/test_workloads.py -k seeds)"
+    try:
+        work.run()
+    except Exception as error:
+        story = "\n".join(work.story.trace[-12:])
+        raise AssertionError(f"{again}: {draw_setting(seed)}: {error}\n{story}") from error
+    assert not work.problems, f"{again}: {draw_setting(seed)}: {len(work.problems)}: {work.problems[:3]}"
+    return work
+
+
+def test_ten_seeds(bootstrap: str, tmp_path: Path) -> None:
+    """What arrives keeps every promise, and the lake is the database at every moment that is looked at."""
+    fired = sum((lived(seed, bootstrap, tmp_path).fired for seed in seeds(10)), Counter[str]())
+
+    assert fired["rows"]
+    assert len(seeds(10)) == 1 or all(fired[what] for what in ("moments", "broker", "executor", "split", "writer"))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_two_hundred_seeds(first: int, bootstrap: str, tmp_path: Path) -> None:
+    """The full count; together they have met every kind of fault. A chosen seed is run in its chunk only."""
+    chosen = seeds(SEEDS)
+    numbers = range(max(first, chosen.start), min(first + CHUNK, chosen.stop))
+    fired = sum((lived(seed, bootstrap, tmp_path).fired for seed in numbers), Counter[str]())
+
+    missing = [what for what in FIRED if not fired[what]]
+    assert len(numbers) < CHUNK or len(missing) <= len(FIRED) // 5, missing
+
+
+def test_the_same_seed_is_the_same_story(bootstrap: str, tmp_path: Path) -> None:
+    """Upstream, faults, and what lies in the topics follow from the seed alone."""
+    once, again = (lived(6, bootstrap, tmp_path / name) for name in ("once", "again"))
+
+    assert once.story.digest == again.story.digest
+    assert once.bench.disturbed == again.bench.disturbed
+    assert topics(once) == topics(again)
+
+
+def topics(work: Workload) -> list[list[object]]:
+    """What the partitions hold, without the moments at which it was written."""
+    held = sorted(work.arrived.items())
+    return [[one.ts if isinstance(one, Resolved) else told(one) for one in events] for _, events in held]
+
+
+def resolves_first(patch: pytest.MonkeyPatch) -> None:
+    """Resolved timestamps go out before the rows that they are about."""
+    rows = TopicFeed._rows
+
+    def early(feed: TopicFeed, counts: dict[int, int], end: int) -> object:
+        feed._open().resolved(end, [])
+        return rows(feed, counts, end)
+
+    patch.setattr(TopicFeed, "_rows", early)
+
+
+def forgets_rows(patch: pytest.MonkeyPatch) -> None:
+    """A stretch that fails is taken for done."""
+    patch.setattr(TopicFeed, "_patiently", lambda _feed, work, *_: _or_nothing(work))
+
+
+def _or_nothing(work: object) -> object:
+    from tidegate.model.errors import SinkError
+
+    try:
+        return work()  # type: ignore[operator]
+    except SinkError:
+        return []
+
+
+def one_partition_of_ddls(patch: pytest.MonkeyPatch) -> None:
+    """DDLs go to the first partition alone, as canal-json's do."""
+    patch.setattr(Control, "ddl", lambda *_: None)
+
+
+def saves_too_early(patch: pytest.MonkeyPatch) -> None:
+    """The checkpoint is saved before the rows are written."""
+    rows = TopicFeed._rows
+
+    def saved(feed: TopicFeed, counts: dict[int, int], end: int) -> object:
+        at = feed.checkpoint
+        feed._advance(end)
+        feed.checkpoint = at
+        return rows(feed, counts, end)
+
+    patch.setattr(TopicFeed, "_rows", saved)
+
+
+PLANTED = (resolves_first, forgets_rows, one_partition_of_ddls, saves_too_early)
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+def test_some_seed_finds_a_planted_fault(
+    plant: object, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mistakes in the loop are found by the seeds of `make test`."""
+    plant(monkeypatch)  # type: ignore[operator]
+    for seed in range(10):
+        try:
+            lived(seed, bootstrap, tmp_path)
+        except AssertionError:
+            return
+    pytest.fail("nobody saw it")
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=pytest.mark.soak if seed > 1 else pytest.mark.slow) for seed in range(REAL)]
+)
+def test_real_seeds(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark, SIGKILL to a worker and twice to the driver, SIGKILL to the broker: the same promises hold, and the lake
+    that `tidegate run` makes of the topics is the database at five moments."""
+    broker = start_broker(tmp_path / "broker")
+    real = Real(seed, broker, tmp_path)
+    try:
+        statuses = real.feed(monkeypatch)
+        problems = [*real.complaints(), *real.differences()]
+    finally:
+        stop_broker(real.broker)
+
+    assert statuses[-1] == 0, (tmp_path / "life-last" / "stderr").read_text()[-2000:]
+    assert -9 in statuses
+    assert not problems, f"seed {seed}: {real.setting}: {problems[:3]}"

@@ -1,0 +1,125 @@
+"""One seed, one changefeed from SQL to a lake: upstream, log, feed, real topics, validators, lake.
+
+Story ── segments ──► Bench: TopicFeed, real producer ──► broker ──► what arrived ──► validators ──► complaints
+  └─ truth of every commit, and of every table at many moments ───────────────────────────┴──► lake ──► differences
+"""
+
+import itertools
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+
+from tests.feed_tidb.promises import Place
+from tests.feed_tidb.validators import Facts, complaints
+from tests.feed_tidb.workload_feed import BENCHES, Bench
+from tests.feed_tidb.workload_lake import lake_differences
+from tests.feed_tidb.workload_setting import DEFAULT, Setting, draw_setting
+from tests.feed_tidb.workload_story import STEPS, Story
+from tests.feed_tidb.workload_truth import handle_of
+from tidegate.codec import decode, from_config
+from tidegate.model.event import Event
+from tidegate.source.kafka.cli_stream import messages
+from tidegate.source.kafka.client import KafkaTopics
+
+NUMBERS = itertools.count()
+SOME_MOMENTS = 12
+"""Moments at which a lake is looked at, of all that were kept."""
+
+
+@dataclass
+class Workload:
+    """A seed's whole way. `problems` are what is wrong in the end."""
+
+    seed: int
+    bootstrap: str
+    home: Path
+    steps: int = STEPS
+    problems: list[str] = field(default_factory=list)
+    fired: Counter[str] = field(default_factory=Counter)
+    arrived: Mapping[Place, list[Event]] = field(default_factory=dict)
+
+    def run(self) -> "Workload":
+        """Live, arrive, and be looked at."""
+        setting = draw_setting(self.seed)
+        name = f"w{os.getpid()}-{next(NUMBERS)}"
+        bench = self.bench = Bench(setting, self.seed, name, self.bootstrap, self.home)
+        self.story = Story(self.seed, self.home / "log", force=setting.force, carry=self._carry)
+        try:
+            self.story.run(self.steps)
+            bench.carry(calm=True)
+            self._look(setting)
+        finally:
+            del BENCHES[name]
+            self._forget(name)
+        self.fired += bench.fired + self.story.seen + self.story.fired
+        return self
+
+    def _carry(self) -> None:
+        """The feed's turn; a late one begins in the middle of what is written by then."""
+        truth, bench = self.story.truth, self.bench
+        if bench.setting.late_start and bench.start_ts is None:
+            if len(truth.rows) < 20:  # not much of a middle
+                return
+            bench.start_ts = self.story.feed_random.choice(truth.rows).ts
+        bench.carry()
+
+    def _look(self, setting: Setting) -> None:
+        frames = self._held(setting)
+        options = from_config({"protocol": setting.protocol})
+        arrived = self.arrived = {
+            place: [event for key, value in held for event in decode(key, value, options)]
+            for place, held in frames.items()
+        }
+        truth, bench = self.story.truth, self.bench
+        moments = truth.moments
+        facts = Facts(
+            setting=setting,
+            rows=[row for row in truth.rows if setting.force or handle_of(row.stored)],
+            ddls=truth.ddls,
+            checkpoint=bench.checkpoint,
+            start=bench.start_ts or 0,
+            disturbed=bench.disturbed,
+            living=frozenset(truth.tables),
+            partitions=self._partitions(arrived),
+        )
+        if bench.checkpoint != self.story.writer.low:
+            self.problems.append(f"the feed ends at {bench.checkpoint}, the log at {self.story.writer.low}")
+        self.problems += complaints(facts, arrived)
+        self.fired["rows"] += len(facts.rows)
+        self.fired["ddls"] += len(facts.ddls)
+        self.fired["arrived"] += sum(map(len, arrived.values()))
+        if not self.problems and not setting.late_start:
+            some = self.story.feed_random.sample(moments[:-1], min(len(moments) - 1, SOME_MOMENTS - 1))
+            chosen = sorted([*some, moments[-1]], key=lambda moment: moment.ts)
+            self.fired["moments"] += len(chosen)
+            self.problems += lake_differences(self.home / "lake", setting.protocol, frames, chosen, self.seed)
+
+    def _held(self, setting: Setting) -> Mapping[Place, list[tuple[bytes | None, bytes]]]:
+        """The messages of every partition; topics without the name that they have in common."""
+        topics, prefix = self._topics(self.bench.name), f"{self.bench.name}-"
+        found: dict[Place, list[tuple[bytes | None, bytes]]] = {
+            (topic.removeprefix(prefix), number): [] for topic, count in topics.items() for number in range(count)
+        }
+        source = KafkaTopics(self.bootstrap, tuple(topics), from_config({"protocol": setting.protocol}))
+        for key, value, where in messages(source):
+            topic, number, _ = where.split("/")
+            found[topic.removeprefix(prefix), int(number)].append((key, value or b""))
+        return found
+
+    def _partitions(self, arrived: Mapping[Place, object]) -> dict[str, int]:
+        return dict(Counter(topic for topic, _ in arrived)) or {DEFAULT: 0}
+
+    def _topics(self, name: str) -> dict[str, int]:
+        found = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0}).list_topics(timeout=30).topics
+        return {topic: len(one.partitions) for topic, one in found.items() if topic.startswith(f"{name}-")}
+
+    def _forget(self, name: str) -> None:
+        topics = list(self._topics(name))
+        if topics:
+            admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+            for future in admin.delete_topics(topics, operation_timeout=30).values():
+                future.result(30)

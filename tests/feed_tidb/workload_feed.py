@@ -1,0 +1,236 @@
+"""The feed of a workload: the real loop and the real producer before a real broker, and everybody who may die.
+
+    driver      ends at a place of spark/failpoint.py; the next run begins at the checkpoint
+    executor    ends with its rows queued; its task is tried again, as Spark does
+    straggler   a task that outlives its driver, and writes its rows when the next run is under way
+    broker      takes some of what is flushed and is away; the feed waits and sends the stretch again
+
+Of what a producer had in its queue when it died a seeded part arrives, so the same seed leaves the same topic.
+"""
+
+import pickle
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+from tests.feed_tidb.kit import feed
+from tests.feed_tidb.workload_setting import DEFAULT, Setting
+from tidegate.app.config import SinkFile
+from tidegate.app.topic_feed import TopicFeed
+from tidegate.app.topic_target import TopicTarget, topic_target
+from tidegate.app.topic_task import GroupJob
+from tidegate.feed.dispatch_rule import dispatch_rules
+from tidegate.model.errors import SinkError
+from tidegate.sink.kafka.writer import TopicWriter
+from tidegate.testing.failpoint import TOPIC_PLACES, armed
+
+TASK_TRIES = 4
+"""Spark's spark.task.maxFailures."""
+IN_TASKS = "topic/rows-queued"
+IN_FILE = frozenset({"dialect", "delete-only-output-handle-key-columns", "output-old-value"})
+"""Options that no sink address has; a changefeed's file says them."""
+BENCHES: dict[str, "Bench"] = {}
+"""By the name under which targets find theirs, since a target travels as bytes."""
+
+
+class DriverDied(BaseException):
+    """Ends a run as SIGKILL would: nothing in the code is there to catch it."""
+
+
+class ExecutorDied(BaseException):
+    """Ends a task."""
+
+
+class Disturbance(NamedTuple):
+    """Something went wrong between two timestamps, the first exclusive: what lies there may be sent once more."""
+
+    low: int
+    high: int
+    what: str
+
+
+@dataclass(frozen=True)
+class BenchTarget(TopicTarget):
+    """A target whose producers are those of a bench."""
+
+    bench: str = ""
+
+    def writer(self) -> Any:
+        """The driver's."""
+        return Wire(BENCHES[self.bench])
+
+    def producer(self) -> Any:
+        """A task's."""
+        return Wire(BENCHES[self.bench])
+
+
+class Wire:
+    """A producer before the real one: whoever dies has sent a part of its queue."""
+
+    def __init__(self, bench: "Bench") -> None:
+        self.bench = bench
+        self.queue: list[tuple[str, int, bytes | None, bytes]] = []
+
+    def partitions(self, topic: str) -> int:
+        """As the broker has it; made if need be."""
+        return self.bench.real.partitions(topic)
+
+    def max_bytes(self, topic: str) -> int | None:
+        """As the broker says."""
+        return self.bench.real.max_bytes(topic)
+
+    def send(self, topic: str, partition: int, key: bytes | None, value: bytes) -> None:
+        """Waits for a flush."""
+        self.queue.append((topic, partition, key, value))
+
+    def send_all(self, topic: str, partition: int, messages: Iterable[tuple[bytes | None, bytes]]) -> int:
+        """The same for some messages; their bytes."""
+        found = [(topic, partition, key, value) for key, value in messages]
+        self.queue += found
+        return sum(len(key or b"") + len(value) for _, _, key, value in found)
+
+    def flush(self) -> None:
+        """All of it, or a part and SinkError."""
+        away = self.queue and self.bench.is_away()
+        self._push(self.bench.random.randint(0, len(self.queue)) if away else len(self.queue))
+        self.queue.clear()
+        if away:
+            raise SinkError("the broker is away")
+
+    def abandon(self) -> None:
+        """A part of it had gone out before."""
+        self._push(self.bench.random.randint(0, len(self.queue)))
+        self.queue.clear()
+
+    def _push(self, count: int) -> None:
+        for message in self.queue[:count]:
+            self.bench.real.send(*message)
+        self.bench.real.flush()
+
+
+class Bench:
+    """One changefeed in all its lives. `name` is before every topic; `log` has the segments."""
+
+    def __init__(self, setting: Setting, seed: int, name: str, bootstrap: str, home: Path) -> None:
+        self.setting, self.name, self.home = setting, name, home
+        self.random = Random(f"bench {seed}")
+        self.disturbed: list[Disturbance] = []
+        self.stragglers: list[tuple[Callable[[Any], Any], bytes]] = []
+        self.fired: Counter[str] = Counter()
+        self.troubled = True
+        self.start_ts: int | None = None
+        self.one: TopicFeed | None = None
+        self.target = self._target(bootstrap)
+        self.real: TopicWriter = topic_target(self._uri(bootstrap), SinkFile({})).writer()
+        BENCHES[name] = self
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks there are at a time: a bench runs the jobs of its feed."""
+        return self.setting.tasks
+
+    @property
+    def checkpoint(self) -> int:
+        """What the feed has saved, as far as it knows."""
+        return self.one.checkpoint if self.one else 0
+
+    def carry(self, *, calm: bool = False) -> None:
+        """Run the feed until it has nothing to do, or dies."""
+        self.troubled = not calm
+        if self.one is None or self.random.random() < 0.2:
+            self.one = self._feed()
+        roll = 1.0 if calm else self.random.random()
+        place = IN_TASKS if roll < 0.3 else self.random.choice(list(TOPIC_PLACES))
+        deeds = {place: self._deed(place)} if roll < 0.6 else {}
+        try:
+            with armed(deeds):
+                self.one.run(idle_s=0)
+        except DriverDied:
+            self._disturb(f"driver at {place}")
+            self.one = None
+        if self.stragglers and (calm or self.random.random() < 0.5):
+            self._straggle()
+
+    def is_away(self) -> bool:
+        """Whether the broker does not answer this time."""
+        away = self.troubled and self.random.random() < 0.05
+        if away:
+            self._disturb("broker")
+        return away
+
+    def __call__(self, work: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
+        """Run jobs as tasks, in any order; one whose executor dies is tried again."""
+        answers: dict[int, Any] = {}
+        packed = [pickle.dumps(job) for job in jobs]
+        for at in self.random.sample(range(len(jobs)), len(jobs)):
+            answers[at] = self._task(work, packed[at])
+        return [answers[at] for at in range(len(jobs))]
+
+    def _task(self, work: Callable[[Any], Any], packed: bytes) -> Any:
+        for _ in range(TASK_TRIES):
+            try:
+                return work(pickle.loads(packed))
+            except ExecutorDied:
+                self._disturb("executor")
+            except DriverDied:
+                if self.random.random() < 0.5:
+                    self.stragglers.append((work, packed))
+                raise
+        raise AssertionError("an executor that dies each time")
+
+    def _straggle(self) -> None:
+        work, packed = self.stragglers.pop()
+        job: GroupJob = pickle.loads(packed)
+        self.disturbed.append(Disturbance(job.low, job.high, "straggler"))
+        self.fired["straggler"] += 1
+        self.troubled = False
+        work(job)
+
+    def _deed(self, place: str) -> Callable[[], None]:
+        """Dies at the nth time."""
+        left = self.random.choice([1, 1, 2, 3, 5])
+        kind: type[BaseException] = ExecutorDied if place == IN_TASKS and self.random.random() < 0.4 else DriverDied
+
+        def die() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                raise kind
+
+        return die
+
+    def _disturb(self, what: str) -> None:
+        assert self.one is not None
+        self.disturbed.append(Disturbance(self.one.checkpoint, self.one.meter.progress.frontier_ts, what))
+        self.fired[what] += 1
+
+    def _feed(self) -> TopicFeed:
+        log = self.home / "log"
+        made = feed(
+            log,
+            self.target,  # type: ignore[arg-type]
+            self.home / "state",
+            rules=("gd.*",),
+            force=self.setting.force,
+            start_ts=self.start_ts,
+        )
+        made._run = self
+        return made
+
+    def _uri(self, bootstrap: str) -> str:
+        words = {"protocol": self.setting.protocol, "partition-num": str(self.setting.partitions), **self.setting.words}
+        query = "&".join(f"{name}={value}" for name, value in words.items() if name not in IN_FILE)
+        return f"kafka://{bootstrap}/{self.name}-{DEFAULT}?{query}"
+
+    def _target(self, bootstrap: str) -> BenchTarget:
+        rules = [
+            {**rule, "topic": f"{self.name}-{rule['topic']}" if rule["topic"] else ""} for rule in self.setting.rules
+        ]
+        file = SinkFile({name: value for name, value in self.setting.words.items() if name in IN_FILE})
+        plain = topic_target(self._uri(bootstrap), file)
+        given = {one.name: getattr(plain, one.name) for one in fields(plain)}
+        made = BenchTarget(**given, bench=self.name)
+        return replace(made, rules=dispatch_rules(rules), split=self.setting.split)

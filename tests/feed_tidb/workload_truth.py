@@ -1,0 +1,249 @@
+"""What a workload has really done, found out beside the feed: from the store's versions, by the way of SQL's readers.
+
+    write records of the store  ──► row changes: before and after, read at commit_ts - 1 and at commit_ts as a SELECT
+                                    does, under the definition of the last DDL that was done by then
+    rows of the job table       ──► DDLs at the commit that shows them done
+    the store at some ts        ──► all tables as SELECT shows them at that moment: what a lake has to equal
+
+Values are numbers (tests/tidb/simulate/values.py): what they say holds for both protocols and through changes of type.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tests.tidb.ddl.kit import CONTEXT, shape_of
+from tests.tidb.simulate.dml import shown
+from tests.tidb.simulate.model import Shown
+from tests.tidb.simulate.replica import DROP_PARTITION, EXCHANGE, NEW_TABLE, TRUNCATE_PARTITION, place_of
+from tests.tidb.simulate.values import number_of
+from tidegate.kv.memcomparable import encode_bytes
+from tidegate.kv.row import decode_row
+from tidegate.kv.table_key import RecordKey, decode_table_key, split_mvcc_key, table_span
+from tidegate.model.kv_change import LOSSY_DDL
+from tidegate.schema.f1 import ElementState
+from tidegate.schema.job import Job, JobState
+from tidegate.schema.job_row import JOB_TABLE, decode_job_row
+from tidegate.schema.stored import StoredTable
+from tidegate.schema.stored_history import SchemaHistory
+from tidegate.schema.stored_snapshot import REPLICATED, StoredSnapshot, TableVersion
+from tidegate.schema.stored_table import table_info
+from tidegate.tidb.cluster import Cluster
+from tidegate.tidb.meta import Meta
+from tidegate.tidb.meta_load import load_all
+from tidegate.tidb.snapshot import Snapshot
+from tidegate.tidb.sql.table_read import TableReader
+from tidegate.tidb.sql.table_row import RowImage, image_of
+from tidegate.tidb.sql.table_shape import ShapeColumn
+from tidegate.tidb.sql.value import SqlValue, from_column
+from tidegate.tidb.store_engine import Column
+from tidegate.tidb.store_read import value_at
+from tidegate.tidb.store_record import Kind, decode_write
+
+Image = Mapping[str, int | None]
+OWN_DATABASE = "gd"
+LOSES_PARTITION = (DROP_PARTITION, TRUNCATE_PARTITION)
+
+
+class TrueRow(NamedTuple):
+    """A row change that happened; one without `before` is an INSERT, without `after` a DELETE."""
+
+    ts: int
+    table: str
+    stored: StoredTable
+    before: Image | None
+    after: Image | None
+
+
+class TrueDdl(NamedTuple):
+    """A DDL that happened; `home` is the name by which it finds its topic, "" for that of a database."""
+
+    ts: int
+    table: str
+    home: str
+    type: int
+    query: str
+
+
+class TrueTable(NamedTuple):
+    """A table at some ts as SELECT shows it. `late` is what SELECT shows no more, though the DDL that takes it away is
+    not done: columns, and rows of partitions."""
+
+    columns: tuple[str, ...]
+    rows: Counter[Shown]
+    late_columns: frozenset[str]
+    late_rows: Counter[Shown]
+    drifted: frozenset[int] = frozenset()
+    """Values of `id` that a lake may have otherwise, see Truth."""
+
+
+class Moment(NamedTuple):
+    """The database at `ts`, tables by the names that the last DDL that is done gave them; `late` are those that
+    statements cannot name any more, though the DDL is not done."""
+
+    ts: int
+    tables: Mapping[str, TrueTable]
+    late: frozenset[str]
+
+
+@dataclass
+class Truth:
+    """What is known up to `ts`.
+
+    TiDB writes rows of a partition that is being dropped or truncated into the next one, before the DDL is done.  Who
+    applies those rows and then the DDL drops them, TiCDC's consumers as a lake (test_quadrants.py): their numbers are
+    `drifted`, by table and the ts of the DDL."""
+
+    cluster: Cluster
+    ts: int = 0
+    rows: list[TrueRow] = field(default_factory=list)
+    ddls: list[TrueDdl] = field(default_factory=list)
+    moments: list[Moment] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.history = SchemaHistory()
+        self._jobs: set[int] = set()
+        self.drifted: dict[int, list[tuple[int, int]]] = {}
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """The tables of now, as the last DDL that is done left them."""
+        found = self.history.at(self.ts).tables.values()
+        return frozenset(one.stored.name.lower for one in found if one.schema == OWN_DATABASE)
+
+    def learn(self, upto: int) -> None:
+        """Read what was committed in (ts, upto]; nothing of it may have been collected yet."""
+        found = sorted(self._writes(self.ts, upto), key=lambda one: one[0])
+        for ts, key in found:
+            if isinstance(parts := decode_table_key(key), RecordKey) and parts.table_id == JOB_TABLE.id:
+                self._job(ts, key)
+        for ts, key in found:
+            parts = decode_table_key(key)
+            version = self.history.at(ts - 1).table_of(parts.table_id)
+            if version is not None and isinstance(parts, RecordKey) and version.schema == OWN_DATABASE:
+                self._row(ts, key, version)
+        self.ts = upto
+
+    def look(self, ts: int) -> None:
+        """Keep the database as it is at `ts`, which has been learned."""
+        reader, done = self.cluster.storage.snapshot(ts), self.history.at(ts)
+        names = {version.stored.name.lower for version in done.tables.values() if version.schema == OWN_DATABASE}
+        tables = {}
+        for table_id, version in load_all(Meta(reader), ts).snapshot.tables.items():
+            if version.schema != OWN_DATABASE or version.stored.state != ElementState.PUBLIC:
+                continue
+            known = done.tables.get(table_id) or next(
+                (one for one in done.tables.values() if _same(one, version)), None
+            )
+            if known is not None:
+                drifted = frozenset(row for when, row in self.drifted.get(known.stored.id, ()) if when <= ts)
+                found = true_table(reader, version.stored, known.stored)
+                tables[known.stored.name.lower] = found._replace(drifted=drifted)
+        self.moments.append(Moment(ts, tables, frozenset(names - tables.keys())))
+
+    def _writes(self, low: int, high: int) -> Iterator[tuple[int, bytes]]:
+        engine = self.cluster.engine
+        for at, record in engine.scan(Column.WRITE, encode_bytes(b"t"), encode_bytes(b"u")):
+            key, commit_ts = split_mvcc_key(at)
+            if commit_ts is None or not low < commit_ts <= high:
+                continue
+            write = decode_write(record)
+            if write.kind in (Kind.PUT, Kind.DELETE) and write.source < LOSSY_DDL:
+                yield commit_ts, key
+
+    def _row(self, ts: int, key: bytes, version: TableVersion) -> None:
+        before, after = (self._image(key, at, version.stored) for at in (ts - 1, ts))
+        if before is not None or after is not None:
+            self.rows.append(TrueRow(ts, version.stored.name.lower, version.stored, before, after))
+
+    def _image(self, key: bytes, ts: int, stored: StoredTable) -> Image | None:
+        value = value_at(self.cluster.engine, key, ts)
+        if value is None:
+            return None
+        return image_of_value(stored, key, value)
+
+    # --- DDL ---
+
+    def _job(self, ts: int, key: bytes) -> None:
+        value = value_at(self.cluster.engine, key, ts)
+        job = None if value is None else decode_job_row(key, value)
+        if job is None or job.state != JobState.DONE or job.id in self._jobs:
+            return
+        self._jobs.add(job.id)
+        before = self.history.at(ts)
+        self.history.apply(job, ts)
+        self._drift(ts, job, before)
+        if job.type in REPLICATED and job.binlog is not None and job.binlog.schema_version:
+            self._ddl(ts, job, before)
+
+    def _drift(self, ts: int, job: Job, before: StoredSnapshot) -> None:
+        """Rows that now lie elsewhere than in the partition that went, and that a consumer thinks to be in it."""
+        after = self.history.at(ts)
+        if job.type in LOSES_PARTITION:
+            old, new = before.tables[job.table_id].stored, after.tables[job.table_id].stored
+            gone = set(old.physical_ids) - set(new.physical_ids)
+            (column,) = [one for one in shape_of(new).public if one.stored.name.lower == "id"]
+            for image in TableReader(self.cluster.storage.snapshot(ts), shape_of(new), CONTEXT).all():
+                number = number_of(_sql(column, image))
+                if place_of(old, {column.id: number}) in gone:
+                    self.drifted.setdefault(job.table_id, []).append((ts, number or 0))
+        elif job.type in NEW_TABLE and job.table_id in self.drifted and job.binlog and job.binlog.table:
+            self.drifted[job.binlog.table.id] = self.drifted[job.table_id]
+        elif job.type == EXCHANGE and job.binlog and job.binlog.table:
+            ids = (before.tables.keys() ^ after.tables.keys()) | {job.binlog.table.id}
+            both = [row for one in ids for row in self.drifted.get(one, ())]
+            self.drifted |= {one: [(ts, row) for _, row in both] + self.drifted.get(one, []) for one in ids}
+
+    def _ddl(self, ts: int, job: Job, before: StoredSnapshot) -> None:
+        if job.schema_name.lower() != OWN_DATABASE:
+            return
+        old = before.tables.get(job.table_id)
+        new = job.binlog.table if job.binlog else None
+        table = new.name.lower if new is not None else old.stored.name.lower if old is not None else ""
+        home = old.stored.name.lower if old is not None else table
+        self.ddls.append(TrueDdl(ts, table, home, job.type, job.query))
+
+
+def _same(one: TableVersion, other: TableVersion) -> bool:
+    return (one.schema, one.stored.name.lower) == (other.schema, other.stored.name.lower)
+
+
+def true_table(reader: Snapshot, stored: StoredTable, done: StoredTable) -> TrueTable:
+    """A table by the definition of now, which may be some steps ahead of the one that is done."""
+    shape, old = shape_of(stored), {one.name.lower for one in shown(done)}
+    columns = [one for one in shape.public if not one.stored.hidden and one.stored.name.lower in old]
+    names = tuple(one.stored.name.lower for one in columns)
+
+    def counted(images: Iterable[RowImage]) -> Counter[Shown]:
+        return Counter(tuple(number_of(_sql(one, image)) for one in columns) for image in images)
+
+    gone = [one.id for one in (stored.partition and stored.partition.dropping_definitions) or ()]
+    pairs = ((part, pair) for part in gone for pair in reader.scan(*table_span(part)))
+    late = (image_of(shape, decode_row(shape.layout_of(part), *pair), CONTEXT) for part, pair in pairs)
+    rows = counted(TableReader(reader, shape, CONTEXT).all())
+    return TrueTable(names, rows, frozenset(old - set(names)), counted(late))
+
+
+def image_of_value(stored: StoredTable, key: bytes, value: bytes) -> Image:
+    """A stored row as SELECT shows it under a definition."""
+    shape = shape_of(stored)
+    parts = decode_table_key(key)
+    row = image_of(shape, decode_row(shape.layout_of(parts.table_id), key, value), CONTEXT)
+    return {one.stored.name.lower: number_of(_sql(one, row)) for one in shape.public if not one.stored.hidden}
+
+
+def _sql(column: ShapeColumn, image: RowImage) -> SqlValue:
+    return from_column(column.target.type, image.columns.get(column.id), CONTEXT.zone)
+
+
+def handle_of(stored: StoredTable) -> tuple[str, ...]:
+    """The columns that identify a row."""
+    return tuple(name.lower() for name in table_info(stored, OWN_DATABASE, 0).handle_key)
+
+
+def unique_columns(stored: StoredTable) -> frozenset[str]:
+    """The columns of the handle and of every unique key."""
+    info = table_info(stored, OWN_DATABASE, 0)
+    keys = [index.columns for index in info.indexes if index.unique or index.primary]
+    return frozenset(name.lower() for names in keys for name in names)
