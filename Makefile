@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 
 # A Python of your choice: make setup PYTHON=/path/to/python3.12
 PYTHON ?=
-# A recording to replay instead of the built-in one: make demo RECORDING=DIR
+# A recording to replay instead of the built-in one: make demo-recorded RECORDING=DIR
 RECORDING ?=
 # What a soak runs, instead of everything: make soak SUITE='tests/kill tests/replay'
 SUITE ?=
@@ -15,15 +15,18 @@ SUITE ?=
 OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check soak bench clean
+.PHONY: help setup demo demo-recorded test check soak bench clean
 
 help: ## Tell what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY) ## Make .venv with the tool, Java and jars
 
-demo: setup ## Watch a database's changes arrive in a lake (RECORDING=DIR replays yours)
-	@$(BIN)/tidegate demo $(if $(RECORDING),--recording '$(RECORDING)')
+demo: setup ## Watch SQL and online DDL of a database arrive in a lake, and be compared with it
+	@$(BIN)/tidegate demo
+
+demo-recorded: setup ## Replay a recorded topic of TiCDC into a lake (RECORDING=DIR replays yours)
+	@$(BIN)/tidegate demo $(if $(RECORDING),--recording '$(RECORDING)',--recorded)
 
 test: setup ## Run all tests but the long ones
 	@$(BIN)/python -m pytest -m 'not soak'

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.app.demo_cmd import (
+from tidegate.app.demo_recorded import (
     Feeder,
     Outcome,
-    _scratch,
     _verdict,
     create_topic,
     find_recording,
     read_partitions,
+    scratch,
     slices,
 )
 from tidegate.model.errors import ConfigError, SourceError
@@ -54,13 +54,13 @@ def test_no_recording(tmp_path):
 
 def test_scratch(tmp_path):
     """A scratch directory goes away, also after an interrupt; a given one keeps each run apart."""
-    scratch = _scratch(None)
-    where = scratch.__enter__()
+    place = scratch(None)
+    where = place.__enter__()
     (where / "x").write_text("x")
-    assert not scratch.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert not place.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
     assert not where.exists()
     for number in (1, 2):
-        with _scratch(tmp_path / "kept") as where:
+        with scratch(tmp_path / "kept") as where:
             assert where == tmp_path / "kept" / f"demo-{number}"
     assert where.exists()
 

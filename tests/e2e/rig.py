@@ -24,7 +24,7 @@ from confluent_kafka import Producer
 
 from tests.kill.published import Witness
 from tidegate.app.cli import main
-from tidegate.app.demo_cmd import Frame, create_topic, read_partitions
+from tidegate.app.demo_recorded import Frame, create_topic, read_partitions
 from tidegate.app.verify import Truth, load_truth
 from tidegate.codec import decode
 from tidegate.codec.options import DecodeOptions

@@ -15,7 +15,7 @@ import pytest
 from tests.e2e.rig import LAST, Running, Topic, feed, recorded, running, truths
 from tests.lake.stages import cut, differences
 from tests.lake.test_concurrent import broken
-from tidegate.app.demo_cmd import Frame
+from tidegate.app.demo_recorded import Frame
 from tidegate.app.lake import Lake
 from tidegate.app.lake_live import Live
 from tidegate.model.errors import ConfigError

@@ -1,0 +1,93 @@
+"""One chain of the demo: the upstream's log, a changefeed into a topic, a changefeed into a lake, at the same time.
+
+    log ──TopicFeed──► topic (3 partitions) ──Changefeed──► lake
+          thread 1                            thread 2              tasks of both in one Spark
+
+They are the very changefeeds of `tidegate run`, wired by the same functions; only the processes are fewer.
+"""
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tidegate.app import config as configuration
+from tidegate.app.changefeed import Changefeed
+from tidegate.app.demo_recorded import create_topic
+from tidegate.app.demo_workload import DATABASES
+from tidegate.app.progress import Progress
+from tidegate.app.tidb_run import RunWords, SparkTasks, feed_config
+from tidegate.app.topic_feed import TopicFeed
+from tidegate.app.topic_progress import TopicMeter, TopicProgress
+
+__all__ = ["PROTOCOLS", "Chain"]
+
+PROTOCOLS: Final = {"open-protocol": "", "canal-json": "&enable-tidb-extension=true"}
+"""The parameters that each needs."""
+PARTITIONS: Final = 3
+_RULES: Final = tuple(f"{name}.*" for name in DATABASES)
+
+
+class Chain:
+    """Both changefeeds of a protocol; `topic_progress` and `lake_progress` are their last reports."""
+
+    def __init__(self, protocol: str, log: Path, bootstrap: str, home: Path) -> None:
+        self.protocol, self.log, self.bootstrap, self.home = protocol, log, bootstrap, home
+        self.name = protocol.partition("-")[0]
+        self.topic = f"demo-{self.name}"
+        self.lake = home / f"lake-{self.name}"
+        self.topic_progress = TopicProgress()
+        self.lake_progress = Progress("starting")
+        self._stop = threading.Event()
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix=f"demo-{self.name}")
+        self._running: list[Future[object]] = []
+
+    @property
+    def checkpoint_ts(self) -> int:
+        """Everything up to here is in the lake's tables."""
+        return self.lake_progress.checkpoint or 0
+
+    @property
+    def error(self) -> str | None:
+        """What one of them waits out."""
+        told = self.topic_progress.error or self.lake_progress.error
+        return None if told is None else str(told)
+
+    def start(self) -> None:
+        """Make the topic and start both. Raises SourceError when the broker does not answer."""
+        create_topic(self.bootstrap, self.topic, PARTITIONS)
+        address = f"kafka://{self.bootstrap}/{self.topic}?protocol={self.protocol}{PROTOCOLS[self.protocol]}"
+        words = RunWords(
+            f"tidb://{self.log}", f"{address}&partition-num={PARTITIONS}", self.log.with_name("state"), rules=_RULES
+        )
+        into_topic = TopicFeed(feed_config(words), SparkTasks(), TopicMeter(self._topic_told), self._stop)
+        lake = self.lake.as_uri().replace("file:", "delta:", 1)
+        into_lake = Changefeed(configuration.from_uris(address, lake))
+        self._running = [
+            self._threads.submit(into_topic.run),
+            self._threads.submit(into_lake.run, on_progress=self._lake_told, stop=self._stop),
+        ]
+
+    def check(self) -> None:
+        """Raises what ended a changefeed that was not told to end."""
+        for one in self._running:
+            if one.done():
+                one.result()
+
+    def stop(self) -> None:
+        """Stop both in order and wait. Raises what they ended with."""
+        self.abandon()
+        self.check()
+
+    def abandon(self) -> None:
+        """Stop both, whatever they ended with; twice is once."""
+        self._stop.set()
+        self._threads.shutdown()
+
+    def _topic_told(self, progress: TopicProgress) -> None:
+        self.topic_progress = msgspec.structs.replace(progress)
+
+    def _lake_told(self, progress: Progress) -> None:
+        self.lake_progress = progress
