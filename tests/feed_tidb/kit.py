@@ -82,20 +82,11 @@ class Broker:
         }
 
 
-class Writer:
-    """A producer of a Broker: what is not flushed may be lost."""
+class Queue:
+    """The half of a producer that only waits for a flush."""
 
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
+    def __init__(self) -> None:
         self.queue: list[tuple[str, int, bytes | None, bytes]] = []
-
-    def partitions(self, _topic: str) -> int:
-        """Every topic is there."""
-        return self.broker.partitions
-
-    def max_bytes(self, _topic: str) -> int | None:
-        """As the broker says."""
-        return self.broker.max_bytes
 
     def send(self, topic: str, partition: int, key: bytes | None, value: bytes) -> None:
         """Waits for a flush."""
@@ -106,6 +97,22 @@ class Writer:
         found = [(topic, partition, key, value) for key, value in messages]
         self.queue += found
         return sum(len(key or b"") + len(value) for _, _, key, value in found)
+
+
+class Writer(Queue):
+    """A producer of a Broker: what is not flushed may be lost."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__()
+        self.broker = broker
+
+    def partitions(self, _topic: str) -> int:
+        """Every topic is there."""
+        return self.broker.partitions
+
+    def max_bytes(self, _topic: str) -> int | None:
+        """As the broker says."""
+        return self.broker.max_bytes
 
     def flush(self) -> None:
         """Into the topic, up to the first message that is refused."""

@@ -10,13 +10,13 @@ Of what a producer had in its queue when it died a seeded part arrives, so the s
 
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from tests.feed_tidb.kit import feed
+from tests.feed_tidb.kit import Queue, feed
 from tests.feed_tidb.workload_setting import DEFAULT, Setting
 from tidegate.app.config import SinkFile
 from tidegate.app.topic_feed import TopicFeed
@@ -67,12 +67,12 @@ class BenchTarget(TopicTarget):
         return Wire(BENCHES[self.bench])
 
 
-class Wire:
+class Wire(Queue):
     """A producer before the real one: whoever dies has sent a part of its queue."""
 
     def __init__(self, bench: "Bench") -> None:
+        super().__init__()
         self.bench = bench
-        self.queue: list[tuple[str, int, bytes | None, bytes]] = []
 
     def partitions(self, topic: str) -> int:
         """As the broker has it; made if need be."""
@@ -81,16 +81,6 @@ class Wire:
     def max_bytes(self, topic: str) -> int | None:
         """As the broker says."""
         return self.bench.real.max_bytes(topic)
-
-    def send(self, topic: str, partition: int, key: bytes | None, value: bytes) -> None:
-        """Waits for a flush."""
-        self.queue.append((topic, partition, key, value))
-
-    def send_all(self, topic: str, partition: int, messages: Iterable[tuple[bytes | None, bytes]]) -> int:
-        """The same for some messages; their bytes."""
-        found = [(topic, partition, key, value) for key, value in messages]
-        self.queue += found
-        return sum(len(key or b"") + len(value) for _, _, key, value in found)
 
     def flush(self) -> None:
         """All of it, or a part and SinkError."""

@@ -10,7 +10,7 @@ chunks: a cutter keeps the open one.  `texts` changes nothing here, so what it r
 Source: partitions.py, whose messages these are and which stays the reference.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,17 +20,15 @@ from tidegate.codec.columnar import ColumnarEncoder, Cutter, Messages, Texts
 from tidegate.codec.open.encode import Pair
 from tidegate.feed.mount import Mounted
 from tidegate.feed.mount_columns import MountedColumns
-from tidegate.model.errors import EncodeError
 from tidegate.sink.kafka.column_place import PlacedColumns, in_order, kept, placed
 from tidegate.sink.kafka.dispatch import Dispatcher
 from tidegate.sink.kafka.groups import Place
-from tidegate.sink.kafka.partitions import Producer
+from tidegate.sink.kafka.partitions import Located, Producer, encoded
 
 __all__ = ["ColumnPartitions", "PlacedTexts"]
 
 PlacedTexts: TypeAlias = list[tuple[Place, Texts]]
 """Texts of rows in the order of each partition."""
-Located: TypeAlias = Callable[[EncodeError, str], EncodeError]
 
 
 class ColumnPartitions:
@@ -57,16 +55,8 @@ class ColumnPartitions:
         """The same of transactions that were mounted row by row. `located` is as Partitions has it."""
         pairs: dict[Place, list[Pair]] = {}
         for rows in transactions:
-            commit_ts = rows[0].row.commit_ts
-            try:
-                sent = self._dispatcher.transaction(rows)
-            except EncodeError as error:
-                raise located(error, f"commit_ts {commit_ts}") from error
-            for place, row, wire in sent:
-                try:
-                    pairs.setdefault(place, []).append(self._encoder.pair(row, wire))
-                except EncodeError as error:
-                    raise located(error, f"{row.schema}.{row.table} at commit_ts {commit_ts}") from error
+            for place, pair in encoded(self._dispatcher, rows, located, lambda _, *row: self._encoder.pair(*row)):
+                pairs.setdefault(place, []).append(pair)
         return [(place, self._encoder.texts_of(rows)) for place, rows in pairs.items()]
 
     def write(self, found: PlacedTexts) -> None:

@@ -7,17 +7,23 @@ A batch never spans two stretches, so what was acknowledged is whole.  A row tha
 its table and timestamp: nothing behind it is sent, so nothing is lost between it and the checkpoint.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol, TypeAlias, TypeVar
 
 from tidegate.codec.batch import BatchEncoder, Message
+from tidegate.codec.wire_table import WireTable
 from tidegate.feed.mount import Mounted
 from tidegate.model.errors import EncodeError
+from tidegate.model.event import RowChange
 from tidegate.model.feed_errors import PartitionNumInvalid
 from tidegate.sink.kafka.dispatch import Dispatcher
 from tidegate.sink.kafka.groups import Place
 
-__all__ = ["Partitions", "Producer", "partition_count"]
+__all__ = ["Located", "Partitions", "Producer", "encoded", "partition_count"]
+
+Located: TypeAlias = Callable[[EncodeError, str], EncodeError]
+"""The same error with its place: (error, which row) -> error."""
+T = TypeVar("T")
 
 
 class Producer(Protocol):
@@ -44,25 +50,19 @@ class Partitions:
         self._encoders: dict[Place, BatchEncoder] = {}
         self.rows = self.messages = self.size_bytes = 0
 
-    def write(self, rows: Sequence[Mounted], located: Callable[[EncodeError, str], EncodeError]) -> None:
+    def write(self, rows: Sequence[Mounted], located: Located) -> None:
         """Sends a transaction. Raises SinkError, DispatcherFailed, and what `located` makes of an EncodeError and of
         the words that say which row it is."""
-        commit_ts = rows[0].row.commit_ts
-        try:
-            sent = self._dispatcher.transaction(rows)
-        except EncodeError as error:
-            raise located(error, f"commit_ts {commit_ts}") from error
-        for place, row, wire in sent:
-            encoder = self._encoders.get(place)
-            if encoder is None:
-                encoder = self._encoders[place] = self._encoder()
-            try:
-                messages = encoder.append(row, wire)
-            except EncodeError as error:
-                raise located(error, f"{row.schema}.{row.table} at commit_ts {commit_ts}") from error
+        for place, messages in encoded(self._dispatcher, rows, located, self._append):
+            self.rows += 1
             if messages:
                 self._send(place, messages)
-        self.rows += len(sent)
+
+    def _append(self, place: Place, row: RowChange, wire: WireTable) -> Sequence[Message]:
+        encoder = self._encoders.get(place)
+        if encoder is None:
+            encoder = self._encoders[place] = self._encoder()
+        return encoder.append(row, wire)
 
     def flush(self) -> None:
         """Returns when the broker has all rows. Raises SinkError."""
@@ -75,6 +75,26 @@ class Partitions:
             self._producer.send(*place, message.key, message.value)
             self.size_bytes += len(message.key or b"") + len(message.value)
         self.messages += len(messages)
+
+
+def encoded(
+    dispatcher: Dispatcher,
+    rows: Sequence[Mounted],
+    located: Located,
+    encode: Callable[[Place, RowChange, WireTable], T],
+) -> Iterator[tuple[Place, T]]:
+    """What `encode` makes of the rows of a transaction, with their places. Raises as Partitions.write does."""
+    commit_ts = rows[0].row.commit_ts
+    try:
+        sent = dispatcher.transaction(rows)
+    except EncodeError as error:
+        raise located(error, f"commit_ts {commit_ts}") from error
+    for place, row, wire in sent:
+        try:
+            found = encode(place, row, wire)
+        except EncodeError as error:
+            raise located(error, f"{row.schema}.{row.table} at commit_ts {commit_ts}") from error
+        yield place, found
 
 
 def partition_count(found: int, asked: int | None, topic: str) -> int:
