@@ -23,6 +23,7 @@ from click.testing import CliRunner, Result
 from confluent_kafka import Producer
 
 from tests.kill.published import Witness
+from tidegate.app.broker import Broker, start_broker
 from tidegate.app.cli import main
 from tidegate.app.demo_recorded import Frame, create_topic, read_partitions
 from tidegate.app.verify import Truth, load_truth
@@ -40,6 +41,11 @@ HANG_S = 240
 
 Partitions = Sequence[Sequence[Frame]]
 Report = dict[str, Any]
+
+
+def started_again(broker: Broker) -> Broker:
+    """A broker that was stopped, with its data and on its port."""
+    return start_broker(broker.dir, int(broker.bootstrap.rpartition(":")[2]))
 
 
 @cache

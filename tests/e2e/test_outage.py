@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.rig import Partitions, Topic, differences, halves, moment_ts, recorded
+from tests.e2e.rig import Partitions, Topic, differences, halves, moment_ts, recorded, started_again
 from tidegate.app.broker import Broker, start_broker, stop_broker
 from tidegate.app.changefeed import Changefeed
 from tidegate.app.progress import Progress
@@ -43,7 +43,7 @@ class Away:
 
     def _come_back(self) -> None:
         time.sleep(AWAY_S)
-        self.broker = start_broker(self.broker.dir, int(self.broker.bootstrap.rpartition(":")[2]))
+        self.broker = started_again(self.broker)
         self.topic.send(self.rest)
 
 

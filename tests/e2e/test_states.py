@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
+from tests.e2e.rig import started_again
 from tests.feed_tidb import kit
 from tidegate.app.broker import Broker, start_broker, stop_broker
 from tidegate.app.tidb_run import RunWords, feed_config
@@ -164,7 +165,7 @@ class Away:
 
     def _come_back(self) -> None:
         time.sleep(AWAY_S)
-        self.broker = start_broker(self.broker.dir, int(self.broker.bootstrap.rpartition(":")[2]))
+        self.broker = started_again(self.broker)
 
 
 def test_a_broker_that_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.rig import RECORDING, Topic, cli, differences, feed, halves, moment_ts, recorded
+from tests.e2e.rig import RECORDING, Topic, cli, differences, feed, halves, moment_ts, recorded, started_again
 from tidegate.app.broker import Broker, start_broker, stop_broker
 from tidegate.app.changefeed import Changefeed
 from tidegate.app.progress import Progress
@@ -121,8 +121,7 @@ class Outage:
 
     def _come_back(self) -> None:
         time.sleep(self.away_s)
-        port = int(self.broker.bootstrap.rpartition(":")[2])
-        self.broker = start_broker(self.broker.dir, port)
+        self.broker = started_again(self.broker)
         self.more()
 
 

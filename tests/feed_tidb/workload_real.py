@@ -19,7 +19,7 @@ from random import Random
 
 import pytest
 
-from tests.e2e.rig import cli, running
+from tests.e2e.rig import cli, running, started_again
 from tests.feed_tidb.promises import Place
 from tests.feed_tidb.validators import Facts, complaints
 from tests.feed_tidb.workload_feed import Disturbance
@@ -27,7 +27,7 @@ from tests.feed_tidb.workload_lake import moment_differences
 from tests.feed_tidb.workload_setting import DEFAULT, Setting, draw_setting
 from tests.feed_tidb.workload_story import Story
 from tests.feed_tidb.workload_truth import Moment
-from tidegate.app.broker import Broker, start_broker
+from tidegate.app.broker import Broker
 from tidegate.app.lake import Lake
 from tidegate.codec import decode, from_config
 from tidegate.model.event import Event
@@ -124,11 +124,10 @@ class Real:
 
     def _break_off(self) -> None:
         os.kill(self.broker.pid, signal.SIGKILL)
-        port = int(self.broker.bootstrap.rpartition(":")[2])
 
         def come_back() -> None:
             time.sleep(AWAY_S)
-            self.broker = start_broker(self.broker.dir, port)
+            self.broker = started_again(self.broker)
 
         self.back = threading.Thread(target=come_back)
         self.back.start()

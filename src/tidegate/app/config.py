@@ -26,7 +26,7 @@ from tidegate.feed.dispatch_rule import PARTITION_WORDS, DispatchRule, dispatch_
 from tidegate.feed.filter import DEFAULT_RULES, TableFilter
 from tidegate.model.errors import ChangefeedIdInvalid, ConfigError, UriInvalid
 
-__all__ = ["FeedConfig", "SinkFile", "addresses", "feed_name", "from_uris", "load", "sink_file"]
+__all__ = ["FeedConfig", "SinkFile", "addresses", "feed_id", "feed_name", "from_uris", "load", "sink_file"]
 
 _ID: Final = re.compile(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*")
 _ID_MAX: Final = 128
@@ -92,11 +92,8 @@ def addresses(path: str | Path | None, source_uri: str | None, sink_uri: str | N
 def feed_name(path: str | Path | None, name: str | None, sink_uri: str) -> str:
     """The id of a changefeed into topics: the one that is given, the file's, else one made of the sink."""
     given = name or (None if path is None else _flatten(_read_toml(Path(path))).get("changefeed-id"))
-    if given is not None:
-        return checked_id(given)
     place = sink_uri.partition("?")[0]
-    words = "-".join(re.findall(r"[A-Za-z0-9]+", place.rpartition("/")[2])) or "feed"
-    return f"{words[:100].rstrip('-')}-{zlib.crc32(place.encode()):08x}"
+    return feed_id(given, place.rpartition("/")[2], place)
 
 
 def sink_file(path: str | Path) -> SinkFile:
@@ -227,16 +224,16 @@ def _texts(value: object) -> tuple[str, ...]:
 
 def _name(given: object, source: KafkaSource | TidbSource, sink: DeltaSink) -> str:
     """The id that was given, checked; else one that the same topics and lake always get."""
-    if given:
-        return checked_id(given)
     read = source.topics if isinstance(source, KafkaSource) else (source.directory,)
-    identity = ",".join(sorted(read)) + " " + sink.path
-    words = "-".join(re.findall(r"[A-Za-z0-9]+", read[0])) or "feed"
-    return f"{words[:100].rstrip('-')}-{zlib.crc32(identity.encode()):08x}"
+    return feed_id(given or None, read[0], ",".join(sorted(read)) + " " + sink.path)
 
 
-def checked_id(given: object) -> str:
-    """`given` if it may name a changefeed. Raises ChangefeedIdInvalid."""
+def feed_id(given: object, place: str, identity: str) -> str:
+    """`given` if it may name a changefeed; for None a name made of the words of `place`, which `identity` makes one of
+    its own. Raises ChangefeedIdInvalid."""
+    if given is None:
+        words = "-".join(re.findall(r"[A-Za-z0-9]+", place)) or "feed"
+        return f"{words[:100].rstrip('-')}-{zlib.crc32(identity.encode()):08x}"
     if not isinstance(given, str) or not _ID.fullmatch(given) or len(given) > _ID_MAX:
         raise ChangefeedIdInvalid(
             f"changefeed-id {given!r}: letters and digits with single hyphens between them, at most {_ID_MAX}"

@@ -7,19 +7,17 @@ CONFIG is a changefeed file as TiCDC has them: filter rules, event filters, disp
 [sink], and `uri` under [source].  --state-dir keeps the checkpoint.
 """
 
-import re
 import tomllib
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
-from typing import Any, Final
+from typing import Any
 
 import click
 import msgspec
 
-from tidegate.app.config import SinkFile, sink_file
+from tidegate.app.config import SinkFile, feed_id, sink_file
 from tidegate.app.event_expression import event_filter
 from tidegate.app.params import FEED, Given, read_all
 from tidegate.app.progress import Progress
@@ -34,12 +32,10 @@ from tidegate.app.uri import mask_uri
 from tidegate.feed.dispatch_rule import complaints
 from tidegate.feed.filter import DEFAULT_RULES, TableFilter
 from tidegate.feed.patience import Patience
-from tidegate.model.errors import ChangefeedIdInvalid, ConfigError, SinkError, UriInvalid
+from tidegate.model.errors import ConfigError, SinkError, UriInvalid
 from tidegate.source.tidb.transactions import MountOptions
 
 __all__ = ["RunWords", "SparkTasks", "feed_config", "run_tidb", "run_topics"]
-
-_ID: Final = re.compile(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +139,7 @@ def feed_config(words: RunWords) -> TopicFeedConfig:
     target = topic_target(words.sink_uri, file)
     rules = words.rules or tuple(settings.get("filter", {}).get("rules", ())) or DEFAULT_RULES
     return TopicFeedConfig(
-        name=_name(words.name or settings.get("changefeed-id"), directory, target),
+        name=feed_id(words.name or settings.get("changefeed-id"), target.topic, f"{directory} {target.topic}"),
         log=SegmentLog(directory),
         source=str(directory),
         target=target,
@@ -183,13 +179,3 @@ def _warnings(target: TopicTarget, settings: dict[str, Any]) -> tuple[str, ...]:
     if target.options.protocol == "canal-json" and not target.options.enable_tidb_extension:
         return (*told, "canal-json without enable-tidb-extension has no watermarks and no commit_ts")
     return told
-
-
-def _name(given: object, directory: Path, target: TopicTarget) -> str:
-    """The id that was given, checked; else one that the same log and topic always get."""
-    if given is None:
-        words = "-".join(re.findall(r"[A-Za-z0-9]+", target.topic)) or "feed"
-        return f"{words[:100]}-{zlib.crc32(f'{directory} {target.topic}'.encode()):08x}"
-    if not isinstance(given, str) or not _ID.fullmatch(given) or len(given) > 128:
-        raise ChangefeedIdInvalid(f"changefeed-id {given!r}: letters and digits with single hyphens between them")
-    return given

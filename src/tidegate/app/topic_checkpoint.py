@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -20,7 +21,9 @@ from tidegate.model.errors import ConfigError, EnvironmentFault
 from tidegate.model.feed_errors import StateUnwritable
 from tidegate.spark.cache import locked
 
-__all__ = ["Checkpoint", "CheckpointFile"]
+__all__ = ["Checkpoint", "CheckpointFile", "only_feed", "saved"]
+
+T = TypeVar("T")
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +36,31 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str
 
 
+@contextmanager
+def only_feed(lock: Path) -> Iterator[None]:
+    """Keep other feeds of that name out until the block ends. EnvironmentFault when one runs already."""
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as fault:
+        raise EnvironmentFault(f"the state directory {lock.parent} cannot be made: {fault.strerror}") from fault
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(lock, timeout_s=2.0))
+        except OSError as fault:
+            raise EnvironmentFault(f"{lock} cannot be opened: {fault.strerror}") from fault
+        yield
+
+
+def saved(path: Path, kind: type[T], what: str) -> T | None:
+    """What a changefeed left in a file; None where there is none. ConfigError for a file that is no `what`."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{path} is no {what} of a changefeed: {error}; give another --state-dir") from error
+
+
 class CheckpointFile:
     """The file of one changefeed in a directory."""
 
@@ -43,17 +71,7 @@ class CheckpointFile:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keep other feeds of that name out until the block ends. EnvironmentFault when one runs already."""
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as fault:
-            raise EnvironmentFault(
-                f"the state directory {self.path.parent} cannot be made: {fault.strerror}"
-            ) from fault
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(locked(self._lock, timeout_s=2.0))
-            except OSError as fault:
-                raise EnvironmentFault(f"{self._lock} cannot be opened: {fault.strerror}") from fault
+        with only_feed(self._lock):
             yield
 
     def is_held(self) -> bool:
@@ -70,14 +88,9 @@ class CheckpointFile:
     def load(self, *, topic: str) -> Checkpoint | None:
         """What was saved last; None for a new changefeed. ConfigError for a file that is none of ours or another
         topic's."""
-        try:
-            found = msgspec.json.decode(self.path.read_bytes(), type=Checkpoint)
-        except FileNotFoundError:
+        found = saved(self.path, Checkpoint, "checkpoint")
+        if found is None:
             return None
-        except msgspec.DecodeError as error:
-            raise ConfigError(
-                f"{self.path} is no checkpoint of a changefeed: {error}; give another --state-dir"
-            ) from error
         if found.topic != topic:
             raise ConfigError(
                 f"{self.path} is the checkpoint of a changefeed into topic {found.topic}, not {topic}: a topic of its "

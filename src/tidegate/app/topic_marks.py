@@ -11,14 +11,15 @@ read again, so rows may be written twice, never not at all.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
 
+from tidegate.app.topic_checkpoint import only_feed, saved
 from tidegate.model.errors import ConfigError, EnvironmentFault
-from tidegate.spark.cache import locked, write_whole
+from tidegate.spark.cache import write_whole
 
 __all__ = ["MarkFile", "Marks", "as_start"]
 
@@ -59,26 +60,15 @@ class MarkFile:
         self.path = directory / f"{changefeed}.place"
         self._name, self._topic = changefeed, topic
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self) -> AbstractContextManager[None]:
         """Keep other feeds of that name out until the block ends. EnvironmentFault when one runs already."""
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as fault:
-            raise EnvironmentFault(f"the state directory {self.path.parent} cannot be made: {fault}") from fault
-        with locked(self.path.with_suffix(".lock"), timeout_s=2.0):
-            yield
+        return only_feed(self.path.with_suffix(".lock"))
 
     def load(self) -> str | None:
         """The `start` that was saved last. ConfigError for a file that is none of ours or of another topic."""
-        try:
-            found = msgspec.json.decode(self.path.read_bytes(), type=_Saved)
-        except FileNotFoundError:
+        found = saved(self.path, _Saved, "position")
+        if found is None:
             return None
-        except msgspec.DecodeError as error:
-            raise ConfigError(
-                f"{self.path} is no position of a changefeed: {error}; give another --state-dir"
-            ) from error
         if found.topic != self._topic:
             raise ConfigError(
                 f"{self.path} is of a changefeed into topic {found.topic}, not {self._topic}: give a changefeed-id of "
@@ -89,8 +79,8 @@ class MarkFile:
     def save(self, start: str) -> None:
         """Put `start` in place of what was there. EnvironmentFault when the disk refuses."""
         try:
-            saved = _Saved(changefeed=self._name, topic=self._topic, start=start)
-            write_whole(self.path, msgspec.json.encode(saved).decode())
+            position = _Saved(changefeed=self._name, topic=self._topic, start=start)
+            write_whole(self.path, msgspec.json.encode(position).decode())
         except OSError as fault:
             raise EnvironmentFault(f"the position {self.path} cannot be written: {fault.strerror}") from fault
 
