@@ -12,7 +12,7 @@ from bisect import bisect_right
 from functools import cache
 from typing import Final
 
-__all__ = ["is_printable"]
+__all__ = ["bounds", "is_printable"]
 
 UNICODE_VERSION: Final = "15.0.0"
 
@@ -89,13 +89,13 @@ _RANGES: Final = """
 
 def is_printable(code: int) -> bool:
     """Whether Go prints the code point, 0x80 or above, as it is."""
-    starts, ends = _bounds()
+    starts, ends = bounds()
     index = bisect_right(starts, code) - 1
     return index >= 0 and code <= ends[index]
 
 
 @cache
-def _bounds() -> tuple[list[int], list[int]]:
-    """First and last code points of the ranges."""
+def bounds() -> tuple[list[int], list[int]]:
+    """First and last code points of the ranges, in two lists that ascend."""
     pairs = [entry.partition("-") for entry in _RANGES.split()]
     return [int(first, 16) for first, _, _ in pairs], [int(last or first, 16) for first, _, last in pairs]

@@ -1,132 +1,191 @@
-"""Binary JSON straight to the text that TiDB prints, for the documents that tables mostly hold.
+"""Binary JSON of many rows to the texts that TiDB prints: pieces of text, put into their order once for all rows.
 
-    object      keys | entries | names | values        {"a": 1, "list": [1, true]}
-    array       entries | values
+    {"a": 1, "list": [2, true]}     level 0        {…}                       pieces 2 + those of its members
+                                    level 1        a 1    list […]
+                                    level 2                    2    true
 
-What stands before the values of an object - its names and their order - is the same in many documents, so it is looked
-up by its bytes.  Objects, arrays, literals, numbers and texts are read here; a document with anything else, or
-with a byte that is not where TiDB puts it, is left to `decode_json` and `render_json`, which also say what is wrong.
+    a value's pieces      what stands before it     members, each with theirs     the value, or what closes it
+                          {"a":                                                   1
+                          , "list":                 [2   , true                   ]
 
-Source: binary_json.py and json_text.py, whose texts these are.
+How many pieces lie in each value is summed from the last level up, where each begins from the first level down.  Then
+one `take` from the pool of different pieces is the text of all documents.  No Python call is made for a value, except
+for doubles, and for texts with characters that are escaped.
+
+Source: json_text.py, whose texts these are, and binary_json.py, which reads what is odd.
 """
 
-import struct
-from functools import lru_cache
-from math import isfinite
-from typing import Final
+from typing import Any, Final
 
-from tidegate.kv.binary_json import ARRAY, DOUBLE, INT64, LITERAL, OBJECT, STRING, UINT64, decode_json
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.kv.binary_json import DOUBLE, INT64, LITERAL, OBJECT, STRING, UINT64, decode_json
 from tidegate.kv.cursor import at_end
+from tidegate.kv.json_levels import Level, read_levels
 from tidegate.kv.json_text import quote_json, render_json
-from tidegate.kv.number import decode_uvarint
-from tidegate.model.errors import DecodeError
+from tidegate.kv.row_columns import PADDING, spans, windows
+from tidegate.model.errors import DecodeError, EncodeError
 
-__all__ = ["json_text"]
+__all__ = ["json_texts"]
 
 _CODEC: Final = "binary json"
-_HEAD: Final = struct.Struct("<II")
-_INT: Final = struct.Struct("<q")
-_UINT: Final = struct.Struct("<Q")
-_DOUBLE: Final = struct.Struct("<d")
-_ENTRY: Final = struct.Struct("<BI")
-_LITERALS: Final = ("null", "true", "false")
-_MAX_DEPTH: Final = 64
-_SHORT: Final = 0x80
-"""Lengths below this take one byte."""
-_KEY_BYTES, _ENTRY_BYTES = 6, 5
+_BINARY: Final = pa.binary()
+_FIXED: Final = pa.array([b"", b"[", b", ", b"]", b"}", b"[]", b"{}", b"null", b"true", b"false"], _BINARY)
+_NOTHING, _BRACKET, _COMMA, _CLOSE, _EMPTY, _NULL = 0, 1, 2, 3, 5, 7
+"""Places in it; of the closing ones, that for arrays before that for objects."""
+_ESCAPED: Final = np.array([not 0x20 <= byte < 0x7F or byte in b'"\\' for byte in range(256)])
+_NUMBER_TYPES: Final = {INT64: "<i8", UINT64: "<u8"}
 
 
-class _OtherWayError(ValueError):
-    """A document for the general reader."""
+def json_texts(documents: Any) -> Any:
+    """The texts of stored documents, a binary array without nulls; null for what is none."""
+    data = np.concatenate([np.frombuffer(_data(documents), np.uint8), np.zeros(PADDING, np.uint8)])
+    ends = np.frombuffer(documents.buffers()[1], np.int32, len(documents) + 1, 4 * documents.offset).astype(np.int64)
+    texts, odd = _plain(data, ends[:-1], ends[1:])
+    if not odd.any():
+        return texts
+    rows = np.flatnonzero(odd)
+    others = pa.array([_generally(value) for value in documents.take(pa.array(rows)).to_pylist()], pa.string())
+    return pc.replace_with_mask(texts, pa.array(odd), others)
 
 
-def json_text(data: bytes) -> str:
-    """The text of a stored document. DecodeError and EncodeError as the general reader raises them."""
+def _data(array: Any) -> Any:
+    return array.buffers()[2] or b""
+
+
+def _generally(raw: bytes) -> str | None:
+    """The text of one document by the general reader."""
     try:
-        text, end = _value(data[0], data, 1, 0)
-        if end == len(data):
-            return text
-    except (_OtherWayError, DecodeError, UnicodeDecodeError, IndexError, struct.error):
-        pass
-    document, end = decode_json(data, 0)
-    at_end(data, end, _CODEC)
-    return render_json(document)
+        document, end = decode_json(raw)
+        at_end(raw, end, _CODEC)
+        return render_json(document)
+    except (DecodeError, EncodeError):
+        return None
 
 
-def _value(kind: int, buf: bytes, at: int, depth: int) -> tuple[str, int]:
-    if kind == STRING:
-        size, start = (buf[at], at + 1) if buf[at] < _SHORT else decode_uvarint(buf, at)
-        if start + size > len(buf):
-            raise _OtherWayError
-        return _quoted(buf[start : start + size].decode("utf-8", "surrogateescape")), start + size
-    if kind == INT64:
-        return str(_INT.unpack_from(buf, at)[0]), at + 8
-    if kind == UINT64:
-        return str(_UINT.unpack_from(buf, at)[0]), at + 8
-    if kind == LITERAL:
-        return _LITERALS[buf[at]], at + 1
-    if kind == DOUBLE:
-        return _double(_DOUBLE.unpack_from(buf, at)[0]), at + 8
-    if kind not in {OBJECT, ARRAY} or depth > _MAX_DEPTH:
-        raise _OtherWayError
-    count, size = _HEAD.unpack_from(buf, at)
-    body = buf[at : at + size]
-    if len(body) != size:
-        raise _OtherWayError
-    return _object(body, count, depth) if kind == OBJECT else _array(body, count, depth), at + size
+def _plain(data: Any, starts: Any, ends: Any) -> tuple[Any, Any]:
+    """The texts of documents in order, null for the odd ones, and which these are."""
+    if not len(starts):
+        return pa.array([], pa.string()), np.zeros(0, np.bool_)
+    levels, odd = read_levels(data, starts, ends)
+    if not odd.any():
+        names, odd = _names(data, levels, len(starts))
+        if not odd.any():
+            return _texts(data, levels, names), odd
+    kept = np.flatnonzero(~odd)
+    texts, more = _plain(data, starts[kept], ends[kept])
+    odd[kept[more]] = True
+    places = np.zeros(len(odd), np.int64)
+    places[kept] = np.arange(len(kept))
+    return texts.take(pa.array(places, mask=odd)), odd
 
 
-def _array(body: bytes, count: int, depth: int) -> str:
-    return f"[{', '.join(_members(body, _HEAD.size, count, depth))}]"
+def _names(data: Any, levels: list[Level], documents: int) -> tuple[Any, Any]:
+    """The members' names of all levels as a dictionary, and the documents in which they are not what they have to be:
+    texts that ascend within an object."""
+    names = pa.concat_arrays([spans(data, level.name_at, level.name_size) for level in levels]).dictionary_encode()
+    words = names.dictionary.to_pylist()
+    rank = np.zeros(len(words), np.int64)
+    rank[sorted(range(len(words)), key=words.__getitem__)] = np.arange(len(words))
+    code = names.indices.to_numpy()
+    owner = np.concatenate([level.document[level.names] for level in levels])
+    follows = np.concatenate([level.names != level.first[level.names] for level in levels])
+    odd = np.zeros(documents, np.bool_)
+    odd[owner[1:][follows[1:] & (rank[code[1:]] <= rank[code[:-1]])]] = True
+    odd[owner[~np.array([_is_text(word) for word in words], np.bool_)[code]]] = True
+    return names, odd
 
 
-def _object(body: bytes, count: int, depth: int) -> str:
-    places_end = _HEAD.size + _KEY_BYTES * count
-    names_at = places_end + _ENTRY_BYTES * count
-    offset, size = struct.unpack_from("<IH", body, places_end - _KEY_BYTES) if count else (names_at, 0)
-    names = _names(body[_HEAD.size : places_end], body[names_at : offset + size], names_at)
-    members = _members(body, places_end, count, depth, offset + size)
-    return "{" + ", ".join([name + member for name, member in zip(names, members, strict=True)]) + "}"
+def _is_text(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
-@lru_cache(maxsize=4096)
-def _names(places: bytes, names: bytes, names_at: int) -> tuple[str, ...]:
-    """The members' names with their colons, which lie one behind the other, in the order in which they are shown."""
-    found, end = [], 0
-    for offset, size in struct.iter_unpack("<IH", places):
-        if offset != names_at + end:
-            raise _OtherWayError
-        found.append(names[end : end + size])
-        end += size
-    if end != len(names) or found != sorted(set(found)):
-        raise _OtherWayError
-    return tuple(f"{_quoted(name.decode())}: " for name in found)
+def _texts(data: Any, levels: list[Level], names: Any) -> Any:
+    """The texts of documents none of which is odd."""
+    pool, before, own = _pieces(data, levels, names)
+    counts = _counts(levels)
+    order = np.zeros(int(counts[0].sum()), np.int64)
+    begin = np.zeros(0, np.int64)
+    start, at = np.cumsum(counts[0]) - counts[0], 0
+    for number, (level, count) in enumerate(zip(levels, counts, strict=True)):
+        if number:
+            within = np.cumsum(count) - count
+            begin = begin[level.owner] + 1 + within - within[level.first]
+        else:
+            begin = start
+        order[begin] = before[at : at + len(count)]
+        order[begin + count - 1] = own[at : at + len(count)]
+        at += len(count)
+    taken = pool.take(pa.array(order))
+    bounds = np.frombuffer(taken.buffers()[1], np.int32)[np.append(start, len(order))]
+    return pa.Array.from_buffers(pa.string(), len(start), [None, pa.py_buffer(bounds), taken.buffers()[2]])
 
 
-def _members(body: bytes, entries: int, count: int, depth: int, start: int | None = None) -> list[str]:
-    """The values of `count` entries, each behind the one before."""
-    start = entries + _ENTRY_BYTES * count if start is None else start
-    found = []
-    for kind, offset in _ENTRY.iter_unpack(body[entries : entries + _ENTRY_BYTES * count]):
-        if kind == LITERAL:
-            found.append(_LITERALS[offset & 0xFF])
-            continue
-        if offset < start:
-            raise _OtherWayError
-        text, start = _value(kind, body, offset, depth + 1)
-        found.append(text)
-    if len(found) != count:
-        raise _OtherWayError
-    return found
+def _counts(levels: list[Level]) -> list[Any]:
+    """How many pieces there are in each value of each level."""
+    counts = [np.full(len(level.kind), 2) for level in levels]
+    for number in range(len(levels) - 1, 0, -1):
+        sums = np.bincount(levels[number].owner, counts[number], len(counts[number - 1]))
+        counts[number - 1] += sums.astype(np.int64)
+    return counts
 
 
-def _double(value: float) -> str:
-    if not isfinite(value):
-        raise _OtherWayError
-    return render_json(value)
+def _pieces(data: Any, levels: list[Level], names: Any) -> tuple[Any, Any, Any]:
+    """The different pieces, and of all values, level by level, the one before and the one that is their own."""
+    kind, at, size = (np.concatenate(column) for column in list(zip(*levels, strict=True))[:3])
+    titles = [quote_json(name.decode()).encode() + b": " for name in names.dictionary.to_pylist()]
+    pool = [_FIXED, pa.array([start + title for start in (b"{", b", ") for title in titles], _BINARY)]
+    known = len(_FIXED) + len(pool[1])
+    before = _before(levels, names.indices.to_numpy(), len(titles))
+    is_object = kind == OBJECT
+    own = np.where(size > 0, _CLOSE, _EMPTY) + is_object
+    literals = np.flatnonzero(kind == LITERAL)
+    own[literals] = _NULL + data[at[literals]]
+    for code, write in (*_NUMBER_TYPES.items(), (DOUBLE, "<f8")):
+        rows = np.flatnonzero(kind == code)
+        numbers = pa.array(windows(data, at[rows], PADDING).view(write).ravel())
+        pool.append(_doubles(numbers) if code == DOUBLE else numbers.cast(pa.string()).view(_BINARY))
+        own[rows] = known + np.arange(len(rows))
+        known += len(rows)
+    texts = [spans(data, level.at[rows], level.size[rows]) for level in levels for rows in [level.kind == STRING]]
+    rows = np.flatnonzero(kind == STRING)
+    own[rows] = known + np.arange(len(rows))
+    return pa.concat_arrays([*pool, _quoted(pa.concat_arrays(texts))]), before, own
 
 
-def _quoted(text: str) -> str:
-    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
-        return f'"{text}"'
-    return quote_json(text)
+def _before(levels: list[Level], code: Any, names: int) -> Any:
+    """The pieces before values: nothing, a bracket or a comma, with the name where there is one."""
+    found, at = [np.full(len(levels[0].kind), _NOTHING)], 0
+    for level in levels[1:]:
+        follows = np.arange(len(level.kind)) != level.first
+        pieces = np.where(follows, _COMMA, _BRACKET)
+        pieces[level.names] = len(_FIXED) + names * follows[level.names] + code[at : at + len(level.names)]
+        at += len(level.names)
+        found.append(pieces)
+    return np.concatenate(found)
+
+
+def _doubles(numbers: Any) -> Any:
+    return pa.array([render_json(number).encode() for number in numbers.to_pylist()], _BINARY)
+
+
+def _quoted(texts: Any) -> Any:
+    """Texts in their quotes."""
+    plain = pc.binary_join_element_wise(
+        pa.scalar(b'"', _BINARY), texts, pa.scalar(b'"', _BINARY), pa.scalar(b"", _BINARY)
+    )
+    ends = np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1) if len(texts) else np.zeros(1, np.int32)
+    every = np.frombuffer(_data(texts), np.uint8)[: ends[-1]]
+    escaped = np.zeros(len(texts), np.bool_)
+    escaped[np.searchsorted(ends, np.flatnonzero(_ESCAPED[every]), "right") - 1] = True
+    if not escaped.any():
+        return plain
+    raw = texts.filter(pa.array(escaped)).to_pylist()
+    others = [quote_json(text.decode("utf-8", "surrogateescape")).encode() for text in raw]
+    return pc.replace_with_mask(plain, pa.array(escaped), pa.array(others, _BINARY))

@@ -17,11 +17,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from tidegate.kv.row_v2 import Head, read_head
 from tidegate.model.errors import DecodeError
 
-__all__ = ["MISSING", "NULL", "PADDING", "Cells", "RowCells", "locate", "windows"]
+__all__ = ["MISSING", "NULL", "PADDING", "Cells", "RowCells", "locate", "spans", "windows"]
 
 NULL: Final = -1
 MISSING: Final = -2
@@ -61,6 +62,17 @@ class _Rows(NamedTuple):
 def windows(data: Any, at: Any, width: int) -> Any:
     """`width` bytes from each of the places `at` on: a row of a matrix for each."""
     return np.lib.stride_tricks.sliding_window_view(data, width)[at]
+
+
+def spans(data: Any, at: Any, size: Any, absent: Any = None) -> Any:
+    """The `size` bytes from each of the places `at` on, which ascend, as a binary array; null where `absent`."""
+    count = len(at)
+    bounds = np.zeros(2 * count, np.int64)
+    bounds[::2] = np.maximum.accumulate(at)
+    bounds[1::2] = bounds[::2] + size
+    buffers = [None, pa.py_buffer(np.maximum.accumulate(bounds)), pa.py_buffer(data)]
+    every = pa.Array.from_buffers(pa.large_binary(), max(2 * count - 1, 0), buffers)
+    return every.take(pa.array(np.arange(0, 2 * count, 2), mask=absent)).cast(pa.binary())
 
 
 def locate(values: Sequence[bytes], wanted: Sequence[int], unwanted: Collection[int] = ()) -> RowCells:

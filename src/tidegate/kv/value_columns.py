@@ -8,12 +8,12 @@
     texts                     string           the same; binary if a byte of them is no UTF-8
     DATE, DATETIME, TIMESTAMP string           parts of packed numbers to digits; TIMESTAMP in UTC alone
     DECIMAL                   string           words to digits, if all values have the form of the first
-    JSON                      string           json_columns.py, one by one, equal ones once
-    TIME, VECTOR              string           `read`, the same way
+    JSON                      string           json_columns.py, all at once
+    TIME, VECTOR              string           `read`, one by one, equal ones once
 
 A reader gives the array and the rows that it cannot read: bytes that are no value of the type, or a form that it does
 not know.  Those are null in the array, and their rows are to be read one by one.  No Python call is made for a value
-above the last two lines.
+above the last line.
 
 Source: column_value.py and column_text.py, whose values and texts these are.
 """
@@ -27,8 +27,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kv.decimal_bin import DecimalForm, chunk_sizes
-from tidegate.kv.json_columns import json_text
-from tidegate.kv.row_columns import PADDING, Cells, windows
+from tidegate.kv.json_columns import json_texts
+from tidegate.kv.row_columns import PADDING, Cells, spans, windows
 from tidegate.model.errors import DecodeError, EncodeError
 from tidegate.model.mysql import FLOATS, NUMBERS, STRINGS, MysqlType
 from tidegate.model.table import ColumnType
@@ -81,7 +81,7 @@ def column_reader(kind: ColumnType, read: Read, *, utc: bool = True) -> ReadColu
         return partial(_times, fsp=0 if kind.code in _DATES else min(max(kind.decimal, 0), _MAX_FSP), kind=kind)
     if kind.code is MysqlType.DECIMAL:
         return partial(_decimals, kind=kind, read=read)
-    return partial(_one_by_one, read=json_text if kind.code is MysqlType.JSON else read)
+    return _documents if kind.code is MysqlType.JSON else partial(_one_by_one, read=read)
 
 
 def _is_unsigned(kind: ColumnType) -> bool:
@@ -115,14 +115,9 @@ def _floats(data: Any, cells: Cells) -> Found:
 
 
 def _binary(data: Any, cells: Cells) -> Found:
-    count, there = len(cells.at), cells.size >= 0
-    bounds = np.zeros(2 * count, np.int64)
-    bounds[::2] = np.maximum.accumulate(cells.at)
-    bounds[1::2] = bounds[::2] + np.where(there, cells.size, 0)
-    buffers = [None, pa.py_buffer(np.maximum.accumulate(bounds)), pa.py_buffer(data)]
-    spans = pa.Array.from_buffers(pa.large_binary(), max(2 * count - 1, 0), buffers)
-    places = pa.array(np.arange(0, 2 * count, 2), mask=None if there.all() else ~there)
-    return Found(spans.take(places).cast(pa.binary()), np.zeros(count, np.bool_))
+    absent = cells.size < 0
+    found = spans(data, cells.at, np.where(absent, 0, cells.size), absent if absent.any() else None)
+    return Found(found, np.zeros(len(absent), np.bool_))
 
 
 def _texts(data: Any, cells: Cells) -> Found:
@@ -131,6 +126,13 @@ def _texts(data: Any, cells: Cells) -> Found:
         return Found(found.array.cast(pa.string()), found.unread)
     except pa.ArrowInvalid:
         return found
+
+
+def _documents(data: Any, cells: Cells) -> Found:
+    """Equal documents are read once: an UPDATE mostly leaves them as they are."""
+    known = _binary(data, cells).array.dictionary_encode()
+    found = json_texts(known.dictionary).take(known.indices)
+    return Found(found, (cells.size >= 0) & found.is_null().to_numpy(zero_copy_only=False))
 
 
 def _times(data: Any, cells: Cells, fsp: int, kind: ColumnType) -> Found:

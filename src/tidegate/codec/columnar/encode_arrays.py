@@ -1,18 +1,13 @@
 r"""Arrow arrays of bytes, put together and taken apart without a look at one value.
 
-    joined([b'{"id":', ids, b',"n":', names, b"}"], 2)     {"id":1,"n":"x"}   {"id":2,"n":null}
+joined([b'{"id":', ids, b',"n":', names, b"}"], 2)     {"id":1,"n":"x"}   {"id":2,"n":null}
 
-    spread(array, present)     a b     present 0 1 0 1     ─→  "" a "" b          offsets only, no byte is copied
-    replaced(array, rows, new) a b c   rows 1   new x      ─→  a x c
-    together(array, write)     a b c ─→ `a測b測c測` ─→ write ─→ `A測B測C測` ─→ A B C
-
-`together` runs a writer of single texts once over all of them: a mark that the writer leaves alone stands behind each,
-and where the marks stand in the result, a text ends.  That is right for a writer that goes character by character, as
-all escapes and quotings do.  The mark occurs in no text, and its characters are such that no two marks can overlap.
+spread(array, present)     a b     present 0 1 0 1     ─→  "" a "" b          offsets only, no byte is copied
+replaced(array, rows, new) a b c   rows 1   new x      ─→  a x c
+shaped(array, ends, data)  a b null, other bytes  ─→  x yz null
 """
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -26,19 +21,19 @@ __all__ = [
     "BYTES_MAX",
     "NO_ROWS",
     "Piece",
+    "bytes_of",
     "constant",
     "content",
     "joined",
     "joined_present",
     "replaced",
+    "shaped",
     "spread",
-    "together",
+    "text_of",
 ]
 
 Piece: TypeAlias = bytes | pa.Array
 """A text that is the same in all rows, or a binary array with one for each; null stands for the JSON null."""
-
-Write: TypeAlias = Callable[[bytes], bytes]
 
 BINARY: Final = pa.binary()
 NO_ROWS: Final = pa.array([], BINARY)
@@ -46,8 +41,6 @@ BYTES_MAX: Final = (1 << 31) - 1
 """What an array of this kind can hold."""
 _NOTHING: Final = pa.scalar(b"", BINARY)
 _COMMA: Final = pa.scalar(b",", BINARY)
-_MARKS: Final = tuple(mark.encode() for mark in "測試驗證編碼鑿鑑")
-"""Marks of `together`: printable for all writers, three different bytes each."""
 
 
 def joined(pieces: Sequence[Piece], rows: int) -> Any:
@@ -106,40 +99,25 @@ def replaced(array: Any, rows: Any, others: Any) -> Any:
     return pc.replace_with_mask(array, pa.array(mask), others)
 
 
-def together(array: Any, write: Write) -> Any:
-    """What `write` makes of each text; null stays null."""
-    count = len(array)
-    if not count:
-        return NO_ROWS
-    for mark in _MARKS:
-        raw = write(content(joined([array, mark], count))[1])
-        found = _apart(raw, write(mark), array)
-        if found is not None:
-            return found
-    raise Misfit("texts that hold every mark")
+def shaped(array: Any, ends: Any, data: Any) -> Any:
+    """Other texts, one behind the other in `data`, in place of those of `array`; null stays null."""
+    mask = None
+    if array.null_count:
+        mask = pa.py_buffer(np.packbits(array.is_valid().to_numpy(zero_copy_only=False), bitorder="little"))
+    return pa.Array.from_buffers(BINARY, len(array), [mask, pa.py_buffer(ends), pa.py_buffer(data)])
 
 
-def _apart(raw: bytes, mark: bytes, array: Any) -> Any:
-    """The texts of `raw`, each of which a mark ends, null where `array` is; None when a text holds the mark, too."""
-    count = len(array)
-    if len(raw) > BYTES_MAX:
-        raise Misfit("more bytes than an array can hold")
-    every = np.frombuffer(raw + b"\0" * len(mark), np.uint8)
-    ends = np.flatnonzero(every == mark[0])
-    for at, byte in enumerate(mark[1:], 1):
-        ends = ends[every[ends + at] == byte]
-    if len(ends) != count:
-        return None
-    bounds = np.zeros(2 * count, np.int32)
-    bounds[1::2] = ends
-    bounds[2::2] = ends[:-1] + len(mark)
-    texts = pa.Array.from_buffers(BINARY, 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(raw)])
-    if not array.null_count:
-        return texts.take(_evens(count))
-    null = array.is_null().to_numpy(zero_copy_only=False)
-    return texts.take(pa.array(np.arange(0, 2 * count, 2), mask=null))
+def text_of(array: Any) -> Any:
+    """Texts as their bytes, which are UTF-8."""
+    if pa.types.is_large_string(array.type):
+        array = array.cast(pa.string())
+    if not pa.types.is_string(array.type):
+        raise Misfit(f"texts that come as {array.type}")
+    return array.view(BINARY)
 
 
-@lru_cache(maxsize=64)
-def _evens(count: int) -> Any:
-    return pa.array(np.arange(0, 2 * count, 2))
+def bytes_of(array: Any) -> Any:
+    """Bytes themselves."""
+    if not pa.types.is_binary(array.type):
+        raise Misfit(f"bytes that come as {array.type}")
+    return array

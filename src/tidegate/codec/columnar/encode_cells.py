@@ -18,7 +18,8 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from tidegate.codec.columnar.encode_arrays import BINARY, NO_ROWS, Piece, spread
-from tidegate.codec.columnar.encode_text import base64, floats, go_quotes, integers, latin1, shifted, strings
+from tidegate.codec.columnar.encode_bytes import go_quotes, latin1, strings
+from tidegate.codec.columnar.encode_text import base64, floats, integers, shifted
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.gofloat import positional32, positional64
 from tidegate.codec.gojson import EASY, PRINTED

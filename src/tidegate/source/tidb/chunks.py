@@ -20,7 +20,7 @@ from tidegate.source.tidb.log import KvLog, Span
 
 __all__ = ["CHUNK_BYTES", "CHUNK_ROWS", "Chunk", "TableRows", "chunks"]
 
-CHUNK_ROWS: Final = 8_192
+CHUNK_ROWS: Final = 16_384
 """Enough that the calls of a chunk cost little a row; what follows holds some copies of it."""
 CHUNK_BYTES: Final = 16 << 20
 _STEP: Final = 1_024
