@@ -28,8 +28,7 @@ from tidegate.schema.stored import Name, StoredIndex, StoredPart
 from tidegate.schema.stored_layout import table_layout
 from tidegate.schema.stored_snapshot import TableVersion
 from tidegate.sink.kafka.column_partitions import ColumnPartitions
-from tidegate.source.tidb import chunks as chunks_module
-from tidegate.source.tidb.chunks import chunks
+from tidegate.source.tidb.chunks import CHUNK_ROWS, chunks
 from tidegate.source.tidb.transactions import MountOptions
 
 PROTOCOLS = ("open-protocol", "canal-json")
@@ -133,7 +132,7 @@ def test_random_tables(variant: str, protocol: str, by_columns: list[int], monke
         options = msgspec.structs.replace(made_target.options, dialect="newarch")
         made_target = replace(made_target, options=options, split=SplitPolicy(newarch=True))
     for seed in range(12):
-        monkeypatch.setattr(chunks_module, "_STEP", (7, 1_024)[seed % 2])
+        monkeypatch.setitem(chunks.__kwdefaults__, "rows", (40, CHUNK_ROWS)[seed % 2])
         log = made(seed)
 
         assert written(log, made_target, columns=True) == written(log, made_target, columns=False)
@@ -191,9 +190,8 @@ def test_errors_are_those_of_the_plain_way() -> None:
         assert "501" in told[0][1]
 
 
-def test_chunks_end_with_transactions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_end_with_transactions(tmp_path: Path) -> None:
     """Whatever the limits: whole transactions in commit order; a row that comes twice is there once."""
-    monkeypatch.setattr(chunks_module, "_STEP", 7)
     log = made(3)
     wanted = list(dict.fromkeys((row.commit_ts, row.start_ts, row.key) for row in log.rows(0, 1 << 60, ())))
 

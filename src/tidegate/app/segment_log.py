@@ -17,8 +17,8 @@ from tidegate.kv.number import decode_int
 from tidegate.model.errors import HistoryLost
 from tidegate.model.kv_change import KvChange
 from tidegate.schema.stored_snapshot import StoredSnapshot
-from tidegate.source.tidb.log import LogBegin, LogPart, Span, Stored
-from tidegate.tidb.segment import read_footer, read_spans, segments
+from tidegate.source.tidb.log import LogBegin, LogPart, Span, Stored, Window
+from tidegate.tidb.segment import read_footer, read_spans, read_windows, segments
 from tidegate.tidb.segment_base import WHOLE, base_of, definitions
 
 __all__ = ["SegmentLog"]
@@ -60,6 +60,10 @@ class SegmentLog:
     def rows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[KvChange]:
         """Rows of (low, high] and of the spans, in commit order. Raises HistoryLost, DecodeError."""
         return read_spans(self.directory, low, high, spans)
+
+    def windows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[Window]:
+        """The same, window by window."""
+        return read_windows(self.directory, low, high, spans)
 
 
 @lru_cache(maxsize=1 << 16)

@@ -119,7 +119,7 @@ def _acknowledged(partitions: Partitions | ColumnPartitions, corrupt: int) -> Gr
 
 def _texts(chunk: Chunk, columns: ColumnMounter, partitions: ColumnPartitions) -> PlacedTexts | None:
     """The texts of a chunk; None if it has to go row by row."""
-    if len(chunk.rows) < FEW_ROWS:
+    if len(chunk) < FEW_ROWS:
         return None
     try:
         mounted = ((table, columns.mount(table.records)) for table in chunk.tables())

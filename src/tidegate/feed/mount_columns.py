@@ -80,9 +80,10 @@ class _Ready(NamedTuple):
 
 
 class _Images(NamedTuple):
-    """Stored rows, the old ones of some records before the new ones, and their keys."""
+    """Stored rows, the old ones of some records before the new ones, and which records they are of."""
 
     values: Sequence[Any]
+    records: Sequence[int]
     keys: Sequence[bytes]
 
 
@@ -107,10 +108,11 @@ class ColumnMounter:
             return None
         has_after, has_before = there[0][rows], there[1][rows]
         codes = np.where(has_after, np.where(has_before, _UPDATE, _INSERT), _DELETE)
-        row_ids, of_handles = _handles(table, [records.keys[row] for row in rows.tolist()])
+        keys = records.keys if len(rows) == len(records.keys) else [records.keys[row] for row in rows.tolist()]
+        row_ids, of_handles = _handles(table, keys)
         olds, news = rows[has_before].tolist(), rows[has_after].tolist()
-        raw = [*(records.old_values[row] for row in olds), *(records.values[row] for row in news)]
-        images = _Images(raw, [records.keys[row] for row in (*olds, *news)])
+        raw = [*map(records.old_values.__getitem__, olds), *map(records.values.__getitem__, news)]
+        images = _Images(raw, [*olds, *news], records.keys)
         if of_handles:
             places = pa.array(np.concatenate([np.flatnonzero(has_before), np.flatnonzero(has_after)]))
             of_handles = {column: array.take(places) for column, array in of_handles.items()}
@@ -138,7 +140,8 @@ class ColumnMounter:
             return arrays
         if len(left) * _UNREAD_SHARE > len(unread):
             raise Misfit(f"{len(left)} of {len(unread)} rows in another form")
-        read = [_plainly(ready.table, images.keys[at], images.values[at]) for at in left.tolist()]
+        keys = [images.keys[images.records[at]] for at in left.tolist()]
+        read = [_plainly(ready.table, key, images.values[at]) for at, key in zip(left.tolist(), keys, strict=True)]
         return [_patched(array, left, [row[at] for row in read]) for at, array in enumerate(arrays)]
 
 
@@ -161,7 +164,7 @@ def _single(plan: ColumnPlan, stored: ColumnType) -> Callable[[bytes], Any]:
     return read
 
 
-def _handles(table: MountTable, keys: list[bytes]) -> tuple[Any, dict[int, Any]]:
+def _handles(table: MountTable, keys: Sequence[bytes]) -> tuple[Any, dict[int, Any]]:
     """Row ids, None if handles are no numbers, and the columns that the handles hold."""
     if table.layout.common_handle is not None:
         return None, _common_handles(table, keys)
@@ -177,7 +180,7 @@ def _handles(table: MountTable, keys: list[bytes]) -> tuple[Any, dict[int, Any]]
     return row_ids, {key: pa.array(bits) if table.layout.by_id[key].type.unsigned else row_ids}
 
 
-def _common_handles(table: MountTable, keys: list[bytes]) -> dict[int, Any]:
+def _common_handles(table: MountTable, keys: Sequence[bytes]) -> dict[int, Any]:
     """The columns of handles that are primary keys; key by key."""
     plans = {plan.id: plan for plan in table.plans}
     columns: dict[int, list[Any]] = {column: [] for column in table.layout.whole_handle_columns if column in plans}

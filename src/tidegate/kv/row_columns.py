@@ -143,18 +143,19 @@ def _place(every: _Rows, rows: Any, head: Head, cells: Mapping[int, Cells]) -> A
     """Notes the places of `rows`, which share a head; says which of them are as long as their ends tell."""
     data, starts = every.data, every.starts[rows]
     count, ends_at = len(head.ids), starts + len(head.data)
-    ends = np.zeros((len(rows), count + 1), np.int64)
+    ends = np.zeros((count + 1, len(rows)), np.int64)
     if count:
-        ends[:, 1:] = windows(data, ends_at, head.ends_bytes).view(f"<u{head.ends_bytes // count}")
+        ends[1:] = windows(data, ends_at, head.ends_bytes).view(f"<u{head.ends_bytes // count}").T
     first = ends_at + head.ends_bytes
-    widths = np.diff(ends, axis=1)
-    fits = (widths >= 0).all(axis=1)
-    tail = starts + every.sizes[rows] - first - ends[:, -1]
-    fits &= tail == 0 if not head.checksum else _tails_fit(data, first + ends[:, -1], tail)
+    widths = np.diff(ends, axis=0)
+    fits = (widths >= 0).all(axis=0)
+    tail = starts + every.sizes[rows] - first - ends[-1]
+    fits &= tail == 0 if not head.checksum else _tails_fit(data, first + ends[-1], tail)
+    ends += first
     for place, column in enumerate(head.ids):
         if column in cells:
-            cells[column].at[rows] = first + ends[:, place]
-            cells[column].size[rows] = widths[:, place]
+            cells[column].at[rows] = ends[place]
+            cells[column].size[rows] = widths[place]
     for column in head.nulls:
         if column in cells:
             cells[column].size[rows] = NULL

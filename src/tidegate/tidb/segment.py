@@ -11,16 +11,18 @@
 - A segment is written aside, flushed, and renamed, so a name that ends in .seg has all of its bytes.  A dead writer
   leaves nothing else behind: the next one begins at the last high and takes the rest from the store's versions, so the
   store must keep what is above (its GC safe point stays at or below `SegmentWriter.low`).
-- A reader of a table opens footers, and blocks of that table only, one block of each table at a time.
+- A reader of a table opens footers, and blocks of that table only, about one block of each table at a time.
 """
 
 import os
 import re
 import zlib
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from heapq import merge
 from io import BytesIO
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
@@ -44,6 +46,7 @@ __all__ = [
     "read_footer",
     "read_segments",
     "read_spans",
+    "read_windows",
     "segments",
 ]
 
@@ -131,7 +134,7 @@ def decode_segment(segment: bytes) -> tuple[Footer, list[KvChange]]:
     """The footer and all rows of a small segment, table by table; DecodeError for damaged bytes."""
     footer, file = decode_footer(segment), BytesIO(segment)
     everything = ((b"", b""),)
-    return footer, list(_rows_of_table(file, "segment", list(footer.blocks), everything))
+    return footer, [row for block in footer.blocks for row in _rows_of_block(file, "segment", block, everything)]
 
 
 def read_footer(path: Path) -> Footer:
@@ -162,6 +165,14 @@ def read_segments(directory: Path, low: int, high: int, *, start: bytes = b"", e
 
 def read_spans(directory: Path, low: int, high: int, spans: Sequence[Span]) -> Iterator[KvChange]:
     """The same of several spans that do not overlap: one stream in commit order, whatever table a row is of."""
+    for window in read_windows(directory, low, high, spans):
+        yield from merge(*window, key=in_order)
+
+
+def read_windows(directory: Path, low: int, high: int, spans: Sequence[Span]) -> Iterator[list[list[KvChange]]]:
+    """The same in windows of time: all rows of some timestamps, a list of each table's, in commit order.
+
+    Tables are in the order of their keys. A window holds about a block of each table."""
     found = [item for item in segments(directory) if item[1] > low and item[0] < high]
     edges = [low, *(item[1] for item in found)]
     gap = any(item[0] > edge for item, edge in zip(found, edges, strict=False)) or edges[-1] < high
@@ -169,11 +180,11 @@ def read_spans(directory: Path, low: int, high: int, spans: Sequence[Span]) -> I
         held = ", ".join(f"({item[0]}, {item[1]}]" for item in found) or "nothing of it"
         raise HistoryLost(f"changes of ({low}, {high}] are asked for, and {directory} holds {held}; start above it")
     for first, last, path in found:
-        rows = _rows_of(path, low, high, spans)
-        if low <= first and last <= high:
-            yield from rows
-        else:
-            yield from (row for row in rows if low < row.commit_ts <= high)
+        whole = low <= first and last <= high
+        for window in _windows_of(path, low, high, spans):
+            kept = window if whole else [[row for row in rows if low < row.commit_ts <= high] for rows in window]
+            if any(kept):
+                yield list(filter(None, kept))
 
 
 class SegmentWriter:
@@ -216,34 +227,38 @@ def _table(key: bytes) -> bytes:
     return key[:TABLE_BYTES] if key[:1] == b"t" else key[:1]
 
 
-def _rows_of(path: Path, low: int, high: int, spans: Sequence[Span]) -> Iterator[KvChange]:
-    """Rows of a segment in commit order: the blocks of a table follow each other in it, those of tables are merged.
+def _windows_of(path: Path, low: int, high: int, spans: Sequence[Span]) -> Iterator[list[list[KvChange]]]:
+    """Windows of a segment: up to where the next block of some table begins.
 
     Blocks with rows of other times are left out, single rows are not."""
     within = [block for block in read_footer(path).blocks if block.lies_in(low, high)]
     blocks = [block for block in within if any(block.meets(*span) for span in spans)]
     with path.open("rb") as file:
-        tables = [list(group) for _, group in groupby(blocks, key=lambda block: _table(block.first_key))]
-        yield from merge(*(_rows_of_table(file, path.name, of_table, spans) for of_table in tables), key=in_order)
+        left = [list(group)[::-1] for _, group in groupby(blocks, key=lambda block: _table(block.first_key))]
+        held: list[list[KvChange]] = [[] for _ in left]
+        while any(left):
+            for table, rows in zip(left, held, strict=True):
+                while table and (not rows or table[-1].first_ts <= rows[-1].commit_ts):
+                    rows.extend(_rows_of_block(file, path.name, table.pop(), spans))
+            bound = min((table[-1].first_ts for table in left if table), default=MAX_TS)
+            ends = [bisect_left(rows, bound, key=attrgetter("commit_ts")) for rows in held]
+            yield [rows[:end] for rows, end in zip(held, ends, strict=True)]
+            held = [rows[end:] for rows, end in zip(held, ends, strict=True)]
 
 
-def _rows_of_table(file: BinaryIO, name: str, blocks: list[Block], spans: Sequence[Span]) -> Iterator[KvChange]:
-    for block in blocks:
-        inside = [span for span in spans if block.meets(*span)]
-        file.seek(block.offset)
-        data = file.read(block.size_bytes)
-        if zlib.crc32(data) != block.crc32:
-            raise DecodeError(f"{name}: the checksum of a block does not hold", _CODEC, block.offset)
-        try:
-            rows = _ROWS.decode(data)
-        except msgspec.MsgspecError as error:
-            raise DecodeError(f"{name}: rows: {error}", _CODEC, block.offset) from error
-        if any(start <= block.first_key and (not end or block.last_key < end) for start, end in inside):
-            yield from rows
-            continue
-        for row in rows:
-            if any(row.key >= start and (not end or row.key < end) for start, end in inside):
-                yield row
+def _rows_of_block(file: BinaryIO, name: str, block: Block, spans: Sequence[Span]) -> list[KvChange]:
+    inside = [span for span in spans if block.meets(*span)]
+    file.seek(block.offset)
+    data = file.read(block.size_bytes)
+    if zlib.crc32(data) != block.crc32:
+        raise DecodeError(f"{name}: the checksum of a block does not hold", _CODEC, block.offset)
+    try:
+        rows = _ROWS.decode(data)
+    except msgspec.MsgspecError as error:
+        raise DecodeError(f"{name}: rows: {error}", _CODEC, block.offset) from error
+    if any(start <= block.first_key and (not end or block.last_key < end) for start, end in inside):
+        return rows
+    return [row for row in rows if any(row.key >= start and (not end or row.key < end) for start, end in inside)]
 
 
 def publish(path: Path, data: bytes) -> None:

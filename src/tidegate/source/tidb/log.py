@@ -15,10 +15,14 @@ from typing import NamedTuple, Protocol, TypeAlias
 from tidegate.model.kv_change import KvChange
 from tidegate.schema.stored_snapshot import StoredSnapshot
 
-__all__ = ["KvLog", "LogBegin", "LogPart", "Span", "Stored", "without"]
+__all__ = ["KvLog", "LogBegin", "LogPart", "Span", "Stored", "Window", "without"]
 
 Span: TypeAlias = tuple[bytes, bytes]
 """Keys in [start, end)."""
+
+
+Window: TypeAlias = list[list[KvChange]]
+"""All rows of some timestamps: a list of each table's, in commit order, tables in the order of their keys."""
 
 
 class Stored(NamedTuple):
@@ -65,6 +69,9 @@ class KvLog(Protocol):
 
         Raises HistoryLost when the log does not cover (low, high]."""
 
+    def windows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[Window]:
+        """The same, window by window; none is empty."""
+
 
 def without(log: KvLog, start_ts: frozenset[int]) -> KvLog:
     """The log without the rows of some transactions (ignore-txn-start-ts)."""
@@ -91,3 +98,10 @@ class _Without:
     def rows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[KvChange]:
         """The rows of other transactions."""
         return (row for row in self.log.rows(low, high, spans) if row.start_ts not in self.start_ts)
+
+    def windows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[Window]:
+        """The same."""
+        for window in self.log.windows(low, high, spans):
+            kept = [[row for row in rows if row.start_ts not in self.start_ts] for rows in window]
+            if any(kept):
+                yield list(filter(None, kept))
