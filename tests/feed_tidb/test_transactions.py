@@ -10,6 +10,7 @@ from tidegate.feed.mount import Mounted
 from tidegate.feed.route import Router
 from tidegate.feed.split import SplitPolicy
 from tidegate.kv import Row, encode_row
+from tidegate.kv.change_columns import columns_of
 from tidegate.kv.handle import IntHandle
 from tidegate.kv.row import ChecksumForm
 from tidegate.model.errors import (
@@ -53,7 +54,7 @@ class Log(list[KvChange]):
         tables: dict[bytes, list[KvChange]] = {}
         for row in self.rows(low, high, _spans):
             tables.setdefault(row.key[:9], []).append(row)
-        return iter([[rows for _, rows in sorted(tables.items())]] if tables else [])
+        return iter([[columns_of(rows) for _, rows in sorted(tables.items())]] if tables else [])
 
 
 def change(number: int, handle: int, old: int | None, new: int | None, *, ts: int = 10, start: int = 9) -> KvChange:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.codec.columnar import Batch
-from tidegate.codec.columnar.encode_arrays import replaced
+from tidegate.codec.columnar.encode_arrays import content, replaced
 from tidegate.codec.columnar.values import Misfit
 from tidegate.feed.mount import ColumnPlan, Mounter, MountTable, values_of
 from tidegate.kv.column_value import read_value
@@ -44,12 +44,13 @@ _UNREAD_SHARE: Final = 4
 
 
 class Records(NamedTuple):
-    """Records of one physical table, in commit order. `commit_ts` is an array of 64-bit numbers."""
+    """Records of one physical table, in commit order: binary arrays, null where there is no value, and numpy's 64-bit
+    numbers."""
 
     physical_id: int
-    keys: Sequence[bytes]
-    values: Sequence[bytes | None]
-    old_values: Sequence[bytes | None]
+    keys: Any
+    values: Any
+    old_values: Any
     commit_ts: Any
 
 
@@ -82,9 +83,9 @@ class _Ready(NamedTuple):
 class _Images(NamedTuple):
     """Stored rows, the old ones of some records before the new ones, and which records they are of."""
 
-    values: Sequence[Any]
-    records: Sequence[int]
-    keys: Sequence[bytes]
+    values: Any
+    records: Any
+    keys: Any
 
 
 class ColumnMounter:
@@ -102,22 +103,20 @@ class ColumnMounter:
         table = self._mounter.table(records.physical_id, first)
         if table is not self._mounter.table(records.physical_id, last):
             raise Misfit("rows of two versions of a table")
-        there = [np.fromiter(map(bool, values), np.bool_, len(values)) for values in records[2:4]]
+        there = [pc.binary_length(values).fill_null(0).to_numpy() > 0 for values in records[2:4]]
         rows = np.flatnonzero(there[0] | there[1])
         if table is None or not len(rows):
             return None
         has_after, has_before = there[0][rows], there[1][rows]
         codes = np.where(has_after, np.where(has_before, _UPDATE, _INSERT), _DELETE)
-        keys = records.keys if len(rows) == len(records.keys) else [records.keys[row] for row in rows.tolist()]
+        keys = records.keys if len(rows) == len(records.keys) else records.keys.take(pa.array(rows))
         row_ids, of_handles = _handles(table, keys)
-        olds, news = rows[has_before].tolist(), rows[has_after].tolist()
-        raw = [*map(records.old_values.__getitem__, olds), *map(records.values.__getitem__, news)]
-        images = _Images(raw, [*olds, *news], records.keys)
-        if of_handles:
-            places = pa.array(np.concatenate([np.flatnonzero(has_before), np.flatnonzero(has_after)]))
-            of_handles = {column: array.take(places) for column, array in of_handles.items()}
+        raw = [values.filter(pa.array(mask)) for values, mask in zip(records[2:4], there, strict=True)]
+        places = np.concatenate([np.flatnonzero(has_before), np.flatnonzero(has_after)])
+        images = _Images(pa.concat_arrays(raw[::-1]), places, keys)
+        of_handles = {column: array.take(pa.array(places)) for column, array in of_handles.items()}
         found = self._arrays(self._made_ready(table), images, of_handles)
-        batch = _batch(table, codes, records.commit_ts[rows], found, len(olds))
+        batch = _batch(table, codes, records.commit_ts[rows], found, len(raw[1]))
         return MountedColumns(table, rows, batch, row_ids)
 
     def _made_ready(self, table: MountTable) -> _Ready:
@@ -140,8 +139,9 @@ class ColumnMounter:
             return arrays
         if len(left) * _UNREAD_SHARE > len(unread):
             raise Misfit(f"{len(left)} of {len(unread)} rows in another form")
-        keys = [images.keys[images.records[at]] for at in left.tolist()]
-        read = [_plainly(ready.table, key, images.values[at]) for at, key in zip(left.tolist(), keys, strict=True)]
+        keys = images.keys.take(pa.array(images.records[left])).to_pylist()
+        values = images.values.take(pa.array(left)).to_pylist()
+        read = [_plainly(ready.table, key, value) for key, value in zip(keys, values, strict=True)]
         return [_patched(array, left, [row[at] for row in read]) for at, array in enumerate(arrays)]
 
 
@@ -164,13 +164,13 @@ def _single(plan: ColumnPlan, stored: ColumnType) -> Callable[[bytes], Any]:
     return read
 
 
-def _handles(table: MountTable, keys: Sequence[bytes]) -> tuple[Any, dict[int, Any]]:
+def _handles(table: MountTable, keys: Any) -> tuple[Any, dict[int, Any]]:
     """Row ids, None if handles are no numbers, and the columns that the handles hold."""
     if table.layout.common_handle is not None:
-        return None, _common_handles(table, keys)
-    if set(map(len, keys)) != {_INT_KEY_BYTES}:
+        return None, _common_handles(table, keys.to_pylist())
+    if not pc.all(pc.equal(pc.binary_length(keys), _INT_KEY_BYTES)).as_py():
         raise Misfit("handles that are no numbers")
-    raw = np.frombuffer(b"".join(keys), np.uint8).reshape(len(keys), _INT_KEY_BYTES)
+    raw = np.frombuffer(content(keys)[1], np.uint8).reshape(len(keys), _INT_KEY_BYTES)
     if (raw[:, _RECORD_AT:_HANDLE_AT] != _RECORD).any():
         raise Misfit("index entries")
     bits = np.ascontiguousarray(raw[:, _HANDLE_AT:]).view(">u8").ravel().astype(np.uint64) ^ np.uint64(1 << 63)
@@ -180,7 +180,7 @@ def _handles(table: MountTable, keys: Sequence[bytes]) -> tuple[Any, dict[int, A
     return row_ids, {key: pa.array(bits) if table.layout.by_id[key].type.unsigned else row_ids}
 
 
-def _common_handles(table: MountTable, keys: Sequence[bytes]) -> dict[int, Any]:
+def _common_handles(table: MountTable, keys: list[bytes]) -> dict[int, Any]:
     """The columns of handles that are primary keys; key by key."""
     plans = {plan.id: plan for plan in table.plans}
     columns: dict[int, list[Any]] = {column: [] for column in table.layout.whole_handle_columns if column in plans}

@@ -29,6 +29,7 @@ MISSING: Final = -2
 """Sizes of what has no bytes: NULL, and a column that the row does not have."""
 PADDING: Final = 8
 """Bytes behind the last value, so that eight may be read wherever a value begins."""
+_PADDED: Final = pa.array([bytes(PADDING)], pa.binary())
 _COMPARED: Final = 4
 """Heads that are looked for by comparing all rows with them; the others are looked up row by row."""
 _EXTRA, _VERSION, _CRC_BYTES = 8, 7, 4
@@ -53,10 +54,15 @@ class RowCells(NamedTuple):
 class _Rows(NamedTuple):
     """The bytes of all rows one behind the other, and where each begins and how long it is."""
 
-    values: Sequence[bytes]
     data: Any
     starts: Any
     sizes: Any
+
+    def bytes_of(self, row: int, width: int | None = None) -> bytes:
+        """The first bytes of a row, or all of them."""
+        start = int(self.starts[row])
+        found: bytes = self.data[start : start + (int(self.sizes[row]) if width is None else width)].tobytes()
+        return found
 
 
 def windows(data: Any, at: Any, width: int) -> Any:
@@ -75,12 +81,12 @@ def spans(data: Any, at: Any, size: Any, absent: Any = None) -> Any:
     return every.take(pa.array(np.arange(0, 2 * count, 2), mask=absent)).cast(pa.binary())
 
 
-def locate(values: Sequence[bytes], wanted: Sequence[int], unwanted: Collection[int] = ()) -> RowCells:
-    """The places of the columns `wanted`; a row that holds one of `unwanted` does not fit."""
+def locate(values: Any, wanted: Sequence[int], unwanted: Collection[int] = ()) -> RowCells:
+    """The places of the columns `wanted`; a row that holds one of `unwanted` does not fit. `values`: a binary array."""
     count = len(values)
-    sizes = np.fromiter(map(len, values), np.int64, count)
-    data = np.frombuffer(b"".join((*values, bytes(PADDING))), np.uint8)
-    every = _Rows(values, data, np.cumsum(sizes) - sizes, sizes)
+    _, offsets, raw = pa.concat_arrays([values, _PADDED]).buffers()
+    data, ends = np.frombuffer(raw, np.uint8), np.frombuffer(offsets, np.int32)[: count + 1].astype(np.int64)
+    every = _Rows(data, ends[:-1], np.diff(ends))
     cells = {column: Cells(np.zeros(count, np.int64), np.full(count, MISSING)) for column in wanted}
     fits = np.zeros(count, np.bool_)
     for head, rows in _groups(every):
@@ -94,10 +100,9 @@ def locate(values: Sequence[bytes], wanted: Sequence[int], unwanted: Collection[
 
 def _groups(every: _Rows) -> Iterator[tuple[Head, Any]]:
     """Heads, and the rows that have each and all of their ends: the first heads by comparison, the others by name."""
-    values = every.values
-    left = np.arange(len(values))
+    left = np.arange(len(every.starts))
     for _ in range(_COMPARED):
-        head = None if not len(left) else _head_of(values[left[0]])
+        head = None if not len(left) else _head_of(every.bytes_of(left[0]))
         if head is None:
             break
         same = _has_head(every, left, head)
@@ -105,9 +110,9 @@ def _groups(every: _Rows) -> Iterator[tuple[Head, Any]]:
         left = left[~same]
     named = defaultdict[bytes, list[int]](list)
     for row, width in zip(left.tolist(), _head_sizes(every.data, every.starts[left]).tolist(), strict=True):
-        named[values[row][:width]].append(row)
+        named[every.bytes_of(row, width)].append(row)
     for rows in named.values():
-        head = _head_of(values[rows[0]])
+        head = _head_of(every.bytes_of(rows[0]))
         found = np.array(rows)
         if head is not None:
             yield head, found[every.sizes[found] >= len(head.data) + head.ends_bytes]

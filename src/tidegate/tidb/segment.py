@@ -2,11 +2,12 @@
 
     <directory>/<low>-<high>.seg        commit_ts in (low, high], both of 20 digits, so names sort as time does
 
-    "TGSEG001" | block | block | ... | footer | footer bytes 4 | crc32 of the footer 4 | "TGSEG001"
-               msgpack rows of one     msgpack: low, high, and of each block its first and last key,
+    "TGSEG002" | block | block | ... | footer | footer bytes 4 | crc32 of the footer 4 | "TGSEG002"
+               Arrow columns of one    msgpack: low, high, and of each block its first and last key,
                table (or meta keys)    first and last commit_ts, offset, bytes, rows, crc32
 
-- Numbers at the end are big endian.  A row is a KvChange of type COMMITTED.
+- Numbers at the end are big endian.  A row is a KvChange of type COMMITTED, a block a record batch of them
+  (kv/change_columns.py).
 - Stretches follow each other without a gap: the low of one is the high of the one before it.
 - A segment is written aside, flushed, and renamed, so a name that ends in .seg has all of its bytes.  A dead writer
   leaves nothing else behind: the next one begins at the last high and takes the rest from the store's versions, so the
@@ -17,17 +18,18 @@
 import os
 import re
 import zlib
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from heapq import merge
 from io import BytesIO
 from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
-from typing import BinaryIO, Final, TypeAlias
+from typing import Any, BinaryIO, Final, TypeAlias
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 
+from tidegate.kv.change_columns import changes_of, columns_of, joined, numbers, packed, unpacked
 from tidegate.model.errors import DecodeError, HistoryLost, StoreUnavailable
 from tidegate.model.kv_change import KvChange
 from tidegate.model.tso import MAX_TS
@@ -53,7 +55,7 @@ __all__ = [
 Span: TypeAlias = tuple[bytes, bytes]
 """Keys in [start, end); an empty end is no bound."""
 
-MAGIC: Final = b"TGSEG001"
+MAGIC: Final = b"TGSEG002"
 TABLE_BYTES: Final = 9
 """`t` and the id of a table: keys with the same nine bytes share a block; all meta keys (`m`) share one."""
 BLOCK_ROWS: Final = 4_096
@@ -61,7 +63,6 @@ BLOCK_ROWS: Final = 4_096
 _NAME: Final = re.compile(r"(\d{20})-(\d{20})\.seg")
 _TAIL_BYTES: Final = 8 + len(MAGIC)
 _CODEC: Final = "segment"
-_ROWS: Final = msgspec.msgpack.Decoder(list[KvChange])
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -105,7 +106,7 @@ def encode_segment(low: int, high: int, rows: list[KvChange]) -> bytes:
         for at in range(0, len(of_table), BLOCK_ROWS):
             chunk = of_table[at : at + BLOCK_ROWS]
             keys, times = [row.key for row in chunk], [row.commit_ts for row in chunk]
-            data = msgspec.msgpack.encode(chunk)
+            data = packed(columns_of(chunk))
             bounds = min(times), max(times)
             blocks.append(Block(min(keys), max(keys), offset, len(data), len(chunk), zlib.crc32(data), *bounds))
             parts.append(data)
@@ -119,7 +120,7 @@ def decode_footer(segment: bytes) -> Footer:
     """The footer of a segment; DecodeError for damaged bytes."""
     tail = len(segment) - _TAIL_BYTES
     if tail < len(MAGIC) or segment[: len(MAGIC)] != MAGIC or segment[tail + 8 :] != MAGIC:
-        raise DecodeError("no segment of version 1", _CODEC, 0)
+        raise DecodeError("no segment of version 2", _CODEC, 0)
     size = int.from_bytes(segment[tail : tail + 4], "big")
     footer = segment[max(tail - size, 0) : tail]
     if zlib.crc32(footer) != int.from_bytes(segment[tail + 4 : tail + 8], "big"):
@@ -134,7 +135,8 @@ def decode_segment(segment: bytes) -> tuple[Footer, list[KvChange]]:
     """The footer and all rows of a small segment, table by table; DecodeError for damaged bytes."""
     footer, file = decode_footer(segment), BytesIO(segment)
     everything = ((b"", b""),)
-    return footer, [row for block in footer.blocks for row in _rows_of_block(file, "segment", block, everything)]
+    rows = (changes_of(_columns_of_block(file, "segment", block, everything)) for block in footer.blocks)
+    return footer, [row for of_block in rows for row in of_block]
 
 
 def read_footer(path: Path) -> Footer:
@@ -166,11 +168,11 @@ def read_segments(directory: Path, low: int, high: int, *, start: bytes = b"", e
 def read_spans(directory: Path, low: int, high: int, spans: Sequence[Span]) -> Iterator[KvChange]:
     """The same of several spans that do not overlap: one stream in commit order, whatever table a row is of."""
     for window in read_windows(directory, low, high, spans):
-        yield from merge(*window, key=in_order)
+        yield from merge(*map(changes_of, window), key=in_order)
 
 
-def read_windows(directory: Path, low: int, high: int, spans: Sequence[Span]) -> Iterator[list[list[KvChange]]]:
-    """The same in windows of time: all rows of some timestamps, a list of each table's, in commit order.
+def read_windows(directory: Path, low: int, high: int, spans: Sequence[Span]) -> Iterator[list[Any]]:
+    """The same in windows of time: all rows of some timestamps, each table's as columns, in commit order.
 
     Tables are in the order of their keys. A window holds about a block of each table."""
     found = [item for item in segments(directory) if item[1] > low and item[0] < high]
@@ -179,12 +181,11 @@ def read_windows(directory: Path, low: int, high: int, spans: Sequence[Span]) ->
     if gap:
         held = ", ".join(f"({item[0]}, {item[1]}]" for item in found) or "nothing of it"
         raise HistoryLost(f"changes of ({low}, {high}] are asked for, and {directory} holds {held}; start above it")
-    for first, last, path in found:
-        whole = low <= first and last <= high
+    for _, _, path in found:
         for window in _windows_of(path, low, high, spans):
-            kept = window if whole else [[row for row in rows if low < row.commit_ts <= high] for rows in window]
+            kept = [_within(rows, low, high) for rows in window]
             if any(kept):
-                yield list(filter(None, kept))
+                yield list(filter(len, kept))
 
 
 class SegmentWriter:
@@ -227,7 +228,13 @@ def _table(key: bytes) -> bytes:
     return key[:TABLE_BYTES] if key[:1] == b"t" else key[:1]
 
 
-def _windows_of(path: Path, low: int, high: int, spans: Sequence[Span]) -> Iterator[list[list[KvChange]]]:
+def _within(rows: Any, low: int, high: int) -> Any:
+    """The rows of (low, high]."""
+    first, last = np.searchsorted(numbers(rows, "commit_ts"), (low, high), "right").tolist()
+    return rows.slice(first, last - first)
+
+
+def _windows_of(path: Path, low: int, high: int, spans: Sequence[Span]) -> Iterator[list[Any]]:
     """Windows of a segment: up to where the next block of some table begins.
 
     Blocks with rows of other times are left out, single rows are not."""
@@ -235,30 +242,31 @@ def _windows_of(path: Path, low: int, high: int, spans: Sequence[Span]) -> Itera
     blocks = [block for block in within if any(block.meets(*span) for span in spans)]
     with path.open("rb") as file:
         left = [list(group)[::-1] for _, group in groupby(blocks, key=lambda block: _table(block.first_key))]
-        held: list[list[KvChange]] = [[] for _ in left]
+        held: list[list[Any]] = [[] for _ in left]
         while any(left):
-            for table, rows in zip(left, held, strict=True):
-                while table and (not rows or table[-1].first_ts <= rows[-1].commit_ts):
-                    rows.extend(_rows_of_block(file, path.name, table.pop(), spans))
+            for table, parts in zip(left, held, strict=True):
+                while table and (not parts or table[-1].first_ts <= numbers(parts[-1], "commit_ts")[-1]):
+                    parts.extend(filter(len, [_columns_of_block(file, path.name, table.pop(), spans)]))
             bound = min((table[-1].first_ts for table in left if table), default=MAX_TS)
-            ends = [bisect_left(rows, bound, key=attrgetter("commit_ts")) for rows in held]
-            yield [rows[:end] for rows, end in zip(held, ends, strict=True)]
-            held = [rows[end:] for rows, end in zip(held, ends, strict=True)]
+            whole = [joined(parts) for parts in held]
+            yield [_within(rows, -1, bound - 1) for rows in whole]
+            held = [list(filter(len, [_within(rows, bound - 1, MAX_TS)])) for rows in whole]
 
 
-def _rows_of_block(file: BinaryIO, name: str, block: Block, spans: Sequence[Span]) -> list[KvChange]:
-    inside = [span for span in spans if block.meets(*span)]
+def _columns_of_block(file: BinaryIO, name: str, block: Block, spans: Sequence[Span]) -> Any:
     file.seek(block.offset)
     data = file.read(block.size_bytes)
     if zlib.crc32(data) != block.crc32:
         raise DecodeError(f"{name}: the checksum of a block does not hold", _CODEC, block.offset)
-    try:
-        rows = _ROWS.decode(data)
-    except msgspec.MsgspecError as error:
-        raise DecodeError(f"{name}: rows: {error}", _CODEC, block.offset) from error
+    rows = unpacked(data)
+    inside = [span for span in spans if block.meets(*span)]
     if any(start <= block.first_key and (not end or block.last_key < end) for start, end in inside):
         return rows
-    return [row for row in rows if any(row.key >= start and (not end or row.key < end) for start, end in inside)]
+    return rows.filter(pa.array([_meets(key, inside) for key in rows.column(0).to_pylist()], pa.bool_()))
+
+
+def _meets(key: bytes, spans: Sequence[Span]) -> bool:
+    return any(key >= start and (not end or key < end) for start, end in spans)
 
 
 def publish(path: Path, data: bytes) -> None:

@@ -9,12 +9,14 @@ A row that follows itself is there once.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from operator import attrgetter, eq
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.feed.mount_columns import Records
+from tidegate.kv.change_columns import changes_of, joined, numbers
 from tidegate.kv.number import decode_int
 from tidegate.model.kv_change import KvChange, KvOp
 from tidegate.source.tidb.log import KvLog, Span, Window
@@ -47,45 +49,39 @@ class Chunk:
     @property
     def rows(self) -> list[KvChange]:
         """All rows in commit order."""
-        every = self._every
+        every = [row for part in self.parts for row in changes_of(part)]
         return [every[at] for at in self._order.tolist()]
 
     @property
     def transaction(self) -> Any:
         """Which transaction each row is of, counted from 0, by the row's number."""
         found = np.zeros(len(self), np.int64)
-        times = [time[self._order] for time in self._times]
+        times = [self._numbers(name)[self._order] for name in ("commit_ts", "start_ts")]
         np.cumsum(np.logical_or.reduce([time[1:] != time[:-1] for time in times]), out=found[1:])
         return found
 
     def tables(self) -> list[TableRows]:
         """The rows of each table. Raises KvDecodeError for a key that is none of a table."""
-        numbers = np.empty(len(self), np.int64)
-        numbers[self._order] = np.arange(len(self))
+        place = np.empty(len(self), np.int64)
+        place[self._order] = np.arange(len(self))
         found, start = [], 0
-        for rows in self.parts:
-            physical_id, _ = decode_int(rows[0].key[:_PREFIX_BYTES], 1)
-            end = start + len(rows)
-            keys, values, old_values = ([*map(attrgetter(name), rows)] for name in ("key", "value", "old_value"))
-            records = Records(physical_id, keys, values, old_values, self._times[0][start:end])
-            found.append(TableRows(numbers[start:end], records))
-            start = end
+        for part in self.parts:
+            physical_id, _ = decode_int(_prefix(part), 1)
+            keys, values, old_values = (part.column(name) for name in ("key", "value", "old_value"))
+            records = Records(physical_id, keys, values, old_values, numbers(part, "commit_ts"))
+            found.append(TableRows(place[start : start + len(part)], records))
+            start += len(part)
         return found
-
-    @cached_property
-    def _every(self) -> list[KvChange]:
-        return [row for rows in self.parts for row in rows]
-
-    @cached_property
-    def _times(self) -> tuple[Any, Any]:
-        return _numbers(self._every, "commit_ts"), _numbers(self._every, "start_ts")
 
     @cached_property
     def _order(self) -> Any:
         """Places of the rows in commit order, as `in_order` has it; equal ones are of tables that follow each other."""
-        commit_ts, start_ts = self._times
-        ranks = [0 if row.op is KvOp.DELETE else 1 if row.old_value is not None else 2 for row in self._every]
-        return np.lexsort((np.array(ranks), start_ts, commit_ts))
+        has_old = np.concatenate([part.column("old_value").is_valid() for part in self.parts])
+        ranks = np.where(self._numbers("op") == KvOp.DELETE, 0, np.where(has_old, 1, 2))
+        return np.lexsort((ranks, self._numbers("start_ts"), self._numbers("commit_ts")))
+
+    def _numbers(self, name: str) -> Any:
+        return np.concatenate([numbers(part, name) for part in self.parts])
 
 
 def chunks(
@@ -94,71 +90,68 @@ def chunks(
     """The rows with commit_ts in (low, high], the two of `stretch`, that lie in `spans`.
 
     Raises HistoryLost and DecodeError as `KvLog.windows` does."""
-    held: dict[bytes, list[KvChange]] = {}
+    held: dict[bytes, list[Any]] = {}
     count = held_bytes = 0
     for window in log.windows(*stretch, spans):
         for part in window:
-            held.setdefault(part[0].key[:_PREFIX_BYTES], []).extend(part)
+            held.setdefault(_prefix(part), []).append(part)
             count += len(part)
-            held_bytes += _bytes(part)
+            held_bytes += int(_sizes(part).sum())
         if count >= rows or held_bytes >= size:
-            *whole, rest = _cut(held, rows, size)
+            *whole, rest = _cut({prefix: joined(parts) for prefix, parts in held.items()}, rows, size)
             yield from map(_chunk, whole)
-            held = rest
-            count = sum(map(len, held.values()))
-            held_bytes = sum(map(_bytes, held.values()))
+            held = {prefix: [part] for prefix, part in rest.items()}
+            count = sum(map(len, rest.values()))
+            held_bytes = sum(int(_sizes(part).sum()) for part in rest.values())
     if held:
-        yield _chunk(held)
+        yield _chunk({prefix: joined(parts) for prefix, parts in held.items()})
 
 
-_Parts = dict[bytes, list[KvChange]]
+_Parts: TypeAlias = dict[bytes, Any]
+"""Rows of tables, by the first bytes of their keys."""
 
 
 def _cut(held: _Parts, rows: int, size: int) -> list[_Parts]:
     """Chunks, and what is left, which may be nothing."""
-    times = {prefix: _numbers(part, "commit_ts") for prefix, part in held.items()}
-    sizes = np.concatenate([sum(_sizes(part)) for part in held.values()])
+    times = {prefix: numbers(part, "commit_ts") for prefix, part in held.items()}
     every = np.concatenate(list(times.values()))
     order = np.argsort(every, kind="stable")
-    every, sums = every[order], np.cumsum(sizes[order])
-    found, start = [], dict.fromkeys(held, 0)
-    at = 0
+    every, sums = every[order], np.cumsum(np.concatenate([_sizes(part) for part in held.values()])[order])
+    found, start, at = [], dict.fromkeys(held, 0), 0
     while at < len(every):
         before = int(sums[at - 1]) if at else 0
         last = min(at + rows - 1, int(np.searchsorted(sums, before + size)))
         if last >= len(every):
             break
         ends = {prefix: int(np.searchsorted(time, every[last], "right")) for prefix, time in times.items()}
-        found.append({prefix: part[start[prefix] : ends[prefix]] for prefix, part in held.items()})
+        found.append({prefix: part.slice(start[prefix], ends[prefix] - start[prefix]) for prefix, part in held.items()})
         start, at = ends, int(np.searchsorted(every, every[last], "right"))
-    found.append({prefix: part[start[prefix] :] for prefix, part in held.items()})
-    return [{prefix: part for prefix, part in parts.items() if part} for parts in found]
+    found.append({prefix: part.slice(start[prefix]) for prefix, part in held.items()})
+    return [{prefix: part for prefix, part in parts.items() if len(part)} for parts in found]
 
 
 def _chunk(parts: _Parts) -> Chunk:
     return Chunk([_once(part) for _, part in sorted(parts.items())])
 
 
-def _bytes(rows: list[KvChange]) -> int:
-    return sum(int(size.sum()) for size in _sizes(rows))
+def _prefix(part: Any) -> bytes:
+    found: bytes = part.column("key")[0].as_py()[:_PREFIX_BYTES]
+    return found
 
 
-def _sizes(rows: list[KvChange]) -> Iterator[Any]:
-    """The bytes of the rows' values, and those of the old ones."""
-    for values in ([row.value or b"" for row in rows], [row.old_value or b"" for row in rows]):
-        yield np.fromiter(map(len, values), np.int64, len(rows))
+def _sizes(part: Any) -> Any:
+    """The bytes of each row's value and old value."""
+    lengths = (pc.binary_length(part.column(name)).fill_null(0) for name in ("value", "old_value"))
+    return sum(length.to_numpy().astype(np.int64) for length in lengths)
 
 
-def _once(rows: list[KvChange]) -> list[KvChange]:
+def _once(part: Any) -> Any:
     """Without repetitions: equal rows follow each other."""
-    keys = [row.key for row in rows]
-    if not any(map(eq, keys, keys[1:])):
-        return rows
-    of_row = attrgetter("commit_ts", "start_ts", "key")
-    return [
-        row for row, before in zip(rows, [None, *rows], strict=False) if not before or of_row(row) != of_row(before)
-    ]
-
-
-def _numbers(rows: list[KvChange], name: str) -> Any:
-    return np.fromiter(map(attrgetter(name), rows), np.int64, len(rows))
+    again = np.zeros(len(part), np.bool_)
+    keys = part.column("key")
+    again[1:] = pc.equal(keys.slice(1), keys.slice(0, len(part) - 1))
+    if not again.any():
+        return part
+    for name in ("commit_ts", "start_ts"):
+        again[1:] &= np.diff(numbers(part, name)) == 0
+    return part.filter(pa.array(~again)) if again.any() else part

@@ -10,7 +10,10 @@ below it is still to come.  What a part holds is told without reading its rows. 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.model.kv_change import KvChange
 from tidegate.schema.stored_snapshot import StoredSnapshot
@@ -21,8 +24,9 @@ Span: TypeAlias = tuple[bytes, bytes]
 """Keys in [start, end)."""
 
 
-Window: TypeAlias = list[list[KvChange]]
-"""All rows of some timestamps: a list of each table's, in commit order, tables in the order of their keys."""
+Window: TypeAlias = list[Any]
+"""All rows of some timestamps: a record batch (kv/change_columns.py) of each table's, in commit order, tables in the
+order of their keys."""
 
 
 class Stored(NamedTuple):
@@ -101,7 +105,8 @@ class _Without:
 
     def windows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[Window]:
         """The same."""
+        left_out = pa.array(sorted(self.start_ts), pa.int64())
         for window in self.log.windows(low, high, spans):
-            kept = [[row for row in rows if row.start_ts not in self.start_ts] for rows in window]
+            kept = [rows.filter(pc.invert(pc.is_in(rows.column("start_ts"), left_out))) for rows in window]
             if any(kept):
-                yield list(filter(None, kept))
+                yield list(filter(len, kept))

@@ -1,0 +1,70 @@
+"""Committed keys as columns: what KvChange says of each, as an Arrow record batch.
+
+    key     start_ts   commit_ts   op   value   old_value   txn_source
+    t45r1   100        101         1    80 00…  null        0
+
+The bytes of many rows lie one behind the other, so who reads them as columns makes no Python object for a row.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from tidegate.model.errors import DecodeError
+from tidegate.model.kv_change import KvChange, KvOp, LogType
+
+__all__ = ["SCHEMA", "changes_of", "columns_of", "joined", "numbers", "packed", "unpacked"]
+
+SCHEMA: Final = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("start_ts", pa.int64()),
+        ("commit_ts", pa.int64()),
+        ("op", pa.int8()),
+        ("value", pa.binary()),
+        ("old_value", pa.binary()),
+        ("txn_source", pa.int64()),
+    ]
+)
+_OPS: Final = tuple(KvOp)
+_CODEC: Final = "columns of changes"
+
+
+def columns_of(rows: Sequence[KvChange]) -> Any:
+    """A record batch of COMMITTED changes."""
+    arrays = [pa.array([getattr(row, field.name) for row in rows], field.type) for field in SCHEMA]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def changes_of(batch: Any) -> list[KvChange]:
+    """The changes of a record batch."""
+    keys, starts, commits, ops, values, olds, sources = (column.to_pylist() for column in batch.columns)
+    every = zip(keys, starts, commits, map(_OPS.__getitem__, ops), values, olds, sources, strict=True)
+    return [KvChange(LogType.COMMITTED, *row) for row in every]
+
+
+def packed(batch: Any) -> bytes:
+    """The bytes of a record batch, without its schema."""
+    found: bytes = batch.serialize().to_pybytes()
+    return found
+
+
+def unpacked(data: bytes) -> Any:
+    """The record batch that has these bytes; it goes on using them. DecodeError for what is none."""
+    try:
+        return pa.ipc.read_record_batch(pa.py_buffer(data), SCHEMA)
+    except (pa.ArrowException, OSError) as error:
+        raise DecodeError(f"rows: {error}", _CODEC, 0) from error
+
+
+def joined(batches: Sequence[Any]) -> Any:
+    """Record batches as one, which may be empty."""
+    if len(batches) == 1:
+        return batches[0]
+    return pa.concat_batches(batches) if batches else columns_of([])
+
+
+def numbers(batch: Any, name: str) -> Any:
+    """A column of numbers as numpy has it."""
+    return batch.column(SCHEMA.get_field_index(name)).to_numpy()
