@@ -4,6 +4,7 @@ from collections import defaultdict
 from random import Random
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from tests.feed.test_mount import NOT_NULL, TIMESTAMP, VARCHAR, column, history, record, table
 from tests.kv.kv_recordings import STREAMS, lines, raw
@@ -27,7 +28,8 @@ from tidegate.schema.stored_layout import table_layout
 def records(physical_id, rows):
     """Records of (key, value, old value, commit_ts)."""
     keys, values, olds, times = zip(*rows, strict=True)
-    return Records(physical_id, keys, values, olds, np.array(times, np.int64))
+    columns = (pa.array(column, pa.binary()) for column in (keys, values, olds))
+    return Records(physical_id, *columns, np.array(times, np.int64))
 
 
 def events(found):

@@ -25,7 +25,7 @@ from tidegate.kv.binary_json import DOUBLE, INT64, LITERAL, OBJECT, STRING, UINT
 from tidegate.kv.cursor import at_end
 from tidegate.kv.json_levels import Level, read_levels
 from tidegate.kv.json_text import quote_json, render_json
-from tidegate.kv.row_columns import PADDING, spans, windows
+from tidegate.kv.row_columns import PADDING, spans, words
 from tidegate.model.errors import DecodeError, EncodeError
 
 __all__ = ["json_texts"]
@@ -149,7 +149,7 @@ def _pieces(data: Any, levels: list[Level], names: Any) -> tuple[Any, Any, Any]:
     own[literals] = _NULL + data[at[literals]]
     for code, write in (*_NUMBER_TYPES.items(), (DOUBLE, "<f8")):
         rows = np.flatnonzero(kind == code)
-        numbers = pa.array(windows(data, at[rows], PADDING).view(write).ravel())
+        numbers = pa.array(words(data, at[rows]).view(write))
         pool.append(_doubles(numbers) if code == DOUBLE else numbers.cast(pa.string()).view(_BINARY))
         own[rows] = known + np.arange(len(rows))
         known += len(rows)

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from tidegate.kv.binary_json import ARRAY, DOUBLE, INT64, LITERAL, OBJECT, STRING, UINT64
-from tidegate.kv.row_columns import windows
+from tidegate.kv.row_columns import words
 
 __all__ = ["NUMBERS", "Level", "Levels", "read_levels"]
 
@@ -93,7 +93,7 @@ def read_levels(data: Any, starts: Any, ends: Any) -> Levels:
 
 def _measured(data: Any, kind: Any, at: Any, bound: Any) -> _Values:
     """How far values go from `at` on, and which are what they say and end at or before `bound`."""
-    word = _words(data, np.minimum(at, len(data) - _WORD))
+    word = words(data, np.minimum(at, len(data) - _WORD))
     low, high = (word & np.uint64(0xFFFF_FFFF)).astype(np.int64), (word >> np.uint64(32)).astype(np.int64)
     is_object, is_text = kind == OBJECT, kind == STRING
     is_container = is_object | (kind == ARRAY)
@@ -123,7 +123,7 @@ def _members(data: Any, above: Level, containers: Any) -> tuple[Level, Any]:
     base, bound, count = above.at[owner], above.end[owner], above.size[owner]
     place, of_object = np.arange(len(owner)) - first, above.kind[owner] == OBJECT
     entry = base + _HEAD_BYTES + np.where(of_object, _KEY_BYTES * count, 0) + _ENTRY_BYTES * place
-    word = _words(data, entry)
+    word = words(data, entry)
     kind = (word & np.uint64(0xFF)).astype(np.uint8)
     offset = (word >> np.uint64(8) & np.uint64(0xFFFF_FFFF)).astype(np.int64)
     begin = np.where(kind == LITERAL, entry + 1, base + offset)
@@ -150,14 +150,9 @@ def _ascending(kind: Any, begin: Any, end: Any, first: Any, floor: Any) -> Any:
 
 def _names(data: Any, base: Any, place: Any, bound: Any, heads_end: Any) -> tuple[Any, Any, Any]:
     """Where members' names are, and which stand one behind the other, from the end of the heads on."""
-    word = _words(data, base + _HEAD_BYTES + _KEY_BYTES * place)
+    word = words(data, base + _HEAD_BYTES + _KEY_BYTES * place)
     at = base + (word & np.uint64(0xFFFF_FFFF)).astype(np.int64)
     size = (word >> np.uint64(32) & np.uint64(0xFFFF)).astype(np.int64)
     due = heads_end.copy()
     due[1:] = np.where(place[1:] > 0, (at + size)[:-1], due[1:])
     return at, size, (at == due) & (at + size <= bound)
-
-
-def _words(data: Any, at: Any) -> Any:
-    """The eight bytes from each place on, as numbers."""
-    return windows(data, at, _WORD).view("<u8").ravel()

@@ -1,28 +1,26 @@
 """Rows of version 2, many at once: where the bytes of each column stand.
 
     80 00 0200 0000 | 01 02 | 0100 0400 | 01 | 61 62 63          80 00 0200 0000 | 01 02 | 0100 0200 | 07 | 78
-    └──── the same head ────┘ └─ ends ─┘                         └──── the same head ────┘
+    └ the same shape ┘  ids    └─ ends ─┘                        └ the same shape ┘
 
     column 2    at 13, size 3                                    at 27, size 1
 
-Rows of one statement, and nearly all of a table, share their head: flags, ids and which columns are NULL.  Those rows
-are found by one comparison of a block of bytes, and their ends are read as one matrix.  A row whose head is rare or
-wrong, or whose ends or tail do not fit its length, is left to `decode_row_value`, which says what it is.
+Rows with as many values and NULLs have their ids and their ends at the same places, so these are read as matrices;
+which columns are NULL may differ from row to row.  A row that is not as `decode_raw_row` wants it is left to
+`decode_row_value`, which says what it is.
 
 Source: row_v2.py, whose checks these are.
 """
 
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from tidegate.kv.row_v2 import Head, read_head
-from tidegate.model.errors import DecodeError
+from tidegate.kv.row_v2 import CHECKSUM, HEAD, LARGE, VERSION_BYTE
 
-__all__ = ["MISSING", "NULL", "PADDING", "Cells", "RowCells", "locate", "spans", "windows"]
+__all__ = ["MISSING", "NULL", "PADDING", "Cells", "RowCells", "locate", "spans", "windows", "words"]
 
 NULL: Final = -1
 MISSING: Final = -2
@@ -30,8 +28,8 @@ MISSING: Final = -2
 PADDING: Final = 8
 """Bytes behind the last value, so that eight may be read wherever a value begins."""
 _PADDED: Final = pa.array([bytes(PADDING)], pa.binary())
-_COMPARED: Final = 4
-"""Heads that are looked for by comparing all rows with them; the others are looked up row by row."""
+_SMALL_IDS: Final = 256
+_SHAPE_BYTES: Final = HEAD.size
 _EXTRA, _VERSION, _CRC_BYTES = 8, 7, 4
 
 
@@ -58,16 +56,15 @@ class _Rows(NamedTuple):
     starts: Any
     sizes: Any
 
-    def bytes_of(self, row: int, width: int | None = None) -> bytes:
-        """The first bytes of a row, or all of them."""
-        start = int(self.starts[row])
-        found: bytes = self.data[start : start + (int(self.sizes[row]) if width is None else width)].tobytes()
-        return found
-
 
 def windows(data: Any, at: Any, width: int) -> Any:
     """`width` bytes from each of the places `at` on: a row of a matrix for each."""
     return np.lib.stride_tricks.sliding_window_view(data, width)[at]
+
+
+def words(data: Any, at: Any) -> Any:
+    """The eight bytes from each of the places `at` on, as numbers; the first byte is the lowest."""
+    return np.ndarray((len(data) - PADDING + 1,), "<u8", data, 0, (1,))[at]
 
 
 def spans(data: Any, at: Any, size: Any, absent: Any = None) -> Any:
@@ -87,84 +84,109 @@ def locate(values: Any, wanted: Sequence[int], unwanted: Collection[int] = ()) -
     _, offsets, raw = pa.concat_arrays([values, _PADDED]).buffers()
     data, ends = np.frombuffer(raw, np.uint8), np.frombuffer(offsets, np.int32)[: count + 1].astype(np.int64)
     every = _Rows(data, ends[:-1], np.diff(ends))
-    cells = {column: Cells(np.zeros(count, np.int64), np.full(count, MISSING)) for column in wanted}
-    fits = np.zeros(count, np.bool_)
-    for head, rows in _groups(every):
-        if len(rows) and not set(unwanted).intersection((*head.ids, *head.nulls)):
-            fits[rows] = _place(every, rows, head, cells)
-    if not fits.all():
-        for at, size in cells.values():
-            at[~fits], size[~fits] = 0, MISSING
-    return RowCells(data, cells, fits)
+    found = _Found(
+        np.array(wanted, np.int64),
+        np.array(sorted(unwanted), np.int64),
+        np.zeros((len(wanted) + 1, count), np.int64),
+        np.full((len(wanted) + 1, count), MISSING),
+        np.zeros(count, np.bool_),
+    )
+    for shape, rows in _shapes(every):
+        found.fits[rows] = _place(every, rows, shape, found)
+    odd = ~found.fits
+    if odd.any():
+        found.at[:, odd], found.size[:, odd] = 0, MISSING
+    cells = {column: Cells(found.at[place], found.size[place]) for place, column in enumerate(wanted)}
+    return RowCells(data, cells, found.fits)
 
 
-def _groups(every: _Rows) -> Iterator[tuple[Head, Any]]:
-    """Heads, and the rows that have each and all of their ends: the first heads by comparison, the others by name."""
-    left = np.arange(len(every.starts))
-    for _ in range(_COMPARED):
-        head = None if not len(left) else _head_of(every.bytes_of(left[0]))
-        if head is None:
-            break
-        same = _has_head(every, left, head)
-        yield head, left[same]
-        left = left[~same]
-    named = defaultdict[bytes, list[int]](list)
-    for row, width in zip(left.tolist(), _head_sizes(every.data, every.starts[left]).tolist(), strict=True):
-        named[every.bytes_of(row, width)].append(row)
-    for rows in named.values():
-        head = _head_of(every.bytes_of(rows[0]))
-        found = np.array(rows)
-        if head is not None:
-            yield head, found[every.sizes[found] >= len(head.data) + head.ends_bytes]
+class _Shape(NamedTuple):
+    """What the first six bytes of a row say: how many values and NULLs, and how wide ids and ends are."""
+
+    values: int
+    nulls: int
+    id_bytes: int
+    end_bytes: int
+    checksum: bool
+
+    @property
+    def head(self) -> int:
+        """Bytes before the ends."""
+        return _SHAPE_BYTES + (self.values + self.nulls) * self.id_bytes
 
 
-def _head_sizes(data: Any, starts: Any) -> Any:
-    """How long heads are, by what they say themselves."""
-    if not len(starts):
-        return starts
-    raw = windows(data, starts, PADDING).astype(np.int64)
-    count = raw[:, 2] + raw[:, 4] + ((raw[:, 3] + raw[:, 5]) << 8)
-    return 6 + count * np.where(raw[:, 1] & 1, 4, 1)
+class _Found(NamedTuple):
+    """Where the columns `wanted` are, a line of `at` and `size` for each and one for all others."""
+
+    wanted: Any
+    unwanted: Any
+    at: Any
+    size: Any
+    fits: Any
+
+    def lines(self, ids: Any) -> Any:
+        """The lines of column ids."""
+        others = len(self.wanted)
+        if ids.itemsize == 1:
+            small = np.flatnonzero(self.wanted < _SMALL_IDS)
+            line = np.full(_SMALL_IDS, others)
+            line[self.wanted[small]] = small
+            return line[ids]
+        order = np.append(np.argsort(self.wanted), others)
+        known = np.append(np.sort(self.wanted), -1)
+        near = np.searchsorted(known[:-1], ids)
+        return np.where(known[near] == ids, order[near], others)
 
 
-def _head_of(value: bytes) -> Head | None:
-    try:
-        return read_head(value)
-    except DecodeError:
-        return None
+def _shapes(every: _Rows) -> Iterator[tuple[_Shape, Any]]:
+    """Rows that begin with the same six bytes, and have at least the head and the ends of which these tell."""
+    rows = np.flatnonzero(every.sizes >= _SHAPE_BYTES)
+    if not len(rows):
+        return
+    begin = words(every.data, every.starts[rows]) & np.uint64((1 << 8 * _SHAPE_BYTES) - 1)
+    for number in np.unique(begin).tolist():
+        version, flags, values, nulls = HEAD.unpack(number.to_bytes(_SHAPE_BYTES, "little"))
+        if version != VERSION_BYTE or flags & ~(LARGE | CHECKSUM):
+            continue
+        shape = _Shape(values, nulls, *((4, 4) if flags & LARGE else (1, 2)), bool(flags & CHECKSUM))
+        alike = rows[begin == number]
+        alike = alike[every.sizes[alike] >= shape.head + values * shape.end_bytes]
+        if len(alike):
+            yield shape, alike
 
 
-def _has_head(every: _Rows, among: Any, head: Head) -> Any:
-    """Which of the rows `among` begin with the same head and have all of their ends."""
-    width, starts = len(head.data), every.starts[among]
-    found = every.sizes[among] >= width + head.ends_bytes
-    rows = np.flatnonzero(found)
-    if len(rows):
-        found[rows] = (windows(every.data, starts[rows], width) == np.frombuffer(head.data, np.uint8)).all(axis=1)
-    return found
-
-
-def _place(every: _Rows, rows: Any, head: Head, cells: Mapping[int, Cells]) -> Any:
-    """Notes the places of `rows`, which share a head; says which of them are as long as their ends tell."""
-    data, starts = every.data, every.starts[rows]
-    count, ends_at = len(head.ids), starts + len(head.data)
-    ends = np.zeros((count + 1, len(rows)), np.int64)
-    if count:
-        ends[1:] = windows(data, ends_at, head.ends_bytes).view(f"<u{head.ends_bytes // count}").T
-    first = ends_at + head.ends_bytes
-    widths = np.diff(ends, axis=0)
-    fits = (widths >= 0).all(axis=0)
-    tail = starts + every.sizes[rows] - first - ends[-1]
-    fits &= tail == 0 if not head.checksum else _tails_fit(data, first + ends[-1], tail)
-    ends += first
-    for place, column in enumerate(head.ids):
-        if column in cells:
-            cells[column].at[rows] = ends[place]
-            cells[column].size[rows] = widths[place]
-    for column in head.nulls:
-        if column in cells:
-            cells[column].size[rows] = NULL
+def _place(every: _Rows, rows: Any, shape: _Shape, found: _Found) -> Any:
+    """Notes the places of `rows`; says which of them are as `decode_raw_row` wants them."""
+    data, starts, count = every.data, every.starts[rows], shape.values
+    ids = _matrix(data, starts + _SHAPE_BYTES, count + shape.nulls, shape.id_bytes)
+    ids = ids[:1] if (ids == ids[0]).all() else ids
+    ends = np.zeros((len(rows), count + 1), np.int64)
+    ends[:, 1:] = _matrix(data, starts + shape.head, count, shape.end_bytes)
+    first = starts + shape.head + count * shape.end_bytes
+    widths = np.diff(ends)
+    fits = (widths >= 0).all(axis=1) & _ascends(ids[:, :count]) & _ascends(ids[:, count:])
+    if shape.nulls and count:
+        fits &= _ascends(np.sort(ids))
+    if len(found.unwanted):
+        fits &= ~np.isin(ids, found.unwanted).any(axis=1)
+    tail = starts + every.sizes[rows] - first - ends[:, -1]
+    fits &= _tails_fit(data, first + ends[:, -1], tail) if shape.checksum else tail == 0
+    lines, row = found.lines(ids), rows[:, None]
+    found.at[lines[:, :count], row] = first[:, None] + ends[:, :-1]
+    found.size[lines[:, :count], row] = widths
+    found.size[lines[:, count:], row] = NULL
     return fits
+
+
+def _matrix(data: Any, at: Any, count: int, width: int) -> Any:
+    """`count` numbers of `width` bytes from each of the places `at` on."""
+    if not count:
+        return np.zeros((len(at), 0), f"<u{width}")
+    return windows(data, at, count * width).view(f"<u{width}")
+
+
+def _ascends(numbers: Any) -> Any:
+    return (numbers[:, 1:] > numbers[:, :-1]).all(axis=1)
 
 
 def _tails_fit(data: Any, at: Any, size: Any) -> Any:

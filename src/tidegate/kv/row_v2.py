@@ -23,12 +23,24 @@ from typing import Final, NamedTuple
 from tidegate.kv.cursor import at_end, take, take_byte
 from tidegate.model.errors import DecodeError, EncodeError
 
-__all__ = ["Head", "RawRow", "Tail", "body_of", "decode_raw_row", "encode_raw_row", "read_head", "render_tail"]
+__all__ = [
+    "CHECKSUM",
+    "HEAD",
+    "LARGE",
+    "VERSION_BYTE",
+    "RawRow",
+    "Tail",
+    "body_of",
+    "decode_raw_row",
+    "encode_raw_row",
+    "render_tail",
+]
 
 CODEC: Final = "row v2"
 VERSION_BYTE: Final = 0x80
-_LARGE, _CHECKSUM = 1, 2
-_HEAD: Final = struct.Struct("<BBHH")
+LARGE, CHECKSUM = 1, 2
+HEAD: Final = struct.Struct("<BBHH")
+"""Version, flags, and how many values and NULLs there are."""
 _MAX_SMALL_ID: Final = 0xFF
 _MAX_SMALL_DATA: Final = 0xFFFF
 _MAX_ID: Final = 0xFFFF_FFFF
@@ -53,16 +65,6 @@ class RawRow(NamedTuple):
     tail: Tail | None = None
 
 
-class Head(NamedTuple):
-    """The bytes of a row before the ends of its values, checked, and what they say."""
-
-    data: bytes
-    ids: tuple[int, ...]
-    nulls: tuple[int, ...]
-    ends_bytes: int
-    checksum: bool
-
-
 def encode_raw_row(values: Mapping[int, bytes | None], *, checksum: bool = False) -> bytes:
     """The row without its tail; `checksum` announces that one will follow."""
     present = sorted((column_id, value) for column_id, value in values.items() if value is not None)
@@ -77,15 +79,15 @@ def encode_raw_row(values: Mapping[int, bytes | None], *, checksum: bool = False
         end += len(value)
         ends.append(end)
     id_form, end_form = ("I", "I") if large else ("B", "H")
-    flags = _LARGE * large | _CHECKSUM * checksum
-    head = _HEAD.pack(VERSION_BYTE, flags, len(present), len(nulls))
+    flags = LARGE * large | CHECKSUM * checksum
+    head = HEAD.pack(VERSION_BYTE, flags, len(present), len(nulls))
     return head + struct.pack(f"<{len(ids)}{id_form}", *ids) + struct.pack(f"<{len(ends)}{end_form}", *ends) + data
 
 
 def decode_raw_row(buf: bytes) -> RawRow:
     """The columns and the checksums of a row."""
     values, end = _columns(buf)
-    if not buf[1] & _CHECKSUM:
+    if not buf[1] & CHECKSUM:
         at_end(buf, end, CODEC)
         return RawRow(values)
     header = take_byte(buf, end, CODEC)
@@ -99,12 +101,6 @@ def decode_raw_row(buf: bytes) -> RawRow:
     if header & ~(_EXTRA | _VERSION):
         raise DecodeError(f"checksum header {header:#04x} has bits that mean nothing", CODEC, end)
     return RawRow(values, Tail(header & _VERSION, first, extra))
-
-
-def read_head(buf: bytes) -> Head:
-    """The head of a row; DecodeError for what is none."""
-    data, shape = _head(buf)
-    return Head(data, shape.ids, shape.nulls, shape.ends.size, bool(buf[1] & _CHECKSUM))
 
 
 def body_of(buf: bytes) -> bytes:
@@ -148,23 +144,23 @@ def _columns(buf: bytes) -> tuple[dict[int, bytes | None], int]:
 
 
 def _head(buf: bytes) -> tuple[bytes, _Shape]:
-    _, flags, count, null_count = _HEAD.unpack(take(buf, 0, _HEAD.size, CODEC))
-    data = take(buf, 0, _HEAD.size + (count + null_count) * (4 if flags & _LARGE else 1), CODEC)
+    _, flags, count, null_count = HEAD.unpack(take(buf, 0, HEAD.size, CODEC))
+    data = take(buf, 0, HEAD.size + (count + null_count) * (4 if flags & LARGE else 1), CODEC)
     return data, _shape(data)
 
 
 @lru_cache(maxsize=4096)
 def _shape(head: bytes) -> _Shape:
     """The ids in the head of a row, its ends not included; DecodeError for ids that do not ascend or stand twice."""
-    version, flags, count, null_count = _HEAD.unpack_from(head)
-    if version != VERSION_BYTE or flags & ~(_LARGE | _CHECKSUM):
+    version, flags, count, null_count = HEAD.unpack_from(head)
+    if version != VERSION_BYTE or flags & ~(LARGE | CHECKSUM):
         raise DecodeError(f"version {version:#04x} with flags {flags:#04x}", CODEC, 0)
-    id_form, end_form = ("I", "I") if flags & _LARGE else ("B", "H")
-    found = struct.unpack_from(f"<{count + null_count}{id_form}", head, _HEAD.size)
+    id_form, end_form = ("I", "I") if flags & LARGE else ("B", "H")
+    found = struct.unpack_from(f"<{count + null_count}{id_form}", head, HEAD.size)
     ids, nulls = found[:count], found[count:]
     for name, numbers in (("ids", ids), ("ids of NULLs", nulls)):
         if list(numbers) != sorted(set(numbers)):
-            raise DecodeError(f"{name} that do not ascend", CODEC, _HEAD.size)
+            raise DecodeError(f"{name} that do not ascend", CODEC, HEAD.size)
     if not set(ids).isdisjoint(nulls):
-        raise DecodeError("a column that is NULL and has a value", CODEC, _HEAD.size)
+        raise DecodeError("a column that is NULL and has a value", CODEC, HEAD.size)
     return _Shape(ids, nulls, struct.Struct(f"<{count}{end_form}"))

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from tidegate.kv.decimal_bin import DecimalForm, chunk_sizes
 from tidegate.kv.json_columns import json_texts
-from tidegate.kv.row_columns import PADDING, Cells, spans, windows
+from tidegate.kv.row_columns import PADDING, Cells, spans, windows, words
 from tidegate.model.errors import DecodeError, EncodeError
 from tidegate.model.mysql import FLOATS, NUMBERS, STRINGS, MysqlType
 from tidegate.model.table import ColumnType
@@ -56,6 +56,8 @@ _DATES: Final = frozenset({MysqlType.DATE, MysqlType.NEWDATE})
 _TIMES: Final = _DATES | {MysqlType.DATETIME, MysqlType.TIMESTAMP}
 _DATE_WIDTH, _TIME_WIDTH = 10, 19
 _MAX_FSP: Final = 6
+_SHORT_DIGITS: Final = 9
+"""Digits that an unsigned 32-bit number holds whatever they are."""
 _DIGITS_MAX: Final = 18
 """Digits that a signed 64-bit number holds whatever they are."""
 
@@ -94,7 +96,7 @@ def _numbers(data: Any, cells: Cells) -> tuple[Any, Any, Any]:
     there = size >= 0
     unread = there & _ODD[np.clip(size, 0, len(_ODD) - 1)]
     shift = (64 - 8 * np.where(there & ~unread, size, 8)).astype(np.uint64)
-    return windows(data, cells.at, PADDING).view("<u8").ravel() << shift, shift, unread
+    return words(data, cells.at) << shift, shift, unread
 
 
 def _unsigned(data: Any, cells: Cells) -> Found:
@@ -108,7 +110,7 @@ def _signed(data: Any, cells: Cells) -> Found:
 
 
 def _floats(data: Any, cells: Cells) -> Found:
-    bits = windows(data, cells.at, PADDING).view(">u8").ravel().astype(np.uint64)
+    bits = words(data, cells.at).byteswap()
     values = np.where(bits & _SIGN, bits ^ _SIGN, ~bits).view(np.float64)
     unread = (cells.size >= 0) & (cells.size != PADDING)
     return Found(pa.array(np.where(np.isfinite(values), values, 0.0), mask=unread | (cells.size < 0)), unread)
@@ -162,10 +164,11 @@ def _fixed(parts: list[tuple[Any, int, bytes]], mask: Any) -> Any:
     text = np.empty((count, width + 1), np.uint8)
     at = 0
     for numbers, digits, end in parts:
-        rest = np.asarray(numbers, np.uint64)
+        rest: Any = np.asarray(numbers).astype(np.uint64 if digits > _SHORT_DIGITS else np.uint32)
         for place in range(at + digits - 1, at - 1, -1):
-            rest, digit = np.divmod(rest, np.uint64(10))
-            text[:, place] = digit + np.uint64(ord("0"))
+            above = rest // 10
+            text[:, place] = rest - above * 10 + ord("0")
+            rest = above
         at += digits
         if end:
             text[:, at] = end[0]
