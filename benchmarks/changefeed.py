@@ -13,6 +13,7 @@
     cores     the rate of broker and feed on two cores ÷ that on one                          1.6 at least
     memory    peak of the worker processes with a backlog of 4 N rows ÷ that with N           flat: 1.1 at most
 
+The two take turns, behind a first feed that counts for neither: a broker becomes quicker with the first gigabyte.
 Rows: 60 % UPDATE with the old row, 25 % INSERT, 15 % DELETE, in four tables (backlog.py).  The raw producer is one
 process with nothing else to do; the feed's tasks and the broker share the same cores as the raw producer and it.
 """
@@ -135,9 +136,12 @@ def rates(bench: Rig, protocol: str, kind: str, rows: int) -> dict[str, float]:
     tenth, log = bench.directory("tenth"), bench.directory("log")
     run_feed(bench, tenth, write_backlog(tenth, kind, rows // 10), f"warm-{name}", protocol)
     backlog = write_backlog(log, kind, rows)
-    feed_s = min(run_feed(bench, log, backlog, f"feed-{name}-{n}", protocol)[0] for n in range(ROUNDS))
-    messages = consumed(bench, f"feed-{name}-0")
-    raw_s = min(raw_seconds(bench, messages, f"raw-{name}-{n}", protocol) for n in range(ROUNDS))
+    run_feed(bench, log, backlog, f"first-{name}", protocol)
+    messages = consumed(bench, f"first-{name}")
+    feed_s = raw_s = float("inf")
+    for n in range(ROUNDS):
+        raw_s = min(raw_s, raw_seconds(bench, messages, f"raw-{name}-{n}", protocol))
+        feed_s = min(feed_s, run_feed(bench, log, backlog, f"feed-{name}-{n}", protocol)[0])
     size_bytes = sum(len(key or b"") + len(value) for _, key, value in messages)
     return {
         "feed_over_raw": raw_s / feed_s,

@@ -72,7 +72,6 @@ def test_keys_without_effect_are_told(write):
     (warning,) = config.load(write(FULL)).warnings
     for path in (
         "memory-quota",
-        "filter.event-filters[].ignore-event",
         "sink.dispatchers[].partition",
         "sink.kafka-config.codec-config.enable-tidb-extension",
     ):

@@ -7,7 +7,7 @@ from tests.feed.test_mount import column, table
 
 from tidegate.app.event_expression import SqlExpressions, event_filter
 from tidegate.model.errors import TidegateError
-from tidegate.model.event import Values
+from tidegate.model.event import Field, Values
 from tidegate.model.feed_errors import ExpressionColumnNotFound, ExpressionParseFailed, RowFilterFailed
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import TableName
@@ -143,3 +143,77 @@ def test_a_file_brings_it_all() -> None:
     unknown = {"filter": {"event-filters": [{**rule, "ignore-delete-value-expr": "w"}]}}
     with pytest.raises(ExpressionColumnNotFound):
         event_filter(unknown, case_sensitive=False).verify([VERSION])
+
+
+def fields(protocol: str) -> tuple[Field, ...]:
+    """Columns as a message of that protocol tells them."""
+    kinds = {
+        "id": (T.LONG, "int"),
+        "s": (T.VARCHAR, "varchar"),
+        "d": (T.DECIMAL, "decimal"),
+        "at": (T.TIMESTAMP, "timestamp"),
+        "e": (T.ENUM, "enum"),
+        "big": (T.LONGLONG, "bigint unsigned"),
+        "f": (T.DOUBLE, "double"),
+        "j": (T.JSON, "json"),
+        "b": (T.BIT, "bit"),
+        "y": (T.BLOB, "blob"),
+        "m": (T.ENUM, "enum('new','old')"),
+    }
+    if protocol == "canal-json":
+        return tuple(Field(name, int(code), mysql_type=word) for name, (code, word) in kinds.items())
+    told = {"big": {"unsigned": True}, "y": {"binary": True}}
+    return tuple(Field(name, int(code), 0, **told.get(name, {})) for name, (code, _) in kinds.items())
+
+
+MESSAGE: Values = (1, "abc", "12.50", "2024-01-31 23:30:00", 2, 2**64 - 1, 1.0, '{"a": 1}', 2**40 + 3, b"\x00\xff", 2)
+
+
+def drops(expression: str, protocol: str, row: Values = MESSAGE, **given: object) -> bool:
+    """Whether the expression leaves out a row that a message brought."""
+    expressions = SqlExpressions(**given)  # type: ignore[arg-type]
+    return expressions.test_of_fields(expression, TableName("db", "t"), fields(protocol))(row)
+
+
+@pytest.mark.parametrize("protocol", ["open-protocol", "canal-json"])
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "id = 1 and t.s = 'abc' and s <> 'ABC'",
+        "d = 12.5 and d < 13",
+        "at = '2024-01-31 23:30:00' and hour(at) = 23",
+        "big > 9223372036854775807",
+        "f = 1 and json_extract(j, '$.a') = 1",
+        "b = 1099511627779",
+        "y = x'00ff' and length(y) = 2",
+        "isnull(null)",
+    ],
+)
+def test_what_messages_tell_is_enough(expression: str, protocol: str) -> None:
+    """Values of the types that messages carry compare as those of the upstream's table do."""
+    assert drops(expression, protocol)
+    assert not drops("id > 1 or s is null", protocol)
+
+
+@pytest.mark.parametrize("protocol", ["open-protocol", "canal-json"])
+def test_timestamps_of_messages_are_on_the_clocks_of_the_zone(protocol: str) -> None:
+    """They were written in the zone of the changefeed, and functions of time see them there."""
+    for zone in ("UTC", "Asia/Shanghai"):
+        assert drops("at = '2024-01-31 23:30:00'", protocol, time_zone=zone)
+    assert drops("unix_timestamp(at) = 1706743800", protocol)
+    assert drops("unix_timestamp(at) = 1706715000", protocol, time_zone="Asia/Shanghai")
+
+
+def test_members_that_messages_do_not_tell() -> None:
+    """ENUM columns cannot be named, unless the message has the members."""
+    for protocol, name in (("open-protocol", "e"), ("open-protocol", "m"), ("canal-json", "e")):
+        with pytest.raises(ExpressionParseFailed, match=rf"db\.t: column {name} is ENUM.*do not tell its members"):
+            drops(f"{name} = 'old'", protocol)
+    assert drops("m = 'old' and m = 2", "canal-json")
+
+
+def test_columns_that_messages_do_not_have() -> None:
+    """A DELETE may bring its key alone."""
+    [key, *_] = fields("canal-json")
+    with pytest.raises(ExpressionColumnNotFound, match=r"'s' in 'expression'; columns that rows of it carry: id$"):
+        SqlExpressions().test_of_fields("s = 'a'", TableName("db", "t"), (key,))

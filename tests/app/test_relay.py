@@ -1,12 +1,17 @@
 """Where events go, and in which order, without a broker."""
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
+import pytest
+
 from tidegate.app.relay import Relay, RelayTarget
-from tidegate.codec import decode, encode_options, from_config
+from tidegate.codec import BatchEncoder, decode, encode_options, from_config
 from tidegate.feed.dispatch_rule import dispatch_rules
 from tidegate.model.errors import EncodeError
 from tidegate.model.event import Ddl, Delete, Field, Insert, Resolved, Update
+from tidegate.sink.kafka import known_topics
+from tidegate.sink.kafka.known_topics import KnownTopics
 
 FIELDS = (Field("id", 3, 11, binary=True, handle=True), Field("day", 3, 65, binary=True))
 TS = 470606743881121792
@@ -20,10 +25,20 @@ class Written:
         self.count, self.flushes = partitions, 0
         self.sent: list[tuple[str, int, Any, int]] = []
         self.protocol = ""
+        self.made: list[str] = []
+        self.gone: set[str] = set()
 
-    def partitions(self, _topic: str) -> int:
+    def partitions(self, topic: str) -> int:
         """As many as was said."""
+        self.made.append(topic)
         return self.count
+
+    def existing(self, topics: Collection[str]) -> dict[str, int]:
+        """Those that nobody has deleted."""
+        return {topic: self.count for topic in topics if topic not in self.gone}
+
+    def forget(self, topics: Collection[str]) -> None:
+        """There is nobody to be asked."""
 
     def send(self, topic: str, partition: int, key: bytes | None, value: bytes) -> None:
         """Keeps the events of a message."""
@@ -35,16 +50,26 @@ class Written:
         self.flushes += 1
 
 
-def played(protocol: str, rules: list[dict[str, Any]], *events: Any, partitions: int = 4) -> Written:
-    """What a relay writes for these events."""
+def played(
+    protocol: str,
+    rules: list[dict[str, Any]],
+    *events: Any,
+    partitions: int = 4,
+    before: Sequence[str] = (),
+    gone: Sequence[str] = (),
+) -> Written:
+    """What a relay writes for these events; topics of `before` were written to by an earlier run, some are `gone`."""
     writer = Written(partitions)
     writer.protocol = protocol
+    writer.gone.update(gone)
     target = RelayTarget("all", encode_options({**CONFIG[protocol], "protocol": protocol}), dispatch_rules(rules))
+    known = KnownTopics(lambda: writer, BatchEncoder(target.options, now_ms=lambda: 7))  # type: ignore[arg-type,return-value]
+    known.note(before)
 
     def refused(place: str, error: EncodeError) -> None:
         raise AssertionError((place, error))
 
-    relay = Relay(target, writer, now_ms=lambda: 7, refused=refused)  # type: ignore[arg-type]
+    relay = Relay(target, writer, known, now_ms=lambda: 7, refused=refused)  # type: ignore[arg-type]
     relay.send(events)
     relay.flush()
     return writer
@@ -93,6 +118,49 @@ def test_topics_of_tables() -> None:
     assert topics == ["all", "of_t", "of_t", "of_u"]
     marks = {(topic, at) for topic, at, event, _ in found.sent if isinstance(event, Resolved)}
     assert marks == {(topic, at) for topic in ("all", "of_t", "of_u") for at in range(4)}
+
+
+def marks(written: Written, ts: int) -> set[str]:
+    """The topics, all partitions of which have the watermark."""
+    found = {(topic, at) for topic, at, event, _ in written.sent if isinstance(event, Resolved) and event.ts == ts}
+    topics = {topic for topic, _ in found}
+    assert found == {(topic, at) for topic in topics for at in range(written.count)}
+    return topics
+
+
+@pytest.mark.parametrize(
+    ("query", "table"),
+    [
+        ("DROP TABLE `s`.`t`", "t"),
+        ("drop table S.T", "t"),
+        ("DROP DATABASE s", ""),
+        ("ALTER TABLE s.t RENAME TO x.t", "t"),
+    ],
+)
+def test_a_topic_whose_last_table_is_gone(query: str, table: str) -> None:
+    """Its watermarks go on; once somebody has deleted it, nobody makes it."""
+    rules = [{"matcher": ["s.*"], "topic": "of_{table}"}]
+    schema = "x" if "x.t" in query else "s"
+    gone = Ddl(schema=schema, table=table, query=query, commit_ts=TS + 2, type=4)
+    events = insert(TS, 1), insert(TS, 1, table="u"), Resolved(TS + 1), gone, Resolved(TS + 3)
+    there, not_there = played("canal-json", rules, *events), played("canal-json", rules, *events, gone=["of_t"])
+
+    assert marks(there, TS + 1) == marks(not_there, TS + 1) == {"all", "of_t", "of_u"}
+    assert marks(there, TS + 3) == {"all", "of_t", "of_u"}
+    assert marks(not_there, TS + 3) == {"all", "of_u"}
+
+
+def test_topics_of_an_earlier_run(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are resolved before their first row comes; one that is gone is told once, and made when a row comes."""
+    monkeypatch.setattr(known_topics, "FORGET_S", 0)
+    rules = [{"matcher": ["s.*"], "topic": "of_{table}"}]
+    events = Resolved(TS), Resolved(TS + 1), insert(TS + 2, 1), Resolved(TS + 2)
+    found = played("open-protocol", rules, *events, before=["all", "of_t", "of_u"], gone=["of_t"])
+
+    assert marks(found, TS) == marks(found, TS + 1) == {"all", "of_u"}
+    assert marks(found, TS + 2) == {"all", "of_t", "of_u"}
+    assert caplog.text.count("of_t has no table any more") == 1
+    assert "of_u" not in found.made
 
 
 def test_an_index_is_known_by_the_ddls_before() -> None:

@@ -34,11 +34,13 @@ def test_the_file_of_one_feed(tmp_path: Path) -> None:
     file = MarkFile(tmp_path / "state", "one", "t")
     assert file.load() is None
     with file.held():
-        file.save(as_start({("b", 1): 7, ("a", 0): 3}))
+        file.save(as_start({("b", 1): 7, ("a", 0): 3}), ["t", "other"])
         with pytest.raises(EnvironmentFault), MarkFile(tmp_path / "state", "one", "t").held():
             pass
 
-    assert MarkFile(tmp_path / "state", "one", "t").load() == "a/0:3,b/1:7"
+    kept = MarkFile(tmp_path / "state", "one", "t").load()
+    assert kept is not None
+    assert (kept.start, kept.topics) == ("a/0:3,b/1:7", ("t", "other"))
     with pytest.raises(ConfigError, match="changefeed-id"):
         MarkFile(tmp_path / "state", "one", "u").load()
     file.path.write_text("{")

@@ -161,7 +161,7 @@ def test_run_keeps_its_place(bootstrap: str, tmp_path: Path) -> None:
     saved = [path.read_text() for path in tmp_path.glob("*.place")]
     source.send([some[at:] for some, at in zip(whole, cut, strict=True)])
     second = cli(*line, "--stop-when-idle", "1")
-    refused = cli(*line, "--filter", "a.b")
+    refused = cli(*line, "--until", "now")
 
     assert (first.exit_code, second.exit_code, refused.exit_code) == (0, 0, 2), first.output + second.output
     assert len(saved) == 1

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from tests.feed.test_mount import column, record, table
 
@@ -9,8 +10,8 @@ from tidegate.feed.event_filter import EventFilter, EventRule, Test, event_rules
 from tidegate.feed.event_kind import EVENTS
 from tidegate.feed.mount import Mounted
 from tidegate.model.errors import ConfigError, FilterRuleInvalid
-from tidegate.model.event import Ddl, Values
-from tidegate.model.feed_errors import EventTypeInvalid
+from tidegate.model.event import Ddl, Delete, Field, Insert, Values
+from tidegate.model.feed_errors import DdlEventUnknown, EventTypeInvalid, ExpressionColumnNotFound
 from tidegate.model.mysql import ActionType
 from tidegate.model.table import TableName
 from tidegate.schema.stored import Name, StoredIndex, StoredPart
@@ -41,6 +42,14 @@ class Places:
             return values[at] == value
 
         return drops
+
+    def test_of_fields(self, text: str, name: TableName, fields: tuple[Field, ...]) -> Test:
+        """The same; a message must have the place."""
+        at, value = map(int, text.split("="))
+        self.compiled.append(f"{name} {text}")
+        if at >= len(fields):
+            raise ExpressionColumnNotFound(f"{name} has no place {at}")
+        return lambda values: values[at] == value
 
 
 def filtered(**rule: object) -> EventFilter:
@@ -75,28 +84,62 @@ def ddl(action: int, query: str = "", schema: str = "db", name: str = "t") -> Dd
     return Ddl(schema=schema, table=name, query=query, commit_ts=10, type=int(action))
 
 
-@pytest.mark.parametrize(
-    ("rule", "left"),
-    [
-        ({"ignore_event": ("delete",)}, [2, 3, 4]),
-        ({"ignore_event": ("insert", "update")}, [1]),
-        ({"ignore_event": ("all dml",)}, []),
-        ({"ignore_event": ("delete",), "matcher": ("db.*", "!db.t")}, [1, 2, 3, 4]),
-        ({"ignore_event": ("delete",), "matcher": ("DB.T",)}, [2, 3, 4]),
-        ({"ignore_event": ("delete",), "matcher": ()}, [1, 2, 3, 4]),
-        ({"ignore_insert_value_expr": "1=7"}, [1, 2, 4]),
-        ({"ignore_delete_value_expr": "1=1"}, [2, 3, 4]),
-        ({"ignore_update_old_value_expr": "1=1"}, [1, 3]),
-        ({"ignore_update_new_value_expr": "1=2"}, [1, 3, 4]),
-        ({"ignore_update_new_value_expr": "1=2", "ignore_update_old_value_expr": "2=4"}, [1, 3]),
-        ({"ignore_update_only_columns": ("SEEN",)}, [1, 2, 3]),
-        ({"ignore_update_only_columns": ("seen", "v")}, [1, 3]),
-        ({"ignore_update_only_columns": ("nothing",)}, [1, 2, 3, 4]),
-    ],
-)
+RULES = [
+    ({"ignore_event": ("delete",)}, [2, 3, 4]),
+    ({"ignore_event": ("insert", "update")}, [1]),
+    ({"ignore_event": ("all dml",)}, []),
+    ({"ignore_event": ("delete",), "matcher": ("db.*", "!db.t")}, [1, 2, 3, 4]),
+    ({"ignore_event": ("delete",), "matcher": ("DB.T",)}, [2, 3, 4]),
+    ({"ignore_event": ("delete",), "matcher": ()}, [1, 2, 3, 4]),
+    ({"ignore_insert_value_expr": "1=7"}, [1, 2, 4]),
+    ({"ignore_delete_value_expr": "1=1"}, [2, 3, 4]),
+    ({"ignore_update_old_value_expr": "1=1"}, [1, 3]),
+    ({"ignore_update_new_value_expr": "1=2"}, [1, 3, 4]),
+    ({"ignore_update_new_value_expr": "1=2", "ignore_update_old_value_expr": "2=4"}, [1, 3]),
+    ({"ignore_update_only_columns": ("SEEN",)}, [1, 2, 3]),
+    ({"ignore_update_only_columns": ("seen", "v")}, [1, 3]),
+    ({"ignore_update_only_columns": ("nothing",)}, [1, 2, 3, 4]),
+]
+
+
+@pytest.mark.parametrize(("rule", "left"), RULES)
 def test_rows(rule: dict[str, object], left: list[int]) -> None:
     """A row is left out by its kind, by the image that the expression speaks of, or by what an UPDATE changes."""
     assert kept(**rule) == left
+
+
+@pytest.mark.parametrize(("rule", "left"), RULES)
+def test_rows_of_messages(rule: dict[str, object], left: list[int]) -> None:
+    """The same of rows that messages brought."""
+    chosen, rows = filtered(**rule).messages(), [row.row for row in mounted(*ROWS)]
+
+    assert [row.row_id for row in (rows if chosen is None else chosen.kept(rows))] == left
+
+
+def test_rows_of_messages_with_less_in_them() -> None:
+    """Expressions are compiled for rows of their kind alone; a row that lacks a column has no verdict, and the error
+    names its table and ts."""
+    chosen = filtered(ignore_insert_value_expr="1=7", ignore_delete_value_expr="1=7").messages()
+    assert chosen is not None
+    fields = (Field("id", 3, handle=True), Field("v", 3))
+    insert = Insert(schema="db", table="t", fields=fields, after=(1, 7), commit_ts=9)
+    delete = Delete(schema="db", table="t", fields=fields[:1], before=(1,), commit_ts=10)
+
+    assert chosen.drops(insert)
+    assert not chosen.drops(msgspec.structs.replace(insert, table="u", after=(1, 8)))
+    with pytest.raises(ExpressionColumnNotFound, match=r"db\.t has no place 1 for a row of db\.t at commit_ts 10"):
+        chosen.drops(delete)
+
+
+def test_what_came_before_the_start_stays() -> None:
+    """Rows and DDLs up to `since`; whole transactions are named by themselves."""
+    rule = EventRule(matcher=("db.*",), ignore_event=("all dml", "all ddl"))
+    early, late = (EventFilter.of([rule], Places(), start_ts=[5], since=since) for since in (10, 9))
+    rows = mounted(*ROWS)
+
+    assert [len(chosen.kept(rows)) for each in (early, late) if (chosen := each.rows([T]))] == [4, 0]
+    assert [each.drops_ddl(ddl(ActionType.ADD_COLUMN), None, 1) for each in (early, late)] == [False, True]
+    assert early.drops_ddl(ddl(ActionType.ADD_COLUMN), None, 5)
 
 
 def test_updates_of_keys_are_kept() -> None:
@@ -178,6 +221,23 @@ def test_ddls_by_their_text() -> None:
     assert rule.drops_ddl(ddl(ActionType.DROP_TABLE, "DROP TABLE t"), None, 1)
     assert rule.drops_ddl(ddl(ActionType.ADD_COLUMN, "alter table t\ncomment 'a\nsecret'"), None, 1)
     assert not rule.drops_ddl(ddl(ActionType.ADD_COLUMN, "alter table t drop column c"), None, 1)
+
+
+def test_ddls_without_their_action() -> None:
+    """Their text tells it; where it does not, ignore-sql and "all ddl" still hold, and other words cannot be asked."""
+    rule = filtered(ignore_event=("add column",), ignore_sql=("magic",))
+    untold = msgspec.structs.replace(ddl(ActionType.ADD_COLUMN, "alter table t add column c int"), type=None)
+    odd = msgspec.structs.replace(untold, query="alter table t do something")
+
+    assert rule.drops_ddl(untold, None, 1)
+    assert not rule.drops_ddl(msgspec.structs.replace(untold, query="alter table t drop column c"), None, 1)
+    assert rule.drops_ddl(msgspec.structs.replace(odd, query="do magic"), None, 1)
+    assert not rule.drops_ddl(msgspec.structs.replace(odd, schema="other"), None, 1)
+    assert filtered(ignore_event=("all ddl",)).drops_ddl(odd, None, 1)
+    assert not filtered(ignore_event=("all dml",)).drops_ddl(odd, None, 1)
+    with pytest.raises(DdlEventUnknown, match=r"db\.t at ts 10: .*'alter table t do something'.*ignore-sql"):
+        rule.drops_ddl(odd, None, 1)
+    assert filtered(ignore_event=("all dml",)).ddls() is None
 
 
 def test_renames_go_by_the_old_name_and_databases_by_the_schema() -> None:

@@ -2,7 +2,7 @@
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -72,6 +72,8 @@ class Broker:
         self.refuse: Callable[[str, int], None] = lambda _topic, _partition: None
         self.flushes = 0
         self.max_bytes: int | None = None
+        self.deleted: set[str] = set()
+        """Topics that somebody has taken away; who asks for their partitions makes them anew."""
 
     def events(self, protocol: str) -> dict[tuple[str, int], list[Event]]:
         """What the partitions hold, decoded."""
@@ -87,6 +89,17 @@ class Queue:
 
     def __init__(self) -> None:
         self.queue: list[tuple[str, int, bytes | None, bytes]] = []
+
+    def partitions(self, topic: str) -> int:
+        """How many a topic has."""
+        raise NotImplementedError(topic)
+
+    def existing(self, topics: Collection[str]) -> dict[str, int]:
+        """Every topic is there."""
+        return {topic: self.partitions(topic) for topic in topics}
+
+    def forget(self, topics: Collection[str]) -> None:
+        """No broker is asked anything."""
 
     def send(self, topic: str, partition: int, key: bytes | None, value: bytes) -> None:
         """Waits for a flush."""
@@ -106,9 +119,14 @@ class Writer(Queue):
         super().__init__()
         self.broker = broker
 
-    def partitions(self, _topic: str) -> int:
-        """Every topic is there."""
+    def partitions(self, topic: str) -> int:
+        """Every topic is there, or is made."""
+        self.broker.deleted.discard(topic)
         return self.broker.partitions
+
+    def existing(self, topics: Collection[str]) -> dict[str, int]:
+        """Those that nobody has deleted."""
+        return {topic: self.broker.partitions for topic in topics if topic not in self.broker.deleted}
 
     def max_bytes(self, _topic: str) -> int | None:
         """As the broker says."""
@@ -139,6 +157,10 @@ class MemoryTarget(TopicTarget):
 
     def producer(self) -> Any:
         """The same for a task."""
+        return self.writer()
+
+    def keeper(self) -> Any:
+        """The same for topics without a table."""
         return self.writer()
 
 

@@ -1,11 +1,14 @@
-"""Configurations of a feed from tidb:// into a topic that cannot be meant, and the codes that TiCDC gives them."""
+"""Configurations of a feed from tidb:// that cannot be meant, and the codes that TiCDC gives them."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.feed_tidb.kit import Broker, changes, feed, recorded_log, target
+from tidegate.app.config import load
+from tidegate.app.event_expression import SqlExpressions
 from tidegate.app.tidb_run import RunWords, feed_config
+from tidegate.feed.event_filter import EventFilter
 from tidegate.model.errors import Retry, TidegateError
 from tidegate.model.feed_errors import PartitionNumInvalid
 
@@ -86,6 +89,48 @@ def test_codes(tmp_path: Path, uri: str, file: str, code: str) -> None:
     assert (told.value.code, told.value.retry) == (f"CDC:{code}", Retry.NEVER)
     assert len(str(told.value)) > 20
     assert not (tmp_path / "state").exists()
+
+
+LAKE = [
+    ("", f'{RULE}ignore-event = ["delete table"]', "ErrInvalidIgnoreEventType"),
+    ("", f'{RULE}ignore-sql = ["("]', "ErrFilterRuleInvalid"),
+    ("", f'{RULE}ignore-insert-value-expr = "a >"', "ErrExpressionParseFailed"),
+    ("", f"{RULE}ignore-insert-value-exp = 1", "ErrInvalidReplicaConfig"),
+    ("", '[[filter.event-filters]]\nmatcher = ["a"]', "ErrFilterRuleInvalid"),
+    ("", '[filter]\nignore-dml-event-filter = ["insert"]', "ErrUnsupported"),
+    ("", "enable-sync-point = true", "ErrInvalidReplicaConfig"),
+    ("", "bdr-mode = true", "ErrUnsupported"),
+    ("", '[consistent]\nlevel = "eventual"', "ErrUnsupported"),
+    ("", '[sink]\ndispatchers = [{matcher = ["a.b"], target-schema = "c"}]', "ErrUnsupported"),
+    ("", '[sink]\ndispatchers = [{matcher = ["a.b"], target-table = "c"}]', "ErrUnsupported"),
+    ("", '[sink]\ncolumn-selectors = [{matcher = ["a.b"], columns = ["c"]}]', "ErrUnsupported"),
+    ("?output-row-key=true", "", "ErrSinkURIInvalid"),
+    ("?time-zone=Asia/Tokyo", "", "ErrInvalidReplicaConfig"),
+]
+
+
+@pytest.mark.parametrize(("parameters", "file", "code"), LAKE)
+def test_codes_of_lakes(tmp_path: Path, parameters: str, file: str, code: str) -> None:
+    """The same for a feed into a lake."""
+    path = tmp_path / "feed.toml"
+    path.write_text(file)
+    with pytest.raises(TidegateError) as told:
+        load(path, source_uri=f"tidb://{tmp_path}", sink_uri=f"delta:///lake{parameters}")
+
+    assert (told.value.code, told.value.retry) == (f"CDC:{code}", Retry.NEVER)
+    assert len(str(told.value)) > 20
+
+
+def test_values_that_ask_for_nothing_are_accepted(tmp_path: Path) -> None:
+    """A file that says no to what is not done here is one that a lake can follow."""
+    path = tmp_path / "feed.toml"
+    path.write_text(
+        'bdr-mode = false\nenable-sync-point = false\n[consistent]\nlevel = "none"\n[sink]\ncolumn-selectors = []\n'
+        'dispatchers = [{matcher = ["a.b"], partition = "ts", target-schema = ""}]\n'
+    )
+    assert load(path, source_uri=f"tidb://{tmp_path}", sink_uri="delta:///lake").events == EventFilter(
+        _expressions=SqlExpressions()
+    )
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from tests.feed_tidb.test_chain import TABLES, Upstream
 from tidegate.app.config import load
 from tidegate.app.lake import Lake
 from tidegate.app.wiring import delta_options, landing
-from tidegate.model.errors import ConfigError, UnsupportedError
+from tidegate.model.errors import ConfigError
 
 pytestmark = pytest.mark.slow
 
@@ -146,14 +146,10 @@ def test_a_file_names_the_log(spark: Any, tmp_path: Path) -> None:
 
 
 def test_what_a_lake_cannot_have(tmp_path: Path) -> None:
-    """Row filters and zones are refused with the key's name; so is a start-ts of a topic."""
+    """A zone is refused with the key's name; so is a start-ts of a topic."""
     (tmp_path / "log").mkdir()
     uris = f"tidb://{tmp_path / 'log'}", "delta:///x"
-    file = tmp_path / "feed.toml"
-    file.write_text("[filter]\nignore-txn-start-ts = [1]\n")
 
-    with pytest.raises(UnsupportedError, match="ignore-txn-start-ts"):
-        load(file, source_uri=uris[0], sink_uri=uris[1])
     with pytest.raises(ConfigError, match="time-zone"):
         tidegate.Changefeed(uris[0], "delta:///x?time-zone=Asia/Tokyo")
     with pytest.raises(ConfigError, match="tidb://"):

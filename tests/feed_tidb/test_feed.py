@@ -12,6 +12,7 @@ from tests.feed_tidb.promises import keep_promises, resolved, rows, without_repe
 from tidegate.app import tidb_run
 from tidegate.app.progress import Progress
 from tidegate.app.segment_log import SegmentLog
+from tidegate.app.topic_tables import ActiveTables
 from tidegate.model.errors import (
     ConfigError,
     EnvironmentFault,
@@ -333,6 +334,7 @@ def test_time_alone_keeps_no_feed_up(tmp_path: Path) -> None:
     made = feed(log, target(broker, "open-protocol"), tmp_path / "state")
     made.config = replace(made.config, log=Beating(log))
     made._timeline = Timeline(made.config.log, made.config.rules, force=True)
+    made._tables = ActiveTables(made._timeline, made._router)
 
     done = made.run(idle_s=0.2)
 

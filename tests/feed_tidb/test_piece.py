@@ -11,9 +11,12 @@ from tests.feed_tidb.kit import recorded_log
 from tests.kv.kv_recordings import STREAMS
 from tidegate.app.segment_log import SegmentLog
 from tidegate.feed.change import ROWS_SCHEMA
+from tidegate.feed.event_filter import EventFilter, EventRule
 from tidegate.feed.filter import TableFilter
+from tidegate.feed.mount_columns import ColumnMounter
 from tidegate.model.errors import SchemaError
 from tidegate.source.tidb import piece
+from tidegate.source.tidb.chunks import Chunk
 from tidegate.source.tidb.piece import PiecePlan, land_piece
 from tidegate.source.tidb.pieces import Batch, next_batch
 from tidegate.source.tidb.timeline import Timeline
@@ -39,9 +42,11 @@ def batches(log: SegmentLog, rows: int, tasks: int) -> list[Batch]:
     return found
 
 
-def landed(log: SegmentLog, place: Path, some: list[Batch], *, columns: bool) -> list[dict[str, Any]]:
+def landed(
+    log: SegmentLog, place: Path, some: list[Batch], *, columns: bool, events: EventFilter | None = None
+) -> list[dict[str, Any]]:
     """The rows of all pieces in the order in which a slice gives them, without their numbers."""
-    plan = PiecePlan(log, str(place), MountOptions(force_replicate=True), columns)
+    plan = PiecePlan(log, str(place), MountOptions(force_replicate=True), columns, events or EventFilter())
     place.mkdir()
     reports = [land_piece(plan, one) for batch in some for one in batch.pieces]
     files = [pq.read_table(place / file.path, schema=ROWS_SCHEMA) for report in reports for file in report.files]
@@ -90,3 +95,27 @@ def test_what_comes_before_a_ddl_that_cannot_be_followed(tmp_path: Path) -> None
     assert sum(one.rows for one in first.pieces) > 0
     with pytest.raises(SchemaError, match="rename table s1"):
         next_batch(timeline, first.high, log.parts(first.high), 1 << 30, 1)
+
+
+def test_event_filters_take_rows_of_their_tables_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a table with a rule the rows that it leaves in land, one by one; tables beside it still go as columns."""
+    seen: list[int] = []
+    by_columns = piece._by_columns
+
+    def counted(chunk: Chunk, mounter: ColumnMounter) -> object:
+        seen.append(len(chunk.rows))
+        return by_columns(chunk, mounter)
+
+    monkeypatch.setattr("tidegate.source.tidb.piece.FEW_ROWS", 1)
+    monkeypatch.setattr("tidegate.source.tidb.piece._by_columns", counted)
+    log = SegmentLog(recorded_log(tmp_path / "log", "types"))
+    some = batches(log, 1 << 30, 1)
+    whole = landed(log, tmp_path / "whole", some, columns=True)
+    every = sum(seen)
+    seen.clear()
+    rule = EventRule(matcher=("gt.t_int",), ignore_event=("update",))
+    left = landed(log, tmp_path / "left", some, columns=True, events=EventFilter.of([rule], None))
+
+    assert left == [row for row in whole if (row["table"], row["op"]) != ("t_int", "U")]
+    assert 0 < len(left) < len(whole)
+    assert 0 < sum(seen) < every

@@ -3,16 +3,19 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from tests.feed_tidb.promises import Place
-from tests.feed_tidb.validators import VALIDATORS, Facts, complaints
+from tests.feed_tidb.validators import VALIDATORS, complaints
+from tests.feed_tidb.workload_faces import Facts
 from tests.feed_tidb.workload_feed import Disturbance
 from tests.feed_tidb.workload_setting import Setting
 from tests.feed_tidb.workload_truth import TrueDdl, TrueRow
 from tidegate.feed.split import SplitPolicy
 from tidegate.model.event import Ddl, Delete, Event, Field, Insert, Resolved, Update
-from tidegate.schema.stored import Name, StoredColumn, StoredTable, StoredType
+from tidegate.model.tso import LOGICAL_BITS
+from tidegate.schema.stored import Name, StoredColumn, StoredIndex, StoredPart, StoredTable, StoredType
 
 ID, C0, C1 = (Field(name, 3) for name in ("id", "c0", "c1"))
 OLD = StoredTable(
@@ -169,6 +172,52 @@ def test_keys_stay_together() -> None:
 
     assert found(facts, STORY) == set()
     assert found(facts, here, there) == {"placed"}
+
+
+def test_values_of_an_index_or_of_columns_stay_together() -> None:
+    """Rows with one value in two partitions are found; rows of one key with two values may lie in two."""
+    unique = StoredIndex(1, Name.of("i0"), Name.of("t1"), [StoredPart(Name.of("c0"), 1)], is_unique=True)
+    table = msgspec.structs.replace(OLD, index_info=[unique])
+    rows = [row._replace(stored=table) for row in FACTS.rows[:1]]
+    rows += [TrueRow(20, "t1", table, None, {"id": 2, "c0": 5}), TrueRow(30, "t1", table, None, {"id": 3, "c0": 6})]
+    apart = [insert(10, BOTH, 1, 5), Resolved(50)], [insert(20, BOTH, 2, 5), insert(30, BOTH, 3, 6), Resolved(50)]
+    together = [insert(10, BOTH, 1, 5), insert(20, BOTH, 2, 5), Resolved(50)], [insert(30, BOTH, 3, 6), Resolved(50)]
+    for given in ({"partition": "index-value", "index": "I0"}, {"partition": "columns", "columns": ["C0"]}):
+        rule = {"matcher": ["gd.t1"], "topic": "", **given}
+        facts = replace(FACTS, rows=rows, ddls=[], setting=replace(SETTING, rules=(rule,)))
+
+        assert found(facts, *apart) == {"placed"}
+        assert found(facts, *together) == set()
+
+
+def bare(event: Event) -> list[Event]:
+    """An event of a changefeed that tells milliseconds alone."""
+    if isinstance(event, Resolved):
+        return []
+    return [msgspec.structs.replace(event, commit_ts=None, es_ms=event.commit_ts)]
+
+
+def test_milliseconds_alone() -> None:
+    """Without commit timestamps order, images and DDLs are held to milliseconds, and a watermark is one too many."""
+    ms = 1 << LOGICAL_BITS
+    facts = replace(
+        FACTS,
+        setting=replace(SETTING, protocol="canal-json"),
+        rows=[row._replace(ts=row.ts * ms) for row in FACTS.rows],
+        ddls=[ddl._replace(ts=ddl.ts * ms) for ddl in FACTS.ddls],
+        checkpoint=50 * ms,
+    )
+    told = [one for event in STORY for one in bare(event)]
+
+    assert found(facts, told, []) == set()
+    assert found(facts, instead(3)(moved(2, 4)(told)), []) >= {"whole"}
+    assert "in_order" in found(facts, moved(0, 1)(told), [])
+    assert "ddls_in_place" in found(facts, moved(3, 1)(told), [])
+    assert found(facts, moved(3, 2)(told), []) == set(), "a DDL and a row of its millisecond"
+    assert found(facts, [*told, Resolved(50)], []) == {"promised"}
+    assert found(facts, [*told[:-1], STORY[8]], []) >= {"promised"}
+    assert found(facts, [told[0], *told], []) == {"few_repeats"}
+    assert found(replace(facts, disturbed=[Disturbance(0, 25 * ms, "x")]), [told[0], *told], []) == set()
 
 
 def test_repetitions_where_something_went_wrong() -> None:

@@ -7,23 +7,30 @@ Story ── segments ──► Bench: TopicFeed, real producer ──► broker
 import itertools
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 from confluent_kafka.admin import AdminClient
 
 from tests.feed_tidb.promises import Place
-from tests.feed_tidb.validators import Facts, complaints
+from tests.feed_tidb.validators import complaints
+from tests.feed_tidb.workload_faces import Facts
 from tests.feed_tidb.workload_feed import BENCHES, Bench
-from tests.feed_tidb.workload_lake import lake_differences
-from tests.feed_tidb.workload_setting import DEFAULT, Setting, draw_setting
+from tests.feed_tidb.workload_lake import Landing
+from tests.feed_tidb.workload_reader import Consumer, Frames, read_options
+from tests.feed_tidb.workload_setting import CLAIM, DEFAULT, HANDLE_ONLY, Setting, draw_setting
 from tests.feed_tidb.workload_story import STEPS, Story
 from tests.feed_tidb.workload_truth import handle_of
-from tidegate.codec import decode, from_config
+from tidegate.codec import DecodeOptions, from_config
 from tidegate.model.event import Event
 from tidegate.source.kafka.cli_stream import messages
 from tidegate.source.kafka.client import KafkaTopics
+from tidegate.source.kafka.whole import _reader
+from tidegate.tidb.cluster import Cluster
+from tidegate.tidb.server.upstream import Upstream
 
 NUMBERS = itertools.count()
 SOME_MOMENTS = 12
@@ -47,7 +54,7 @@ class Workload:
         setting = draw_setting(self.seed)
         name = f"w{os.getpid()}-{next(NUMBERS)}"
         bench = self.bench = Bench(setting, self.seed, name, self.bootstrap, self.home)
-        self.story = Story(self.seed, self.home / "log", force=setting.force, carry=self._carry)
+        self.story = Story(self.seed, self.home / "log", setting, self._carry)
         try:
             self.story.run(self.steps)
             bench.carry(calm=True)
@@ -56,6 +63,7 @@ class Workload:
             del BENCHES[name]
             self._forget(name)
         self.fired += bench.fired + self.story.seen + self.story.fired
+        self.fired["owner"] = sum(count for what, count in self.fired.items() if what.startswith("crash "))
         return self
 
     def _carry(self) -> None:
@@ -69,11 +77,6 @@ class Workload:
 
     def _look(self, setting: Setting) -> None:
         frames = self._held(setting)
-        options = from_config({"protocol": setting.protocol})
-        arrived = self.arrived = {
-            place: [event for key, value in held for event in decode(key, value, options)]
-            for place, held in frames.items()
-        }
         truth, bench = self.story.truth, self.bench
         moments = truth.moments
         facts = Facts(
@@ -84,21 +87,44 @@ class Workload:
             start=bench.start_ts or 0,
             disturbed=bench.disturbed,
             living=frozenset(truth.tables),
-            partitions=self._partitions(arrived),
+            partitions=self._partitions(frames),
         )
+        consumer = Consumer(facts, bench.claims)
+        arrived = self.arrived = consumer.read(frames)
+        self.problems += consumer.problems
+        self.fired["cut"] += consumer.cut
+        self.fired["keyless"] += sum(not handle_of(row.stored) for row in facts.rows)
         if bench.checkpoint != self.story.writer.low:
             self.problems.append(f"the feed ends at {bench.checkpoint}, the log at {self.story.writer.low}")
         self.problems += complaints(facts, arrived)
         self.fired["rows"] += len(facts.rows)
         self.fired["ddls"] += len(facts.ddls)
         self.fired["arrived"] += sum(map(len, arrived.values()))
-        if not self.problems and not setting.late_start:
+        if not self.problems and setting.dated and not setting.late_start:
             some = self.story.feed_random.sample(moments[:-1], min(len(moments) - 1, SOME_MOMENTS - 1))
             chosen = sorted([*some, moments[-1]], key=lambda moment: moment.ts)
             self.fired["moments"] += len(chosen)
-            self.problems += lake_differences(self.home / "lake", setting.protocol, frames, chosen, self.seed)
+            with self._reading(setting) as options:
+                landing = Landing(self.home / "lake", setting, options, self.seed)
+                self.problems += landing.differences(frames, truth, chosen)
 
-    def _held(self, setting: Setting) -> Mapping[Place, list[tuple[bytes | None, bytes]]]:
+    @contextmanager
+    def _reading(self, setting: Setting) -> Iterator[DecodeOptions]:
+        """How a lake reads the topics: claim checks are where the changefeed put them, the rest of a row whose handle
+        came alone is asked of the upstream, over its port."""
+        plain = read_options(setting)
+        if setting.large != HANDLE_ONLY:
+            claims = self.bench.claims.as_uri() if setting.large == CLAIM else ""
+            yield msgspec.structs.replace(plain, claim_check_storage_uri=claims)
+            return
+        with Upstream(Cluster(self.story.cluster.engine, self.story.clock)) as upstream:
+            (port,) = upstream.ports.values()
+            try:
+                yield msgspec.structs.replace(plain, upstream_uri=f"mysql://root@127.0.0.1:{port}/")
+            finally:
+                _reader.cache_clear()
+
+    def _held(self, setting: Setting) -> Frames:
         """The messages of every partition; topics without the name that they have in common."""
         topics, prefix = self._topics(self.bench.name), f"{self.bench.name}-"
         found: dict[Place, list[tuple[bytes | None, bytes]]] = {
@@ -110,8 +136,8 @@ class Workload:
             found[topic.removeprefix(prefix), int(number)].append((key, value or b""))
         return found
 
-    def _partitions(self, arrived: Mapping[Place, object]) -> dict[str, int]:
-        return dict(Counter(topic for topic, _ in arrived)) or {DEFAULT: 0}
+    def _partitions(self, frames: Frames) -> dict[str, int]:
+        return dict(Counter(topic for topic, _ in frames)) or {DEFAULT: 0}
 
     def _topics(self, name: str) -> dict[str, int]:
         found = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0}).list_topics(timeout=30).topics

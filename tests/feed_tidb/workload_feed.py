@@ -17,7 +17,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from tests.feed_tidb.kit import Queue, feed
-from tests.feed_tidb.workload_setting import DEFAULT, Setting
+from tests.feed_tidb.workload_setting import CLAIM, DEFAULT, OPTION, PACKING, RAW, Setting
 from tidegate.app.config import SinkFile
 from tidegate.app.topic_feed import TopicFeed
 from tidegate.app.topic_target import TopicTarget, topic_target
@@ -29,9 +29,15 @@ from tidegate.testing.failpoint import TOPIC_PLACES, armed
 
 TASK_TRIES = 4
 """Spark's spark.task.maxFailures."""
+QUICK_TRIES = 3
+"""After so many errors in a row the feed of kit.py gives up."""
 IN_TASKS = "topic/rows-queued"
-IN_FILE = frozenset({"dialect", "delete-only-output-handle-key-columns", "output-old-value"})
-"""Options that no sink address has; a changefeed's file says them."""
+LARGE = "sink.kafka-config.large-message-handle"
+IN_FILE = {
+    **{name: name for name in ("dialect", "delete-only-output-handle-key-columns", "output-old-value")},
+    **{name: f"{LARGE}.{name}" for name in (OPTION, PACKING, RAW)},
+}
+"""Options that no sink address has, and their places in a changefeed's file."""
 BENCHES: dict[str, "Bench"] = {}
 """By the name under which targets find theirs, since a target travels as bytes."""
 
@@ -64,6 +70,10 @@ class BenchTarget(TopicTarget):
 
     def producer(self) -> Any:
         """A task's."""
+        return Wire(BENCHES[self.bench])
+
+    def keeper(self) -> Any:
+        """The driver's for topics without a table."""
         return Wire(BENCHES[self.bench])
 
 
@@ -106,6 +116,7 @@ class Bench:
 
     def __init__(self, setting: Setting, seed: int, name: str, bootstrap: str, home: Path) -> None:
         self.setting, self.name, self.home = setting, name, home
+        self.claims = home / "claims"
         self.random = Random(f"bench {seed}")
         self.disturbed: list[Disturbance] = []
         self.stragglers: list[tuple[Callable[[Any], Any], bytes]] = []
@@ -145,11 +156,15 @@ class Bench:
             self._straggle()
 
     def is_away(self) -> bool:
-        """Whether the broker does not answer this time."""
-        away = self.troubled and self.random.random() < 0.05
+        """Whether the broker does not answer this time; the feed's patience with one stretch is not worn out."""
+        away = self.troubled and self.random.random() < 0.05 and self._outages() < QUICK_TRIES
         if away:
             self._disturb("broker")
         return away
+
+    def _outages(self) -> int:
+        at = self.checkpoint
+        return sum(one.low == at for one in self.disturbed if one.what == "broker")
 
     def __call__(self, work: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
         """Run jobs as tasks, in any order; one whose executor dies is tried again."""
@@ -219,8 +234,10 @@ class Bench:
         rules = [
             {**rule, "topic": f"{self.name}-{rule['topic']}" if rule["topic"] else ""} for rule in self.setting.rules
         ]
-        file = SinkFile({name: value for name, value in self.setting.words.items() if name in IN_FILE})
-        plain = topic_target(self._uri(bootstrap), file)
+        settings: dict[str, object] = {IN_FILE[k]: word for k, word in self.setting.words.items() if k in IN_FILE}
+        if self.setting.large == CLAIM:
+            settings[f"{LARGE}.claim-check-storage-uri"] = self.claims.as_uri()
+        plain = topic_target(self._uri(bootstrap), SinkFile(settings))
         given = {one.name: getattr(plain, one.name) for one in fields(plain)}
         made = BenchTarget(**given, bench=self.name)
         return replace(made, rules=dispatch_rules(rules), split=self.setting.split)

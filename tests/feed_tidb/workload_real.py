@@ -21,7 +21,8 @@ import pytest
 
 from tests.e2e.rig import cli, running, started_again
 from tests.feed_tidb.promises import Place
-from tests.feed_tidb.validators import Facts, complaints
+from tests.feed_tidb.validators import complaints
+from tests.feed_tidb.workload_faces import Facts
 from tests.feed_tidb.workload_feed import Disturbance
 from tests.feed_tidb.workload_lake import moment_differences
 from tests.feed_tidb.workload_setting import DEFAULT, Setting, draw_setting
@@ -37,7 +38,7 @@ from tidegate.source.kafka.client import KafkaTopics
 AWAY_S = 3.0
 MOMENTS = 5
 PARTED = {"matcher": ["gd.p*"], "partition": "index-value", "topic": "parted"}
-"""A second topic, of tables that nobody drops, so that it is resolved to the end."""
+"""A second topic."""
 PLACES = ("topic/rows-written", "topic/ddl-sent", "topic/resolved-sent", "topic/advanced")
 
 
@@ -45,20 +46,25 @@ def real_setting(seed: int) -> Setting:
     """The seed's setting, as a sink address and a file can say it; all tables have keys."""
     drawn = draw_setting(seed)
     rules = (PARTED, *({**rule, "topic": ""} for rule in drawn.rules))
-    words = {name: value for name, value in drawn.words.items() if name in ("max-batch-size", "enable-tidb-extension")}
+    words = {"max-batch-size": drawn.words["max-batch-size"]} | (
+        {"enable-tidb-extension": "true"} if drawn.canal else {}
+    )
     split = replace(drawn.split, newarch=False)
-    return replace(drawn, rules=rules, words=words, force=False, late_start=False, split=split)
+    return replace(drawn, rules=rules, words=words, force=False, late_start=False, split=split, mode="replica")
 
 
 class Real:
     """One seed."""
+
+    troubles = 12
+    """How often something may have gone wrong everywhere."""
 
     def __init__(self, seed: int, broker: Broker, home: Path) -> None:
         self.seed, self.broker, self.home = seed, broker, home
         self.random, self.setting = Random(f"real {seed}"), real_setting(seed)
         self.name = f"real-{seed}"
         self.back: threading.Thread | None = None
-        self.story = Story(seed, home / "log", force=False, carry=lambda: None)
+        self.story = Story(seed, home / "log", self.setting, lambda: None)
         self.story.run()
 
     def feed(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -87,10 +93,10 @@ class Real:
         return statuses
 
     def complaints(self) -> list[str]:
-        """What the validators say; something may have gone wrong everywhere, a dozen times at most."""
+        """What the validators say."""
         truth = self.story.truth
         arrived = self._arrived()
-        everywhere = [Disturbance(0, truth.ts, "a life")] * 12
+        everywhere = [Disturbance(0, truth.ts, "a life")] * self.troubles
         counts = {topic: self.setting.partitions for topic, _ in arrived}
         return complaints(
             Facts(

@@ -5,7 +5,10 @@
                        regions that split, merge, get another leader        the writer of segments begins anew
                        record: a segment, and the truth that it holds       carry: the feed runs, and may die
 
-The changefeed needs keys, so without `force` nobody takes the last key of a table away.
+The changefeed needs keys, so without force-replicate nobody takes the last key of a table away, and nobody what its
+dispatchers name; with it there is k1, which has none from the first.  Where messages have a limit there is w1, whose
+rows exceed it; where rows come as their handle keys the past is kept, for readers to ask for it.  Where messages tell
+milliseconds alone, each step takes one at least.
 """
 
 import re
@@ -15,9 +18,12 @@ from pathlib import Path
 from random import Random
 from unittest.mock import patch
 
+from tests.feed_tidb.workload_setting import HANDLE_ONLY, Setting
 from tests.feed_tidb.workload_truth import Truth
 from tests.tidb.simulate import life
-from tests.tidb.simulate.ddl import Draw
+from tests.tidb.simulate.client import Client
+from tests.tidb.simulate.ddl import SETUP, Draw
+from tests.tidb.simulate.dml import draw_change
 from tests.tidb.simulate.life import Life
 from tidegate.kv.table_key import table_prefix
 from tidegate.tidb.change_log import ChangeLog
@@ -32,17 +38,33 @@ KEYLESS = re.compile(r"drop index i0|(modify|change|drop) column id\b(?!.*not nu
 """What takes the key away where it is no clustered one."""
 
 
-class Keyed(Draw):
-    """Draws what leaves every table a key."""
+WIDE = ", ".join(f"n{at} {kind}" for at, kind in enumerate(("varchar(40)", "datetime", "decimal(12,0)", "bigint") * 10))
+WIDE_TABLE = f"create table w1 (id int primary key, c0 int, {WIDE}, unique key i1 (n1, id))"
+"""Rows that are too large."""
+KEYLESS_TABLE = "create table k1 (id int not null, c0 int not null default 4, c1 varchar(20))"
+"""Rows that nothing tells apart."""
 
-    def statement(self) -> tuple[str, str]:
-        """(kind, SQL)."""
-        while True:
-            kind, text = super().statement()
+
+def drawing(setting: Setting) -> type[Draw]:
+    """Draws what leaves every table a key, unless the changefeed needs none, and every dispatcher its columns."""
+    forbidden = setting.forbidden
+
+    class Kept(Draw):
+        """Statements that the changefeed survives."""
+
+        def statement(self) -> tuple[str, str]:
+            """(kind, SQL)."""
+            while True:
+                kind, text = super().statement()
+                if (setting.force or self._leaves_key(text)) and not (forbidden and forbidden.search(text)):
+                    return kind, text
+
+        def _leaves_key(self, text: str) -> bool:
             stored = self.tables.get((*text.split(), "", "", "")[2])  # alter table NAME
             clustered = stored is None or stored.pk_is_handle or stored.is_common_handle
-            if clustered or not KEYLESS.search(text):
-                return kind, text
+            return clustered or not KEYLESS.search(text)
+
+    return Kept
 
 
 class Written:
@@ -64,10 +86,10 @@ class Written:
 class Story(Life):
     """A life with a log in `directory`; `carry` is called when it is the feed's turn."""
 
-    def __init__(self, seed: int, directory: Path, *, force: bool, carry: Callable[[], None]) -> None:
+    def __init__(self, seed: int, directory: Path, setting: Setting, carry: Callable[[], None]) -> None:
         super().__init__(seed)
         self.feed_random = Random(f"feed {seed}")
-        self.directory, self.force, self.carry = directory, force, carry
+        self.directory, self.setting, self.carry = directory, setting, carry
         store = self.cluster.storage.store
         store.observers.clear()  # Life's own replica
         self.log = ChangeLog(store, self.cluster.storage.oracle, RegionMap())
@@ -77,7 +99,8 @@ class Story(Life):
         self.seen: Counter[str] = Counter()
 
     def _actions(self) -> list[tuple[int, Callable[[], None]]]:
-        found = [(WEIGHTS.get(action.__name__, weight), action) for weight, action in super()._actions()]
+        weights = {**WEIGHTS, "collect": 0} if self.setting.large == HANDLE_ONLY else WEIGHTS
+        found = [(weights.get(action.__name__, weight), action) for weight, action in super()._actions()]
         return [*found, (16, self.region), (4, self.begin_anew), (22, self.record), (26, self.carry)]
 
     # --- what is written down ---
@@ -122,16 +145,26 @@ class Story(Life):
 
     # --- Life's own, a little otherwise ---
 
+    def _set_up(self) -> None:
+        more = {"w1": WIDE_TABLE} if self.setting.limit is not None else {}
+        more |= {"k1": KEYLESS_TABLE} if self.setting.force else {}
+        with patch.object(life, "SETUP", (*SETUP, *more.values())):
+            super()._set_up()
+        client = Client(self, self.cluster.node)
+        for name in (*more,) * 8:
+            client.change(draw_change(self.random, self._tables(self.cluster.node)[name]))
+
     def look(self) -> None:
         """The model learns of new definitions; F1's predicates are tests/tidb/simulate's business."""
         for node in self.cluster.nodes.values():
             if self._seen.get(node.name) is not node.schema:
                 self._seen[node.name] = node.schema
                 self.model.observe(node.schema)
+        self.clock.ms += not self.setting.dated
 
     def run(self, steps: int = STEPS) -> "Story":
         """All steps, and the end of it."""
-        with patch.object(life, "Draw", Draw if self.force else Keyed):
+        with patch.object(life, "Draw", drawing(self.setting)):
             super().run(steps)
         return self
 

@@ -9,18 +9,17 @@ Values are numbers (tests/tidb/simulate/values.py): what they say holds for both
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tests.tidb.ddl.kit import CONTEXT, shape_of
 from tests.tidb.simulate.dml import shown
 from tests.tidb.simulate.model import Shown
-from tests.tidb.simulate.replica import DROP_PARTITION, EXCHANGE, NEW_TABLE, TRUNCATE_PARTITION, place_of
 from tests.tidb.simulate.values import number_of
 from tidegate.kv.memcomparable import encode_bytes
 from tidegate.kv.row import decode_row
-from tidegate.kv.table_key import RecordKey, decode_table_key, split_mvcc_key, table_span
+from tidegate.kv.table_key import RecordKey, decode_table_key, split_mvcc_key
 from tidegate.model.kv_change import LOSSY_DDL
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.job import Job, JobState
@@ -43,7 +42,6 @@ from tidegate.tidb.store_record import Kind, decode_write
 
 Image = Mapping[str, int | None]
 OWN_DATABASE = "gd"
-LOSES_PARTITION = (DROP_PARTITION, TRUNCATE_PARTITION)
 
 
 class TrueRow(NamedTuple):
@@ -67,15 +65,13 @@ class TrueDdl(NamedTuple):
 
 
 class TrueTable(NamedTuple):
-    """A table at some ts as SELECT shows it. `late` is what SELECT shows no more, though the DDL that takes it away is
-    not done: columns, and rows of partitions."""
+    """A table at some ts as SELECT shows it. `late_columns` are those that SELECT shows no more, though the DDL that
+    takes them away is not done."""
 
     columns: tuple[str, ...]
     rows: Counter[Shown]
     late_columns: frozenset[str]
-    late_rows: Counter[Shown]
-    drifted: frozenset[int] = frozenset()
-    """Values of `id` that a lake may have otherwise, see Truth."""
+    id: int = 0
 
 
 class Moment(NamedTuple):
@@ -89,11 +85,7 @@ class Moment(NamedTuple):
 
 @dataclass
 class Truth:
-    """What is known up to `ts`.
-
-    TiDB writes rows of a partition that is being dropped or truncated into the next one, before the DDL is done.  Who
-    applies those rows and then the DDL drops them, TiCDC's consumers as a lake (test_quadrants.py): their numbers are
-    `drifted`, by table and the ts of the DDL."""
+    """What is known up to `ts`."""
 
     cluster: Cluster
     ts: int = 0
@@ -104,7 +96,7 @@ class Truth:
     def __post_init__(self) -> None:
         self.history = SchemaHistory()
         self._jobs: set[int] = set()
-        self.drifted: dict[int, list[tuple[int, int]]] = {}
+        self.doubled: list[tuple[int, int, int | None]] = []
 
     @property
     def tables(self) -> frozenset[str]:
@@ -137,9 +129,7 @@ class Truth:
                 (one for one in done.tables.values() if _same(one, version)), None
             )
             if known is not None:
-                drifted = frozenset(row for when, row in self.drifted.get(known.stored.id, ()) if when <= ts)
-                found = true_table(reader, version.stored, known.stored)
-                tables[known.stored.name.lower] = found._replace(drifted=drifted)
+                tables[known.stored.name.lower] = true_table(reader, version.stored, known.stored)
         self.moments.append(Moment(ts, tables, frozenset(names - tables.keys())))
 
     def _writes(self, low: int, high: int) -> Iterator[tuple[int, bytes]]:
@@ -156,6 +146,19 @@ class Truth:
         before, after = (self._image(key, at, version.stored) for at in (ts - 1, ts))
         if before is not None or after is not None:
             self.rows.append(TrueRow(ts, version.stored.name.lower, version.stored, before, after))
+        if after is not None and self._is_doubled(ts, version.stored, after):
+            self.doubled.append((ts, version.stored.id, after["id"]))
+
+    def _is_doubled(self, ts: int, stored: StoredTable, row: Image) -> bool:
+        """Whether others have its key, which a unique index no longer sees to."""
+        key = () if stored.pk_is_handle or stored.is_common_handle else handle_of(stored)
+        shape = shape_of(stored)
+        columns = [one for one in shape.public if one.stored.name.lower in key]
+        if not columns or len(columns) < len(key):
+            return False
+        images = TableReader(self.cluster.storage.snapshot(ts), shape, CONTEXT).all()
+        keys = Counter(tuple(number_of(_sql(one, image)) for one in columns) for image in images)
+        return keys[tuple(row[one.stored.name.lower] for one in columns)] > 1
 
     def _image(self, key: bytes, ts: int, stored: StoredTable) -> Image | None:
         value = value_at(self.cluster.engine, key, ts)
@@ -173,27 +176,8 @@ class Truth:
         self._jobs.add(job.id)
         before = self.history.at(ts)
         self.history.apply(job, ts)
-        self._drift(ts, job, before)
         if job.type in REPLICATED and job.binlog is not None and job.binlog.schema_version:
             self._ddl(ts, job, before)
-
-    def _drift(self, ts: int, job: Job, before: StoredSnapshot) -> None:
-        """Rows that now lie elsewhere than in the partition that went, and that a consumer thinks to be in it."""
-        after = self.history.at(ts)
-        if job.type in LOSES_PARTITION:
-            old, new = before.tables[job.table_id].stored, after.tables[job.table_id].stored
-            gone = set(old.physical_ids) - set(new.physical_ids)
-            (column,) = [one for one in shape_of(new).public if one.stored.name.lower == "id"]
-            for image in TableReader(self.cluster.storage.snapshot(ts), shape_of(new), CONTEXT).all():
-                number = number_of(_sql(column, image))
-                if place_of(old, {column.id: number}) in gone:
-                    self.drifted.setdefault(job.table_id, []).append((ts, number or 0))
-        elif job.type in NEW_TABLE and job.table_id in self.drifted and job.binlog and job.binlog.table:
-            self.drifted[job.binlog.table.id] = self.drifted[job.table_id]
-        elif job.type == EXCHANGE and job.binlog and job.binlog.table:
-            ids = (before.tables.keys() ^ after.tables.keys()) | {job.binlog.table.id}
-            both = [row for one in ids for row in self.drifted.get(one, ())]
-            self.drifted |= {one: [(ts, row) for _, row in both] + self.drifted.get(one, []) for one in ids}
 
     def _ddl(self, ts: int, job: Job, before: StoredSnapshot) -> None:
         if job.schema_name.lower() != OWN_DATABASE:
@@ -215,14 +199,9 @@ def true_table(reader: Snapshot, stored: StoredTable, done: StoredTable) -> True
     columns = [one for one in shape.public if not one.stored.hidden and one.stored.name.lower in old]
     names = tuple(one.stored.name.lower for one in columns)
 
-    def counted(images: Iterable[RowImage]) -> Counter[Shown]:
-        return Counter(tuple(number_of(_sql(one, image)) for one in columns) for image in images)
-
-    gone = [one.id for one in (stored.partition and stored.partition.dropping_definitions) or ()]
-    pairs = ((part, pair) for part in gone for pair in reader.scan(*table_span(part)))
-    late = (image_of(shape, decode_row(shape.layout_of(part), *pair), CONTEXT) for part, pair in pairs)
-    rows = counted(TableReader(reader, shape, CONTEXT).all())
-    return TrueTable(names, rows, frozenset(old - set(names)), counted(late))
+    images = TableReader(reader, shape, CONTEXT).all()
+    rows = Counter(tuple(number_of(_sql(one, image)) for one in columns) for image in images)
+    return TrueTable(names, rows, frozenset(old - set(names)), stored.id)
 
 
 def image_of_value(stored: StoredTable, key: bytes, value: bytes) -> Image:

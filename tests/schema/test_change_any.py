@@ -6,6 +6,7 @@ statements ── plan, step ──► definitions ◄── schema/stored_snaps
 """
 
 import copy
+from collections.abc import Iterable
 
 import msgspec
 import pytest
@@ -203,6 +204,11 @@ repartitions = st.sampled_from(
 )
 
 
+def unstamped(tables: Iterable[StoredTable]) -> dict[int, StoredTable]:
+    """Tables by id, without the moment of their last step: DROP PARTITION is done before it comes."""
+    return {table.id: msgspec.structs.replace(table, update_timestamp=0) for table in tables}
+
+
 @given(st.lists(st.tuples(repartitions, st.integers(0, 5)), min_size=1, max_size=12))
 @settings(deadline=None, max_examples=60)
 def test_any_repartitioning(script):
@@ -214,7 +220,9 @@ def test_any_repartitioning(script):
         except SqlRefused:
             continue
         feed = followed(world, sql, feed, cancel)
-        assert {i: found.stored for i, found in feed.tables.items()} == {i: t for i, (_, t) in world.tables.items()}
+        assert unstamped(found.stored for found in feed.tables.values()) == unstamped(
+            t for _, t in world.tables.values()
+        )
         state, _ = apply_ddl(state, Ddl(schema="d", table="t", query=sql, commit_ts=world.ts << 18), 0)
         text = state.table(TableName("d", "t"))
         if text is not None:

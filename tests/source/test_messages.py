@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.source.kit import OPEN, TOPIC, TS, ddl, delete, framed, insert, open_message, recording, resolved
+from tidegate.app.event_expression import SqlExpressions
 from tidegate.codec.columnar import Chunk, Rest, RowTexts, decode_chunk
 from tidegate.codec.options import DecodeOptions
 from tidegate.codec.table import decode
 from tidegate.feed.change import Place
+from tidegate.feed.event_filter import EventFilter, EventRule
 from tidegate.model.errors import DecodeError
 from tidegate.model.table import TableName
 from tidegate.model.tso import MAX_TS
@@ -347,3 +349,50 @@ def test_both_ways_stop_at_the_same_message(monkeypatch):
 
     assert quick == landed_rows(land_messages(messages, plan))
     assert len(quick[0]) == 38
+
+
+def test_rows_that_event_filters_leave_out():
+    """They are counted as filtered, whatever else is in their message, which goes event by event; messages of other
+    tables stay columns. A row without a verdict makes its message bad."""
+    rule = EventRule(matcher=("shop.orders",), ignore_insert_value_expr="id = 2", ignore_delete_value_expr="note = 'x'")
+    judge = EventFilter.of([rule], SqlExpressions()).messages()
+    messages = [
+        open_message(0, insert(5, 1), insert(5, 2), insert(5, 2, "items")),
+        open_message(1, insert(6, 2, "items"), resolved(6)),
+        open_message(2, insert(7, 3)),
+        open_message(3, delete(8, 1)),
+        open_message(4, insert(9, 4)),
+    ]
+
+    landed = land_messages(messages, replace(PLAN, judge=judge))
+
+    assert landed.tables[ORDERS].select(["offset", "seq"]).to_pylist() == [
+        {"offset": 0, "seq": 0},
+        {"offset": 2, "seq": 0},
+    ]
+    items = landed.tables[TableName("shop", "items")].select(["offset", "seq"]).to_pylist()
+    assert items == [{"offset": 0, "seq": 2}, {"offset": 1, "seq": 0}]
+    assert (landed.filtered, landed.resolved, landed.position) == (1, 6, 3)
+    assert landed.halt is not None
+    assert landed.halt.code == "CDC:ErrExpressionColumnNotFound"
+    assert "for a row of shop.orders at commit_ts 8" in landed.halt.reason
+    skipped = land_messages(messages, replace(PLAN, judge=judge, skip_dead=True))
+    assert [letter.place.offset for letter in skipped.letters] == [3]
+    assert skipped.tables[ORDERS].num_rows == 3
+
+
+@pytest.mark.parametrize("name", ["open", "canal"])
+def test_a_filter_of_nothing_changes_nothing(name):
+    """A recorded topic lands the same rows event by event as in columns."""
+    kind = {"open": "open-protocol", "canal": "canal-json"}[name]
+    plan = LandPlan(TOPIC, 0, DecodeOptions(protocol=kind))
+    rule = EventRule(matcher=("*.*",), ignore_insert_value_expr="1 = 2", ignore_delete_value_expr="1 = 2")
+    some = list(recording(name, 0))[:800]
+    calm = land_messages(some, plan)
+    judged = land_messages(some, replace(plan, judge=EventFilter.of([rule], SqlExpressions()).messages()))
+
+    assert calm.tables.keys() == judged.tables.keys()
+    assert len(calm.tables) > 1
+    for table, rows in calm.tables.items():
+        assert judged.tables[table].to_pylist() == rows.to_pylist()
+    assert (judged.position, judged.ddls, judged.filtered) == (calm.position, calm.ddls, 0)

@@ -34,6 +34,7 @@ from tidegate.feed.patience import Patience
 from tidegate.feed.plan import Round
 from tidegate.feed.round import end_of_round, is_whole, plan_landed, raised
 from tidegate.model.errors import TidegateError
+from tidegate.model.feed_errors import RowsLackDdl
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.sink.delta.upkeep import adopt
 from tidegate.source.kafka.changelog import Changelog
@@ -136,6 +137,7 @@ class _Engine:
         self.changelog = Changelog(self.sink.options.changelog_uri)
         self.landing: BatchLoop = landing(config, self.sink.options)
         self.accept = config.table_filter().matches
+        self.drops = config.events.ddls()
         self.slots = 1
         """How many tasks Spark runs at the same time."""
         self.published_s = 0.0
@@ -204,14 +206,26 @@ class _Engine:
         if self.resting(whole):
             return False
         end = end_of_round(at.ts, frontier, whole.stretches(), until=until, floor=self.floor)
+        planned, landed = self.plan(whole, end)
+        if planned.units or planned.ddls:
+            self.merge(planned, landed)
+            self.outage.over()
+            return True
+        ends_early = planned.checkpoint.ts < end
+        self.idle_advance(planned, now=ends_early or end == until)
+        return ends_early
+
+    def plan(self, whole: ChangeSlice, end: int) -> tuple[Round, ChangeSlice]:
+        """The round up to `end`, or up to the DDL that rows behind it lack; raises when that is nothing."""
+        at = self.sink.snapshot.checkpoint
         landed = whole if end == whole.upto else self.changelog.slice(at.ts, end)
-        ddls = self.changelog.ddls(at.ts, end)
-        planned = plan_landed(self.sink.snapshot.state, at, ddls, end, landed, accept=self.accept)
-        if not planned.units and not planned.ddls:
-            return self.idle_advance(planned, now=end == until)
-        self.merge(planned, landed)
-        self.outage.over()
-        return True
+        ddls, state = self.changelog.ddls(at.ts, end), self.sink.snapshot.state
+        try:
+            return plan_landed(state, at, ddls, end, landed, accept=self.accept, drops=self.drops), landed
+        except RowsLackDdl as lack:
+            if lack.ts <= max(at.ts, self.floor):
+                raise
+            return self.plan(whole, lack.ts)
 
     def resting(self, landed: ChangeSlice) -> bool:
         """True while merging rests and little waits."""
@@ -266,14 +280,13 @@ class _Engine:
         reach("upkeep/before-adopt")
         self.sink.snapshot = adopt(self.sink.snapshot, done.kept)
 
-    def idle_advance(self, planned: Round, *, now: bool) -> bool:
+    def idle_advance(self, planned: Round, *, now: bool) -> None:
         """Publish a checkpoint that moved without rows, now or now and then; it is no work."""
         moved = planned.checkpoint.ts > self.sink.snapshot.checkpoint.ts
         if moved and (now or time.monotonic() - self.published_s >= IDLE_PUBLISH_S):
             self.outage.retrying(lambda: self.sink.advance(planned, []))
             self.published_s = time.monotonic()
             self.meter.applied(planned, [])
-        return False
 
     def land_again(self, failure: TidegateError) -> None:
         """Start the landing anew after a failure that may pass; raises the others."""

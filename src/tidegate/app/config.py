@@ -11,18 +11,21 @@ import re
 import tomllib
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from tidegate.app.keys import KEYS
 from tidegate.app.params import DELTA_SINK, FEED, Given, nearest, read_all
-from tidegate.app.tidb_address import ACTING, SCHEME, TidbSource, parse_tidb, refuse_row_filters
+from tidegate.app.refused_keys import check_old_values, refuse_for_lake
+from tidegate.app.tidb_address import ACTING, SCHEME, TidbSource, parse_tidb
 from tidegate.app.uri import DeltaSink, KafkaSource, mask_uri, parse_sink, parse_source
 from tidegate.feed.column_selector import SelectorRule, selector_rules
 from tidegate.feed.dispatch_rule import PARTITION_WORDS, DispatchRule, dispatch_rules, topic_pattern
+from tidegate.feed.event_filter import EventFilter
+from tidegate.feed.event_rule import EventRule, event_rules
 from tidegate.feed.filter import DEFAULT_RULES, TableFilter
 from tidegate.model.errors import ChangefeedIdInvalid, ConfigError, UriInvalid
 
@@ -50,6 +53,10 @@ class FeedConfig:
     dispatchers: tuple[DispatchRule, ...] = ()
     """Where TiCDC sends rows. A lake has no use for them; a topic that is written does."""
 
+    events: EventFilter = field(default_factory=EventFilter, repr=False)
+    event_rules: tuple[EventRule, ...] = ()
+    """The rules of `events`."""
+
     def table_filter(self) -> TableFilter:
         """The tables of this changefeed."""
         return TableFilter.parse(self.rules, case_sensitive=self.case_sensitive)
@@ -58,12 +65,19 @@ class FeedConfig:
 @dataclass(frozen=True, slots=True)
 class SinkFile:
     """The part of a changefeed file that concerns a topic: options of the encoder by their paths, dispatchers and
-    column selectors."""
+    column selectors; `document` is the whole file."""
 
     settings: Mapping[str, object]
     dispatchers: tuple[DispatchRule, ...] = ()
     case_sensitive: bool = False
     selectors: tuple[SelectorRule, ...] = ()
+    document: Mapping[str, object] = field(default_factory=dict, repr=False)
+
+    def table_filter(self, given: Sequence[str] = ()) -> TableFilter:
+        """The tables of `given` rules, else of the file's."""
+        section = self.document.get("filter")
+        rules = _texts(section.get("rules")) if isinstance(section, dict) else ()
+        return TableFilter.parse(given or rules or DEFAULT_RULES, case_sensitive=self.case_sensitive)
 
 
 def load(
@@ -80,7 +94,21 @@ def load(
     document = _read_toml(Path(path))
     flat, rows = _flatten(document), _dispatchers(document)
     config = _build(flat, name=name, source_uri=source_uri, sink_uri=sink_uri, rules=rules, workers=workers)
-    return replace(begun_at(config, start_ts), dispatchers=rows)
+    refuse_for_lake(document, messages=isinstance(config.source, KafkaSource))
+    return _with_events(replace(begun_at(config, start_ts), dispatchers=rows), document)
+
+
+def _with_events(config: FeedConfig, document: Mapping[str, object]) -> FeedConfig:
+    """The changefeed with its event filters. EventTypeInvalid, FilterRuleInvalid, ExpressionParseFailed."""
+    from tidegate.app.event_expression import event_filter
+
+    section = document.get("filter")
+    rules = event_rules(section.get("event-filters", ())) if isinstance(section, dict) else ()
+    since = 0 if isinstance(config.source, KafkaSource) else config.source.start_ts or 0
+    if isinstance(config.source, KafkaSource) and config.source.protocol == "open-protocol":
+        check_old_values(document, rules)
+    events = event_filter(document, case_sensitive=config.case_sensitive, time_zone=config.time_zone, since=since)
+    return replace(config, events=events, event_rules=rules)
 
 
 def addresses(path: str | Path | None, source_uri: str | None, sink_uri: str | None) -> tuple[str, str]:
@@ -106,7 +134,7 @@ def sink_file(path: str | Path) -> SinkFile:
     settings |= {key: flat[key] for key in ("force-replicate",) if key in flat}
     sink = document.get("sink")
     selectors = selector_rules(sink.get("column-selectors", ())) if isinstance(sink, dict) else ()
-    return SinkFile(settings, rules, flat.get("case-sensitive") is True, selectors)
+    return SinkFile(settings, rules, flat.get("case-sensitive") is True, selectors, document)
 
 
 def _elsewhere(key: str) -> bool:
@@ -177,7 +205,6 @@ def _build(
         source_uri=mask_uri(source_uri),
         sink_uri=mask_uri(sink_uri),
         warnings=_warnings(flat, source),
-        dispatchers=(),
         **_feed(flat),
     )
     config.table_filter()  # bad rules are told now, not when the first row comes
@@ -188,7 +215,6 @@ def _source(uri: str, flat: Mapping[str, object]) -> KafkaSource | TidbSource:
     given = _section(flat, "source.")
     if not uri.startswith(SCHEME):
         return parse_source(uri, given)
-    refuse_row_filters(flat)
     return parse_tidb(uri, given, flat)
 
 
@@ -211,11 +237,11 @@ def _section(flat: Mapping[str, object], prefix: str) -> dict[str, Given]:
     }
 
 
-def _feed(flat: Mapping[str, object]) -> dict[str, int]:
-    """The times that belong to the changefeed itself, as fields of FeedConfig."""
+def _feed(flat: Mapping[str, object]) -> dict[str, Any]:
+    """The times that belong to the changefeed itself, as fields of FeedConfig: whole milliseconds."""
     given = {name: Given(name, flat[name]) for name in FEED if name in flat}
     fields, _ = read_all(FEED, given, ConfigError)
-    return fields  # type: ignore[return-value]  # durations are whole milliseconds
+    return fields
 
 
 def _texts(value: object) -> tuple[str, ...]:

@@ -7,8 +7,9 @@
 
 The owner rests between moves, since a DDL on small tables is over in some 30 ms and nobody would meet it.
 
-A DDL's event has the timestamp of its last step, in TiCDC as here.  What takes something away shows its effect to SQL
-with the first step already, so between the two upstream and topic tell different times; no timestamp is taken there.
+A DDL's event has the timestamp of the step with which its job is done, mostly the last one.  What takes a column or a
+table away shows its effect to SQL with the first step already, so between the two upstream and topic tell different
+times; no timestamp is taken there.  Partitions come and go with the done of their jobs.
 """
 
 import threading
@@ -36,9 +37,8 @@ __all__ = ["DdlReport", "DdlStep", "DemoUpstream", "Note", "Pace", "WatchedClust
 NODES: Final = ("n1", "n2", "n3")
 _TAKES_AWAY: Final = frozenset(
     {"drop column", "drop table", "drop schema", "drop view", "alter table multi-schema change"}
-    | {"drop partition", "truncate partition", "exchange partition"}
 )
-"""DDLs of which SQL shows something before their last step; others show it where a job that runs on is public."""
+"""DDLs of which SQL shows something before they are done; others show it where a job that runs on is public."""
 _TRIES: Final = 20
 """How often a transaction is begun again that met another one, or a change of its tables."""
 _RETRY_S: Final = 0.01

@@ -175,9 +175,9 @@ def _product(random: Random, at: int) -> str:
 
 
 def _month(order: int) -> int:
-    """An order's month follows from its number, so that whoever changes it later finds its partition; 0 is emptied
-    once, and 1, which is dropped, has had its last order."""
-    return (0, 6, 2, 3, 4, 5)[order % 6]
+    """An order's month follows from its number, so that whoever changes it later finds its partition; that of 0 is
+    emptied once, that of 1 dropped, whose orders lie in the next one from then on."""
+    return order % 7
 
 
 def _orders(random: Random, number: int) -> Transaction:

@@ -8,6 +8,10 @@ A row is left out when the value is the integer 1, as comparisons give it: NULL,
 Numbers, times and texts compare as in MySQL, texts by their column's collation, TIMESTAMPs on the clocks of the zone.
 Virtual columns are not in rows, so they cannot be named; subqueries have nothing to read.
 
+    columns of            name   type                      texts compare by    ENUM, SET
+    the upstream's table  yes    yes                       their collation     by member or number
+    a message             yes    as far as it tells        utf8mb4_bin         refused, unless it tells the members
+
 Source: tiflow, pkg/filter (dmlExprFilterRule).
 """
 
@@ -17,28 +21,34 @@ from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 from typing import Any, Final
 
+import msgspec
 from sqlglot import exp
 
 from tidegate.feed.event_filter import EventFilter, Test, event_rules
 from tidegate.kv.column_parse import parse_value
 from tidegate.model.errors import EncodeError, SqlRefused, UpstreamError
-from tidegate.model.event import Value, Values
+from tidegate.model.event import Field, Value, Values
 from tidegate.model.feed_errors import ExpressionColumnNotFound, ExpressionParseFailed, RowFilterFailed
-from tidegate.model.table import ColumnType
+from tidegate.model.mysql import STRINGS, MysqlType
+from tidegate.model.table import ColumnType, TableName
 from tidegate.schema.convert import zone_of
 from tidegate.schema.f1 import ElementState
+from tidegate.schema.infer import infer_table
 from tidegate.schema.stored import StoredColumn
 from tidegate.schema.stored_snapshot import TableVersion
 from tidegate.tidb.sql.cast import target_of
 from tidegate.tidb.sql.dialect import Node
 from tidegate.tidb.sql.expr import Compiled, compile_scalar
 from tidegate.tidb.sql.parse import Dml, parse
-from tidegate.tidb.sql.scope import Context, Scope, Slot
+from tidegate.tidb.sql.scope import DEFAULT_COLLATION, Context, Scope, Slot
 from tidegate.tidb.sql.value import SqlValue, from_column
 
 __all__ = ["SqlExpressions", "event_filter"]
 
 _UNKNOWN_COLUMN: Final = 1054
+_NUMBERED: Final = frozenset({MysqlType.ENUM, MysqlType.SET})
+_TEXTS: Final = STRINGS | _NUMBERED | {MysqlType.JSON}
+_BITS: Final = 64
 _CLAUSES: Final = frozenset({"expressions", "from", "from_", "where", "kind"})
 
 
@@ -55,16 +65,39 @@ class SqlExpressions:
 
     def test(self, text: str, version: TableVersion) -> Test:
         """The test of an image of this table's rows: values in the order of its columns, virtual ones left out."""
-        node, slots = _parsed(text, self.sql_mode), _slots(version)
-        compiled = _compiled(node, text, version, slots)
+        return self._tester(text, f"{version.schema}.{version.stored.name.original}", _slots(version), UTC)
+
+    def test_of_fields(self, text: str, name: TableName, fields: tuple[Field, ...]) -> Test:
+        """The test of an image as a message brings it: the values of its fields, TIMESTAMPs on the clocks of the zone.
+
+        Raises SchemaError and SqlError for fields of no known type as well."""
+        return self._tester(text, str(name), _slots_of_fields(name, fields), self._zone())
+
+    def _zone(self) -> tzinfo:
+        return UTC if self.time_zone == "UTC" else zone_of(self.time_zone)
+
+    def _tester(self, text: str, table: str, slots: tuple[Slot, ...], clocks: tzinfo) -> Test:
+        """`clocks` are those of TIMESTAMPs in images."""
+        node = _parsed(text, self.sql_mode)
+        compiled = _compiled(node, text, table, slots)
         named = {column.name.lower() for column in node.find_all(exp.Column)}
         used = [(slot.index, slot.type) for slot in slots if slot.name.lower() in named]
-        zone = UTC if self.time_zone == "UTC" else zone_of(self.time_zone)
-        return _tester(text, f"{version.schema}.{version.stored.name.original}", compiled, used, zone, self.sql_mode)
+        for slot in slots:
+            if slot.name.lower() in named and slot.type.code in _NUMBERED and slot.type.elems is None:
+                raise ExpressionParseFailed(
+                    f"{text!r} for {table}: column {slot.name} is {slot.type.code.name}, and the messages do not tell "
+                    "its members; leave such rows out where the topic is written, or write it as canal-json with "
+                    "content-compatible=true, which tells them"
+                )
+        zone = self._zone()
+        readers = [(at, _reader(kind, clocks, zone)) for at, kind in used]
+        return _test(text, table, compiled, readers, zone, self.sql_mode)
 
 
-def event_filter(settings: Mapping[str, Any], *, case_sensitive: bool, time_zone: str = "UTC") -> EventFilter:
-    """The event filters of a changefeed file, whose keys have their types already.
+def event_filter(
+    settings: Mapping[str, Any], *, case_sensitive: bool, time_zone: str = "UTC", since: int = 0
+) -> EventFilter:
+    """The event filters of a changefeed file, whose keys have their types already; events up to `since` stay.
 
     Raises EventTypeInvalid, FilterRuleInvalid, ExpressionParseFailed."""
     section = settings.get("filter", {})
@@ -74,19 +107,17 @@ def event_filter(settings: Mapping[str, Any], *, case_sensitive: bool, time_zone
         SqlExpressions(time_zone, mode - {""}),
         start_ts=section.get("ignore-txn-start-ts", ()),
         case_sensitive=case_sensitive,
+        since=since,
     )
 
 
-def _tester(  # noqa: PLR0917
-    text: str,
-    table: str,
-    compiled: Compiled,
-    used: list[tuple[int, ColumnType]],
-    zone: tzinfo,
-    sql_mode: frozenset[str],
+Read = Callable[[Value], SqlValue]
+
+
+def _test(  # noqa: PLR0917
+    text: str, table: str, compiled: Compiled, places: list[tuple[int, Read]], zone: tzinfo, sql_mode: frozenset[str]
 ) -> Test:
-    width = max((at for at, _ in used), default=-1) + 1
-    places = [(at, _reader(kind, zone)) for at, kind in used]
+    width = max((at for at, _ in places), default=-1) + 1
 
     def drops(values: Values) -> bool:
         row: list[SqlValue] = [None] * width
@@ -101,9 +132,9 @@ def _tester(  # noqa: PLR0917
     return drops
 
 
-def _reader(kind: ColumnType, zone: tzinfo) -> Callable[[Value], SqlValue]:
-    """From a value of an event to one of an expression."""
-    return lambda value: from_column(kind, parse_value(kind, value), zone)
+def _reader(kind: ColumnType, clocks: tzinfo, zone: tzinfo) -> Read:
+    """From a value of an event, whose TIMESTAMPs are on some clocks, to one of an expression."""
+    return lambda value: from_column(kind, parse_value(kind, value, clocks), zone)
 
 
 def _slots(version: TableVersion) -> tuple[Slot, ...]:
@@ -117,12 +148,29 @@ def _slots(version: TableVersion) -> tuple[Slot, ...]:
     )
 
 
+def _slots_of_fields(name: TableName, fields: tuple[Field, ...]) -> tuple[Slot, ...]:
+    """The same of a message."""
+    columns = infer_table(name, fields, None, 0).columns
+    return tuple(
+        Slot(at, column.name, _wide(column.type), _collation(column.type), name.table, name.schema)
+        for at, column in enumerate(columns)
+    )
+
+
+def _wide(kind: ColumnType) -> ColumnType:
+    """A BIT of which only the type is told, as wide as it may be."""
+    return msgspec.structs.replace(kind, flen=_BITS) if kind.code is MysqlType.BIT and kind.flen < 1 else kind
+
+
+def _collation(kind: ColumnType) -> str:
+    return DEFAULT_COLLATION if kind.code in _TEXTS and kind.charset != "binary" else "binary"
+
+
 def _virtual(column: StoredColumn) -> bool:
     return bool(column.generated_expr_string) and not column.generated_stored
 
 
-def _compiled(node: Node, text: str, version: TableVersion, slots: tuple[Slot, ...]) -> Compiled:
-    table = f"{version.schema}.{version.stored.name.original}"
+def _compiled(node: Node, text: str, table: str, slots: tuple[Slot, ...]) -> Compiled:
     if node.find(exp.Query) is not None:
         raise ExpressionParseFailed(f"{text!r}: an expression of an event filter has no subqueries")
     try:

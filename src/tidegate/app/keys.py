@@ -41,7 +41,22 @@ _OWN: Final = {
         True,
         "30m",
     ),
+    "sql-mode": Key("text", "SQL mode in which the expressions of event filters are read", True, "none"),
     "filter.rules": Key("texts", "which tables; see the filter rules", True, '["*.*"]'),
+    "filter.ignore-txn-start-ts": Key("ints", "transactions that are left out; from tidb:// only", True, "[]"),
+    **{
+        f"filter.event-filters[].{name}": Key(kind, about, True, "[]" if kind == "texts" else "none")
+        for name, kind, about in (
+            ("matcher", "texts", "tables of an event filter"),
+            ("ignore-event", "texts", "kinds of rows and DDLs that are left out"),
+            ("ignore-sql", "texts", "DDLs that are left out, by their text"),
+            ("ignore-insert-value-expr", "text", "inserted rows that are left out"),
+            ("ignore-update-new-value-expr", "text", "updated rows that are left out, by new values"),
+            ("ignore-update-old-value-expr", "text", "updated rows that are left out, by old values"),
+            ("ignore-delete-value-expr", "text", "deleted rows that are left out"),
+            ("ignore-update-only-columns", "texts", "updates of these columns only that are left out"),
+        )
+    },
     "source.uri": Key("text", "where to read; see the source parameters", True, "required"),
 }
 _PARAMS: Final = {
@@ -58,18 +73,8 @@ enable-sync-point                                       bool    sync points (dat
 sync-point-interval                                     text    time between sync points
 sync-point-retention                                    text    how long sync points are kept
 bdr-mode                                                bool    replication in both directions
-sql-mode                                                text    SQL mode with which TiCDC parses DDLs
 enable-table-monitor                                    bool    metrics of each table
-filter.ignore-txn-start-ts                              ints    transactions that TiCDC leaves out
 filter.ignore-dml-event-filter                          texts   older spelling of event filters
-filter.event-filters[].matcher                          texts   tables of an event filter
-filter.event-filters[].ignore-event                     texts   events that TiCDC leaves out
-filter.event-filters[].ignore-sql                       texts   DDLs that TiCDC leaves out
-filter.event-filters[].ignore-insert-value-expr         text    inserted rows that TiCDC leaves out
-filter.event-filters[].ignore-update-new-value-expr     text    updated rows that TiCDC leaves out, by new values
-filter.event-filters[].ignore-update-old-value-expr     text    updated rows that TiCDC leaves out, by old values
-filter.event-filters[].ignore-delete-value-expr         text    deleted rows that TiCDC leaves out
-filter.event-filters[].ignore-update-only-columns       texts   updates of these columns only that TiCDC leaves out
 mounter.worker-num                                      int     TiCDC's row decoding threads
 sink.protocol                                           text    protocol that TiCDC writes; ours is source.protocol
 sink.schema-registry                                    text    schema registry (avro)

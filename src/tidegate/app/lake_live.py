@@ -27,6 +27,7 @@ from tidegate.app.lake_clone import Scratch, clone
 from tidegate.app.lake_local import is_local, spark_local, spark_stored
 from tidegate.app.lake_read import NOTHING, Tail, chosen, overlaid, spark_overlaid, stored_rows, stored_table
 from tidegate.app.lake_where import Wanted, Where
+from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.filter import TableFilter
 from tidegate.feed.plan import Round
 from tidegate.feed.round import plan_landed
@@ -212,7 +213,11 @@ def _planned(base: Snapshot, changelog: Changelog, upto: int, options: DeltaOpti
     at = base.checkpoint
     slice_ = _found(changelog.slice, at.ts, upto) if upto > at.ts else ChangeSlice(changelog.uri, at.ts, upto, ())
     accept = TableFilter.parse(options.rules, case_sensitive=options.case_sensitive).matches
-    return slice_, plan_landed(base.state, at, changelog.ddls(at.ts, upto), upto, slice_, accept=accept)
+    events = EventFilter.of(
+        options.event_rules, None, case_sensitive=options.case_sensitive, since=options.events_since
+    )
+    ddls = changelog.ddls(at.ts, upto)
+    return slice_, plan_landed(base.state, at, ddls, upto, slice_, accept=accept, drops=events.ddls())
 
 
 def _found(read: Callable[..., T], *given: Any) -> T:

@@ -2,13 +2,14 @@
 
     rows of one commit_ts ─→ by table ─→ split where their place changes ─→ topic, partition ─→ its encoder ─┐
     DDL                   ─→ all encoders flushed, all acknowledged ─→ its topic: partition 0, or all         ├→ writer
-    resolved              ─→ all encoders flushed ─→ every partition of every topic in use ───────────────────┘
+    resolved              ─→ all encoders flushed ─→ every partition of every topic that was ever in use ─────┘
 
 A relay is given events in commit order (feed/gate.py).  Each partition of a topic has an encoder of its own, whose
-batches are cut as TiCDC cuts them.  An event that cannot be written is told to `refused`; the others go on.
+batches are cut as TiCDC cuts them.  An event that cannot be written is told to `refused`; the others go on.  Which
+tables there are is seen by their rows and DDLs; topics without any are left to sink/kafka/known_topics.py.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import groupby
@@ -25,7 +26,8 @@ from tidegate.model.table import TableName
 from tidegate.schema.parse import parse
 from tidegate.schema.spec import RenameTo
 from tidegate.schema.state import SchemaState, apply_ddl
-from tidegate.schema.statement import AlterTable, RenameTables
+from tidegate.schema.statement import AlterTable, DropDatabase, DropTables, DropViews, RenameTables, Statement
+from tidegate.sink.kafka.known_topics import KnownTopics
 from tidegate.sink.kafka.writer import TopicWriter
 
 __all__ = ["Relay", "RelayTarget"]
@@ -48,12 +50,13 @@ class Relay:
         self,
         target: RelayTarget,
         writer: TopicWriter,
+        known: KnownTopics,
         *,
         now_ms: Callable[[], int],
         claims: ClaimStore | None = None,
         refused: Callable[[str, EncodeError], None],
     ) -> None:
-        self._target, self._writer, self._refused = target, writer, refused
+        self._target, self._writer, self._known, self._refused = target, writer, known, refused
         self._router = Router.of(target.rules, target.topic, target.options, case_sensitive=target.case_sensitive)
         self._encoder = partial(BatchEncoder, target.options, now_ms=now_ms, claims=claims)
         self._encoders: dict[tuple[str, int], BatchEncoder] = {}
@@ -111,30 +114,53 @@ class Relay:
             plan = self._router.plan(name, fields, self._schema.table(name))
             found = self._plans[name, fields] = plan, Splitter.of(self._target.split, plan)
             self._tables[name] = None
+            self._known.note([plan.topic])
         return found
 
     def _ddl(self, ddl: Ddl) -> None:
         """Everything before it is with the broker before it is sent, and it is before what follows is."""
         messages = self._control.append(ddl)
         self.flush()
-        topic = self._router.topic(*(_previous(ddl) or (ddl.schema, ddl.table)))
-        route = self._router.ddl(ddl.schema, ddl.table, self._writer.partitions(topic), _previous(ddl))
+        statements = _statements(ddl)
+        previous = _previous(statements)
+        partitions = self._writer.partitions(self._router.ddl_topic(ddl.schema, ddl.table, previous))
+        route = self._router.ddl(ddl.schema, ddl.table, partitions, previous)
+        self._known.note([route.topic])
         for partition in route.partitions:
             self._put((route.topic, partition), messages)
         self._writer.flush()
+        self._count_tables(ddl, statements)
+        self.follow(ddl)
+        self.ddls += 1
+
+    def follow(self, ddl: Ddl) -> None:
+        """Go on with the tables as a DDL leaves them, which is sent or not."""
         self._plans.clear()
         if self._needs_schema:
             with suppress(SqlError, SchemaError, UnsupportedError):  # a table that is not known is told when it matters
                 self._schema, _ = apply_ddl(self._schema, ddl, 0)
-        self.ddls += 1
+
+    def _count_tables(self, ddl: Ddl, statements: Sequence[Statement]) -> None:
+        """Which tables there are behind a DDL."""
+        gone = {(name.schema.lower(), name.table.lower()) for each in statements for name in _gone(each, ddl)}
+        schemas = {each.name.lower() for each in statements if isinstance(each, DropDatabase)}
+        if ddl.table and statements:
+            self._tables[TableName(ddl.schema, ddl.table)] = None
+        for name in list(self._tables):
+            if name.schema.lower() in schemas or (name.schema.lower(), name.table.lower()) in gone:
+                del self._tables[name]
 
     def _resolved(self, resolved: Resolved) -> None:
         messages = self._control.append(resolved)
         for place, encoder in self._encoders.items():
             self._put(place, encoder.flush())
-        for topic in self._router.watermark_topics(self._tables):
+        topics = self._router.watermark_topics(self._tables)
+        for topic in topics:
             for partition in range(self._writer.partitions(topic)):
                 self._put((topic, partition), messages)
+        self._known.note(topics)
+        self._writer.forget(self._known.retired(topics))
+        self._known.resolved(resolved.ts, topics)
         self.watermarks += bool(messages)
 
     def _of(self, place: tuple[str, int]) -> BatchEncoder:
@@ -154,17 +180,29 @@ def _moment(event: RowChange | Ddl | Resolved) -> tuple[int | None, bool]:
     return event.commit_ts, isinstance(event, Ddl)
 
 
-def _previous(ddl: Ddl) -> TableName | None:
-    """The name that a RENAME takes away; None for other statements, and for those that cannot be read."""
-    if "RENAME" not in ddl.query.upper():
-        return None
+def _statements(ddl: Ddl) -> Sequence[Statement]:
+    """What a DDL says; nothing if it cannot be read."""
     try:
-        statements = parse(ddl.query, ddl.schema)
+        return parse(ddl.query, ddl.schema)
     except SqlError:
-        return None
-    for statement in statements:
-        if isinstance(statement, RenameTables):
-            return statement.pairs[0].old
-        if isinstance(statement, AlterTable) and any(isinstance(spec, RenameTo) for spec in statement.specs):
-            return statement.table
-    return None
+        return ()
+
+
+def _previous(statements: Sequence[Statement]) -> TableName | None:
+    """The name that a RENAME takes away; None for other statements."""
+    return next((name for each in statements for name in _old_names(each)), None)
+
+
+def _old_names(statement: Statement) -> Iterator[TableName]:
+    if isinstance(statement, RenameTables):
+        yield from (pair.old for pair in statement.pairs)
+    elif isinstance(statement, AlterTable) and any(isinstance(spec, RenameTo) for spec in statement.specs):
+        yield statement.table
+
+
+def _gone(statement: Statement, ddl: Ddl) -> Iterator[TableName]:
+    """The names of tables that a statement takes away."""
+    yield from _old_names(statement)
+    if isinstance(statement, DropTables | DropViews):
+        yield TableName(ddl.schema, ddl.table)
+        yield from statement.tables if isinstance(statement, DropTables) else statement.views

@@ -73,6 +73,7 @@ def _topic_to_topic(
     path: str | None,
     state: tuple[Path, str] | None,
     given: Mapping[str, object],
+    rules: tuple[str, ...],
     *,
     idle_s: float | None,
     as_json: bool,
@@ -84,7 +85,7 @@ def _topic_to_topic(
     from tidegate.app.transcode_topic import transcode_topic
 
     idle_s = inf if idle_s is None else idle_s
-    transcode_topic(uris, ({}, {}), path=path, now_ms=None, idle_s=idle_s, as_json=as_json, state=state)
+    transcode_topic(uris, ({}, {}), path=path, now_ms=None, idle_s=idle_s, as_json=as_json, state=state, rules=rules)
 
 
 @click.command()
@@ -138,9 +139,9 @@ def run(
         run_tidb(words, idle_s=idle_s, as_json=as_json)
         return
     if sink.startswith("kafka://") and source.startswith("kafka://"):
-        others = {"--filter": rules, "--until": until, "--start-ts": start_ts}
+        others = {"--until": until, "--start-ts": start_ts}
         state = None if state_dir is None else (state_dir, configuration.feed_name(path, name, sink))
-        _topic_to_topic((source, sink), path, state, others, idle_s=idle_s, as_json=as_json)
+        _topic_to_topic((source, sink), path, state, others, rules, idle_s=idle_s, as_json=as_json)
         return
     config = _configure(path, source_uri, sink_uri, rules, name, workers, begin)
 

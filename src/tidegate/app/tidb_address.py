@@ -17,15 +17,14 @@ import msgspec
 
 from tidegate.app.params import KAFKA_SOURCE, Given, Param, nearest, read_all
 from tidegate.app.uri import mask_uri
-from tidegate.model.errors import ConfigError, UnsupportedError, UriInvalid
+from tidegate.model.errors import ConfigError, UriInvalid
 
-__all__ = ["ACTING", "SCHEME", "TIDB_SOURCE", "TidbSource", "log_directory", "parse_tidb", "refuse_row_filters"]
+__all__ = ["ACTING", "SCHEME", "TIDB_SOURCE", "TidbSource", "log_directory", "parse_tidb"]
 
 SCHEME: Final = "tidb://"
 TIDB_SOURCE: Final[Mapping[str, Param]] = {"max-retry": KAFKA_SOURCE["max-retry"]}
 ACTING: Final = frozenset({"force-replicate", "integrity.integrity-check-level", "integrity.corruption-handle-level"})
 """Keys of a changefeed file that act on rows from a change log, though a topic's reader has no use for them."""
-_LEFT_OUT: Final = ("filter.event-filters[].", "filter.ignore-txn-start-ts", "filter.ignore-dml-event-filter")
 _LEVELS: Final = {"none": False, "correctness": True}
 _HANDLINGS: Final = {"warn": False, "error": True}
 
@@ -51,13 +50,6 @@ def parse_tidb(
     directory = str(log_directory(uri))
     fields |= {"directory": directory, "force_replicate": force, "verify": verify, "refuse_corrupt": refuse}
     return msgspec.convert({**fields, "start_ts": start_ts}, TidbSource)
-
-
-def refuse_row_filters(flat: Mapping[str, object]) -> None:
-    """UnsupportedError for keys that would leave rows out, which this release cannot do on the way to a lake."""
-    undone = next((path for path in flat if path.startswith(_LEFT_OUT)), None)
-    if undone is not None:
-        raise UnsupportedError(f"{undone}: rows for a lake are filtered by their tables alone; leave the key out")
 
 
 def log_directory(uri: str) -> Path:

@@ -1,6 +1,6 @@
 """How far a changefeed into topics has come, in a file of its own.
 
-    <state>/<changefeed>.json      {"changefeed": "shop", "checkpoint_ts": 470606747354005504, ...}
+    <state>/<changefeed>.json      {"changefeed": "shop", "checkpoint_ts": 470606747354005504, "topics": ["shop"], ...}
     <state>/<changefeed>.lock      held by the feed that runs; a second one is refused
     <state>/<changefeed>.state.json    what it reports (topic_state.py)
 
@@ -34,6 +34,8 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     topic: str
     protocol: str
+    topics: tuple[str, ...] = ()
+    """All that were written to since the start: sink/kafka/known_topics.py."""
 
 
 @contextmanager

@@ -6,7 +6,7 @@
     4 route     updates split, topic and partition of each row
     5 write     encoded in TiCDC's batches by an idempotent producer; acknowledged
     6 ddl       to its partitions; acknowledged
-    7 resolve   to every partition of every active topic; acknowledged
+    7 resolve   to every partition of every topic that was ever written to; acknowledged
     8 advance   the checkpoint
 
 A crash anywhere leaves the old checkpoint or the new one.  Whoever starts again sends what follows the checkpoint once
@@ -26,6 +26,7 @@ from tidegate.app.feed_error import place_of
 from tidegate.app.topic_checkpoint import Checkpoint, CheckpointFile
 from tidegate.app.topic_progress import TopicMeter, TopicProgress
 from tidegate.app.topic_state import StateFile
+from tidegate.app.topic_tables import ActiveTables
 from tidegate.app.topic_target import TopicTarget
 from tidegate.app.topic_task import GroupJob, GroupReport, write_group
 from tidegate.feed.event_filter import EventFilter
@@ -33,9 +34,9 @@ from tidegate.feed.filter import TableFilter
 from tidegate.feed.patience import Patience, Trouble
 from tidegate.model.errors import Retry, SinkError, TidegateError
 from tidegate.model.table import TableName
-from tidegate.schema.stored_snapshot import StoredSnapshot, TableVersion
 from tidegate.sink.kafka.control import Control
 from tidegate.sink.kafka.groups import TableRows, groups_of
+from tidegate.sink.kafka.known_topics import KnownTopics
 from tidegate.sink.kafka.partitions import partition_count
 from tidegate.sink.kafka.writer import TopicWriter
 from tidegate.source.tidb.ddl import DdlEvent
@@ -96,10 +97,13 @@ class TopicFeed:
         self._rows_of = without(config.log, config.events.start_ts)
         self._hold = Hold(config.log, config.name)
         self._router = config.target.router()
+        self._tables = ActiveTables(self._timeline, self._router)
         self._target = config.target
         self._writer: TopicWriter | None = None
         self._control: Control | None = None
-        self._active: tuple[StoredSnapshot, dict[int, TableVersion]] | None = None
+        self._topics = KnownTopics(
+            config.target.keeper, config.target.encoder(), partition_num=config.target.partition_num
+        )
         self.checkpoint = 0
 
     def run(self, *, idle_s: float | None = None) -> TopicProgress:
@@ -149,15 +153,24 @@ class TopicFeed:
         for event in events:
             self._patiently(partial(self._ddl, event))
             reach("topic/ddl-sent")
-        names = [name_of(version) for version in self._replicated().values()]
-        told = self._patiently(lambda: self._open().resolved(end, names))  # 7 resolve
+        told = self._patiently(partial(self._resolve, end))  # 7 resolve
         reach("topic/resolved-sent")
         self._patiently(partial(self._advance, end))  # 8 advance
         self.meter.advanced(end, ddls=len(events), watermarks=int(told))
         return True
 
     def _ddl(self, event: DdlEvent) -> None:
+        self._topics.note([self._router.ddl_topic(event.ddl.schema, event.ddl.table, event.previous)])
         self._open().ddl(event.ddl, event.previous)
+
+    def _resolve(self, end: int) -> bool:
+        topics = self._tables.topics
+        self._topics.note(topics)
+        told = self._open().resolved(end, topics)
+        assert self._writer is not None
+        self._writer.forget(self._topics.retired(topics))
+        self._topics.resolved(end, topics)
+        return told
 
     def _begin(self, idle_s: float | None) -> bool:
         """Take up the checkpoint, or start-ts, once the log has come as far; False when the wait for it is over."""
@@ -170,8 +183,9 @@ class TopicFeed:
                 self.checkpoint = parts[0].low if known is None else known
                 self._hold.at(self.checkpoint)
                 self._timeline.start(self.checkpoint)
-                self.config.events.verify(self._replicated().values())
-                self._target.check(self._replicated().values())
+                self.config.events.verify(self._tables.tables)
+                self._target.check(self._tables.tables)
+                self._topics.note((*(found.topics if found else ()), *self._tables.topics))
                 self._patiently(self._meet, replace(self.config.patience, stuck_s=None))
                 self.meter.frontier(parts[-1].high)
                 self.meter.started(self.checkpoint, resumed=found is not None)
@@ -191,17 +205,9 @@ class TopicFeed:
     def _reached(self) -> bool:
         return self.config.target_ts is not None and self.checkpoint >= self.config.target_ts
 
-    def _replicated(self) -> dict[int, TableVersion]:
-        """The tables that are replicated now, by id."""
-        snapshot = self._timeline.snapshot
-        if self._active is None or self._active[0] is not snapshot:
-            tables = self._timeline.tables.replicated(snapshot)
-            self._active = snapshot, {version.stored.id: version for version in tables}
-        return self._active[1]
-
     def _rows(self, rows: dict[int, int], end: int) -> list[GroupReport]:
         """Steps 3 to 5: the rows up to `end`."""
-        tables = self._tables_with(rows)
+        tables = self._tables.with_rows(rows)
         if not tables:
             return []
         placed = [self._placed(name_of(version), count) for version, count in tables]
@@ -223,15 +229,6 @@ class TopicFeed:
         ]
         reports: list[GroupReport] = self._run(write_group, jobs)
         return reports
-
-    def _tables_with(self, rows: dict[int, int]) -> list[tuple[TableVersion, int]]:
-        """The replicated tables of which there may be rows, and how many."""
-        active, counts = self._replicated(), dict[int, int]()
-        for physical_id, count in rows.items():
-            table_id = self._timeline.snapshot.logical.get(physical_id)
-            if table_id in active:
-                counts[table_id] = counts.get(table_id, 0) + count
-        return [(active[table_id], count) for table_id, count in sorted(counts.items())]
 
     def _placed(self, name: TableName, rows: int) -> TableRows:
         topic = self._router.topic(*name)
@@ -259,6 +256,7 @@ class TopicFeed:
                 source=self.config.source,
                 topic=target.topic,
                 protocol=target.options.protocol,
+                topics=self._topics.names,
             )
         )
         self.checkpoint = end

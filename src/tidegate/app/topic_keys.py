@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from tidegate.model.errors import ConfigError, InputError, UnsupportedError, UriInvalid
 
-__all__ = ["CLIENT_KEYS", "IDLE", "REFUSED", "client_options", "idle_keys", "refuse_keys"]
+__all__ = ["CLIENT_KEYS", "IDLE", "REFUSED", "Refused", "client_options", "idle_keys", "refuse_keys"]
 
 IDLE: Final = (
     *(
@@ -36,25 +36,25 @@ IDLE: Final = (
 """Keys that are accepted without effect, by how they begin."""
 
 
-class _Refused(NamedTuple):
+class Refused(NamedTuple):
+    """Why a key is refused, and by which error."""
+
     nothing: tuple[object, ...]
     """Values that ask for nothing."""
     error: type[InputError]
     why: str
 
 
-_LOGIN: Final = _Refused(("", [], False), UnsupportedError, "the client logs in by PLAIN or SCRAM")
-REFUSED: Final[Mapping[str, _Refused]] = {
-    "enable-sync-point": _Refused(
-        (False,), ConfigError, "sync points are for databases; a topic has no place for them"
-    ),
-    "bdr-mode": _Refused((False,), UnsupportedError, "changes that a replication wrote upstream are not told apart"),
-    "consistent.level": _Refused(("none", ""), UnsupportedError, "there is no redo log; the change log itself is kept"),
-    "sink.transaction-atomicity": _Refused(("none", ""), UriInvalid, "a message queue has no transactions of tables"),
-    "sink.schema-registry": _Refused(("",), UnsupportedError, "it is for avro, which is not written"),
-    "sink.dispatchers[].target-schema": _Refused(("",), UnsupportedError, "messages carry the upstream's names"),
-    "sink.dispatchers[].target-table": _Refused(("",), UnsupportedError, "messages carry the upstream's names"),
-    "filter.ignore-dml-event-filter": _Refused(([],), UnsupportedError, "write filter.event-filters in its place"),
+_LOGIN: Final = Refused(("", [], False), UnsupportedError, "the client logs in by PLAIN or SCRAM")
+REFUSED: Final[Mapping[str, Refused]] = {
+    "enable-sync-point": Refused((False,), ConfigError, "sync points are for databases; a topic has no place for them"),
+    "bdr-mode": Refused((False,), UnsupportedError, "changes that a replication wrote upstream are not told apart"),
+    "consistent.level": Refused(("none", ""), UnsupportedError, "there is no redo log; the change log itself is kept"),
+    "sink.transaction-atomicity": Refused(("none", ""), UriInvalid, "a message queue has no transactions of tables"),
+    "sink.schema-registry": Refused(("",), UnsupportedError, "it is for avro, which is not written"),
+    "sink.dispatchers[].target-schema": Refused(("",), UnsupportedError, "messages carry the upstream's names"),
+    "sink.dispatchers[].target-table": Refused(("",), UnsupportedError, "messages carry the upstream's names"),
+    "filter.ignore-dml-event-filter": Refused(([],), UnsupportedError, "write filter.event-filters in its place"),
     "sink.kafka-config.sasl-gssapi-": _LOGIN,
     "sink.kafka-config.sasl-oauth-": _LOGIN,
 }
@@ -67,10 +67,10 @@ CLIENT_KEYS: Final = (
 """Keys of [sink.kafka-config] that say how to reach the brokers; parameters of the sink-uri win over them."""
 
 
-def refuse_keys(document: Mapping[str, object]) -> None:
+def refuse_keys(document: Mapping[str, object], refused: Mapping[str, Refused] = REFUSED) -> None:
     """Raises what TiCDC does for keys that do not go with a topic, and UnsupportedError for what is not done here."""
     for path, value in _paths(document, ""):
-        for begin, (nothing, error, why) in REFUSED.items():
+        for begin, (nothing, error, why) in refused.items():
             if path.startswith(begin) and not any(value == each for each in nothing):
                 raise error(f"{path}: {why}; leave the key out")
 

@@ -6,12 +6,12 @@
 What stands before the first message that says anything above the ts that has passed is done.  What comes behind it is
 read again, so rows may be written twice, never not at all.
 
-    <state>/<changefeed>.place     {"changefeed": "copy", "topic": "shop-canal", "start": "shop/0:120,shop/1:98"}
+    <state>/<changefeed>.place     {"changefeed": "copy", "topic": "shop-canal", "start": "shop/0:120,shop/1:98", ...}
     <state>/<changefeed>.lock      held by the one that runs
 """
 
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from tidegate.app.topic_checkpoint import only_feed, saved
 from tidegate.model.errors import ConfigError, EnvironmentFault
 from tidegate.spark.cache import write_whole
 
-__all__ = ["MarkFile", "Marks", "as_start"]
+__all__ = ["MarkFile", "Marks", "Saved", "as_start"]
 
 Partition = tuple[str, int]
 
@@ -47,10 +47,13 @@ class Marks:
         return found
 
 
-class _Saved(msgspec.Struct, frozen=True, kw_only=True):
+class Saved(msgspec.Struct, frozen=True, kw_only=True):
+    """What the file says: `start` is the source's parameter, `topics` are those that were written to."""
+
     changefeed: str
     topic: str
     start: str
+    topics: tuple[str, ...] = ()
 
 
 class MarkFile:
@@ -64,9 +67,9 @@ class MarkFile:
         """Keep other feeds of that name out until the block ends. EnvironmentFault when one runs already."""
         return only_feed(self.path.with_suffix(".lock"))
 
-    def load(self) -> str | None:
-        """The `start` that was saved last. ConfigError for a file that is none of ours or of another topic."""
-        found = saved(self.path, _Saved, "position")
+    def load(self) -> Saved | None:
+        """What was saved last. ConfigError for a file that is none of ours or of another topic."""
+        found = saved(self.path, Saved, "position")
         if found is None:
             return None
         if found.topic != self._topic:
@@ -74,12 +77,12 @@ class MarkFile:
                 f"{self.path} is of a changefeed into topic {found.topic}, not {self._topic}: give a changefeed-id of "
                 "its own"
             )
-        return found.start
+        return found
 
-    def save(self, start: str) -> None:
-        """Put `start` in place of what was there. EnvironmentFault when the disk refuses."""
+    def save(self, start: str, topics: Iterable[str] = ()) -> None:
+        """Put these in place of what was there. EnvironmentFault when the disk refuses."""
         try:
-            position = _Saved(changefeed=self._name, topic=self._topic, start=start)
+            position = Saved(changefeed=self._name, topic=self._topic, start=start, topics=tuple(topics))
             write_whole(self.path, msgspec.json.encode(position).decode())
         except OSError as fault:
             raise EnvironmentFault(f"the position {self.path} cannot be written: {fault.strerror}") from fault

@@ -31,6 +31,7 @@ from tidegate.model.feed_errors import PartitionNumInvalid
 from tidegate.schema.stored_snapshot import TableVersion
 from tidegate.schema.stored_table import table_info
 from tidegate.sink.kafka.dispatch import Dispatcher
+from tidegate.sink.kafka.known_topics import Keeper
 from tidegate.sink.kafka.partitions import Producer
 from tidegate.sink.kafka.writer import NewTopics, TopicWriter
 
@@ -79,6 +80,10 @@ class TopicTarget:
     def writer(self) -> TopicWriter:
         """A new producer, which makes topics that are missing if it may."""
         return TopicWriter(self.client, self.options.max_message_bytes, self.new_topics)
+
+    def keeper(self) -> Keeper:
+        """A producer for topics that have no table any more: it makes none."""
+        return TopicWriter(self.client, self.options.max_message_bytes, None)
 
     def fitted(self, writer: TopicWriter) -> "TopicTarget":
         """The same with no larger messages than the default topic takes, which is made if need be."""

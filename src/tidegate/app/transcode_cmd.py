@@ -52,7 +52,9 @@ Frames = Iterator[tuple[bytes, bytes]]
 @click.option("--from-set", "read_words", metavar="KEY=VALUE", multiple=True, help="A key of what is read.")
 @click.option("--set", "words", metavar="KEY=VALUE", multiple=True, help="A key of what is written.")
 @click.option("--ts", "now_ms", type=int, metavar="MS", help="Canal-JSON's clock, in ms; the time of now otherwise.")
-@click.option("--config", "path", type=click.Path(dir_okay=False), help="Topics: options and dispatchers of this file.")
+@click.option(
+    "--config", "path", type=click.Path(dir_okay=False), help="Topics: options, dispatchers and filters of this file."
+)
 @click.option(
     "--stop-when-idle",
     "idle_s",

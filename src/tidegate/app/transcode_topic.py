@@ -3,18 +3,20 @@
     partitions ─→ decode ─→ cut rows made whole ─→ Gate ─→ Relay ─→ topic
     of all topics   │       (feed/gate.py: rows up to the watermark that all of them have, DDLs behind their rows)
                     └→ DecodeError: a line on standard error, and on with the next
+    between gate and relay stand the filters: tables and event filters (sieve.py)
 
 What has come up to the last watermark of all partitions is written with that watermark.  What lies above it when the
 reading ends is written too, without one, and the last line says where to go on (`start=` of the source).  The producer
 is idempotent; a run that is cut off and begun again writes messages twice, never in another order: at least once.
 
 A report a second, and one at the end: messages read, rows, DDLs, watermarks and messages written, events that were
-passed over as repeated, and how far the watermark has come.
+passed over as repeated or left out by the filters, and how far the watermark has come.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
@@ -24,22 +26,29 @@ import msgspec
 
 from tidegate.app.claim_files import ClaimFiles, random_names
 from tidegate.app.config import SinkFile, sink_file
+from tidegate.app.event_expression import event_filter
 from tidegate.app.framed import clock, whole_events
 from tidegate.app.params import KAFKA_SOURCE, Given, read_all
+from tidegate.app.refused_keys import check_old_values, refuse_for_messages
 from tidegate.app.relay import Relay, RelayTarget
 from tidegate.app.run_cmd import stop_on_signals
+from tidegate.app.sieve import Sieve
+from tidegate.app.topic_keys import idle_keys
 from tidegate.app.topic_marks import MarkFile, Marks, as_start
 from tidegate.app.topics import LOOKING, topics_of
 from tidegate.app.transcode_cmd import carried, target_options
 from tidegate.app.uri import KafkaSource, parse_source
-from tidegate.codec import DecodeOptions, decode, from_config
+from tidegate.codec import BatchEncoder, DecodeOptions, decode, from_config
 from tidegate.codec.options import DECODE_KEYS
 from tidegate.feed.dispatch_rule import complaints
+from tidegate.feed.event_filter import EventFilter
+from tidegate.feed.event_rule import event_rules
 from tidegate.feed.gate import Gate
 from tidegate.feed.split import SplitPolicy
 from tidegate.model.errors import ConfigError, DecodeError, EncodeError, TidegateError, UriInvalid
 from tidegate.model.event import Event, Resolved
 from tidegate.model.tso import MAX_TS
+from tidegate.sink.kafka.known_topics import KnownTopics
 from tidegate.sink.kafka.writer import NewTopics, TopicWriter
 from tidegate.source.kafka.gathered import Gathered, Partition
 
@@ -61,6 +70,7 @@ class Report(msgspec.Struct, kw_only=True):
     ddls: int = 0
     watermarks: int = 0
     repeated: int = 0
+    left_out: int = 0
     refused: int = 0
     resolved_ts: int | None = None
     start: str = ""
@@ -75,10 +85,12 @@ def transcode_topic(
     idle_s: float | None,
     as_json: bool,
     state: tuple[Path, str] | None = None,
+    rules: Sequence[str] = (),
 ) -> None:
     """Write the topics of `uris[0]` into the topic of `uris[1]`; status 1 when something was refused.
 
-    `state` is a directory and a changefeed's name: positions are kept there, and win over the source's `start`."""
+    `state` is a directory and a changefeed's name: positions are kept there, and win over the source's `start`.
+    `rules` choose tables in place of the file's."""
     file = SinkFile({}) if path is None else sink_file(path)
     source = parse_source(uris[0])
     read = _read_options(source, settings[0])
@@ -86,18 +98,25 @@ def transcode_topic(
     target = _target(sink, uris[1], settings[1], read, file)
     if (source.bootstrap, target.topic) in {(sink.bootstrap, topic) for topic in source.topics}:
         raise UriInvalid(f"--to: topic {target.topic} is the one that is read")
+    sieve = Sieve(file.table_filter(rules), _events(file, read))
+    idle = idle_keys(file.document)
+    if idle:
+        click.echo(f"warning: accepted without effect when a topic is written: {', '.join(idle)}", err=True)
     for complaint in complaints(target.rules):
         click.echo(f"warning: {complaint}", err=True)
     file_of_marks = None if state is None else MarkFile(*state, target.topic)
     with nullcontext() if file_of_marks is None else file_of_marks.held():
-        if file_of_marks is not None and (start := file_of_marks.load()) is not None:
-            found, _ = read_all(KAFKA_SOURCE, {"start": Given(str(file_of_marks.path), start)}, ConfigError)
+        connected = partial(TopicWriter, sink.client_config(), target.options.max_message_bytes)
+        known = KnownTopics(partial(connected, None), BatchEncoder(target.options, now_ms=clock(now_ms)))
+        if file_of_marks is not None and (kept := file_of_marks.load()) is not None:
+            found, _ = read_all(KAFKA_SOURCE, {"start": Given(str(file_of_marks.path), kept.start)}, ConfigError)
             source = msgspec.structs.replace(source, **found)
-        writer = TopicWriter(sink.client_config(), target.options.max_message_bytes, _new_topics(uris[1]))
-        run = _Run(source, read, file_of_marks, as_json=as_json)
+            known.note(kept.topics)
+        writer = connected(_new_topics(uris[1]))
+        run = _Run(source, read, known, file_of_marks, as_json=as_json)
         claims = ClaimFiles(target.options.claim_check_storage_uri, random_names())
-        relay = Relay(target, writer, now_ms=clock(now_ms), claims=claims, refused=run.refused)
-        run.play(Gathered(topics_of(source, read), idle_s=idle_s), relay, writer)
+        relay = Relay(target, writer, known, now_ms=clock(now_ms), claims=claims, refused=run.refused)
+        run.play(Gathered(topics_of(source, read), idle_s=idle_s), relay, writer, sieve)
     if run.report.refused:
         click.get_current_context().exit(1)
 
@@ -106,9 +125,16 @@ class _Run:
     """One transcoding: what is refused, and how far it has come."""
 
     def __init__(
-        self, source: KafkaSource, read: DecodeOptions, file: MarkFile | None = None, *, as_json: bool
+        self,
+        source: KafkaSource,
+        read: DecodeOptions,
+        known: KnownTopics,
+        file: MarkFile | None = None,
+        *,
+        as_json: bool,
     ) -> None:
         self._source, self._read, self._file, self._as_json = source, read, file, as_json
+        self._known = known
         self._marks = Marks()
         self.report = Report()
 
@@ -120,7 +146,7 @@ class _Run:
     def _cut(self, place: tuple[Partition, str], error: TidegateError) -> None:
         self.refused(place[1], error)
 
-    def play(self, messages: Gathered, relay: Relay, writer: TopicWriter) -> None:
+    def play(self, messages: Gathered, relay: Relay, writer: TopicWriter, sieve: Sieve) -> None:
         """Reads to the end and writes; stops in good order on a signal."""
         gate: Gate[Partition] = Gate(messages.positions)
         told = time.monotonic()
@@ -136,7 +162,8 @@ class _Run:
                         gate.add(partition, carried(event))
                     except EncodeError as error:
                         self.refused(place, error)
-                relay.send(gate.take())
+                sieve.pass_on(gate.take(), relay)
+                self.report.left_out = sieve.left_out
                 if stop.is_set():
                     break
                 if time.monotonic() - told > REPORT_S:
@@ -144,12 +171,13 @@ class _Run:
                     self._keep(gate, relay, messages.positions)
                     self._tell(gate, relay, writer)
         if not stop.is_set():
-            relay.send(gate.rest())
+            sieve.pass_on(gate.rest(), relay)
+            self.report.left_out = sieve.left_out
             self.report.start = as_start(messages.positions)
         relay.flush()
         if self._file is not None:
             passed = MAX_TS if self.report.start else gate.resolved or 0
-            self._file.save(as_start(self._marks.safe(messages.positions, passed)))
+            self._file.save(as_start(self._marks.safe(messages.positions, passed)), self._known.names)
         self.report.done = True
         self._tell(gate, relay, writer)
 
@@ -163,7 +191,7 @@ class _Run:
         """Save how far everything is written."""
         if self._file is not None and gate.resolved is not None:
             relay.flush()
-            self._file.save(as_start(self._marks.safe(positions, gate.resolved)))
+            self._file.save(as_start(self._marks.safe(positions, gate.resolved)), self._known.names)
 
     def _decoded(
         self, chunk: Iterator[tuple[Partition, int, bytes | None, bytes | None]]
@@ -185,6 +213,7 @@ class _Run:
             return
         line = f"{report.messages_read:,} messages read, {report.messages_written:,} written: {report.rows:,} rows, "
         line += f"{report.ddls:,} DDLs, {report.watermarks:,} watermarks up to {report.resolved_ts}"
+        line += f"; {report.left_out:,} events left out" if report.left_out else ""
         if report.done and report.start:
             line += f"; to go on from here: start={report.start}"
         click.echo(line, err=True)
@@ -212,6 +241,16 @@ def _target(sink: KafkaSource, uri: str, given: Settings, read: DecodeOptions, f
         click.echo("warning: canal-json without enable-tidb-extension has no watermarks and no commit_ts", err=True)
     policy = SplitPolicy(unique_keys=not raw, newarch=options.newarch)
     return RelayTarget(sink.topics[0], options, file.dispatchers, file.case_sensitive, policy)
+
+
+def _events(file: SinkFile, read: DecodeOptions) -> EventFilter:
+    """The event filters of a file. Raises what is wrong with them, and for keys that messages cannot serve."""
+    refuse_for_messages(file.document)
+    section = file.document.get("filter")
+    rules = event_rules(section.get("event-filters", ())) if isinstance(section, dict) else ()
+    if read.protocol == "open-protocol":
+        check_old_values(file.document, rules)
+    return event_filter(file.document, case_sensitive=file.case_sensitive, time_zone=read.time_zone)
 
 
 def _new_topics(uri: str) -> NewTopics | None:

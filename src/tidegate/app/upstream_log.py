@@ -15,6 +15,7 @@ log that was written in memory's earlier life is of another database, and is ref
 
 import logging
 import time
+from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
 from typing import Final, NamedTuple, Self
@@ -62,6 +63,8 @@ class UpstreamLog:
         if storage.store.safe_point and not segments(directory):
             begin_log(storage, directory)
         self._writer = SegmentWriter(ChangeLog(storage.store, storage.oracle), directory, 0)
+        with suppress(OSError):  # a feed may come at once; if it cannot be made, the first write tells
+            directory.mkdir(parents=True, exist_ok=True)
         self._directory, self._keep, self._trimmed_s = directory, keep, time.monotonic()
         self._ended = Event()
         self._thread = Thread(target=self._run, name="upstream-log", daemon=True)

@@ -29,6 +29,8 @@ def delta_options(config: FeedConfig) -> DeltaOptions:
         mode=sink.mode,  # type: ignore[arg-type]
         rules=config.rules,
         case_sensitive=config.case_sensitive,
+        event_rules=config.event_rules,
+        events_since=config.events.since,
     )
 
 
@@ -41,7 +43,7 @@ def landing(config: FeedConfig, options: DeltaOptions) -> BatchLoop:
     """The landing of a changefeed."""
     rules, source = config.table_filter(), config.source
     if isinstance(source, KafkaSource):
-        return Landing(topics_of(source), options.root, config.name, accept=rules.matches)
+        return Landing(topics_of(source), options.root, config.name, accept=rules.matches, events=config.events)
     return LogLanding(
         SegmentLog(Path(source.directory)),
         options.root,
@@ -49,6 +51,7 @@ def landing(config: FeedConfig, options: DeltaOptions) -> BatchLoop:
         rules=rules,
         definitions=create_statements,
         mount=MountOptions(source.force_replicate, source.verify, source.refuse_corrupt),
+        events=config.events,
         start_ts=source.start_ts,
         complete=config.sink.mode == "replica",
     )

@@ -73,7 +73,7 @@ CONTROL_SCHEMA: Final = pa.schema(
         pa.field("raw_value", pa.binary()),
     ],
 )
-"""`kind` is ddl or dead; a dead letter keeps its message whole."""
+"""`kind` is one of source/kafka/files.py, such as ddl or dead; a dead letter keeps its message whole."""
 
 OPS: Final = {"Insert": "I", "Update": "U", "Delete": "D"}
 
@@ -91,10 +91,11 @@ class Place(msgspec.Struct, frozen=True, order=True):
 
 
 class PlacedDdl(msgspec.Struct, frozen=True):
-    """A DDL and where it was first seen."""
+    """A DDL and where it was first seen; `left_out` says that its transaction is one that the feed leaves out."""
 
     place: Place
     ddl: Ddl
+    left_out: bool = False
 
 
 class DeadLetter(msgspec.Struct, frozen=True):

@@ -9,16 +9,17 @@
 A DDL that leaves stored rows as they are (index, comment, default, charset) cuts nothing.  RENAME moves a name, not
 rows; DROP forgets a name; TRUNCATE starts a new incarnation.  DDLs that share a commit_ts are numbered 1, 2, … in
 arrival order, and that number is part of every position and of every incarnation's id, so that planning again after a
-crash, with a later end, gives the same steps.
+crash, with a later end, gives the same steps.  DDLs that event filters leave out count, too (left_out.py).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
 from tidegate.feed.change import Layout, PlacedDdl
+from tidegate.feed.left_out import Lacking, LeftOut, changes_rows, foreseen, renamed_away
 from tidegate.feed.step import Alter, Create, Exchange, Rows, Step, Trim, Unit, position_of
 from tidegate.model.errors import SchemaError
 from tidegate.model.event import Ddl
@@ -49,10 +50,12 @@ Key = tuple[str, str]
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """How far a lake is: everything up to `ts`, and of the DDLs at exactly `ts` those in `done`."""
+    """How far a lake is: everything up to `ts`, and of the DDLs at exactly `ts` those in `done`; without those in
+    `left_out`."""
 
     ts: int = 0
     done: tuple[str, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,12 @@ class Landed:
     layouts: Callable[[TableName, int], Sequence[Layout]]
     """The layouts that a table's rows up to a ts have."""
     accept: Callable[[str, str], bool]
+    drops: "Drops | None" = None
+    """What event filters leave out, if there are any."""
+
+
+Drops: TypeAlias = Callable[[Ddl, TableName | None], bool]
+"""Whether a DDL is left out; the name is the one that its table had before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +97,9 @@ def plan_round(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], up
     `ddls` are ordered and without repeats (feed.change.ordered_ddls) and may include those at the checkpoint's ts.
     """
     ddls = [placed for placed in ddls if at.ts <= (placed.ddl.commit_ts or 0) <= upto]
-    plan = _Plan(state, at.ts, landed, first_ddls=_first_by_table(ddls), upto=upto)
+    lacking = Lacking(list(at.left_out))
+    plan = _Plan(state, at.ts, landed, first_ddls=_first_by_table(ddls), upto=upto, lacking=lacking)
+    plan.catch_up()
     plan.follow_drift()
     done: list[str] = list(at.done)
     done_ts = at.ts
@@ -102,11 +113,14 @@ def plan_round(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], up
             done, done_ts = [], ts
         done.append(identity(ddl))
         plan.meet(ts)
+        if plan.leaves_out(placed):
+            plan.pass_over(placed, len(done))
+            continue
         plan.apply(replace_ts(ddl, ts), len(done))
         applied.append(ddl)
     plan.meet(upto)
     units = plan.finish(upto)
-    checkpoint = Checkpoint(upto, tuple(done) if done_ts == upto else ())
+    checkpoint = Checkpoint(upto, tuple(done) if done_ts == upto else (), tuple(lacking.marks))
     return Round(units, plan.state, checkpoint, tuple(applied), tuple(plan.warnings))
 
 
@@ -131,6 +145,7 @@ class _Plan:
     landed: Landed
     first_ddls: Mapping[Key, int]
     upto: int
+    lacking: Lacking
     steps: dict[str, list[Step]] = field(default_factory=dict)
     since: dict[str, int] = field(default_factory=dict)
     links: list[tuple[str, str]] = field(default_factory=list)
@@ -150,6 +165,7 @@ class _Plan:
         since = self.since.get(table.incarnation, self.after)
         span = self.spans.get(table.name.key)
         if span is not None and since < ts and span[2] <= ts and span[3] > since:
+            self.lacking.check(table.name, min(span[3], ts))
             self.add(table, Rows(table, since, ts))
         self.since[table.incarnation] = ts
 
@@ -161,6 +177,8 @@ class _Plan:
         for key, (name, _, low, _) in self.spans.items():
             if key in self.seen or low > ts:
                 continue
+            if self.landed.accept(*name):
+                self.lacking.check(name, min(self.spans[key][3], ts))
             tables = self.inferred(name, low - 1, min(ts, self.first_ddls.get(key, ts)))
             if not tables:
                 continue
@@ -197,9 +215,39 @@ class _Plan:
         if not table.handle_key:
             self.warnings.append(f"table {table.name} has no primary or not-null unique key: kept as a log of changes")
 
+    def leaves_out(self, placed: PlacedDdl) -> bool:
+        """Whether event filters leave the DDL out."""
+        return placed.left_out or self.dropped(placed.ddl)
+
+    def dropped(self, ddl: Ddl) -> bool:
+        """Whether their rules leave it out."""
+        return self.landed.drops is not None and self.landed.drops(ddl, renamed_away(self.state, ddl))
+
+    def pass_over(self, placed: PlacedDdl, seq: int) -> None:
+        """Note a DDL that is left out."""
+        ddl = placed.ddl
+        sure = self.lacking.pass_over(ddl, foreseen(self.state, ddl, seq), for_good=placed.left_out)
+        doubt = "" if sure else "; what it would have done is not known"
+        self.warnings.append(f"DDL of ts {ddl.commit_ts} left out by an event filter{doubt}: {ddl.query[:500]}")
+
+    def catch_up(self) -> None:
+        """Apply what was left out and is not any more, where the round begins."""
+        for number, mark in enumerate(tuple(self.lacking.marks), start=1):
+            if not mark.for_good and not self.dropped(mark.ddl):
+                self.lacking.marks.remove(mark)
+                self.apply(replace_ts(mark.ddl, self.after), DRIFT_SEQ + number)
+
     def apply(self, ddl: Ddl, seq: int) -> None:
         """Apply one DDL to the schema and cut the tables whose rows it touches."""
-        self.state, effects = apply_ddl(self.state, ddl, seq)
+        try:
+            self.state, effects = apply_ddl(self.state, ddl, seq)
+        except SchemaError as error:
+            if self.landed.drops is None:
+                raise
+            raise SchemaError(
+                f"{error}. Event filters may have left out what it needs: leave it out as well"
+            ) from error
+        self.lacking.follow(effects)
         for effect in effects:
             self.effect(effect, ddl, seq)
         self.seen |= set(self.state.tables)
@@ -289,13 +337,3 @@ class _Plan:
             group |= found
             frontier += found
         return min(group)
-
-
-def changes_rows(old: TableInfo, new: TableInfo) -> bool:
-    """True when a change of definition shows in stored rows or in how rows are read."""
-    return _shape(old) != _shape(new)
-
-
-def _shape(table: TableInfo) -> tuple[object, ...]:
-    columns = tuple((column.id, column.name, column.type, column.virtual) for column in table.columns)
-    return columns, tuple(name.lower() for name in table.handle_key)

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from tidegate.feed.change import Layout, PlacedDdl
 from tidegate.feed.pace import ROUND, Most, Stretch, round_end
-from tidegate.feed.plan import Checkpoint, Landed, Round, plan_round
+from tidegate.feed.plan import Checkpoint, Drops, Landed, Round, plan_round
 from tidegate.model.table import TableName
 from tidegate.schema.state import SchemaState
 
@@ -81,11 +81,12 @@ def plan_landed(
     landed: LandedRows,
     *,
     accept: Callable[[str, str], bool],
+    drops: Drops | None = None,
 ) -> Round:
-    """The round from `at` to `upto` over what has landed between them."""
+    """The round from `at` to `upto` over what has landed between them; `drops` says which DDLs are left out."""
     spans = {name: (span.rows, span.min_ts, span.max_ts) for name, span in landed.tables().items()}
 
     def layouts(name: TableName, end: int) -> Sequence[Layout]:
         return landed.layouts(name, at.ts, end)
 
-    return plan_round(state, at, ddls, upto, Landed(spans, layouts, accept))
+    return plan_round(state, at, ddls, upto, Landed(spans, layouts, accept, drops))

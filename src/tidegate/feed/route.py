@@ -193,10 +193,13 @@ class Router:
         return crc32(_bytes(name.schema + name.table)) % partitions
 
     def ddl(self, schema: str, table: str, partitions: int, previous: TableName | None = None) -> DdlRoute:
-        """The places of a DDL, of a RENAME by the name that it takes away: canal-json has it once, in partition 0,
-        Open Protocol in every partition."""
-        topic = self.topic(*(previous or (schema, table)))
+        """The places of a DDL: canal-json has it once, in partition 0, Open Protocol in every partition."""
+        topic = self.ddl_topic(schema, table, previous)
         return DdlRoute(topic, range(1 if self.protocol == "canal-json" else partitions))
+
+    def ddl_topic(self, schema: str, table: str, previous: TableName | None = None) -> str:
+        """The topic of a DDL, of a RENAME by the name that it takes away."""
+        return self.topic(*(previous or (schema, table)))
 
     def watermark_topics(self, tables: Iterable[TableName]) -> tuple[str, ...]:
         """The topics, all partitions of which get the watermark: those of the tables and the default one."""

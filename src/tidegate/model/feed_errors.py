@@ -2,6 +2,7 @@
 
     ConfigError
     +- EventTypeInvalid            ignore-event names no event
+    +- DdlEventUnknown             which event a DDL is cannot be told
     +- ExpressionParseFailed       a value expression is no SQL expression
     +- ExpressionColumnNotFound    it names a column that a table does not have
     +- RowFilterFailed             it cannot be evaluated for a row
@@ -10,19 +11,23 @@
 
     TidegateError
     +- StateUnwritable             the directory of its progress is full or away         LATER
+    +- SchemaError
+       +- RowsLackDdl              rows are made by a DDL that event filters left out
 
 The others do not pass by waiting: TiCDC fails a changefeed for most of them at once, and so do we.
 """
 
-from tidegate.model.errors import ConfigError, KafkaConfigInvalid, Retry, TidegateError
+from tidegate.model.errors import ConfigError, KafkaConfigInvalid, Retry, SchemaError, TidegateError
 
 __all__ = [
     "ColumnSelectorFailed",
+    "DdlEventUnknown",
     "EventTypeInvalid",
     "ExpressionColumnNotFound",
     "ExpressionParseFailed",
     "PartitionNumInvalid",
     "RowFilterFailed",
+    "RowsLackDdl",
     "StateUnwritable",
 ]
 
@@ -31,6 +36,13 @@ class EventTypeInvalid(ConfigError):
     """A word of ignore-event that is no event; the message names it and the nearest one."""
 
     code = "CDC:ErrInvalidIgnoreEventType"
+
+
+class DdlEventUnknown(ConfigError):
+    """A DDL came without its action and by a text that does not tell it, so no rule of ignore-event can be asked; the
+    message names table, ts and text."""
+
+    code = "CDC:ErrConvertDDLToEventTypeFailed"
 
 
 class ExpressionParseFailed(ConfigError):
@@ -61,6 +73,17 @@ class PartitionNumInvalid(KafkaConfigInvalid):
     """partition-num is below 1, or above what the topic has; the message names both numbers."""
 
     code = "CDC:ErrKafkaInvalidPartitionNum"
+
+
+class RowsLackDdl(SchemaError):
+    """Rows of a table do not fit a lake that lacks a DDL; the message names table, ts and DDL. Rows up to `ts` fit."""
+
+    def __init__(self, what: str, ts: int, /) -> None:
+        super().__init__(what, ts)
+        self.what, self.ts = what, ts
+
+    def __str__(self) -> str:
+        return self.what
 
 
 class StateUnwritable(TidegateError):

@@ -12,8 +12,9 @@ Two operations take one version more than TiDB, because the checker finds what t
 
 and two keep writing what was there before until the very step that removes it, so that a reader of the definition
 before the job was done, which TiCDC is, finds each value: the lossy MODIFY COLUMN the old column, a reorganisation of
-partitions the rows in their old places.  One is done earlier, so that the same reader knows the new partition before it
-has rows: truncate partition.  `job_path` of all others is what TiDB records.
+partitions the rows in their old places.  Two are done earlier, so that the same reader knows where rows lie before the
+first one lies there: truncate partition when the new partitions come, drop partition with its first step, from which
+on rows of the range go to the next partition.  `job_path` of all others is what TiDB records.
 Source: mysql.tidb_ddl_job of a real TiDB, recorded step by step; TiDB pkg/ddl (column.go, index.go, partition.go).
 """
 
@@ -195,6 +196,7 @@ DROP_PARTITION: Final = operation(
     [("partition", PARTITION)],
     [(P, P), (WO, WO), (DO, DO), (DR, DR), (N, N)],
     work={4: (Work.DELETE_RANGE, ("partition",))},
+    done=1,
 )
 TRUNCATE_PARTITION: Final = operation(
     "truncate partition",

@@ -388,3 +388,21 @@ def test_a_partition_that_is_gone_is_not_truncated() -> None:
     world.finish()
 
     assert ended(world, truncated) == (JobState.CANCELLED, 1735)
+
+
+def test_a_table_that_has_lost_its_partitions_is_not_reorganized() -> None:
+    """REORGANIZE of pFullTable, which a table has only while PARTITION BY runs, waited for that job; cancelled, it left
+    a table without partitions, which the REORGANIZE then took for one with a single partition of no known type."""
+    world = World()
+    run(world, "create table s (id int primary key)")
+    (partitioned,) = queue(world, "alter table s partition by hash (id) partitions 2")
+    world.step(partitioned, 1)
+    (reorganized,) = queue(
+        world, "alter table s reorganize partition pFullTable into (partition q values less than (4))"
+    )
+    world.cluster.desk.cancel(partitioned)
+
+    world.finish()
+
+    assert ended(world, partitioned)[0] == JobState.ROLLBACK_DONE
+    assert ended(world, reorganized) == (JobState.CANCELLED, 1505)

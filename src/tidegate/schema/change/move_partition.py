@@ -1,8 +1,13 @@
 """Partitions, one state further: `ddl_action` and `ddl_state` of the partitioning say what is under way.
 
     add         adding_definitions ──► definitions
-    drop        dropping_definitions beside definitions ──► only dropping ──► gone, with its rows
-    truncate    new_partition_ids ──► definitions have them, the old ones are dropping ──► gone
+    drop        definitions ──► dropping_definitions, done ──► gone, with its rows
+    truncate    new_partition_ids ──► definitions have them, the old ones are dropping, done ──► gone
+
+A job is done with the step from which on rows lie where they will lie at its end: who reads finished jobs knows the ids
+of all rows that nodes of that version write.  What a node one behind still writes into a partition on its way out lies
+under an id that the reader has forgotten, and goes with the delete range.  TiDB's first step of DROP PARTITION only
+marks the partition and leaves it in definitions for one version more, though nobody reads or writes there then.
 
 Source: TiDB pkg/ddl/partition.go.
 """
@@ -109,12 +114,12 @@ def _drop(draft: Draft, request: Request, _old: States, new: States) -> None:
     partition = partition_of(table)
     if state is _WRITE_ONLY:
         going = definitions_named(table, request.arguments.part_names)
-        partition = msgspec.structs.replace(partition, dropping_definitions=going)
-    elif state is _DELETE_ONLY:
-        ids = {one.id for one in partition.dropping_definitions or ()}
-        rest = [one for one in partition.definitions or () if one.id not in ids]
-        partition = msgspec.structs.replace(partition, definitions=rest)
-    elif state is _NONE:
+        rest = [one for one in partition.definitions or () if one not in going]
+        partition = msgspec.structs.replace(partition, definitions=rest, dropping_definitions=going)
+        _write(draft, request, table, under_way(partition, request.action, state))
+        draft.result = _at_the_end(draft.table(request), steps_left=3)
+        return
+    if state is _NONE:
         old_ids = [one.id for one in partition.dropping_definitions or ()]
         _write(draft, request, table, at_rest(partition))
         _finish(draft, request, old_ids, old_ids)
@@ -141,7 +146,7 @@ def _truncate(draft: Draft, request: Request, _old: States, new: States) -> None
             dropping_definitions=[one for one in present if one.id in ids],
         )
         _write(draft, request, table, under_way(partition, request.action, state))
-        draft.result = _at_the_end(draft.table(request))
+        draft.result = _at_the_end(draft.table(request), steps_left=2)
         return
     elif state is _NONE:
         _write(draft, request, table, at_rest(partition))
@@ -150,9 +155,9 @@ def _truncate(draft: Draft, request: Request, _old: States, new: States) -> None
     _write(draft, request, table, under_way(partition, request.action, state))
 
 
-def _at_the_end(table: StoredTable) -> StoredTable:
-    """A table that has its new partitions as the two steps to come will leave it."""
-    return msgspec.structs.replace(table, partition=at_rest(partition_of(table)), revision=table.revision + 2)
+def _at_the_end(table: StoredTable, *, steps_left: int) -> StoredTable:
+    """A table that has the partitions of the end as the steps to come will leave it, but for their timestamps."""
+    return msgspec.structs.replace(table, partition=at_rest(partition_of(table)), revision=table.revision + steps_left)
 
 
 PARTITION_MOVES: Final[Mapping[int, Move]] = {19: _add, 20: _drop, 23: _truncate}

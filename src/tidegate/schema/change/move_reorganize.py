@@ -49,7 +49,8 @@ def _reorganize(draft: Draft, request: Request, old: States, new: States) -> Non
     elif new["old rows"] is _NONE:
         _finish(draft, request, table)
     else:
-        partition, state = table.partition or _whole(table), new["new rows"]
+        state = new["new rows"]
+        partition = partition_of(table) if request.action == _REORGANIZE else table.partition or _whole(table)
         if old["new rows"] is _NONE:
             partition = _prepared(request, arguments, table, partition)
         elif old["new rows"] is not _PUBLIC and new["new rows"] is _PUBLIC:

@@ -4,6 +4,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from tidegate.feed.event_rule import EventRule
 from tidegate.sink.delta.modes import Mode
 
 __all__ = ["DeltaOptions", "SchemaChange", "ZeroDate"]
@@ -29,6 +30,10 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[str, ...] = ()
     """Filter rules: which tables the lake holds; none means all."""
     case_sensitive: bool = False
+    event_rules: tuple[EventRule, ...] = ()
+    """Event filters: which DDLs the lake does not follow."""
+    events_since: int = 0
+    """DDLs up to this ts are followed whatever these say."""
 
     def table_uri(self, incarnation: str) -> str:
         """Where the rows of an incarnation lie; ids are ours, names from the wire are never paths."""

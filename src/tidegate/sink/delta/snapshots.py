@@ -21,6 +21,8 @@ import msgspec
 import obstore
 from obstore.exceptions import AlreadyExistsError
 
+from tidegate.feed.event_rule import EventRule
+from tidegate.feed.left_out import LeftOut
 from tidegate.feed.plan import Checkpoint
 from tidegate.model.errors import Fenced, SinkRefused
 from tidegate.model.table import TableName
@@ -56,6 +58,8 @@ class _Followed(msgspec.Struct, frozen=True, omit_defaults=True):
     mode: Mode = "replica"
     rules: tuple[str, ...] = ()
     case_sensitive: bool = False
+    event_rules: tuple[EventRule, ...] = ()
+    events_since: int = 0
 
 
 class _Body(msgspec.Struct, frozen=True):
@@ -67,6 +71,7 @@ class _Body(msgspec.Struct, frozen=True):
     feed: str
     published_ms: int
     options: _Followed = _Followed()
+    left_out: tuple[LeftOut, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +126,7 @@ def _read(options: DeltaOptions, number: int) -> Snapshot:
             "give --changefeed-id or another sink directory",
         )
     schema = obstore.get(store(options.control_uri), f"schemas/{body.schema}.json").bytes().to_bytes()
-    checkpoint = Checkpoint(body.checkpoint_ts, body.done)
+    checkpoint = Checkpoint(body.checkpoint_ts, body.done, body.left_out)
     state = SchemaState.from_json(schema)
     followed = DeltaOptions(root=options.root, feed=body.feed, **msgspec.structs.asdict(body.options))
     return Snapshot(number, checkpoint, state, body.tables, body.retired, followed, body.published_ms)
@@ -148,7 +153,8 @@ def publish(options: DeltaOptions, snapshot: Snapshot) -> None:
     now_ms = int(time.time() * 1000)
     tables, retired = dict(snapshot.tables), dict(snapshot.retired)
     followed = msgspec.convert(options, _Followed, from_attributes=True)
-    body = _Body(checkpoint.ts, checkpoint.done, digest, tables, retired, options.feed, now_ms, followed)
+    left_out = checkpoint.left_out
+    body = _Body(checkpoint.ts, checkpoint.done, digest, tables, retired, options.feed, now_ms, followed, left_out)
     try:
         with storing(options.control_uri):
             reach("publish/before-snapshot")

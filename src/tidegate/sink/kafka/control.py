@@ -3,7 +3,7 @@
     rows <= T, acknowledged  ─►  DDL of T                          ─►  resolved T
                                  open-protocol: every partition        every partition of every active topic:
                                  canal-json: partition 0               those of replicated tables, and the default one
-                                 of its topic: by the name that the
+                                 of its topic: by the name that the    (the others that were written to: KnownTopics)
                                  table had before, if it had one
 
 Each is flushed before the next goes out, so a partition holds: rows, DDL, resolved, later rows.
@@ -12,7 +12,6 @@ Source: TiCDC's event router; recordings of the dispatchers.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
 
 from tidegate.codec.batch import BatchEncoder, Message
 from tidegate.feed.route import Router
@@ -21,8 +20,6 @@ from tidegate.model.table import TableName
 from tidegate.sink.kafka.partitions import Producer
 
 __all__ = ["Control"]
-
-_NO_TABLE: Final = ""
 
 
 class Control:
@@ -36,19 +33,18 @@ class Control:
     def ddl(self, ddl: Ddl, previous: TableName | None = None) -> None:
         """Sends a DDL; returns when it is acknowledged."""
         messages = self._encoder.append(ddl)
-        schema, table = previous or (ddl.schema, ddl.table or _NO_TABLE)
-        topic = self._router.topic(schema, table)
-        route = self._router.ddl(ddl.schema, ddl.table, self._partitions(topic), previous)
+        partitions = self._partitions(self._router.ddl_topic(ddl.schema, ddl.table, previous))
+        route = self._router.ddl(ddl.schema, ddl.table, partitions, previous)
         for partition in route.partitions:
             self._send(route.topic, partition, messages)
         self._producer.flush()
 
-    def resolved(self, ts: int, tables: Iterable[TableName]) -> bool:
-        """Tells every partition that nothing at or below `ts` is still to come; `tables` are those replicated now.
+    def resolved(self, ts: int, topics: Iterable[str]) -> bool:
+        """Tells every partition of `topics` that nothing at or below `ts` is still to come.
 
         False for canal-json without the TiDB extension, which has no words for it."""
         messages = self._encoder.append(Resolved(ts))
-        for topic in self._router.watermark_topics(tables):
+        for topic in topics:
             for partition in range(self._partitions(topic)):
                 self._send(topic, partition, messages)
         self._producer.flush()

@@ -3,15 +3,16 @@
     send(topic, partition, key, value) ─→ the library's queue ─→ broker          order of each partition kept
     flush() ─→ all that was sent is acknowledged, or SinkError
 
-A topic that does not exist is made, unless `create` is None; TiCDC's auto-create-topic.  What a broker refuses is told
-by the next call.  Nothing is taken back: who is cut off sends again what was not acknowledged, so at least once.
+A topic that does not exist is made, unless `create` is None; TiCDC's auto-create-topic.  Without `create` no broker is
+asked in a way that lets it make topics by itself either.  What a broker refuses is told by the next call.  Nothing is
+taken back: who is cut off sends again what was not acknowledged, so at least once.
 
 Source: librdkafka, "Idempotent Producer".
 """
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
@@ -27,8 +28,7 @@ LOGGER.addHandler(logging.NullHandler())
 OWN: Final[Mapping[str, str | bool]] = {
     "enable.idempotence": "true",
     "acks": "all",
-    "linger.ms": "5",
-    "queue.buffering.max.kbytes": str(64 << 10),
+    "linger.ms": "100",
     "queue.buffering.max.messages": "1000000",
     "delivery.report.only.error": True,
 }
@@ -36,6 +36,10 @@ RECORD_MARGIN: Final = 1 << 20
 """Room above max-message-bytes, which TiCDC counts otherwise than the client; the broker has the last word."""
 BATCH_BYTES: Final = 1_000_000
 """What goes to a partition at once. A topic bounds that, not single messages alone, by its max.message.bytes."""
+IN_FLIGHT: Final = 5
+"""Batches that an idempotent producer may have under way. While more are ready, the client's thread does not sleep, and
+takes a core from a broker that is slow already; so the queue holds no more, and a batch waits (linger.ms) until it is
+full or flushed."""
 REFUSED: Final = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -46,7 +50,7 @@ REFUSED: Final = frozenset(
     }
 )
 WAIT_S: Final = 30.0
-FULL_S: Final = 0.02
+FULL_S: Final = 0.003
 """How long a full queue is left alone: what was delivered is not told, so nothing wakes who waits."""
 
 
@@ -61,9 +65,11 @@ class TopicWriter:
     """Writes to the topics of one cluster. `client_config` holds librdkafka's keys and may hold secrets."""
 
     def __init__(self, client_config: Mapping[str, str], max_message_bytes: int, create: NewTopics | None) -> None:
-        size = {
-            "message.max.bytes": str(min(max_message_bytes + RECORD_MARGIN, 1_000_000_000)),
-            "batch.size": str(min(max_message_bytes, BATCH_BYTES)),
+        largest, batch = min(max_message_bytes + RECORD_MARGIN, 1_000_000_000), min(max_message_bytes, BATCH_BYTES)
+        limits = {
+            "message.max.bytes": str(largest),
+            "batch.size": str(batch),
+            "queue.buffering.max.kbytes": str(1 + max(largest, IN_FLIGHT * batch) // 1_024),
         }
         self._bootstrap = client_config["bootstrap.servers"]
         self._create = create
@@ -72,8 +78,10 @@ class TopicWriter:
         self._error: SinkError | None = None
         self.messages = 0
         """How many were sent."""
+        made = {"allow.auto.create.topics": "false"} if create is None else {}
+        self._config = {**client_config, **OWN, **limits, **made}
         try:
-            self._producer = Producer({**client_config, **OWN, **size}, logger=LOGGER)
+            self._producer = Producer(self._config, logger=LOGGER)
             self._admin = AdminClient(dict(client_config), logger=LOGGER)
         except (KafkaException, ValueError) as refused:
             raise ConfigError(f"kafka client of {self._bootstrap}: {refused}") from refused
@@ -82,11 +90,24 @@ class TopicWriter:
         """How many partitions a topic has. Raises ConfigError for one that is missing and may not be made."""
         found = self._counts.get(topic)
         if found is None:
-            found = self._described(topic)
+            found = self.existing([topic]).get(topic)
             if found is None:
                 self._make(topic)
-                found = self._described(topic) or 0
+                found = self.existing([topic]).get(topic, 0)
             self._counts[topic] = found
+        return found
+
+    def existing(self, topics: Collection[str]) -> dict[str, int]:
+        """Those of `topics` that exist now, with how many partitions; none is made."""
+        futures = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=WAIT_S)
+        found = {}
+        for topic, future in futures.items():
+            try:
+                found[topic] = len(future.result().partitions)
+            except KafkaException as failed:
+                error = failed.args[0]
+                if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise SinkError(f"broker {self._bootstrap}: topic {topic}: {error.str()}") from failed
         return found
 
     def max_bytes(self, topic: str) -> int | None:
@@ -149,6 +170,17 @@ class TopicWriter:
         self._producer.purge()
         self._producer.poll(0)
 
+    def forget(self, topics: Collection[str]) -> None:
+        """Asks for these topics no more: a client goes on asking for those that it has met, and where brokers make
+        topics by themselves that makes them anew. Returns when all that was sent is acknowledged."""
+        if self._met.isdisjoint(topics):
+            return
+        self.flush()
+        self._producer = Producer(self._config, logger=LOGGER)
+        self._met.clear()
+        for topic in topics:
+            self._counts.pop(topic, None)
+
     def _meet(self, topic: str) -> None:
         """Asks for the leaders of a topic; the client itself would ask half a second or a second later."""
         if topic in self._met:
@@ -171,16 +203,6 @@ class TopicWriter:
         kind = SinkRefused if error.code() in REFUSED else SinkError
         return kind(f"broker {self._bootstrap}: topic {topic} partition {partition}: {error.str()}")
 
-    def _described(self, topic: str) -> int | None:
-        future = self._admin.describe_topics(TopicCollection([topic]), request_timeout=WAIT_S)[topic]
-        try:
-            return len(future.result().partitions)
-        except KafkaException as failed:
-            error = failed.args[0]
-            if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                return None
-            raise SinkError(f"broker {self._bootstrap}: topic {topic}: {error.str()}") from failed
-
     def _make(self, topic: str) -> None:
         if self._create is None:
             raise ConfigError(
@@ -194,5 +216,5 @@ class TopicWriter:
             if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise SinkError(f"broker {self._bootstrap}: topic {topic} cannot be made: {error.str()}") from failed
         deadline = time.monotonic() + WAIT_S
-        while self._described(topic) is None and time.monotonic() < deadline:
+        while not self.existing([topic]) and time.monotonic() < deadline:
             time.sleep(0.05)

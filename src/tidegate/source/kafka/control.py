@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from tidegate.feed.change import CONTROL_SCHEMA, DeadLetter, Place, PlacedDdl
 from tidegate.model.event import Ddl
 from tidegate.source.kafka.blob import opened
-from tidegate.source.kafka.files import DDL, DEAD, HALT, REPLAYED
+from tidegate.source.kafka.files import DDL, DEAD, HALT, LEFT_OUT, REPLAYED
 
 __all__ = ["Control", "read_control"]
 
@@ -37,7 +37,11 @@ def read_control(uri: str, path: str, *, bodies: bool = False) -> Control:
     for row in rows:
         by_kind.setdefault(row["kind"], []).append(row)
     return Control(
-        ddls=tuple(PlacedDdl(_place(row), _ddl(row)) for row in by_kind.get(DDL, ())),
+        ddls=tuple(
+            PlacedDdl(_place(row), _ddl(row), kind == LEFT_OUT)
+            for kind in (DDL, LEFT_OUT)
+            for row in by_kind.get(kind, ())
+        ),
         dead=tuple(_letter(row) for row in by_kind.get(DEAD, ())),
         halted=tuple(_letter(row) for row in by_kind.get(HALT, ())),
         replayed=tuple(_place(row) for row in by_kind.get(REPLAYED, ())),

@@ -27,9 +27,11 @@ from tidegate.spark.deltalog import store
 from tidegate.spark.failpoint import reach
 from tidegate.spark.storing import storing
 
-__all__ = ["DDL", "DEAD", "HALT", "REPLAYED", "ControlFiles", "RowFiles"]
+__all__ = ["DDL", "DEAD", "HALT", "LEFT_OUT", "REPLAYED", "ControlFiles", "RowFiles"]
 
 DDL: Final = "ddl"
+LEFT_OUT: Final = "left-out"
+"""A DDL of a transaction that the feed leaves out: not to be applied, but tables may lack it."""
 DEAD: Final = "dead"
 HALT: Final = "halt"
 """A message that the feed stands at: kept to be looked at, no dead letter yet."""
@@ -185,7 +187,7 @@ def _ddl_row(placed: PlacedDdl) -> dict[str, Any]:
         "partition": place.partition,
         "offset": place.offset,
         "seq": place.seq,
-        "kind": DDL,
+        "kind": LEFT_OUT if placed.left_out else DDL,
         "commit_ts": ddl.commit_ts,
         "schema": ddl.schema,
         "table": ddl.table,

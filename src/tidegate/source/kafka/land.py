@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 from tidegate.feed.change import Place
+from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.frontier import Reached
 from tidegate.model.errors import ConfigError, PoisonMessage, TidegateError
 from tidegate.source.kafka import ledger
@@ -34,12 +35,19 @@ class Landing(BatchLoop):
     """Lands topics into the changelog of a lake; start it once."""
 
     def __init__(
-        self, source: KafkaTopics, lake: str, feed: str, *, accept: Accept | None = None, trigger_ms: int = TRIGGER_MS
+        self,
+        source: KafkaTopics,
+        lake: str,
+        feed: str,
+        *,
+        accept: Accept | None = None,
+        events: EventFilter | None = None,
+        trigger_ms: int = TRIGGER_MS,
     ) -> None:
         super().__init__(feed, trigger_ms)
         self.source = source
         self.changelog = changelog_uri(lake)
-        self._lake, self._accept = lake, accept
+        self._lake, self._accept, self._events = lake, accept, events or EventFilter()
         self._planner = Planner(source)
 
     def _claim(self) -> State:
@@ -49,6 +57,7 @@ class Landing(BatchLoop):
             source=self.source,
             changelog=self.changelog,
             accept=self._accept,
+            events=self._events,
             resolutions=recorded(self._lake),
             halted=frozenset(halt.place for halt in state.halted),
         )

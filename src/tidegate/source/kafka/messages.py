@@ -30,7 +30,8 @@ into columns at once; what it leaves to the plain decoder goes event by event:
                              -> rest    -> resolution, checks, whole rows   -> rows, DDLs, letters   > Landed
     halt at message i: what the batches have of i and later is dropped                              /
 
-A row's `seq` is its number among the events of its message, whatever becomes of the others.
+A message with rows of a table of which an event filter speaks goes event by event, too.  A row that it cannot judge
+makes its message bad.  A row's `seq` is its number among the events of its message, whatever becomes of the others.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -46,7 +47,8 @@ from tidegate.codec.columnar import Batch, Pairs, Rest, decode_chunk
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.change import DeadLetter, Place, PlacedDdl
 from tidegate.feed.frontier import larger
-from tidegate.model.errors import DecodeError, TidegateError
+from tidegate.feed.row_filter import MessageFilter
+from tidegate.model.errors import DecodeError, InputError, SchemaError, TidegateError
 from tidegate.model.event import Ddl, Event, Resolved, RowChange
 from tidegate.model.table import TableName
 from tidegate.model.tso import LOGICAL_BITS, MAX_TS
@@ -90,6 +92,8 @@ class LandPlan:
     order_by_offset: bool = False
     message_bytes: int | None = None
     """Larger messages are not decoded (None: no limit)."""
+    judge: MessageFilter | None = None
+    """Which rows event filters leave out."""
 
     def place(self, offset: int, seq: int = 0) -> Place:
         """Where in the topic an event stands."""
@@ -154,7 +158,7 @@ def land_messages(
     landed = Landed(start, clock)
     encoder = encoder or Encoder()
     chunk = Messages.of(messages)
-    batches, rest = _decoded(chunk, plan)
+    batches, rest, judged = _decoded(chunk, plan)
     events = (event for _, one in rest if one is not None and one.error is None for event in one.events)
     cut = CutRows(events, plan.options, plan.accept)
     columns: dict[TableName, RowColumns] = {}
@@ -182,7 +186,7 @@ def land_messages(
     landed.position = chunk.offsets[stop - 1] + 1 if stop else start
     parts = {name: [into.table()] for name, into in columns.items()}
     for batch in batches:
-        _take_batch(batch, chunk, stop, plan, landed, parts)
+        _take_batch(batch, chunk, stop, plan, landed, parts, judged)
     landed.tables = {name: _joined(some) for name, some in parts.items()}
     return landed
 
@@ -201,12 +205,14 @@ def land_chunk(chunk: Messages, plan: LandPlan, encoder: Encoder, *, start: int,
             size = 2 * landed.messages
 
 
-def _decoded(chunk: Messages, plan: LandPlan) -> tuple[Sequence[Batch], list[tuple[int, Rest | None]]]:
-    """Rows as columns, and the messages that go event by event, with what the plain decoder said if it was asked.
+def _decoded(chunk: Messages, plan: LandPlan) -> tuple[Sequence[Batch], list[tuple[int, Rest | None]], pa.Array]:
+    """Rows as columns, the messages that go event by event, with what the plain decoder said if it was asked, and which
+    of these may have rows among the columns as well.
 
     Those with a resolution are read under its options, and made-up timestamps follow the order of the events."""
+    nothing = pa.array((), pa.int32())
     if plan.order_by_offset:
-        return (), [(index, None) for index in range(len(chunk))]
+        return (), [(index, None) for index in range(len(chunk))], nothing
     aside = _aside(chunk, plan)
     usual = [index for index in range(len(chunk)) if index not in aside] if aside else range(len(chunk))
     some = Messages.of(chunk[index] for index in usual) if aside else chunk
@@ -216,7 +222,18 @@ def _decoded(chunk: Messages, plan: LandPlan) -> tuple[Sequence[Batch], list[tup
         numbers = pa.array(usual, pa.int32())
         batches = [replace(batch, message=numbers.take(batch.message)) for batch in batches]
     rest: list[tuple[int, Rest | None]] = [(usual[one.message], one) for one in found.rest]
-    return batches, sorted([*rest, *((index, None) for index in aside)], key=lambda one: one[0])
+    judged = _judged(batches, plan) or nothing
+    alone = aside.union(judged.to_pylist())
+    rest = [one for one in rest if one[0] not in alone]
+    return batches, sorted([*rest, *((index, None) for index in alone)], key=lambda one: one[0]), judged
+
+
+def _judged(batches: Sequence[Batch], plan: LandPlan) -> "pa.Array | None":
+    """The messages with rows that an event filter has to look at."""
+    if plan.judge is None:
+        return None
+    mine = [batch.message for batch in batches if plan.judge.judges(batch.schema, batch.table)]
+    return pc.unique(pa.concat_arrays([one.cast(pa.int32()) for one in mine])) if mine else None
 
 
 def _aside(chunk: Messages, plan: LandPlan) -> set[int]:
@@ -250,14 +267,18 @@ def _take_batch(  # noqa: PLR0917 - one step of land_messages
     plan: LandPlan,
     landed: Landed,
     parts: dict[TableName, list[pa.Table]],
+    judged: pa.Array,
 ) -> None:
-    """Add the rows of a batch that stand before message `stop`, if the feed carries their table."""
+    """Add the rows of a batch that stand before message `stop` and in none that is `judged` event by event, if the feed
+    carries their table."""
     before = pc.less(batch.message, stop)
+    if len(judged):
+        before = pc.and_(before, pc.invert(pc.is_in(batch.message, judged.cast(batch.message.type))))
     if plan.accept is not None and not plan.accept(batch.schema, batch.table):
         landed.filtered += pc.sum(before).as_py() or 0
         return
     rows = landed_batch(plan.topic, plan.partition, chunk.offsets, batch)
-    if stop < len(chunk):
+    if stop < len(chunk) or len(judged):
         rows = rows.filter(before)
     if rows.num_rows:
         parts.setdefault(TableName(batch.schema, batch.table), []).append(rows)
@@ -345,6 +366,17 @@ def _add(  # noqa: PLR0917 - one step of land_messages
             return _still_cut(event, whole)
         event = whole
         draft.whole_bytes += size_of(event)
+    try:
+        if not isinstance(event, Ddl) and plan.judge is not None and plan.judge.drops(event):
+            draft.filtered += 1
+            return None
+    except (InputError, SchemaError) as error:
+        return _Bad(error.code, str(error))
+    return _kept(event, draft, place, plan, encoder)
+
+
+def _kept(event: RowChange | Ddl, draft: _Draft, place: Place, plan: LandPlan, encoder: Encoder) -> _Bad | None:
+    """Add a row or a DDL that is not left out."""
     if plan.order_by_offset:
         draft.clock = _tick(event, draft.clock)
         event = msgspec.structs.replace(event, commit_ts=draft.clock)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidegate.feed.change import Place
+from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.frontier import Positions
 from tidegate.source.kafka.client import KafkaTopics, described, offsets
 from tidegate.source.kafka.columns import Encoder
@@ -33,6 +34,7 @@ class TopicPlan:
     source: KafkaTopics
     changelog: str
     accept: Accept | None = None
+    events: EventFilter = field(default_factory=EventFilter)
     resolutions: Mapping[Place, Resolution] = field(default_factory=dict)
     halted: frozenset[Place] = frozenset()
     """Places whose messages are already kept in the changelog for inspection."""
@@ -54,6 +56,7 @@ class TopicPlan:
             source.dead_letter == "skip",
             source.order == "offset",
             source.max_message_bytes,
+            self.events.messages(),
         )
 
 

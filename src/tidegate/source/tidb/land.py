@@ -12,6 +12,9 @@ live view, is what it is for a topic.
 A lake needs the tables that were there before its feed began: the definitions at the begin land as CREATE statements
 at that very ts, before any row.  Rows it needs as well (`complete`: it replicates tables), so it begins with the log
 as long as that has them all, whatever start-ts says: what it holds from start-ts on is the same.
+
+Event filters judge rows here, those behind start-ts alone; DDLs land, and who applies them asks the rules.  Of those
+whose transaction is left out (ignore-txn-start-ts) the landing says so: a landed DDL does not tell its start.
 """
 
 import logging
@@ -20,6 +23,7 @@ from functools import partial
 from typing import Final
 
 from tidegate.feed.change import Place, PlacedDdl
+from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.filter import TableFilter
 from tidegate.feed.frontier import Reached
 from tidegate.model.errors import ConfigError, HistoryLost, SourceError
@@ -30,8 +34,9 @@ from tidegate.source.kafka.changelog import changelog_uri
 from tidegate.source.kafka.files import ControlFiles
 from tidegate.source.kafka.report import LandedFile, State, TaskReport
 from tidegate.source.landing import TRIGGER_MS, BatchLoop
+from tidegate.source.tidb.ddl import DdlEvent
 from tidegate.source.tidb.hold import Hold
-from tidegate.source.tidb.log import KvLog
+from tidegate.source.tidb.log import KvLog, without
 from tidegate.source.tidb.piece import FLUSH_BYTES, PARTITION, TOPIC, PiecePlan, land_piece
 from tidegate.source.tidb.pieces import next_batch
 from tidegate.source.tidb.tables import Tables
@@ -60,6 +65,7 @@ class LogLanding(BatchLoop):
         rules: TableFilter,
         definitions: Definitions,
         mount: MountOptions | None = None,
+        events: EventFilter | None = None,
         start_ts: int | None = None,
         complete: bool = True,
         trigger_ms: int = TRIGGER_MS,
@@ -69,7 +75,15 @@ class LogLanding(BatchLoop):
         self._log, self._definitions, self._start_ts, self._complete = log, definitions, start_ts, complete
         self._mount = mount or MountOptions()
         self._hold = Hold(log, feed)
-        self._timeline = Timeline(log, rules, force=self._mount.force_replicate)
+        self._events = events or EventFilter()
+        self._left_out: list[DdlEvent] = []
+        self._timeline = Timeline(
+            log,
+            rules,
+            force=self._mount.force_replicate,
+            events=EventFilter(self._events.start_ts),
+            left_out=self._left_out.append,
+        )
         self._first: tuple[Ddl, ...] = ()
 
     def idle(self) -> bool:
@@ -77,7 +91,8 @@ class LogLanding(BatchLoop):
         return not any(part.stored for part in self._log.parts(self._position(self._state)))
 
     def _claim(self) -> State:
-        """Raises SourceError for a log that is not there yet, HistoryLost for one that begins above the position."""
+        """Raises SourceError for a log that is not there yet, HistoryLost for one that begins above the position, and
+        what is wrong with the expressions of event filters for a table that is there."""
         state = ledger.claim(self.changelog, self._feed, None, self._completed)
         at = self._position(state)
         if state.frontier is None and at > 0:
@@ -101,6 +116,7 @@ class LogLanding(BatchLoop):
             raise SourceError(f"the change log goes up to {high}, below {at}: its upstream does not write it yet")
         self._hold.at(at)
         self._timeline.start(at)
+        self._events.verify(self._timeline.tables.replicated(self._timeline.snapshot))
         return {TOPIC: {PARTITION: known or Reached(at, at or None)}}
 
     def _beginning(self) -> int:
@@ -128,11 +144,12 @@ class LogLanding(BatchLoop):
         batch = next_batch(self._timeline, low, parts, BATCH_ROWS, self._spark.sparkContext.defaultParallelism)
         if batch is None:
             return
-        plan = PiecePlan(self._log, self.changelog, self._mount)
+        rows_of = without(self._log, self._events.start_ts)
+        plan = PiecePlan(rows_of, self.changelog, self._mount, events=self._events)
         reports = run_tasks(self._spark, partial(land_piece, plan), batch.pieces)
         if self._late:
             return
-        ddls = [*self._first, *(event.ddl for event in batch.events)]
+        ddls = self._placed(batch.events)
         files = [file for report in reports for file in report.files]
         counts = [table for report in reports for table in report.tables]
         report = TaskReport(
@@ -149,16 +166,26 @@ class LogLanding(BatchLoop):
         )
         state = ledger.commit_batch(self.changelog, self._state, [report])
         self._first = ()
+        self._left_out.clear()
         self._hold.at(batch.high)
         self._landed(state, self._highs(batch.high, parts[-1].high))
         corrupt = sum(report.corrupt for report in reports)
         if corrupt:
             LOGGER.warning("%s: the checksums of %d rows up to %d do not fit", self._feed, corrupt, batch.high)
 
-    def _controls(self, ddls: Sequence[Ddl]) -> tuple[LandedFile, ...]:
+    def _placed(self, events: Sequence[DdlEvent]) -> list[PlacedDdl]:
+        """The DDLs of a batch in their order; those of transactions that are left out are marked."""
+        found = [(ddl, False) for ddl in (*self._first, *(event.ddl for event in events))]
+        found += [(event.ddl, True) for event in self._left_out]
+        found.sort(key=lambda one: one[0].commit_ts or 0)
+        return [
+            PlacedDdl(Place(TOPIC, PARTITION, ddl.commit_ts or 0, seq), ddl, left_out)
+            for seq, (ddl, left_out) in enumerate(found)
+        ]
+
+    def _controls(self, ddls: Sequence[PlacedDdl]) -> tuple[LandedFile, ...]:
         controls = ControlFiles(self.changelog, FLUSH_BYTES)
-        places = (Place(TOPIC, PARTITION, ddl.commit_ts or 0, seq) for seq, ddl in enumerate(ddls))
-        controls.add(map(PlacedDdl, places, ddls), ())
+        controls.add(ddls, ())
         return controls.close()
 
     @staticmethod

@@ -14,6 +14,7 @@ Source: TiCDC's DDL puller and schema storage.
 """
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -39,13 +40,21 @@ class Timeline:
     """The schema at `at`, and the jobs above it that were read so far."""
 
     def __init__(
-        self, log: KvLog, rules: TableFilter, *, force: bool = False, events: EventFilter | None = None
+        self,
+        log: KvLog,
+        rules: TableFilter,
+        *,
+        force: bool = False,
+        events: EventFilter | None = None,
+        left_out: Callable[[DdlEvent], None] | None = None,
     ) -> None:
+        """`left_out` hears of DDLs that `events` leave out."""
         self.tables = Tables(rules.matches, force=force)
         self.snapshot = StoredSnapshot()
         self.at = 0
         """How far the snapshot goes."""
         self._log, self._rules, self._events = log, rules, events or EventFilter()
+        self._left_out = left_out
         self._read = 0
         self._seen: set[int] = set()
         self._ahead: deque[tuple[int, Job]] = deque()
@@ -95,7 +104,11 @@ class Timeline:
             before, after = self.snapshot, apply_job(self.snapshot, job, ts)
             wanted = self._rules.matches_schema(schema_name(job, before))
             found = ddl_events(job, ts, before, after, self.tables, wants_schema=wanted)
-            events += [each for each in found if not self._events.drops_ddl(each.ddl, each.previous, job.start_ts)]
+            for each in found:
+                if not self._events.drops_ddl(each.ddl, each.previous, job.start_ts):
+                    events.append(each)
+                elif self._left_out is not None:
+                    self._left_out(each)
             self.snapshot = after
             self._ahead.popleft()
         assert not self._ahead or self._ahead[0][0] > ts, (self._ahead[0][0], ts)

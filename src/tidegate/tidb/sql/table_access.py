@@ -164,7 +164,7 @@ class TableAccess:
     ) -> RowImage:
         """The row with its partition and handle; a hidden number is new unless one is given or the old one stays."""
         check_row(self.shape, columns, self.context, row_number, self._fits)
-        physical_id = self.shape.placements[0].locate(columns)
+        physical_id = self._place(columns, old)
         others = (one for one in self.shape.placements[1:] if one.access.insert is Touch.PUT)
         if physical_id is None or not all(one.takes(columns) for one in others):
             raise no_partition(self.shape, columns, self.context)
@@ -175,6 +175,15 @@ class TableAccess:
             row_id = old.handle.value if stays else self.numbers.row_id()  # type: ignore[union-attr]
         handle: Handle = handle_of(self.shape.layout, columns, row_id)
         return RowImage(handle, physical_id, columns)
+
+    def _place(self, columns: Mapping[int, KvValue], old: RowImage | None) -> int | None:
+        """The partition of a row, None where none takes it.  A row that stays in its range stays where it is: a node
+        that does not know yet that a partition is dropped finds rows of its range in the next one."""
+        locate = self.shape.placements[0].locate
+        physical_id = locate(columns)
+        if old is not None and physical_id != old.physical_id and physical_id == locate(old.columns):
+            return old.physical_id
+        return physical_id
 
     # --- changes ---
 

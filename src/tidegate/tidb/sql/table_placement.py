@@ -12,7 +12,7 @@
         5       new           dropping            rows go, none come
 
     The other set has its own way to divide rows (ddl_type, ddl_expr, ddl_columns), of REORGANIZE PARTITION the table's.
-    Partitions on their way out by DROP PARTITION take no rows any more.
+    Partitions on their way out by DROP or TRUNCATE PARTITION are in no set: nothing is read or written there.
 
 Source: TiDB pkg/table/tables/partition.go (newPartitionedTable, reorganizePartitions); recorded definitions.
 """
@@ -39,7 +39,6 @@ from tidegate.schema.stored_table import table_info
 
 __all__ = ["Placement", "event_value", "placements_of"]
 
-_DROP_PARTITION: Final = 20
 _REORGANIZE: Final = 64
 _REPARTITION: Final = frozenset({_REORGANIZE, 71, 72})
 _NEW_IN_USE: Final = 4
@@ -72,8 +71,6 @@ def placements_of(table: StoredTable) -> tuple[Placement, ...]:
     if partition is None or not partition.enable:
         return (Placement(public, (table.id,), lambda _columns: table.id),)
     used = list(partition.definitions or ())
-    gone = {one.id for one in partition.dropping_definitions or ()} if partition.ddl_action == _DROP_PARTITION else ()
-    used = [one for one in used if one.id not in gone]
     way = _Way(partition.type, partition.expr, tuple(name.original for name in partition.columns or ()))
     main = Placement(public, tuple(one.id for one in used), _locator(table, way, used))
     other = _other_set(table, partition, way)

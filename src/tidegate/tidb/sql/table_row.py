@@ -22,7 +22,7 @@ from tidegate.kv.datum import DecimalDatum, JsonDatum
 from tidegate.kv.handle import Handle
 from tidegate.kv.row import Row
 from tidegate.model.table import ColumnType
-from tidegate.tidb.sql.cast import assign, convert
+from tidegate.tidb.sql.cast import assign, convert, not_null
 from tidegate.tidb.sql.cast_source import fitted, recast
 from tidegate.tidb.sql.scope import Context
 from tidegate.tidb.sql.table_shape import ShapeColumn, TableShape
@@ -81,7 +81,8 @@ def complete(
     *,
     lenient: bool = False,
 ) -> dict[int, KvValue]:
-    """All columns of a row whose public columns are given; SqlRefused where a cast or a generated value is refused."""
+    """All columns of a row whose public columns are given; SqlRefused where a cast or a generated value is refused, and
+    for a NULL that the other column of a change of types does not take, even with IGNORE."""
     columns = {column.id: given[column.id] for column in shape.public if not column.generated}
     for column in shape.columns:
         if column.public or column.generated:
@@ -92,6 +93,8 @@ def complete(
             columns[column.id] = old.columns[column.id]
         else:
             columns[column.id] = _cast(shape, column, columns[column.cast_of], context, None if lenient else row_number)
+            if columns[column.id] is None and column.target.not_null:
+                not_null(shape.by_id[column.cast_of].target, context, lenient=False)
     _generate(shape, columns, context, row_number, lenient=lenient)
     return columns
 

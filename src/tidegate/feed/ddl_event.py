@@ -1,0 +1,119 @@
+"""TiDB's action of a DDL that came without it, read off its text.
+
+    text ── parse ──► statement ──► action                  ALTER TABLE ──► its one change ──► action
+                                                                        └─► several: MULTI_SCHEMA_CHANGE
+
+Canal-JSON carries no action, and its word says less than the statement.  A text that cannot be read, and a change of
+which we know no action, have none.  A foreign key is one to us, though TiDB makes several changes of it where it brings
+an index along.
+
+Source: tiflow, pkg/filter (ddlToEventType), which parses the text as well; TiDB pkg/ddl.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from tidegate.model.errors import InputError
+from tidegate.model.mysql import ActionType
+from tidegate.schema import spec, statement
+from tidegate.schema.definition import TableOptions
+from tidegate.schema.detail import DropForeignKey, RemoveTtl
+
+__all__ = ["action_of_text"]
+
+_A: Final = ActionType
+_STATEMENTS: Final[Mapping[type, int]] = {
+    statement.CreateDatabase: _A.CREATE_SCHEMA,
+    statement.AlterDatabase: _A.MODIFY_SCHEMA_CHARSET,
+    statement.DropDatabase: _A.DROP_SCHEMA,
+    statement.RecoverDatabase: _A.RECOVER_SCHEMA,
+    statement.CreateTable: _A.CREATE_TABLE,
+    statement.CreateTableLike: _A.CREATE_TABLE,
+    statement.DropTables: _A.DROP_TABLE,
+    statement.TruncateTable: _A.TRUNCATE_TABLE,
+    statement.RenameTables: _A.RENAME_TABLE,
+    statement.RecoverTable: _A.RECOVER_TABLE,
+    statement.CreateView: _A.CREATE_VIEW,
+    statement.DropViews: _A.DROP_VIEW,
+}
+_SPECS: Final[Mapping[type, int]] = {
+    spec.AddColumns: _A.ADD_COLUMN,
+    spec.DropColumn: _A.DROP_COLUMN,
+    spec.ModifyColumn: _A.MODIFY_COLUMN,
+    spec.RenameColumn: _A.MODIFY_COLUMN,
+    spec.SetDefault: _A.SET_DEFAULT_VALUE,
+    spec.AddForeignKey: _A.ADD_FOREIGN_KEY,
+    spec.DropIndex: _A.DROP_INDEX,
+    spec.DropPrimaryKey: _A.DROP_PRIMARY_KEY,
+    spec.RenameIndex: _A.RENAME_INDEX,
+    spec.SetVisibility: _A.ALTER_INDEX_VISIBILITY,
+    spec.RenameTo: _A.RENAME_TABLE,
+    spec.ConvertCharset: _A.MODIFY_TABLE_CHARSET,
+    spec.AddPartitions: _A.ADD_TABLE_PARTITION,
+    spec.DropPartitions: _A.DROP_TABLE_PARTITION,
+    spec.TruncatePartitions: _A.TRUNCATE_TABLE_PARTITION,
+    spec.ReorganizePartitions: _A.REORGANIZE_PARTITION,
+    spec.CoalescePartitions: _A.REORGANIZE_PARTITION,
+    spec.ExchangePartition: _A.EXCHANGE_TABLE_PARTITION,
+    spec.RemovePartitioning: _A.REMOVE_PARTITIONING,
+    spec.PartitionBy: _A.ALTER_TABLE_PARTITIONING,
+}
+
+
+def action_of_text(query: str, schema: str) -> int | None:
+    """The action of a DDL's text; None where it cannot be told."""
+    from tidegate.schema.parse import parse
+
+    try:
+        found = parse(query, schema)
+    except InputError:
+        return None
+    if len(found) != 1:
+        return None
+    (one,) = found
+    if not isinstance(one, statement.AlterTable):
+        return _STATEMENTS.get(type(one))
+    if len(one.specs) != 1:
+        return _A.MULTI_SCHEMA_CHANGE if one.specs else None
+    return _action_of(one.specs[0])
+
+
+def _action_of(change: spec.Spec) -> int | None:
+    match change:
+        case spec.AddColumns(columns, indexes) if len(columns) > 1 or indexes:
+            return _A.MULTI_SCHEMA_CHANGE
+        case spec.AddPartitions(count=count) if count:
+            return _A.REORGANIZE_PARTITION
+        case spec.AddIndex(index):
+            return _A.ADD_PRIMARY_KEY if index.primary else _A.ADD_INDEX
+        case TableOptions():
+            return _option(change)
+        case spec.NoChange(_, detail):
+            return _of_detail(change.what, detail)
+        case _:
+            return _SPECS.get(type(change))
+
+
+def _option(change: TableOptions) -> int | None:
+    """TiDB makes one job of each option; of several written together the text does not say which job this is."""
+    detail = change.detail
+    given = [
+        action
+        for action, is_given in (
+            (_A.MODIFY_TABLE_COMMENT, change.comment is not None),
+            (_A.MODIFY_TABLE_CHARSET, change.charset is not None or detail.collate is not None),
+            (_A.REBASE_AUTO_ID, detail.auto_increment is not None),
+            (_A.SHARD_ROW_ID, detail.shard_row_id_bits is not None),
+            (_A.ALTER_TTL_INFO, any((detail.ttl, detail.ttl_enable is not None, detail.ttl_job_interval))),
+        )
+        if is_given
+    ]
+    return given[0] if len(given) == 1 else None
+
+
+def _of_detail(what: str, detail: object) -> int | None:
+    if isinstance(detail, DropForeignKey):
+        return _A.DROP_FOREIGN_KEY
+    if isinstance(detail, RemoveTtl):
+        return _A.ALTER_TTL_REMOVE
+    return _A.REORGANIZE_PARTITION if what == "REORGANIZE PARTITION" else None
