@@ -1,7 +1,6 @@
 """From a change log to a lake without a topic between: SQL upstream, and the lake holds what SQL shows."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +17,6 @@ from tidegate.model.errors import ConfigError
 pytestmark = pytest.mark.slow
 
 Rows = dict[object, dict[str, object]]
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    """The Spark of this process."""
-    from tidegate.spark.session import session
-
-    started = session()
-    yield started
-    started.stop()
 
 
 def stored(lake: Lake, name: str) -> Rows:

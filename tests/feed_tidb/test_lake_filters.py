@@ -1,7 +1,6 @@
 """Event filters on the way from a change log to a lake: rows, DDLs, and rows behind a DDL that was left out."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +23,6 @@ from tidegate.source.tidb.timeline import Timeline
 pytestmark = pytest.mark.slow
 
 Rows = dict[object, dict[str, object]]
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    """The Spark of this process."""
-    from tidegate.spark.session import session
-
-    started = session()
-    yield started
-    started.stop()
 
 
 class Lake:

@@ -1,6 +1,5 @@
 """Feeds of logs that begin above 0, that are trimmed beside them, and several feeds of one log."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,6 @@ from tidegate.tidb.segment import SegmentWriter, segments
 from tidegate.tidb.segment_base import base_of, begin_log, trim
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    """The Spark of this process."""
-    from tidegate.spark.session import session
-
-    started = session()
-    yield started
-    started.stop()
 
 
 def late(seed: int, log: Path) -> Upstream:

@@ -1,9 +1,7 @@
 """Topics whose last table is gone, with a real broker: a lake over several topics goes on, copies of topics too."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -13,30 +11,13 @@ from tests.e2e.rig import cli
 from tests.feed_tidb.test_chain import Upstream
 from tests.feed_tidb.test_delta import stored
 from tidegate.app import broker as brokers
-from tidegate.app.broker import running_broker, start_broker, stop_broker
+from tidegate.app.broker import start_broker, stop_broker
 from tidegate.sink.kafka.writer import NewTopics, TopicWriter
 
 pytestmark = pytest.mark.slow
 
 OPTIONS = {"open-protocol": "", "canal-json": "&enable-tidb-extension=true"}
 REFRESH = {"topic.metadata.refresh.interval.ms": "200"}
-
-
-@pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    """The address of a real broker."""
-    with running_broker() as broker:
-        yield broker.bootstrap
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    """The Spark of this process."""
-    from tidegate.spark.session import session
-
-    started = session()
-    yield started
-    started.stop()
 
 
 def topics_at(bootstrap: str) -> set[str]:

@@ -1,7 +1,6 @@
 """From segments to a real broker through Spark, by the command line."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from tests.e2e.rig import cli, running
 from tests.feed_tidb.kit import Broker, feed, recorded_log, target
 from tests.feed_tidb.promises import keep_promises, resolved, told, without_repeats
-from tidegate.app.broker import MESSAGE_MAX_BYTES, running_broker
+from tidegate.app.broker import MESSAGE_MAX_BYTES
 from tidegate.app.config import SinkFile
 from tidegate.app.topic_target import topic_target
 from tidegate.codec import decode, from_config
@@ -33,23 +32,6 @@ dispatchers = [
   {matcher = ["gp.pn"], partition = "ts"},
 ]
 """
-
-
-@pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    """The address of a real broker."""
-    with running_broker() as broker:
-        yield broker.bootstrap
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[None]:
-    """The Spark of this process."""
-    from tidegate.spark.session import session
-
-    started = session()
-    yield
-    started.stop()
 
 
 def test_what_a_topic_takes(bootstrap: str) -> None:

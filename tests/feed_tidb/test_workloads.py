@@ -16,9 +16,7 @@ make test   10 seeds and 2 real ones           make soak   200 in chunks of 20, 
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -28,15 +26,12 @@ from tests.feed_tidb.workload import Workload
 from tests.feed_tidb.workload_real import Real
 from tests.feed_tidb.workload_setting import draw_setting
 from tests.tidb.worlds import seeds
-from tidegate.app.broker import running_broker, start_broker, stop_broker
+from tidegate.app.broker import start_broker, stop_broker
 from tidegate.app.claim_files import ClaimFiles
 from tidegate.app.topic_feed import TopicFeed
 from tidegate.feed import route
 from tidegate.model.event import Resolved
 from tidegate.sink.kafka.control import Control
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.slow
 
@@ -53,23 +48,6 @@ OFTEN, EXCHANGE = 15, "job synced 42"
 """How often at least, in all seeds; but EXCHANGE PARTITION, which needs a table whose rows all fit, once."""
 LIVED: dict[int, Counter[str]] = {}
 """What fired in each seed that came to its end in this process."""
-
-
-@pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    """The address of a real broker."""
-    with running_broker() as broker:
-        yield broker.bootstrap
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator["SparkSession"]:
-    """The Spark of this process."""
-    from tidegate.spark.session import session
-
-    started = session()
-    yield started
-    started.stop()
 
 
 def lived(seed: int, bootstrap: str, home: Path) -> Workload:
