@@ -20,6 +20,7 @@ from tidegate.model.errors import TidegateError
 from tidegate.model.event import Value
 from tidegate.schema.convert import Rule, converter
 from tidegate.schema.literal import stored_value
+from tidegate.sink.delta.changelog_rows import COMES, counted
 from tidegate.sink.delta.columns import (
     COMMIT_TS,
     OP,
@@ -36,8 +37,9 @@ from tidegate.sink.delta.files import read
 from tidegate.sink.delta.history import changes_of, news_of
 from tidegate.sink.delta.history_files import by_kind
 from tidegate.sink.delta.merge import rewrite
-from tidegate.sink.delta.modes import CHANGE_TYPE, VALID_TO, Form, form_of
+from tidegate.sink.delta.modes import CHANGE_SEQ, CHANGE_TS, CHANGE_TYPE, OWN_COLUMNS, VALID_TO, Form, form_of
 from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.twins import NUMBER, numbered, unique
 from tidegate.sink.delta.types import arrow_type, from_neutral, is_number, map_neutral
 from tidegate.spark import deltalog
 from tidegate.spark.deltalog import Action, Snapshot
@@ -90,23 +92,36 @@ def _by_kind(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _collapsed(log: pa.Table, key: Sequence[str]) -> pa.Table:
-    """The rows that a log of changes tells of, by the key that the table has from now on."""
+    """The rows that a log of changes tells of, by the key that the table has from now on.
+
+    Rows of a time when the table had a key have no op; they came before all others.  A log without old images does not
+    say which row an UPDATE changed: then it is folded by the new key."""
     if OP not in log.column_names:
         return log
-    deleted = pc.cast(pc.equal(log.column(OP), "D"), pa.int8())
-    order = pc.sort_indices(
-        log.select([COMMIT_TS]).append_column("_gone", deleted),
-        sort_keys=[(COMMIT_TS, "ascending"), ("_gone", "descending")],
-    )
-    ordered = log.take(order)
-    numbered = ordered.append_column("_nth", pa.array(range(log.num_rows), pa.int64()))
-    last = numbered.group_by(list(key)).aggregate([("_nth", "max")]).column("_nth_max")
+    op, ts = pc.fill_null(log.column(OP), "I"), pc.fill_null(log.column(COMMIT_TS), 0)
+    comes = pc.not_equal(op, "D")
+    if not pc.any(pc.equal(op, "U")).as_py():
+        alive = log.take(pa.array(counted(log.drop_columns([OP, COMMIT_TS]), comes)))
+        if unique(alive, key):
+            return alive
+    times = pa.table({"ts": ts, "comes": pc.cast(comes, pa.int8())})
+    order = pc.sort_indices(times, sort_keys=[("ts", "ascending"), ("comes", "ascending")])
+    ordered = log.append_column("_comes", comes).take(order).append_column("_nth", pa.array(range(log.num_rows)))
+    last = ordered.group_by(list(key)).aggregate([("_nth", "max")]).column("_nth_max")
     alive = ordered.take(last)
-    return alive.filter(pc.not_equal(alive.column(OP), "D"))
+    return alive.filter(alive.column("_comes"))
 
 
 def _versions(log: pa.Table, key: Sequence[str]) -> pa.Table:
-    """The versions that a log of changes tells of, by the key that the table has from now on."""
+    """The versions that a log of changes tells of; of a log that leaves old images out, by the key that the table has
+    from now on."""
+    own = {column.name for column in OWN_COLUMNS["CHANGES"]}
+    image = [name for name in log.column_names if name not in own]
+    comes = pc.is_in(log.column(CHANGE_TYPE), pa.array(COMES))
+    told = news_of(numbered(log, image, comes, [CHANGE_TS, CHANGE_SEQ]), [*image, NUMBER]).versions
+    versions = told.drop_columns([NUMBER])
+    if unique(versions.filter(versions.column(VALID_TO).is_null()), key):
+        return versions
     return news_of(log, key).versions
 
 

@@ -35,6 +35,7 @@ __all__ = [
     "COMES",
     "change_columns",
     "change_rows",
+    "counted",
     "folded",
     "moved_rows",
     "row_columns",
@@ -122,7 +123,7 @@ def standing(log: pa.Table, key: Sequence[str]) -> Any:
     those of ours are enough."""
     comes = pc.is_in(log.column(CHANGE_TYPE), pa.array(COMES))
     if not key:
-        return _counted(log.drop_columns([column.name for column in OWN_COLUMNS["CHANGES"]]), comes)
+        return counted(log.drop_columns([column.name for column in OWN_COLUMNS["CHANGES"]]), comes)
     place = _order(log, comes)
     rank = np.empty(log.num_rows, np.int64)
     rank[place] = np.arange(log.num_rows)
@@ -139,7 +140,8 @@ def _order(log: pa.Table, comes: Any) -> Any:
     return pc.sort_indices(ordered, sort_keys=keys).to_numpy().astype(np.int64)
 
 
-def _counted(rows: pa.Table, comes: Any) -> Any:
+def counted(rows: pa.Table, comes: Any) -> Any:
+    """The numbers, ascending, of rows that came more often than they left, one for each time more."""
     signed = rows.append_column("_sign", pc.if_else(comes, 1, -1))
     signed = signed.append_column("_at", pa.array(np.arange(rows.num_rows)))
     counts = signed.group_by(rows.column_names).aggregate([("_sign", "sum"), ("_at", "min")])

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from tidegate.sink.delta.changelog_rows import COMES, stamped
 from tidegate.sink.delta.modes import CHANGE_SEQ, CHANGE_TS, CHANGE_TYPE, OWN_COLUMNS, VALID_FROM, VALID_TO
+from tidegate.sink.delta.twins import starts
 
 __all__ = ["News", "as_of", "changes_of", "ended", "news_of", "opened"]
 
@@ -44,23 +45,13 @@ def news_of(log: pa.Table, key: Sequence[str]) -> News:
     order = pc.sort_indices(marked, sort_keys=[(name, "ascending") for name in marked.column_names])
     log, comes = log.take(order), comes.take(order)
     keys, begins = log.select(list(key)), log.column(CHANGE_TS)
-    first = _first(keys)
+    first = starts(keys)
     last = np.append(first[1:], [True])[: len(first)]
     nexts = np.append(begins.to_numpy()[1:], [0])[: len(first)]
     rows = log.drop_columns([column.name for column in OWN_COLUMNS["CHANGES"]])
     versions = rows.append_column(VALID_FROM, begins).append_column(VALID_TO, pa.array(nexts, pa.int64(), mask=last))
     firsts = pa.array(first)
     return News(versions.filter(comes), keys.filter(firsts), begins.filter(firsts))
-
-
-def _first(keys: pa.Table) -> Any:
-    """For each of the ordered keys, whether the one before it is another."""
-    first = np.zeros(keys.num_rows, bool)
-    first[:1] = True
-    for column in keys.columns:
-        whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        first[1:] |= pc.not_equal(whole[1:], whole[:-1]).to_numpy(zero_copy_only=False).astype(bool)
-    return first
 
 
 def opened(rows: pa.Table, ts: int) -> pa.Table:
