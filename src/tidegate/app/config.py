@@ -79,6 +79,10 @@ class SinkFile:
         rules = _texts(section.get("rules")) if isinstance(section, dict) else ()
         return TableFilter.parse(given or rules or DEFAULT_RULES, case_sensitive=self.case_sensitive)
 
+    def source_keys(self) -> dict[str, Given]:
+        """The parameters under [source]."""
+        return _section(_flatten(self.document), "source.")
+
 
 def load(
     path: str | Path,

@@ -132,7 +132,9 @@ KAFKA_SOURCE: Final[Mapping[str, Param]] = {
     "ca": Param("text", "ca", "", "path of the CA certificate"),
     "cert": Param("text", "cert", "", "path of the client certificate"),
     "key": Param("text", "key", "", "path of the client key"),
-    "insecure-skip-verify": Param("bool", "insecure_skip_verify", "false", "TLS without checking the broker's name"),
+    "insecure-skip-verify": Param(
+        "bool", "insecure_skip_verify", "false", "TLS without checking the broker's certificate and name"
+    ),
     "sasl-user": Param("text", "sasl_user", "", "SASL user"),
     "sasl-password": Param("secret", "sasl_password", "", "SASL password"),
     "sasl-mechanism": Param(

@@ -13,6 +13,7 @@ Source: TiCDC documentation, "CLI and Configuration Parameters of TiCDC Changefe
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from tidegate.app.params import Given
 from tidegate.model.errors import ConfigError, InputError, UnsupportedError, UriInvalid
 
 __all__ = ["CLIENT_KEYS", "IDLE", "REFUSED", "Refused", "client_options", "idle_keys", "refuse_keys"]
@@ -80,10 +81,10 @@ def idle_keys(document: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(sorted({path for path, _ in _paths(document, "") if path.startswith(IDLE) and path not in REFUSED}))
 
 
-def client_options(settings: Mapping[str, object]) -> dict[str, object]:
+def client_options(settings: Mapping[str, object]) -> dict[str, Given]:
     """Parameters of the client that the file gives."""
-    found = {name: settings.get(f"sink.kafka-config.{name}") for name in CLIENT_KEYS}
-    return {name: value for name, value in found.items() if value not in {None, ""}}
+    found = {name: Given(path := f"sink.kafka-config.{name}", settings.get(path)) for name in CLIENT_KEYS}
+    return {name: given for name, given in found.items() if given.value not in {None, ""}}
 
 
 def _paths(table: Mapping[str, object], prefix: str) -> list[tuple[str, object]]:

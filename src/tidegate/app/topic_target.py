@@ -101,8 +101,7 @@ def topic_target(uri: str, file: SinkFile) -> TopicTarget:
     if not urlsplit(uri).path.strip("/"):
         raise KafkaConfigInvalid(f"sink-uri: no topic is named; write kafka://HOST:PORT/TOPIC, found {mask_uri(uri)}")
     _check_partitions({**_topic_settings(file), **dict(parse_qsl(urlsplit(uri).query))})
-    given = {name: Given(f"sink.kafka-config.{name}", value) for name, value in client_options(file.settings).items()}
-    sink = parse_source(uri, {**LOOKING, **_protocol_of(file), **given})
+    sink = parse_source(uri, {**LOOKING, **_protocol_of(file), **client_options(file.settings)})
     if len(sink.topics) != 1:
         raise UriInvalid("sink-uri: name one topic, the default one; others come from dispatchers")
     query = {f"uri.{name}": value for name, value in parse_qsl(urlsplit(uri).query) if value}

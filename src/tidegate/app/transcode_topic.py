@@ -33,7 +33,7 @@ from tidegate.app.refused_keys import check_old_values, refuse_for_messages
 from tidegate.app.relay import Relay, RelayTarget
 from tidegate.app.run_cmd import stop_on_signals
 from tidegate.app.sieve import Sieve
-from tidegate.app.topic_keys import idle_keys
+from tidegate.app.topic_keys import client_options, idle_keys
 from tidegate.app.topic_marks import MarkFile, Marks, as_start
 from tidegate.app.topics import LOOKING, topics_of
 from tidegate.app.transcode_cmd import carried, target_options
@@ -92,9 +92,9 @@ def transcode_topic(
     `state` is a directory and a changefeed's name: positions are kept there, and win over the source's `start`.
     `rules` choose tables in place of the file's."""
     file = SinkFile({}) if path is None else sink_file(path)
-    source = parse_source(uris[0])
+    source = parse_source(uris[0], file.source_keys())
     read = _read_options(source, settings[0])
-    sink = parse_source(uris[1], LOOKING)
+    sink = parse_source(uris[1], {**LOOKING, **client_options(file.settings)})
     target = _target(sink, uris[1], settings[1], read, file)
     if (source.bootstrap, target.topic) in {(sink.bootstrap, topic) for topic in source.topics}:
         raise UriInvalid(f"--to: topic {target.topic} is the one that is read")

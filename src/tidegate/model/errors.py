@@ -13,8 +13,7 @@
     |  |  +- KvDecodeError   a key or value of TiKV: (what, codec, offset, key)
     |  +- EncodeError        ours to say, the format cannot
     |     +- MessageTooLarge  beyond max-message-bytes: (table, key, size, limit, options)
-    |     +- HandleKeyMissing only handle columns are asked for, and the table has none
-    |     +- CsvEncodeFailed  a value that no csv field can hold
+    |     +- HandleKeyMissing, CsvEncodeFailed   handle columns of a table without; a value that no csv field can hold
     +- SchemaError           event and schema history disagree (table, ts)
     |  +- TableNotFound      a row of a table id that the schema does not have
     |  +- RenameRefused      a RENAME brings a table into the filter whose rows were left out until then
@@ -29,8 +28,8 @@
     |  +- PrewriteNotMatch   a commit in TiKV's change log without its prewrite
     |  +- CorruptedRow       a row whose checksum contradicts its values            NEVER
     +- SinkError             the target refused or is away                   LATER
-       +- SinkRefused        the target will always refuse                   NEVER
-       +- Fenced             another writer took over                        NEVER
+       +- LoginRefused       brokers do not let the client in: account or certificate
+       +- SinkRefused, Fenced   the target will always refuse; another writer took over   NEVER
 
 Arguments are positional, so that errors pickle.  Only feed loops, `app/` and `spark/` catch TidegateError, and they
 decide by `retry` alone.  Codes reuse TiCDC's where it has one.
@@ -61,6 +60,7 @@ __all__ = [
     "KeyExists",
     "KeyLocked",
     "KvDecodeError",
+    "LoginRefused",
     "MessageTooLarge",
     "PoisonMessage",
     "PrewriteNotMatch",
@@ -335,6 +335,12 @@ class SinkRefused(SinkError):
 
     code = "CDC:ErrSinkRefused"
     retry = Retry.NEVER
+
+
+class LoginRefused(SinkError):
+    """The brokers do not let the client in: its account, its certificate or theirs; both sides may put that right."""
+
+    code = "CDC:ErrKafkaNewProducer"
 
 
 class Fenced(SinkError):

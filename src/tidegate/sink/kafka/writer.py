@@ -4,8 +4,9 @@
     flush() ─→ all that was sent is acknowledged, or SinkError
 
 A topic that does not exist is made, unless `create` is None; TiCDC's auto-create-topic.  Without `create` no broker is
-asked in a way that lets it make topics by itself either.  What a broker refuses is told by the next call.  Nothing is
-taken back: who is cut off sends again what was not acknowledged, so at least once.
+asked in a way that lets it make topics by itself either.  What a broker refuses is told by the next call.  Brokers that
+do not let the client in are named with their reason, soon (feed/broker_words.py).  Nothing is taken back: who is cut
+off sends again what was not acknowledged, so at least once.
 
 Source: librdkafka, "Idempotent Producer".
 """
@@ -18,7 +19,8 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
-from tidegate.model.errors import ConfigError, SinkError, SinkRefused
+from tidegate.feed.broker_words import BrokerWords, awaited, file_named
+from tidegate.model.errors import ConfigError, LoginRefused, SinkError, SinkRefused
 
 __all__ = ["NewTopics", "TopicWriter"]
 
@@ -49,6 +51,8 @@ REFUSED: Final = frozenset(
         KafkaError.TOPIC_EXCEPTION,
     }
 )
+CAUSELESS: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._MSG_TIMED_OUT})  # noqa: SLF001
+"""What the library says where it has told the cause aside."""
 WAIT_S: Final = 30.0
 FULL_S: Final = 0.003
 """How long a full queue is left alone: what was delivered is not told, so nothing wakes who waits."""
@@ -79,12 +83,14 @@ class TopicWriter:
         self.messages = 0
         """How many were sent."""
         made = {"allow.auto.create.topics": "false"} if create is None else {}
-        self._config = {**client_config, **OWN, **limits, **made}
+        self._words, self._admin_words = BrokerWords(), BrokerWords()
+        self._config = {**client_config, **OWN, **limits, **made, "error_cb": self._words.hear}
         try:
             self._producer = Producer(self._config, logger=LOGGER)
-            self._admin = AdminClient(dict(client_config), logger=LOGGER)
+            self._admin = AdminClient({**client_config, "error_cb": self._admin_words.hear}, logger=LOGGER)
         except (KafkaException, ValueError) as refused:
-            raise ConfigError(f"kafka client of {self._bootstrap}: {refused}") from refused
+            text = f"{refused}{file_named(str(refused), client_config)}"
+            raise ConfigError(f"kafka client of {self._bootstrap}: {text}") from refused
 
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has. Raises ConfigError for one that is missing and may not be made."""
@@ -103,23 +109,21 @@ class TopicWriter:
         found = {}
         for topic, future in futures.items():
             try:
-                found[topic] = len(future.result().partitions)
+                found[topic] = len(self._answer(future).partitions)
             except KafkaException as failed:
-                error = failed.args[0]
-                if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise SinkError(f"broker {self._bootstrap}: topic {topic}: {error.str()}") from failed
+                if failed.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise self._unanswered(f"topic {topic}", failed) from failed
         return found
 
     def max_bytes(self, topic: str) -> int | None:
         """The largest message that a topic takes (max.message.bytes); None where the broker does not tell."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
         try:
-            found = self._admin.describe_configs([resource], request_timeout=WAIT_S)[resource].result(WAIT_S)
+            found = self._answer(self._admin.describe_configs([resource], request_timeout=WAIT_S)[resource])
         except KafkaException as failed:
-            error = failed.args[0]
-            if error.code() in REFUSED:
+            if failed.args[0].code() in REFUSED:
                 return None
-            raise SinkError(f"broker {self._bootstrap}: configuration of topic {topic}: {error.str()}") from failed
+            raise self._unanswered(f"configuration of topic {topic}", failed) from failed
         entry = found.get("max.message.bytes")
         return int(entry.value) if entry is not None and entry.value else None
 
@@ -134,7 +138,7 @@ class TopicWriter:
                 break
             except BufferError:
                 if time.monotonic() > deadline:
-                    raise SinkError(f"broker {self._bootstrap} takes no messages for {WAIT_S:.0f} s") from None
+                    raise self._stuck(f"takes no messages for {WAIT_S:.0f} s") from None
                 self._producer.poll(FULL_S)
             except KafkaException as failed:
                 raise self._wrapped(topic, partition, failed.args[0]) from failed
@@ -163,7 +167,8 @@ class TopicWriter:
         left = self._producer.flush(WAIT_S)
         self._check()
         if left:
-            raise SinkError(f"broker {self._bootstrap} has not acknowledged {left} messages within {WAIT_S:.0f} s")
+            raise self._stuck(f"has not acknowledged {left} messages within {WAIT_S:.0f} s")
+        self._words.forget()
 
     def abandon(self) -> None:
         """Drops what still waits in the queue, so that it cannot come behind what somebody else sends."""
@@ -188,6 +193,7 @@ class TopicWriter:
         try:
             self._producer.list_topics(topic, WAIT_S)
         except KafkaException as failed:
+            self._producer.poll(0)
             raise self._wrapped(topic, 0, failed.args[0]) from failed
         self._met.add(topic)
 
@@ -200,8 +206,30 @@ class TopicWriter:
             raise self._error
 
     def _wrapped(self, topic: str, partition: int, error: Any) -> SinkError:
-        kind = SinkRefused if error.code() in REFUSED else SinkError
-        return kind(f"broker {self._bootstrap}: topic {topic} partition {partition}: {error.str()}")
+        place = f"broker {self._bootstrap}: topic {topic} partition {partition}: {error.str()}"
+        if error.code() in REFUSED:
+            return SinkRefused(place)
+        return _kind(self._words)(place + (self._words.aside() if error.code() in CAUSELESS else ""))
+
+    def _answer(self, future: Any) -> Any:
+        """Of the admin client. Raises KafkaException, or LoginRefused before the request's own end."""
+        self._admin.poll(0)
+        self._admin_words.forget()
+        return awaited(
+            future,
+            lambda: self._admin.poll(0),
+            self._admin_words,
+            lambda text: LoginRefused(f"broker {self._bootstrap} does not let the client in: {text}"),
+        )
+
+    def _unanswered(self, what: str, failed: KafkaException) -> SinkError:
+        error, words = failed.args[0], self._admin_words
+        if error.code() not in CAUSELESS:
+            return SinkError(f"broker {self._bootstrap}: {what}: {error.str()}")
+        return _kind(words)(f"broker {self._bootstrap}: {what}: {error.str()}{words.aside()}")
+
+    def _stuck(self, what: str) -> SinkError:
+        return _kind(self._words)(f"broker {self._bootstrap} {what}{self._words.aside()}")
 
     def _make(self, topic: str) -> None:
         if self._create is None:
@@ -210,11 +238,14 @@ class TopicWriter:
             )
         try:
             new = NewTopic(topic, self._create.partitions, self._create.replicas)
-            self._admin.create_topics([new], operation_timeout=WAIT_S)[topic].result(WAIT_S)
+            self._answer(self._admin.create_topics([new], operation_timeout=WAIT_S)[topic])
         except KafkaException as failed:
-            error = failed.args[0]
-            if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise SinkError(f"broker {self._bootstrap}: topic {topic} cannot be made: {error.str()}") from failed
+            if failed.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise self._unanswered(f"topic {topic} cannot be made", failed) from failed
         deadline = time.monotonic() + WAIT_S
         while not self.existing([topic]) and time.monotonic() < deadline:
             time.sleep(0.05)
+
+
+def _kind(words: BrokerWords) -> type[SinkError]:
+    return LoginRefused if words.refusal else SinkError

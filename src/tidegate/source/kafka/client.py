@@ -12,12 +12,13 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tidegate.codec.options import DecodeOptions
+from tidegate.feed.broker_words import BrokerWords, awaited, file_named
 from tidegate.model.errors import ConfigError, SourceError
 
 __all__ = ["MESSAGE_BYTES", "KafkaTopics", "Marks", "admin", "consumer", "described", "offsets", "watermarks"]
@@ -104,22 +105,31 @@ def consumer(connection: tuple[tuple[str, str], ...]) -> Any:
     return _made(Consumer, {**CONSUMER, **dict(connection)})
 
 
+class Admin(NamedTuple):
+    """An admin client, and what it tells aside."""
+
+    client: Any
+    words: BrokerWords
+
+
 @lru_cache(maxsize=8)
-def admin(connection: tuple[tuple[str, str], ...]) -> Any:
+def admin(connection: tuple[tuple[str, str], ...]) -> Admin:
     """This process's admin client for a connection."""
-    return _made(AdminClient, dict(connection))
+    words = BrokerWords()
+    return Admin(_made(AdminClient, {**dict(connection), "error_cb": words.hear}), words)
 
 
-def _made(kind: Any, config: dict[str, str]) -> Any:
+def _made(kind: Any, config: dict[str, Any]) -> Any:
     try:
         return kind(config, logger=LOGGER)
     except (KafkaException, ValueError) as refused:
-        raise ConfigError(f"kafka client of {config['bootstrap.servers']}: {_text(refused)}") from refused
+        text = f"{_text(refused)}{file_named(_text(refused), config)}"
+        raise ConfigError(f"kafka client of {config['bootstrap.servers']}: {text}") from refused
 
 
 def described(source: KafkaTopics) -> dict[str, tuple[int, ...]]:
     """The partitions of every topic. Raises ConfigError for a topic that does not exist, SourceError otherwise."""
-    futures = admin(source.connection).describe_topics(
+    futures = admin(source.connection).client.describe_topics(
         TopicCollection(list(source.topics)), request_timeout=source.timeout_s
     )
     found = {}
@@ -136,7 +146,7 @@ def offsets(source: KafkaTopics, wanted: Iterable[tuple[str, int]], *, latest: b
     request = {TopicPartition(topic, partition): spec for topic, partition in wanted}
     if not request:
         return {}
-    futures = admin(source.connection).list_offsets(
+    futures = admin(source.connection).client.list_offsets(
         request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=source.timeout_s
     )
     return {
@@ -156,13 +166,22 @@ def watermarks(source: KafkaTopics) -> Marks:
 
 
 def _answer(source: KafkaTopics, what: str, future: Any) -> Any:
+    client, words = admin(source.connection)
+    client.poll(0)
+    words.forget()
     try:
-        return future.result()
+        return awaited(
+            future,
+            lambda: client.poll(0),
+            words,
+            lambda text: SourceError(f"broker {source.bootstrap} does not let the client in: {text}"),
+        )
     except KafkaException as failed:
         error = failed.args[0]
         if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION):
             raise ConfigError(f"{what} does not exist at broker {source.bootstrap}: check the name") from failed
-        raise SourceError(f"broker {source.bootstrap}: {what}: {_text(failed)}") from failed
+        aside = words.aside() if error.code() == KafkaError._TIMED_OUT else ""  # noqa: SLF001  its public name
+        raise SourceError(f"broker {source.bootstrap}: {what}: {_text(failed)}{aside}") from failed
 
 
 def _text(failed: BaseException) -> str:

@@ -1,0 +1,77 @@
+"""What brokers say of a client that they do not let in, and how long an answer is waited for then.
+
+    request ──► future ──► the answer
+       │
+       └─ refused: the client library tries again and again until the request is over, half a minute or so, which then
+          has "timed out"; why, it tells aside:
+
+          error_cb ──► BrokerWords.hear     last     "Connect to ipv4#10.0.0.7:9093 failed: Connection refused"
+                                            refusal  "Authentication failed: Invalid username or password; check …"
+
+Once there is a refusal, `awaited` gives another broker of the list a moment to answer, and raises it.  A word of an
+outage changes nothing but what is said in the end.
+
+Source: librdkafka, "Error handling" (`error_cb`, `_AUTHENTICATION`, `_SSL`).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+__all__ = ["BrokerWords", "awaited", "file_named"]
+
+LOOK_S: Final = 0.2
+LOOKS: Final = 8
+"""How often is looked whether somebody else answers after all."""
+
+LOGIN: Final = "; check sasl-user, sasl-password and sasl-mechanism"
+CERTIFICATE: Final = "; check ca, cert, key and the name in the broker's certificate"
+_HINTS: Final = {"_AUTHENTICATION": LOGIN, "_SSL": CERTIFICATE}
+_TLS: Final = "SSL routines"
+"""What OpenSSL calls itself: a broker that does not like our certificate closes the connection with such a word."""
+_IDLE: Final = "_ALL_BROKERS_DOWN"
+_FILES: Final = {"ssl.ca.location": "ca", "ssl.certificate.location": "cert", "ssl.key.location": "key"}
+
+
+class BrokerWords:
+    """The last words about one client, and whether they were a refusal; `hear` is its error_cb. Texts may be empty."""
+
+    def __init__(self) -> None:
+        self.last = self.refusal = ""
+
+    def hear(self, error: Any) -> None:
+        """An error as the client library tells it aside."""
+        name, text = error.name(), str(error.str())
+        if name == _IDLE:
+            return
+        self.last = text
+        hint = _HINTS.get(name) or (CERTIFICATE if _TLS in text else "")
+        if hint:
+            self.refusal = text + hint
+
+    def forget(self) -> None:
+        """A new request begins, or the last one was answered."""
+        self.last = self.refusal = ""
+
+    def aside(self) -> str:
+        """What is to be said behind an error that does not tell its cause."""
+        text = self.refusal or self.last
+        return f": {text}" if text else ""
+
+
+def awaited(future: Any, serve: Callable[[], object], words: BrokerWords, refused: Callable[[str], Exception]) -> Any:
+    """The answer. `serve` lets the client tell what it has to; raises what `refused` makes of a refusal, and what the
+    future raises."""
+    looks = LOOKS
+    while looks:
+        try:
+            return future.result(LOOK_S)
+        except TimeoutError:
+            serve()
+            looks -= bool(words.refusal)
+    raise refused(words.refusal)
+
+
+def file_named(text: str, config: Mapping[str, Any]) -> str:
+    """What is to be said behind a client's own error about one of its files, which does not tell which one."""
+    found = [f"; {name} is {config[key]}: is it there, and PEM?" for key, name in _FILES.items() if key in text]
+    return "".join(found)
