@@ -67,4 +67,4 @@ def joined(batches: Sequence[Any]) -> Any:
 
 def numbers(batch: Any, name: str) -> Any:
     """A column of numbers as numpy has it."""
-    return batch.column(SCHEMA.get_field_index(name)).to_numpy()
+    return batch.column(name).to_numpy()

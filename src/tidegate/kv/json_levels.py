@@ -19,9 +19,8 @@ import numpy as np
 from tidegate.kv.binary_json import ARRAY, DOUBLE, INT64, LITERAL, OBJECT, STRING, UINT64
 from tidegate.kv.row_columns import words
 
-__all__ = ["NUMBERS", "Level", "Levels", "read_levels"]
+__all__ = ["Level", "Levels", "read_levels"]
 
-NUMBERS: Final = (INT64, UINT64, DOUBLE)
 _MAX_LEVELS: Final = 32
 _WORD, _HEAD_BYTES, _KEY_BYTES, _ENTRY_BYTES = 8, 8, 6, 5
 _LITERALS: Final = 3
