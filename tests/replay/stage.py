@@ -11,21 +11,21 @@ import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tidegate.changelog import ledger
+from tidegate.changelog.changelog import Changelog
+from tidegate.changelog.files import ControlFiles, RowFiles
+from tidegate.changelog.report import TaskReport
 from tidegate.codec.frame import read_frames
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.frontier import Reached
 from tidegate.feed.round import end_of_round, is_whole, plan_landed, raised
 from tidegate.feed.step import Unit
+from tidegate.objectstore.failpoint import reach
 from tidegate.sink.delta.apply import TableResult, run_unit
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
-from tidegate.source.kafka import ledger
-from tidegate.source.kafka.changelog import Changelog
-from tidegate.source.kafka.files import ControlFiles, RowFiles
 from tidegate.source.kafka.message import Message
 from tidegate.source.kafka.messages import LandPlan, land_messages
-from tidegate.source.kafka.report import TaskReport
-from tidegate.spark.failpoint import reach
 
 TOPIC = "shop"
 

@@ -7,8 +7,8 @@ from tidegate.app.lake import Lake
 from tidegate.app.upkeep import LakeUpkeep, run_here
 from tidegate.app.verify import compare_tables
 from tidegate.feed.retention import Limits
+from tidegate.objectstore.failpoint import reach
 from tidegate.sink.delta.upkeep import adopt
-from tidegate.spark.failpoint import reach
 
 NO_MERCY = Limits(snapshot_ms=0, recover_ms=0, changelog_ms=0, reader_grace_ms=0, orphan_grace_ms=0)
 

@@ -29,18 +29,18 @@ from tidegate.app.progress import Progress
 from tidegate.app.tidb_address import SCHEME
 from tidegate.app.upkeep import BUDGET_S, FAILURES, LakeUpkeep, limits_of, run_in
 from tidegate.app.wiring import delta_sink, landing
+from tidegate.changelog.changelog import Changelog
+from tidegate.changelog.landing import BatchLoop
+from tidegate.changelog.slice import ChangeSlice
 from tidegate.feed.pace import BUSY_ROWS, rest_s, tasks_at_once
 from tidegate.feed.patience import Patience
 from tidegate.feed.plan import Round
 from tidegate.feed.round import end_of_round, is_whole, plan_landed, raised
 from tidegate.model.errors import TidegateError
 from tidegate.model.feed_errors import RowsLackDdl
+from tidegate.objectstore.failpoint import reach
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.sink.delta.upkeep import adopt
-from tidegate.source.kafka.changelog import Changelog
-from tidegate.source.kafka.slice import ChangeSlice
-from tidegate.source.landing import BatchLoop
-from tidegate.spark.failpoint import reach
 from tidegate.spark.session import FEED_HEAP, session
 
 if TYPE_CHECKING:

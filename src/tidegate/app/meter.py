@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Final
 
 from tidegate.app.progress import PartitionProgress, Progress, TableProgress
+from tidegate.changelog.changelog import Changelog
+from tidegate.changelog.landing import LandingProgress
 from tidegate.feed.plan import Round
 from tidegate.model.tso import physical_ms, to_datetime
 from tidegate.sink.delta.apply import TableResult
-from tidegate.source.kafka.changelog import Changelog
-from tidegate.source.landing import LandingProgress
 
 __all__ = ["Meter"]
 

@@ -34,6 +34,7 @@ from tidegate.feed.filter import TableFilter
 from tidegate.feed.patience import Patience, Trouble
 from tidegate.model.errors import Retry, SinkError, TidegateError
 from tidegate.model.table import TableName
+from tidegate.objectstore.failpoint import reach
 from tidegate.sink.kafka.control import Control
 from tidegate.sink.kafka.groups import TableRows, groups_of
 from tidegate.sink.kafka.known_topics import KnownTopics
@@ -46,7 +47,6 @@ from tidegate.source.tidb.stretch import end_of_stretch, rows_by_table
 from tidegate.source.tidb.tables import name_of
 from tidegate.source.tidb.timeline import Timeline
 from tidegate.source.tidb.transactions import MountOptions
-from tidegate.spark.failpoint import reach
 
 __all__ = ["TaskRunner", "TopicFeed", "TopicFeedConfig"]
 

@@ -20,13 +20,13 @@ from deltalake.exceptions import DeltaError
 from obstore.exceptions import BaseError
 
 from tidegate.app.config import FeedConfig
+from tidegate.changelog.trim import Trim, Trimmed
 from tidegate.feed.retention import Limits, changelog_bound
 from tidegate.model.errors import SinkError, TidegateError
+from tidegate.objectstore.deltalog import store
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot
 from tidegate.sink.delta.upkeep import Kept, Runner, Upkeep
-from tidegate.source.kafka.trim import Trim, Trimmed
-from tidegate.spark.deltalog import store
 from tidegate.spark.tasks import SPARK_FAILURES, run_tasks
 
 if TYPE_CHECKING:

@@ -35,10 +35,10 @@ LIMITS: Final = {
 def upkeep(*, root: str, dry_run: bool, as_json: bool, **times: str | None) -> None:
     """Forget snapshots, delete files and fold small ones, as far as LAKE's limits allow. A feed may run meanwhile."""
     from tidegate.app.upkeep import FAILURES, LakeUpkeep, noted_limits, run_here
+    from tidegate.changelog.changelog import Changelog
     from tidegate.model.errors import SinkError, TidegateError
     from tidegate.sink.delta.options import DeltaOptions
     from tidegate.sink.delta.snapshots import latest
-    from tidegate.source.kafka.changelog import Changelog
 
     options = DeltaOptions(root=root if "://" in root else str(Path(root).absolute()), feed="")
     if "://" not in root and not Path(root, "_tidegate").is_dir():

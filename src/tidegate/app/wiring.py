@@ -7,10 +7,10 @@ from tidegate.app.definitions import create_statements
 from tidegate.app.segment_log import SegmentLog
 from tidegate.app.topics import topics_of
 from tidegate.app.uri import KafkaSource
+from tidegate.changelog.landing import BatchLoop
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.source.kafka.land import Landing
-from tidegate.source.landing import BatchLoop
 from tidegate.source.tidb.land import LogLanding
 from tidegate.source.tidb.transactions import MountOptions
 

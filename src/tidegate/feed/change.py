@@ -73,7 +73,7 @@ CONTROL_SCHEMA: Final = pa.schema(
         pa.field("raw_value", pa.binary()),
     ],
 )
-"""`kind` is one of source/kafka/files.py, such as ddl or dead; a dead letter keeps its message whole."""
+"""`kind` is one of changelog/files.py, such as ddl or dead; a dead letter keeps its message whole."""
 
 OPS: Final = {"Insert": "I", "Update": "U", "Delete": "D"}
 

@@ -17,6 +17,9 @@ import pyarrow as pa
 from tidegate.feed.step import Alter, Create, Exchange, Position, Rows, Step, Trim, Unit, position_of
 from tidegate.model.errors import Fenced, SinkError, TidegateError
 from tidegate.model.table import TableInfo, TableName
+from tidegate.objectstore import deltalog
+from tidegate.objectstore.deltalog import Action, CommitConflict, Snapshot
+from tidegate.objectstore.failpoint import reach
 from tidegate.sink.delta.alter import alter
 from tidegate.sink.delta.columns import configuration, first_columns, stored_columns
 from tidegate.sink.delta.mode_steps import ROW_STEPS
@@ -25,9 +28,6 @@ from tidegate.sink.delta.modes import MODE, check_mode, form_of
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.partitions import exchange, trim
 from tidegate.sink.delta.position import position, progress
-from tidegate.spark import deltalog
-from tidegate.spark.deltalog import Action, CommitConflict, Snapshot
-from tidegate.spark.failpoint import reach
 
 __all__ = ["ChangeReader", "TableResult", "run_unit"]
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from tidegate.model.errors import SinkRefused
 from tidegate.model.table import ColumnInfo, TableInfo
+from tidegate.objectstore.deltalog import Snapshot, schema_field
 from tidegate.schema.convert import converter
 from tidegate.schema.literal import stored_value
 from tidegate.sink.delta.modes import (
@@ -30,7 +31,6 @@ from tidegate.sink.delta.modes import (
 )
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.types import delta_type
-from tidegate.spark.deltalog import Snapshot, schema_field
 
 __all__ = [
     "COMMIT_TS",

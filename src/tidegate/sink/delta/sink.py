@@ -14,11 +14,11 @@ from tidegate.feed.plan import Round
 from tidegate.feed.retention import PURGED
 from tidegate.feed.step import Unit
 from tidegate.model.errors import SinkError, SinkRefused, TidegateError
+from tidegate.objectstore.failpoint import reach
 from tidegate.sink.delta.apply import ChangeReader, TableResult, run_unit
 from tidegate.sink.delta.modes import check_mode
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import PublishedTable, Snapshot, latest, publish
-from tidegate.spark.failpoint import reach
 from tidegate.spark.tasks import SPARK_FAILURES, reason, run_tasks
 
 __all__ = ["DeltaSink", "UnitFailure", "decks"]

@@ -1,4 +1,4 @@
-"""Landing a topic: what the loop of source/landing.py does to a Kafka topic.
+"""Landing a topic: what the loop of changelog/landing.py does to a Kafka topic.
 
 claim    positions of every partition, new ones at their start; what the topic no longer keeps is an error
 plan     offsets up to now, at most one batch                            driver
@@ -11,19 +11,19 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from tidegate.changelog import ledger
+from tidegate.changelog.changelog import changelog_uri
+from tidegate.changelog.landing import TRIGGER_MS, BatchLoop
+from tidegate.changelog.report import Halt, State, TaskReport
 from tidegate.feed.change import Place
 from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.frontier import Reached
 from tidegate.model.errors import ConfigError, PoisonMessage, TidegateError
-from tidegate.source.kafka import ledger
-from tidegate.source.kafka.changelog import changelog_uri
 from tidegate.source.kafka.client import KafkaTopics, described, offsets
 from tidegate.source.kafka.fetch import history_lost
 from tidegate.source.kafka.messages import Accept
 from tidegate.source.kafka.reader import Planner, TopicPlan, land_range, start_of
-from tidegate.source.kafka.report import Halt, State, TaskReport
 from tidegate.source.kafka.resolution import recorded
-from tidegate.source.landing import TRIGGER_MS, BatchLoop
 from tidegate.spark.tasks import run_tasks
 
 __all__ = ["Landing"]

@@ -1,4 +1,4 @@
-"""Landing a change log: what the loop of source/landing.py does to the log of a TiDB.
+"""Landing a change log: what the loop of changelog/landing.py does to the log of a TiDB.
 
     claim    the position, a timestamp; a new one begins with the log, or at start-ts; the schema there
     plan     parts above the position, cut at DDLs and into pieces (pieces.py)       driver
@@ -22,6 +22,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from tidegate.changelog import ledger
+from tidegate.changelog.changelog import changelog_uri
+from tidegate.changelog.files import ControlFiles
+from tidegate.changelog.landing import TRIGGER_MS, BatchLoop
+from tidegate.changelog.report import LandedFile, State, TaskReport
 from tidegate.feed.change import Place, PlacedDdl
 from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.filter import TableFilter
@@ -29,11 +34,6 @@ from tidegate.feed.frontier import Reached
 from tidegate.model.errors import ConfigError, HistoryLost, SourceError
 from tidegate.model.event import Ddl
 from tidegate.schema.stored_snapshot import StoredSnapshot
-from tidegate.source.kafka import ledger
-from tidegate.source.kafka.changelog import changelog_uri
-from tidegate.source.kafka.files import ControlFiles
-from tidegate.source.kafka.report import LandedFile, State, TaskReport
-from tidegate.source.landing import TRIGGER_MS, BatchLoop
 from tidegate.source.tidb.ddl import DdlEvent
 from tidegate.source.tidb.hold import Hold
 from tidegate.source.tidb.log import KvLog, without

@@ -22,8 +22,8 @@ from typing import Any, Final
 
 from pyspark import InheritableThread
 
+from tidegate.changelog.report import State
 from tidegate.model.errors import SourceError, TidegateError
-from tidegate.source.kafka.report import State
 from tidegate.spark.tasks import SPARK_FAILURES, reason
 
 __all__ = ["TRIGGER_MS", "BatchLoop", "LandingProgress"]

@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tidegate.changelog.columns import LANDED_SCHEMA
 from tidegate.feed.change import Layout, decode_layout
 from tidegate.feed.pace import Stretch
 from tidegate.model.table import TableName
-from tidegate.source.kafka.blob import opened
-from tidegate.source.kafka.columns import LANDED_SCHEMA
+from tidegate.objectstore.blob import opened
 
 __all__ = ["ChangeSlice", "Group", "TableSlice", "groups_of"]
 
