@@ -134,6 +134,14 @@ def test_commit_first() -> None:
     assert matcher.waiting == 1
 
 
+def test_scan_replaces_commit() -> None:
+    """A row that the scan brings as COMMITTED comes once, with its value: a heartbeat and its COMMIT add nothing."""
+    matcher = Matcher(0)
+
+    assert fed(matcher, [prewrite(None), commit(), committed(b"1"), INITIALIZED]) == [committed(b"1")]
+    assert matcher.waiting == 0
+
+
 def test_commits_keep_their_order() -> None:
     """COMMITs that were put aside give rows in the order in which they came."""
     keys = [b"c", b"a", b"b"]

@@ -8,16 +8,23 @@
     COMMIT        match a PREWRITE that has a value and            must match, else PrewriteNotMatch
                   generation 0; put aside any other COMMIT
     ROLLBACK      put aside                                        remove the PREWRITE, if there is one
-    COMMITTED     emit                                             emit
+    COMMITTED     emit; forget the COMMIT put aside for it         emit
     INITIALIZED   match or forget each COMMIT put aside, then
                   remove the PREWRITE of each ROLLBACK put aside
 
-Until INITIALIZED, rows of the initial scan mix with live rows in any order.  A live COMMIT can precede the scan's
-PREWRITE; a live COMMIT without any PREWRITE belongs to a row that the scan brings as COMMITTED.
+Until INITIALIZED, live rows mix with those of the initial scan; only live rows older than the scan's snapshot are sure
+to precede it.  So a live COMMIT can precede the scan's PREWRITE of its lock, or stand alone because its PREWRITE is
+older than the registration; then the scan brings the row as COMMITTED:
+
+    PREWRITE   start_ts 5  key a  no value      live, a heartbeat: stored
+    COMMIT     start_ts 5  key a  commit_ts 7   live: put aside
+    COMMITTED  start_ts 5  key a  commit_ts 7   scan, with the value: emitted; PREWRITE and COMMIT are forgotten
 
 - A stored PREWRITE gives way only to a PREWRITE with a value and with no lower generation.  Heartbeats of older TiKV
   repeat a PREWRITE without its value; each flush of a pipelined transaction repeats it with a higher generation.
 - A DELETE has no value by right, so its PREWRITE looks like a heartbeat: its COMMIT waits for INITIALIZED.
+- The scan's COMMITTED follows the live COMMIT of the same row.  It removes a COMMIT that was put aside, whose PREWRITE
+  may lack the value.  TiCDC's matcher keeps both, and emits a second row without a value at INITIALIZED.
 - An emitted row has op, commit_ts and txn_source of its COMMIT, value and old_value of its PREWRITE.  The value that a
   COMMIT may carry is ignored.  A PUT has a value, which may be empty; a DELETE has None.
 - No emitted row has commit_ts <= `checkpoint_ts`: the registration before delivered it.
@@ -65,6 +72,8 @@ class Matcher:
             case LogType.ROLLBACK:
                 self._rollback(at)
             case LogType.COMMITTED:
+                if self._commits.pop(at, None) is not None:
+                    self._prewrites.pop(at, None)
                 return [change] if change.commit_ts > self.checkpoint_ts else []
             case LogType.INITIALIZED:
                 return self._initialize()
