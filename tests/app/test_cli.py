@@ -47,8 +47,8 @@ def changefeed(monkeypatch):
             if self.raises:
                 raise self.raises
             calls.append((self.config, until, idle_s, stop))
-            on_progress(Progress(phase="running", rows_applied=5))
-            done = Progress(phase="stopped", rows_applied=7)
+            on_progress(Progress(phase="running", rows=5))
+            done = Progress(phase="stopped", rows=7)
             on_progress(done)
             return done
 

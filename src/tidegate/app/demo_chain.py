@@ -47,7 +47,7 @@ class Chain:
     @property
     def checkpoint_ts(self) -> int:
         """Everything up to here is in the lake's tables."""
-        return self.lake_progress.checkpoint or 0
+        return self.lake_progress.checkpoint_ts or 0
 
     @property
     def error(self) -> str | None:

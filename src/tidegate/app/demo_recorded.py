@@ -241,8 +241,8 @@ class _Stage:
         outcome = Outcome(
             protocol=protocol,
             messages=sum(map(len, partitions)),
-            rows=done.rows_applied,
-            ddls=done.ddls_done,
+            rows=done.rows,
+            ddls=done.ddls,
             seconds=round(seconds, 1),
             tables=len(reports),
             different=sum(not report.equal for report in reports),

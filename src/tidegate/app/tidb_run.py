@@ -113,12 +113,12 @@ def _as_progress(told: TopicProgress) -> Progress:
     ended = told.state in {"finished", "stopped", "failed"}
     return Progress(
         "stopped" if ended else "running",
-        rows_applied=told.rows,
+        rows=told.rows,
         messages=told.messages,
-        frontier=told.frontier_ts or None,
-        checkpoint=told.checkpoint_ts or None,
-        ddls_done=told.ddls,
-        error=None if told.error is None else str(told.error),
+        frontier_ts=told.frontier_ts or None,
+        checkpoint_ts=told.checkpoint_ts or None,
+        ddls=told.ddls,
+        error=told.error,
     )
 
 

@@ -9,7 +9,7 @@ whoever runs them, so losing the race is no loss.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
@@ -51,6 +51,9 @@ class TableResult:
     rows: int = 0
     ahead: int = 0
     """Where the table stood already when a step was found done; above the round's end if a longer one was cut off."""
+    messages: int = 0
+    corrupt: int = 0
+    roads: Mapping[str, int] = field(default_factory=dict)
 
 
 def run_unit(unit: Unit, reader: ChangeReader, options: DeltaOptions) -> list[TableResult]:

@@ -24,7 +24,6 @@ from tidegate.source.kafka.fetch import history_lost
 from tidegate.source.kafka.messages import Accept
 from tidegate.source.kafka.reader import Planner, TopicPlan, land_range, start_of
 from tidegate.source.kafka.resolution import recorded
-from tidegate.spark.tasks import run_tasks
 
 __all__ = ["Landing"]
 
@@ -104,7 +103,7 @@ class Landing(BatchLoop):
         ranges = self._planner.batch(self._state.positions)
         if not ranges:
             return
-        reports = run_tasks(self._spark, partial(land_range, self._plan, self._state.frontier or 0), ranges)
+        reports = self._tasks.run(partial(land_range, self._plan, self._state.frontier or 0), ranges)
         if not self._late:
             self._land(reports)
 

@@ -42,7 +42,6 @@ from tidegate.source.tidb.pieces import next_batch
 from tidegate.source.tidb.tables import Tables
 from tidegate.source.tidb.timeline import Timeline
 from tidegate.source.tidb.transactions import MountOptions
-from tidegate.spark.tasks import run_tasks
 
 __all__ = ["Definitions", "LogLanding"]
 
@@ -141,12 +140,12 @@ class LogLanding(BatchLoop):
         if not parts:
             return
         self._timeline.read(parts[-1].high)
-        batch = next_batch(self._timeline, low, parts, BATCH_ROWS, self._spark.sparkContext.defaultParallelism)
+        batch = next_batch(self._timeline, low, parts, BATCH_ROWS, self._tasks.slots)
         if batch is None:
             return
         rows_of = without(self._log, self._events.start_ts)
         plan = PiecePlan(rows_of, self.changelog, self._mount, events=self._events)
-        reports = run_tasks(self._spark, partial(land_piece, plan), batch.pieces)
+        reports = self._tasks.run(partial(land_piece, plan), batch.pieces)
         if self._late:
             return
         ddls = self._placed(batch.events)
