@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from tidegate.app import cli
 from tidegate.app.cli import COMMANDS, main
 from tidegate.app.progress import Progress
-from tidegate.app.run_cmd import stop_on_signals
+from tidegate.app.stop_signals import stop_on_signals
 from tidegate.app.tso_cmd import parse_ts
 from tidegate.app.verify import Truth, TruthColumn, TruthTable
 from tidegate.model.errors import ConfigError, SinkRefused

@@ -21,8 +21,8 @@ from tidegate.app.config import SinkFile, feed_id, sink_file
 from tidegate.app.event_expression import event_filter
 from tidegate.app.params import FEED, Given, read_all
 from tidegate.app.progress import Progress
-from tidegate.app.run_cmd import stop_on_signals
 from tidegate.app.segment_log import SegmentLog
+from tidegate.app.stop_signals import stop_on_signals
 from tidegate.app.tidb_address import parse_tidb
 from tidegate.app.topic_feed import TopicFeed, TopicFeedConfig
 from tidegate.app.topic_keys import idle_keys, refuse_keys
