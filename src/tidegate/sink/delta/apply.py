@@ -127,7 +127,8 @@ def _run(step: Step, table: TableInfo, reader: ChangeReader, options: DeltaOptio
 def _located(error: TidegateError, step: Step, table: TableInfo) -> TidegateError:
     ts, _ = position_of(step)
     query = getattr(step, "query", "")
-    return type(error)(f"table {table.name} at ts {ts}: {error}. DDL: {query}")
+    located = type(error)(f"table {table.name} at ts {ts}: {error}. DDL: {query}")
+    return located.at(table=str(table.name), commit_ts=ts)
 
 
 def _commit(snapshot: Snapshot, actions: Sequence[Action], step: Step, options: DeltaOptions, operation: str) -> None:

@@ -120,8 +120,9 @@ class Landing(BatchLoop):
 def halted(halts: list[Halt], lake: str) -> TidegateError:
     """The error that stops a feed at `halts`."""
     first = halts[0]
+    place = {"topic": first.topic, "partition": first.partition, "offset": first.offset}
     if first.order:
-        return ConfigError(f"{first.place}: {first.reason}")
+        return ConfigError(f"{first.place}: {first.reason}").at(**place)
     at = f"{first.topic}/{first.partition}/{first.offset}"
     more = f" ({len(halts) - 1} more partitions stand still, see `tidegate dlq list {lake}`)" if halts[1:] else ""
     return PoisonMessage(
@@ -129,4 +130,4 @@ def halted(halts: list[Halt], lake: str) -> TidegateError:
         f"with `tidegate dlq show {lake} --at {at}`; give the right bytes or options with `tidegate dlq replay {lake} "
         f"--at {at}`; leave it out with `tidegate dlq skip {lake} --at {at}`; or set dead-letter=skip. Then start the "
         "feed again"
-    )
+    ).at(**place)
