@@ -8,7 +8,7 @@ import pytest
 from tests.lake.stages import Play, differences, truths
 
 from tidegate.app.changefeed import _Engine
-from tidegate.app.config import from_uris
+from tidegate.app.config.load import load
 from tidegate.app.lake import Lake
 from tidegate.app.meter import Meter
 from tidegate.app.outage import Outage
@@ -20,7 +20,7 @@ from tidegate.sink.delta.apply import run_unit
 
 def engine_on(root: Path, reports: list[Progress] | None = None) -> _Engine:
     """An engine whose workers are this process and whose landing is somebody else's."""
-    config = from_uris("kafka://nowhere/shop?protocol=open-protocol", f"delta://{root}", name="f")
+    config = load(source_uri="kafka://nowhere/shop?protocol=open-protocol", sink_uri=f"delta://{root}", name="f")
     heard = reports if reports is not None else []
     engine = _Engine(config, None, Meter(heard.append), threading.Event())
     engine.sink.run = lambda _, units, reader: [

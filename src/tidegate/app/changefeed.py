@@ -22,11 +22,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tidegate.app.config import FeedConfig, from_uris
+from tidegate.app.config.delta_sink import DeltaSink as DeltaAddress
+from tidegate.app.config.feed import FeedConfig
+from tidegate.app.config.load import load
 from tidegate.app.meter import Meter
 from tidegate.app.outage import Outage
 from tidegate.app.progress import Progress
-from tidegate.app.tidb_address import SCHEME
 from tidegate.app.upkeep import BUDGET_S, FAILURES, LakeUpkeep, limits_of, run_in
 from tidegate.app.wiring import delta_sink, landing
 from tidegate.changelog.changelog import Changelog
@@ -46,8 +47,6 @@ from tidegate.spark.session import FEED_HEAP, session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidegate.app.topic_feed import TopicFeedConfig
-
 __all__ = ["Changefeed"]
 
 IDLE_PUBLISH_S: Final = 5.0
@@ -60,15 +59,15 @@ class Changefeed:
     """One source into one sink.
 
     `Changefeed("kafka://…", "delta://…").run(spark)` or `Changefeed(config).run()` with a FeedConfig; `tidb:///LOG` is
-    a source, too, and `start_ts` where a new feed of it begins. From there to `kafka://…` a directory keeps the
-    checkpoint: `state_dir`.
+    a source, too, and `start_ts` where a new feed of it begins. Into `kafka://…` a directory keeps the checkpoint:
+    `state_dir`.
     """
 
-    config: "FeedConfig | TopicFeedConfig"
+    config: FeedConfig
 
     def __init__(
         self,
-        source: "FeedConfig | TopicFeedConfig | str",
+        source: FeedConfig | str,
         sink: str | None = None,
         *,
         name: str | None = None,
@@ -77,13 +76,8 @@ class Changefeed:
     ) -> None:
         if not isinstance(source, str):
             self.config = source
-        elif source.startswith(SCHEME) and (sink or "").startswith("kafka://"):
-            from tidegate.app.tidb_run import RunWords, feed_config
-
-            state = None if state_dir is None else Path(state_dir)
-            self.config = feed_config(RunWords(source, sink, state, name=name, start_ts=start_ts))
         else:
-            self.config = from_uris(source, sink or "", name=name, start_ts=start_ts)
+            self.config = load(source_uri=source, sink_uri=sink, name=name, start_ts=start_ts, state_dir=state_dir)
 
     def run(
         self,
@@ -101,7 +95,8 @@ class Changefeed:
         may be a wrong address, for some tries only. What was applied until then is published.
         """
         report, stop = on_progress or _silent, stop or threading.Event()
-        if not isinstance(self.config, FeedConfig):
+        until = self.config.target_ts if until is None else until
+        if not isinstance(self.config.sink, DeltaAddress):  # until one engine runs every pair
             from tidegate.app.tidb_run import run_topics
 
             return run_topics(self.config, spark, report, stop, until=until, idle_s=idle_s)
@@ -129,7 +124,8 @@ class _Engine:
     """The pieces of one run, wired."""
 
     def __init__(self, config: FeedConfig, spark: "SparkSession", meter: Meter, stop: threading.Event) -> None:
-        self.config = config
+        assert isinstance(config.sink, DeltaAddress)
+        self.config, self.address = config, config.sink
         self.spark = spark
         self.meter = meter
         self.halt = stop
@@ -151,7 +147,7 @@ class _Engine:
         """Messages that this landing had brought when we looked last."""
         self.outage = Outage(Patience(config.source.max_retry, stuck_s=None), meter, stop)
         self.upkeep = LakeUpkeep(
-            self.sink.options, limits_of(config), interval_s=config.sink.upkeep_interval_ms / 1000, notes=True
+            self.sink.options, limits_of(config.sink), interval_s=config.sink.upkeep_interval_ms / 1000, notes=True
         )
 
     def start(self) -> None:
@@ -178,7 +174,7 @@ class _Engine:
         """Rounds until one of the ends of `Changefeed.run`."""
         self.rests = until is None and idle_s is None
         moved_s = time.monotonic()
-        pause_s = self.config.sink.flush_interval_ms / 1000
+        pause_s = self.address.flush_interval_ms / 1000
         while not self.halt.is_set():
             self.keep_up()
             failure = self.landing.exception()
@@ -236,7 +232,7 @@ class _Engine:
         """Steps 6 to 8 for one round; nothing is published while some tables are further than others."""
         begun_s = time.monotonic()
         rows = sum(unit.rows for unit in planned.units)
-        asked = self.config.sink.worker_count
+        asked = self.address.worker_count
         self.sink.workers = tasks_at_once(rows, self.slots, asked) if self.rests else asked
         self.sink.admit(planned)
         self.meter.working(planned)
@@ -248,7 +244,7 @@ class _Engine:
             return
         self.outage.retrying(lambda: self.sink.advance(planned, results))
         self.published_s = time.monotonic()
-        rest = rest_s(self.published_s - begun_s, rows, self.config.sink.flush_interval_ms / 1000)
+        rest = rest_s(self.published_s - begun_s, rows, self.address.flush_interval_ms / 1000)
         self.due_s = self.published_s + rest
         self.meter.applied(planned, results)
 
@@ -264,7 +260,7 @@ class _Engine:
 
     def keep_up(self) -> None:
         """Now and then, a short pass of upkeep; its failures are warnings, the next pass tries again."""
-        if self.config.sink.upkeep == "off" or not self.upkeep.due():
+        if self.address.upkeep == "off" or not self.upkeep.due():
             return
         end_s = time.monotonic() + BUDGET_S
         try:

@@ -19,7 +19,7 @@ import obstore
 from deltalake.exceptions import DeltaError
 from obstore.exceptions import BaseError
 
-from tidegate.app.config import FeedConfig
+from tidegate.app.config.delta_sink import DeltaSink
 from tidegate.changelog.trim import Trim, Trimmed
 from tidegate.feed.retention import Limits, changelog_bound
 from tidegate.model.errors import SinkError, TidegateError
@@ -97,9 +97,8 @@ class LakeUpkeep:
         return done
 
 
-def limits_of(config: FeedConfig) -> Limits:
-    """The limits that a changefeed's configuration sets."""
-    sink = config.sink
+def limits_of(sink: DeltaSink) -> Limits:
+    """The limits that a lake's address sets."""
     return Limits(
         snapshot_ms=sink.snapshot_retention_ms,
         recover_ms=sink.recover_retention_ms,
