@@ -63,7 +63,9 @@ class KvLog(Protocol):
         """Where it begins. Raises HistoryLost when the definitions there are not known."""
 
     def hold(self, feed: str, ts: int) -> None:
-        """Ask that what lies above `ts` is kept for a feed; again now and then, or it is forgotten after a day."""
+        """Ask that what lies above `ts` is kept for a feed; again now and then, or it is forgotten after a day.
+
+        `feed` names the feed and its sink: two of one name into different sinks do not move each other's ts."""
 
     def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
         """The parts that meet (low, high], in the order of time; without `high`, up to the last one."""
