@@ -70,6 +70,7 @@ def _part(path: Path) -> LogPart:
     footer = read_footer(path)
     of_tables = (block for block in footer.blocks if block.first_key[:1] == _TABLE_KEY)
     stored = tuple(
-        Stored(decode_int(block.first_key, 1)[0], block.rows, block.first_ts, block.last_ts) for block in of_tables
+        Stored(decode_int(block.first_key, 1)[0], block.rows, block.first_ts, block.last_ts, block.size_bytes)
+        for block in of_tables
     )
     return LogPart(footer.low, footer.high, stored)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from tidegate.app.config import FeedConfig
 from tidegate.app.definitions import create_statements
+from tidegate.app.log_holds import hold_name
 from tidegate.app.segment_log import SegmentLog
 from tidegate.app.topics import topics_of
 from tidegate.app.uri import KafkaSource
@@ -54,4 +55,5 @@ def landing(config: FeedConfig, options: DeltaOptions) -> BatchLoop:
         events=config.events,
         start_ts=source.start_ts,
         complete=config.sink.mode == "replica",
+        hold_as=hold_name(config.name, options.root),
     )

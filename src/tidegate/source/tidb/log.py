@@ -31,12 +31,13 @@ order of their keys."""
 
 class Stored(NamedTuple):
     """How many rows and index entries of one table lie somewhere in a part; `table_id` is that of their keys, their
-    commit_ts go from `first_ts` to `last_ts`."""
+    commit_ts go from `first_ts` to `last_ts`. `size_bytes` is what they take when read."""
 
     table_id: int
     rows: int
     first_ts: int
     last_ts: int
+    size_bytes: int = 0
 
 
 class LogPart(NamedTuple):
