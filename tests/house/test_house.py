@@ -39,6 +39,9 @@ CLOCKLESS = PURE | {"feed"}
 IMPURE_RULES = {"time", "random", "socket", "threading", "asyncio", "subprocess"}
 WALL_CLOCK = re.compile(r"^(datetime\.)?(datetime|date)\.(now|utcnow|today)$|^time\.|^uuid\.uuid[14]$")
 
+WAITS = re.compile(r"\.(wait|join|get|communicate|acquire|serve_forever)$|^input$")
+RUNS = re.compile(r"^subprocess\.(run|call|check_call|check_output)$")
+
 FILE_LINES = 500
 FUNCTION_LINES = 70
 INIT_LINES = 60
@@ -174,8 +177,19 @@ def test_errors(path: Path) -> None:
             caught = ast.unparse(node.type) if node.type else ""
             swallows = caught in {"", "Exception", "BaseException"}
             assert not swallows or isinstance(node.body[-1], ast.Raise), f"line {node.lineno}: except {caught}"
-        if isinstance(node, ast.ClassDef) and path != SRC / "model" / "errors.py":
+        if isinstance(node, ast.ClassDef) and path != SRC / "model" / "root_error.py":
             assert not {ast.unparse(base) for base in node.bases} & {"Exception", "BaseException"}, node.name
+
+
+@holds_in(FILES)
+def test_waits_have_limits(path: Path) -> None:
+    """Nothing waits without a limit: a signal may come where it interrupts no wait, and would never be seen."""
+    for node in nodes_of(path):
+        if not isinstance(node, ast.Call):
+            continue
+        called, given = ast.unparse(node.func), {word.arg for word in node.keywords}
+        assert not WAITS.search(called) or node.args or given, f"line {node.lineno}: {called}() without a limit"
+        assert not RUNS.match(called) or "timeout" in given, f"line {node.lineno}: {called} without a timeout"
 
 
 @holds_in([path for path in FILES if path.name == "__init__.py"])

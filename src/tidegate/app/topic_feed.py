@@ -22,9 +22,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
-from tidegate.app.feed_error import place_of
 from tidegate.app.topic_checkpoint import Checkpoint, CheckpointFile
-from tidegate.app.topic_progress import TopicMeter, TopicProgress
+from tidegate.app.topic_progress import TopicMeter, TopicProgress, place_of
 from tidegate.app.topic_state import StateFile
 from tidegate.app.topic_tables import ActiveTables
 from tidegate.app.topic_target import TopicTarget

@@ -16,7 +16,7 @@ the call made again, NEVER ends the feed.  Every method may be called again afte
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -42,6 +42,8 @@ __all__ = [
     "Span",
     "Standing",
     "Tasks",
+    "Written",
+    "standing_of",
 ]
 
 Job = TypeVar("Job")
@@ -227,8 +229,28 @@ class Result(Protocol):
         """Rows by road, such as `encode/columns`."""
 
 
-class Sink(Protocol):
-    """Where changes go. Its class says what it guarantees, where its progress lives, and what a DDL does."""
+@dataclass(slots=True)
+class Written:
+    """A Result with nothing of its own: what a task of a sink wrote; `size_bytes` of messages or statements."""
+
+    name: TableName | None = None
+    rows: int = 0
+    messages: int = 0
+    size_bytes: int = 0
+    ahead: int = 0
+    corrupt: int = 0
+    roads: Mapping[str, int] = field(default_factory=dict)
+
+
+R = TypeVar("R", bound=Result)
+
+
+class Sink(Protocol[R]):
+    """Where changes go; `R` is what its tasks answer. Its class says what it guarantees, where its progress lives, and
+    what a DDL does.
+
+    A class that names this one as its base needs no method that does nothing: `held`, `open`, `admit`, `ddl`, `upkeep`
+    and `close` do nothing here."""
 
     barrier: Barrier
     """What a DDL cuts: TABLE the tables that it changes, whose DDLs are steps of units; ALL everything."""
@@ -236,6 +258,7 @@ class Sink(Protocol):
 
     def held(self) -> AbstractContextManager[None]:
         """Keep a second writer out until the block ends, or fence it otherwise. EnvironmentFault, Fenced."""
+        return nullcontext()
 
     def recover(self) -> Standing:
         """Return where the sink stands. SinkRefused when what is there is another feed's or of another form."""
@@ -246,13 +269,13 @@ class Sink(Protocol):
     def admit(self, planned: Round) -> None:
         """Raise SinkRefused for a round that cannot be done."""
 
-    def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> Sequence[Result]:
+    def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> Sequence[R]:
         """Do the units in tasks; return when all is durable. Doing a unit again changes nothing that is done."""
 
     def ddl(self, placed: PlacedDdl) -> None:
         """Do one DDL (barrier ALL); everything before it is durable, and it is when this returns."""
 
-    def advance(self, planned: Round, results: Sequence[Result]) -> Standing:
+    def advance(self, planned: Round, results: Sequence[R]) -> Standing:
         """Make the round's end the checkpoint, in one atomic write, and tell whom resolved timestamps are for."""
 
     def upkeep(self, tasks: Tasks, frontier: int | None, enough: Callable[[], bool]) -> None:
@@ -280,3 +303,8 @@ class Checkpoints(Protocol):
 
     def save(self, saved: Saved) -> None:
         """Put `saved` in place of what was there: readers see the old or the new. StateUnwritable, which may pass."""
+
+
+def standing_of(saved: Saved | None) -> Standing:
+    """Return where a feed stands whose checkpoint was `saved`; a new feed's for None."""
+    return Standing(Checkpoint(), SchemaState(), is_new=True) if saved is None else saved.standing

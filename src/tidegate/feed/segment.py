@@ -47,7 +47,7 @@ def plan_segment(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], 
     warnings: list[str] = []
     rows = 0
     for name, (count, low, high) in landed.spans.items():
-        if low > upto or high <= at.ts or not landed.accept(*name):
+        if low > upto or not at.ts < min(high, upto) or not landed.accept(*name):
             continue
         table = state.table(name)
         if table is None:

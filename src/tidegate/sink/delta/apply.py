@@ -9,7 +9,7 @@ whoever runs them, so losing the race is no loss.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
@@ -51,6 +51,9 @@ class TableResult:
     rows: int = 0
     ahead: int = 0
     """Where the table stood already when a step was found done; above the round's end if a longer one was cut off."""
+    messages: int = 0
+    corrupt: int = 0
+    roads: Mapping[str, int] = field(default_factory=dict)
 
 
 def run_unit(unit: Unit, reader: ChangeReader, options: DeltaOptions) -> list[TableResult]:
@@ -124,7 +127,8 @@ def _run(step: Step, table: TableInfo, reader: ChangeReader, options: DeltaOptio
 def _located(error: TidegateError, step: Step, table: TableInfo) -> TidegateError:
     ts, _ = position_of(step)
     query = getattr(step, "query", "")
-    return type(error)(f"table {table.name} at ts {ts}: {error}. DDL: {query}")
+    located = type(error)(f"table {table.name} at ts {ts}: {error}. DDL: {query}")
+    return located.at(table=str(table.name), commit_ts=ts)
 
 
 def _commit(snapshot: Snapshot, actions: Sequence[Action], step: Step, options: DeltaOptions, operation: str) -> None:

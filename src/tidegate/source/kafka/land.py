@@ -24,7 +24,6 @@ from tidegate.source.kafka.fetch import history_lost
 from tidegate.source.kafka.messages import Accept
 from tidegate.source.kafka.reader import Planner, TopicPlan, land_range, start_of
 from tidegate.source.kafka.resolution import recorded
-from tidegate.spark.tasks import run_tasks
 
 __all__ = ["Landing"]
 
@@ -104,14 +103,15 @@ class Landing(BatchLoop):
         ranges = self._planner.batch(self._state.positions)
         if not ranges:
             return
-        reports = run_tasks(self._spark, partial(land_range, self._plan, self._state.frontier or 0), ranges)
+        reports = self._tasks.run(partial(land_range, self._plan, self._state.frontier or 0), ranges)
         if not self._late:
             self._land(reports)
 
     def _land(self, reports: Sequence[TaskReport]) -> None:
         by_offset = self.source.order == "offset"
         state = ledger.commit_batch(self.changelog, self._state, reports, order_by_offset=by_offset)
-        self._landed(state, {(report.topic, report.partition): report.high for report in reports})
+        highs = {(report.topic, report.partition): report.high for report in reports}
+        self._landed(state, highs, sum(report.singly for report in reports))
         LOGGER.debug("%s batch %d: %d rows, frontier %s", self._feed, state.batch, state.rows, state.frontier)
         halts = [report.halt for report in reports if report.halt is not None]
         if halts:
@@ -121,8 +121,9 @@ class Landing(BatchLoop):
 def halted(halts: list[Halt], lake: str) -> TidegateError:
     """The error that stops a feed at `halts`."""
     first = halts[0]
+    place = {"topic": first.topic, "partition": first.partition, "offset": first.offset}
     if first.order:
-        return ConfigError(f"{first.place}: {first.reason}")
+        return ConfigError(f"{first.place}: {first.reason}").at(**place)
     at = f"{first.topic}/{first.partition}/{first.offset}"
     more = f" ({len(halts) - 1} more partitions stand still, see `tidegate dlq list {lake}`)" if halts[1:] else ""
     return PoisonMessage(
@@ -130,4 +131,4 @@ def halted(halts: list[Halt], lake: str) -> TidegateError:
         f"with `tidegate dlq show {lake} --at {at}`; give the right bytes or options with `tidegate dlq replay {lake} "
         f"--at {at}`; leave it out with `tidegate dlq skip {lake} --at {at}`; or set dead-letter=skip. Then start the "
         "feed again"
-    )
+    ).at(**place)

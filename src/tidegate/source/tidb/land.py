@@ -42,7 +42,6 @@ from tidegate.source.tidb.pieces import next_batch
 from tidegate.source.tidb.tables import Tables
 from tidegate.source.tidb.timeline import Timeline
 from tidegate.source.tidb.transactions import MountOptions
-from tidegate.spark.tasks import run_tasks
 
 __all__ = ["Definitions", "LogLanding"]
 
@@ -136,21 +135,22 @@ class LogLanding(BatchLoop):
         if not parts:
             return
         self._timeline.read(parts[-1].high)
-        batch = next_batch(self._timeline, low, parts, BATCH_ROWS, self._spark.sparkContext.defaultParallelism)
+        batch = next_batch(self._timeline, low, parts, BATCH_ROWS, self._tasks.slots)
         if batch is None:
             return
         log = without(self._log, self._events.start_ts)
         changes = LogChanges(log, low, batch.high, (), self._mount, self._events)
-        reports = run_tasks(self._spark, partial(land_piece, self.changelog, changes), batch.pieces)
+        reports = self._tasks.run(partial(land_piece, self.changelog, changes), batch.pieces)
         if self._late:
             return
         ddls = self._placed(batch.events)
-        files = [file for report in reports for file in report.files]
-        counts = [table for report in reports for table in report.tables]
+        files = [file for one in reports for file in one.files]
+        counts = [table for one in reports for table in one.tables]
         report = TaskReport(
             start=low,
             position=batch.high,
             messages=sum(table.rows for table in counts) + len(ddls),
+            singly=sum(one.singly for one in reports),
             ddls=len(ddls),
             tables=tuple(counts),
             files=(*files, *self._controls(ddls)),
@@ -158,8 +158,8 @@ class LogLanding(BatchLoop):
         state = ledger.commit_batch(self.changelog, self._state, [report])
         self._first, self._at = (), batch.high
         self._hold.at(batch.high)
-        self._landed(state, {})
-        corrupt = sum(report.corrupt for report in reports)
+        self._landed(state, {}, report.singly)
+        corrupt = sum(one.corrupt for one in reports)
         if corrupt:
             LOGGER.warning("%s: the checksums of %d rows up to %d do not fit", self._feed, corrupt, batch.high)
 

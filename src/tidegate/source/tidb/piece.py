@@ -23,19 +23,21 @@ FLUSH_BYTES: Final = 32 << 20
 
 
 class PieceReport(NamedTuple):
-    """What a task wrote; `corrupt` rows landed though their checksum does not fit."""
+    """What a task wrote; `corrupt` rows landed though their checksum does not fit, `singly` were mounted one by one."""
 
     files: tuple[LandedFile, ...]
     tables: tuple[TableRows, ...]
     corrupt: int
+    singly: int
 
 
 def land_piece(changelog: str, log: LogChanges, piece: Piece) -> PieceReport:
     """Write the rows of a piece to files of the changelog at that URI; `log` says how rows are read, whatever its range
     and tables are. Raises what reading, mounting and writing do."""
-    files, corrupt = RowFiles(changelog, flush_bytes=FLUSH_BYTES, messages=piece.rows), 0
+    files, corrupt, singly = RowFiles(changelog, flush_bytes=FLUSH_BYTES, messages=piece.rows), 0, 0
     changes = replace(log, after=piece.low, upto=piece.high, versions=piece.tables)
     for chunk in changes.in_order(list(map(name_of, piece.tables)), piece.low, piece.high):
         files.add([(TableName(part.batch.schema, part.batch.table), landed_part(part)) for part in chunk.parts])
         corrupt += chunk.corrupt
-    return PieceReport(files.close(), files.counts(), corrupt)
+        singly += chunk.roads.get("mount/rows", 0)
+    return PieceReport(files.close(), files.counts(), corrupt, singly)
