@@ -60,6 +60,7 @@ def _land_topics(config: FeedConfig, home: str) -> "BatchLoop":
 def _land_log(config: FeedConfig, home: str) -> "BatchLoop":
     """Return the landing of a change log into the changelog of `home`."""
     from tidegate.app.definitions import create_statements
+    from tidegate.app.log_holds import hold_name
     from tidegate.app.segment_log import SegmentLog
     from tidegate.source.tidb.land import LogLanding
     from tidegate.source.tidb.transactions import MountOptions
@@ -76,6 +77,7 @@ def _land_log(config: FeedConfig, home: str) -> "BatchLoop":
         events=config.events,
         start_ts=config.start_ts,
         complete=entries_of(config)[1].needs_whole_tables(config.sink),
+        hold_as=hold_name(config.name, home),
     )
 
 
