@@ -20,6 +20,7 @@ from tidegate.model.table import ColumnInfo, TableInfo
 from tidegate.schema.convert import converter
 from tidegate.schema.literal import stored_value
 from tidegate.sink.delta.modes import (
+    BEFORE,
     CHANGE_TS,
     COMMIT_TS,
     MODE,
@@ -198,7 +199,9 @@ def _by_policy(
     if options.schema_change in ("evolve", "try_evolve"):
         return change
     if options.schema_change == "exception":
-        if {column.upstream_id: column for column in change.columns} != current:
+        wanted = {column.upstream_id: column for column in change.columns}
+        late = {column.upstream_id for column in change.columns if column.name == BEFORE} - current.keys()
+        if {id_: column for id_, column in wanted.items() if id_ not in late} != current:
             raise SinkRefused(
                 f"table {new.name} changes its columns at ts {new.version} and schema-change=exception forbids it; "
                 "run with schema-change=evolve to follow it, or lenient to only add columns",

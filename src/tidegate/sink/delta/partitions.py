@@ -15,7 +15,8 @@ from tidegate.schema.partition import partition_of
 from tidegate.sink.delta.columns import StoredColumn, stored_columns
 from tidegate.sink.delta.files import logical_schema
 from tidegate.sink.delta.mode_steps import MOVES, Moving
-from tidegate.sink.delta.modes import form_of
+from tidegate.sink.delta.modes import BEFORE, form_of
+from tidegate.sink.delta.old_images import parted, renamed
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.position import position
 from tidegate.sink.delta.types import arrow_type, to_neutral
@@ -47,8 +48,8 @@ def exchange(step: Exchange, table: TableInfo, snapshot: Snapshot, options: Delt
     else:
         leaves = _everything
         inside = _inside(theirs, partner_info, (step.partition,), options)
-        coming = (rows.filter(inside(rows)) for rows in now)
-    incoming = (_as_columns(rows, mine) for rows in coming)
+        coming = (parted(rows, theirs, inside)[1] for rows in now)
+    incoming = (_as_columns(rows, theirs, mine) for rows in coming)
     move = MOVES[form_of(table, options.mode)].move
     return move(snapshot, table, mine, Moving(position_of(step), leaves, incoming))
 
@@ -68,12 +69,17 @@ def _before(step: Exchange, table: TableInfo, options: DeltaOptions) -> Snapshot
     return snapshot
 
 
-def _as_columns(rows: pa.Table, columns: Sequence[StoredColumn]) -> pa.Table:
+def _as_columns(rows: pa.Table, partner: Sequence[StoredColumn], columns: Sequence[StoredColumn]) -> pa.Table:
     """Rows of the partner under our columns: an exchange demands equal names, a policy may have left us more.
 
     Columns of ours only where the partner's rows bring them: they belong to changes and versions, not to rows."""
     theirs = {name.lower(): name for name in rows.column_names}
     columns = [column for column in columns if column.upstream_id >= 0 or column.name in theirs]
+    if BEFORE in rows.column_names:
+        names = {column.name.lower(): column.physical for column in columns}
+        physical = {one.physical: names[one.name.lower()] for one in partner if one.name.lower() in names}
+        at = rows.schema.get_field_index(BEFORE)
+        rows = rows.set_column(at, rows.schema.field(at), renamed(rows.column(BEFORE), physical))
     arrays = [
         rows.column(theirs[column.name.lower()])
         if column.name.lower() in theirs
