@@ -22,7 +22,7 @@ from tidegate.app.params import DELTA_SINK, FEED, Given, nearest, read_all
 from tidegate.app.refused_keys import check_old_values, refuse_for_lake
 from tidegate.app.tidb_address import ACTING, SCHEME, TidbSource, parse_tidb
 from tidegate.app.uri import DeltaSink, KafkaSource, mask_uri, parse_sink, parse_source
-from tidegate.feed.column_selector import SelectorRule, selector_rules
+from tidegate.feed.column_selector import ColumnSelectors, SelectorRule, selector_rules
 from tidegate.feed.dispatch_rule import PARTITION_WORDS, DispatchRule, dispatch_rules, topic_pattern
 from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.event_rule import EventRule, event_rules
@@ -56,6 +56,8 @@ class FeedConfig:
     events: EventFilter = field(default_factory=EventFilter, repr=False)
     event_rules: tuple[EventRule, ...] = ()
     """The rules of `events`."""
+    selectors: tuple[SelectorRule, ...] = ()
+    """Which columns a lake holds."""
 
     def table_filter(self) -> TableFilter:
         """The tables of this changefeed."""
@@ -99,7 +101,9 @@ def load(
     flat, rows = _flatten(document), _dispatchers(document)
     config = _build(flat, name=name, source_uri=source_uri, sink_uri=sink_uri, rules=rules, workers=workers)
     refuse_for_lake(document, messages=isinstance(config.source, KafkaSource))
-    return _with_events(replace(begun_at(config, start_ts), dispatchers=rows), document)
+    selectors = _selectors(document)
+    ColumnSelectors.of(selectors, case_sensitive=config.case_sensitive)  # bad rules are told now
+    return _with_events(replace(begun_at(config, start_ts), dispatchers=rows, selectors=selectors), document)
 
 
 def _with_events(config: FeedConfig, document: Mapping[str, object]) -> FeedConfig:
@@ -136,13 +140,16 @@ def sink_file(path: str | Path) -> SinkFile:
         _check_dispatcher(f"sink.dispatchers[{number}]", rule)
     settings = {key: value for key, value in flat.items() if key.startswith("sink.") and not _elsewhere(key)}
     settings |= {key: flat[key] for key in ("force-replicate",) if key in flat}
-    sink = document.get("sink")
-    selectors = selector_rules(sink.get("column-selectors", ())) if isinstance(sink, dict) else ()
-    return SinkFile(settings, rules, flat.get("case-sensitive") is True, selectors, document)
+    return SinkFile(settings, rules, flat.get("case-sensitive") is True, _selectors(document), document)
 
 
 def _elsewhere(key: str) -> bool:
     return "[]." in key or key.startswith("sink.delta-config.")
+
+
+def _selectors(document: Mapping[str, object]) -> tuple[SelectorRule, ...]:
+    sink = document.get("sink")
+    return selector_rules(sink.get("column-selectors", ())) if isinstance(sink, dict) else ()
 
 
 def _dispatchers(document: Mapping[str, object]) -> tuple[DispatchRule, ...]:

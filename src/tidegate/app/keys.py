@@ -57,6 +57,8 @@ _OWN: Final = {
             ("ignore-update-only-columns", "texts", "updates of these columns only that are left out"),
         )
     },
+    "sink.column-selectors[].matcher": Key("texts", "tables of a column selector", True, "[]"),
+    "sink.column-selectors[].columns": Key("texts", "columns of them that a lake holds", True, "[]"),
     "source.uri": Key("text", "where to read; see the source parameters", True, "required"),
 }
 _PARAMS: Final = {
@@ -105,8 +107,6 @@ sink.dispatchers[].index                                text    index of the ind
 sink.dispatchers[].columns                              texts   columns of the columns dispatcher (`transcode`)
 sink.dispatchers[].target-schema                        text    routing inside TiCDC
 sink.dispatchers[].target-table                         text    routing inside TiCDC
-sink.column-selectors[].matcher                         texts   tables of a column selector
-sink.column-selectors[].columns                         texts   columns that TiCDC sends
 sink.csv.delimiter                                      text    csv files
 sink.csv.quote                                          text    csv files
 sink.csv.null                                           text    csv files

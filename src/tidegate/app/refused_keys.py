@@ -2,10 +2,11 @@
 
     from       into a topic (topic_keys.py)              into a lake
     tidb://    REFUSED                                   LAKE
-    kafka://   REFUSED and MESSAGES                      LAKE and MESSAGES
+    kafka://   REFUSED, MESSAGES and COPIES              LAKE and MESSAGES
 
-MESSAGES are those that need more than messages carry.  What TiCDC has a code for is told under it.  A value that asks
-for nothing (`false`, "none", "", an empty list) is accepted with each of them.
+MESSAGES are those that need more than messages carry, COPIES those that act where messages are made.  What TiCDC has a
+code for is told under it.  A value that asks for nothing (`false`, "none", "", an empty list) is accepted with each of
+them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from tidegate.app.topic_keys import REFUSED, Refused, refuse_keys
 from tidegate.feed.event_rule import EventRule
 from tidegate.model.errors import ConfigError, UnsupportedError
 
-__all__ = ["LAKE", "MESSAGES", "check_old_values", "refuse_for_lake", "refuse_for_messages"]
+__all__ = ["COPIES", "LAKE", "MESSAGES", "check_old_values", "refuse_for_lake", "refuse_for_messages"]
 
 _NAMES: Final = Refused(("",), UnsupportedError, "tables of a lake have the upstream's names")
 LAKE: Final[Mapping[str, Refused]] = {
@@ -25,12 +26,13 @@ LAKE: Final[Mapping[str, Refused]] = {
     **{key: REFUSED[key] for key in ("bdr-mode", "consistent.level", "filter.ignore-dml-event-filter")},
     "sink.dispatchers[].target-schema": _NAMES,
     "sink.dispatchers[].target-table": _NAMES,
-    "sink.column-selectors[].": Refused((), UnsupportedError, "a lake holds whole rows"),
 }
 MESSAGES: Final[Mapping[str, Refused]] = {
     "filter.ignore-txn-start-ts": Refused(
         ([],), ConfigError, "messages do not tell the start_ts of their transaction; where the topic is written it acts"
     ),
+}
+COPIES: Final[Mapping[str, Refused]] = {
     "sink.column-selectors[].": Refused(
         (), UnsupportedError, "columns are chosen where the topic is written, from tidb://"
     ),
@@ -44,7 +46,7 @@ def refuse_for_lake(document: Mapping[str, object], *, messages: bool) -> None:
 
 def refuse_for_messages(document: Mapping[str, object]) -> None:
     """Raises for the keys of a file that a topic made of another one cannot follow."""
-    refuse_keys(document, {**REFUSED, **MESSAGES})
+    refuse_keys(document, {**REFUSED, **MESSAGES, **COPIES})
 
 
 def check_old_values(document: Mapping[str, object], rules: Sequence[EventRule]) -> None:

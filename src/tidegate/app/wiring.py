@@ -1,5 +1,7 @@
 """The one place where configuration becomes pieces."""
 
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from tidegate.app.config import FeedConfig
@@ -7,7 +9,10 @@ from tidegate.app.definitions import create_statements
 from tidegate.app.segment_log import SegmentLog
 from tidegate.app.topics import topics_of
 from tidegate.app.uri import KafkaSource
+from tidegate.schema.stored_snapshot import TableVersion
+from tidegate.schema.stored_table import table_info
 from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.selection import stored_definition
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.source.kafka.land import Landing
 from tidegate.source.landing import BatchLoop
@@ -31,6 +36,7 @@ def delta_options(config: FeedConfig) -> DeltaOptions:
         case_sensitive=config.case_sensitive,
         event_rules=config.event_rules,
         events_since=config.events.since,
+        selectors=config.selectors,
     )
 
 
@@ -54,4 +60,11 @@ def landing(config: FeedConfig, options: DeltaOptions) -> BatchLoop:
         events=config.events,
         start_ts=source.start_ts,
         complete=config.sink.mode == "replica",
+        check=partial(_check_selectors, options),
     )
+
+
+def _check_selectors(options: DeltaOptions, tables: Iterable[TableVersion]) -> None:
+    """Raises ColumnSelectorFailed for column selectors that do not fit a table."""
+    for table in tables:
+        stored_definition(table_info(table.stored, table.schema, table.version), options)

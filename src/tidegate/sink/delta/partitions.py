@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from tidegate.feed.step import Exchange, Trim, position_of
 from tidegate.model.errors import SinkError
+from tidegate.model.feed_errors import ColumnSelectorFailed
 from tidegate.model.table import TableInfo
 from tidegate.schema.partition import partition_of
 from tidegate.sink.delta.columns import StoredColumn, stored_columns
@@ -19,6 +20,7 @@ from tidegate.sink.delta.modes import BEFORE, form_of
 from tidegate.sink.delta.old_images import parted, renamed
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.position import position
+from tidegate.sink.delta.selection import selectors_of, stored_definition
 from tidegate.sink.delta.types import arrow_type, to_neutral
 from tidegate.spark import deltalog
 from tidegate.spark.deltalog import Action, Snapshot
@@ -41,6 +43,7 @@ def exchange(step: Exchange, table: TableInfo, snapshot: Snapshot, options: Delt
     partner_info = step.other if gains_all else step.partitioned
     partner = _before(step, partner_info, options)
     theirs = stored_columns(partner)
+    _check_alike(table, mine, partner_info, theirs, options)
     now = MOVES[form_of(partner_info, options.mode)].now(partner, partner_info, theirs)
     if gains_all:
         leaves = _inside(mine, table, (step.partition,), options)
@@ -52,6 +55,25 @@ def exchange(step: Exchange, table: TableInfo, snapshot: Snapshot, options: Delt
     incoming = (_as_columns(rows, theirs, mine) for rows in coming)
     move = MOVES[form_of(table, options.mode)].move
     return move(snapshot, table, mine, Moving(position_of(step), leaves, incoming))
+
+
+def _check_alike(
+    table: TableInfo,
+    mine: Sequence[StoredColumn],
+    partner: TableInfo,
+    theirs: Sequence[StoredColumn],
+    options: DeltaOptions,
+) -> None:
+    """Raises ColumnSelectorFailed when column selectors leave out of the partner what is stored of the table."""
+    selectors, have = selectors_of(options), {column.name.lower() for column in theirs}
+    for column in mine:
+        if column.upstream_id < 0 or column.name.lower() in have:
+            continue
+        if partner.column(column.name) is not None and not selectors.keeps(partner.name, column.name):
+            raise ColumnSelectorFailed(
+                f"column selectors choose {column.name} of {table.name} and not of {partner.name}, so the lake lacks "
+                "values of the rows that change places; let them choose the same columns of both tables"
+            )
 
 
 def _everything(rows: pa.Table) -> Any:
@@ -95,6 +117,7 @@ def _inside(
     """A mask for stored rows: which of them lie in the named partitions."""
     if table.partition is None:
         raise SinkError(f"table {table.name} is not partitioned in the definition of ts {table.version}")
+    stored_definition(table, options)
     zone = options.time_zone
     locate = partition_of(table.partition, table.columns, time_zone=zone, primary_key=table.handle_key)
     named = {name.lower() for name in partitions}

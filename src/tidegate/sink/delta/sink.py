@@ -17,6 +17,7 @@ from tidegate.model.errors import SinkError, SinkRefused, TidegateError
 from tidegate.sink.delta.apply import ChangeReader, TableResult, run_unit
 from tidegate.sink.delta.modes import check_mode
 from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.selection_check import check_round, check_rules
 from tidegate.sink.delta.snapshots import PublishedTable, Snapshot, latest, publish
 from tidegate.spark.failpoint import reach
 from tidegate.spark.tasks import SPARK_FAILURES, reason, run_tasks
@@ -54,10 +55,13 @@ class DeltaSink:
         self.snapshot = Snapshot()
 
     def recover(self) -> Snapshot:
-        """The lake's state as it was last published. Raises SinkRefused if that was in another mode."""
+        """The lake's state as it was last published.
+
+        Raises SinkRefused if that was in another mode, ColumnSelectorFailed if it was with other columns."""
         self.snapshot = latest(self.options)
         if self.snapshot.options is not None:
             check_mode(self.options.mode, self.snapshot.options.mode, f"lake {self.options.root}")
+            check_rules(self.snapshot, self.options)
         reach("start/recovered")
         return self.snapshot
 
@@ -77,7 +81,9 @@ class DeltaSink:
         return [result for outcome in outcomes for result in outcome]
 
     def admit(self, planned: Round) -> None:
-        """Raises SinkRefused for a round that brings back a dropped table whose rows are purged."""
+        """Raises SinkRefused for a round that brings back a dropped table whose rows are purged, ColumnSelectorFailed
+        for one that the column selectors do not fit."""
+        check_round(self.snapshot, planned, self.options)
         for table in planned.state.tables.values():
             if self.snapshot.retired.get(table.incarnation) == PURGED:
                 raise SinkRefused(

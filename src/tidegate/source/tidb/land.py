@@ -18,7 +18,7 @@ whose transaction is left out (ignore-txn-start-ts) the landing says so: a lande
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -28,7 +28,7 @@ from tidegate.feed.filter import TableFilter
 from tidegate.feed.frontier import Reached
 from tidegate.model.errors import ConfigError, HistoryLost, SourceError
 from tidegate.model.event import Ddl
-from tidegate.schema.stored_snapshot import StoredSnapshot
+from tidegate.schema.stored_snapshot import StoredSnapshot, TableVersion
 from tidegate.source.kafka import ledger
 from tidegate.source.kafka.changelog import changelog_uri
 from tidegate.source.kafka.files import ControlFiles
@@ -68,6 +68,7 @@ class LogLanding(BatchLoop):
         events: EventFilter | None = None,
         start_ts: int | None = None,
         complete: bool = True,
+        check: Callable[[Iterable[TableVersion]], None] | None = None,
         trigger_ms: int = TRIGGER_MS,
     ) -> None:
         super().__init__(feed, trigger_ms)
@@ -76,6 +77,7 @@ class LogLanding(BatchLoop):
         self._mount = mount or MountOptions()
         self._hold = Hold(log, feed)
         self._events = events or EventFilter()
+        self._check = check
         self._left_out: list[DdlEvent] = []
         self._timeline = Timeline(
             log,
@@ -92,7 +94,7 @@ class LogLanding(BatchLoop):
 
     def _claim(self) -> State:
         """Raises SourceError for a log that is not there yet, HistoryLost for one that begins above the position, and
-        what is wrong with the expressions of event filters for a table that is there."""
+        what is wrong with the expressions of event filters, and what `check` raises, for a table that is there."""
         state = ledger.claim(self.changelog, self._feed, None, self._completed)
         at = self._position(state)
         if state.frontier is None and at > 0:
@@ -117,6 +119,8 @@ class LogLanding(BatchLoop):
         self._hold.at(at)
         self._timeline.start(at)
         self._events.verify(self._timeline.tables.replicated(self._timeline.snapshot))
+        if self._check is not None:
+            self._check(self._timeline.tables.replicated(self._timeline.snapshot))
         return {TOPIC: {PARTITION: known or Reached(at, at or None)}}
 
     def _beginning(self) -> int:
