@@ -145,7 +145,7 @@ def feed(bench: Rig, topic: Topic, home: Path, until: int) -> float:
     """Seconds that our feed takes from its start to the published snapshot of `until`."""
     begun = time.perf_counter()
     done = Changefeed(topic.uri(), f"delta://{home}").run(bench.spark, until=until)
-    assert (done.checkpoint or 0) >= until, (done, until)
+    assert (done.checkpoint_ts or 0) >= until, (done, until)
     return time.perf_counter() - begun
 
 

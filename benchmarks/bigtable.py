@@ -20,12 +20,12 @@ from rig import Rig, seconds
 
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnInfo, ColumnType, IndexInfo, TableInfo, TableName
+from tidegate.objectstore import deltalog
 from tidegate.sink.delta.columns import StoredColumn, configuration, first_columns
 from tidegate.sink.delta.files import write
 from tidegate.sink.delta.merge import merge
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.rows import Changes
-from tidegate.spark import deltalog
 
 __all__ = ["big"]
 

@@ -43,10 +43,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import tidegate
 from tidegate.app.broker import running_broker
+from tidegate.changelog.changelog import changelog_uri
+from tidegate.changelog.ledger import state_of
 from tidegate.model.errors import ConfigError
 from tidegate.model.tso import compose, physical_ms
-from tidegate.source.kafka.changelog import changelog_uri
-from tidegate.source.kafka.ledger import state_of
 
 TOPIC: Final = "fresh"
 PARTITIONS: Final = 4

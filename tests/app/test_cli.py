@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from tidegate.app import cli
 from tidegate.app.cli import COMMANDS, main
 from tidegate.app.progress import Progress
-from tidegate.app.run_cmd import stop_on_signals
+from tidegate.app.stop_signals import stop_on_signals
 from tidegate.app.tso_cmd import parse_ts
 from tidegate.app.verify import Truth, TruthColumn, TruthTable
 from tidegate.model.errors import ConfigError, SinkRefused
@@ -47,8 +47,8 @@ def changefeed(monkeypatch):
             if self.raises:
                 raise self.raises
             calls.append((self.config, until, idle_s, stop))
-            on_progress(Progress(phase="running", rows_applied=5))
-            done = Progress(phase="stopped", rows_applied=7)
+            on_progress(Progress(phase="running", rows=5))
+            done = Progress(phase="stopped", rows=7)
             on_progress(done)
             return done
 

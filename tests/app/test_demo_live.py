@@ -15,7 +15,7 @@ from tidegate.app.demo_print import Teller, Verdict, ddl_line, moment_lines, tab
 from tidegate.app.demo_upstream import DdlReport, DdlStep, Note, Pace
 from tidegate.app.lake import Lake
 from tidegate.app.verify import Difference, TableReport
-from tidegate.spark import deltalog
+from tidegate.objectstore import deltalog
 
 
 def test_choice_of_timestamps():

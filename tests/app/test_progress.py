@@ -23,15 +23,15 @@ TS = compose(1_767_323_045_000)
 BUSY = Progress(
     phase="running",
     rows_landed=1_234_567,
-    rows_applied=1_234_000,
+    rows=1_234_000,
     messages=99,
     rows_per_s=54_321.6,
-    frontier=TS,
-    checkpoint=TS,
+    frontier_ts=TS,
+    checkpoint_ts=TS,
     partitions=tuple(PartitionProgress("shop", n, 100 + n, 200, TS + n, 1500 + n) for n in range(40)),
     tables=tuple(TableProgress(f"shop.table_{n:02d}", n * 1000, TS + n, 2000 + n) for n in range(60)),
     ddl="ALTER TABLE `shop`.`orders`\n ADD COLUMN " + "x" * 200,
-    ddls_done=7,
+    ddls=7,
     dead_letters=2,
     warnings=("a", "b", "order=offset"),
     elapsed_s=12.3,
@@ -129,7 +129,7 @@ def test_json_lines():
         "topic": "shop", "partition": 1, "offset": 101, "high": 200, "resolved_ts": TS + 1, "lag_ms": 1501
     }  # fmt: skip
     assert first["tables"][0]["name"] == "shop.table_00"
-    assert (last["phase"], last["checkpoint"]) == ("stopped", None)
+    assert (last["phase"], last["checkpoint_ts"]) == ("stopped", None)
 
 
 class Terminal(io.StringIO):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tidegate.changelog.columns import landed_batch
 from tidegate.codec import DecodeOptions, EncodeOptions
 from tidegate.codec.columnar import ColumnarEncoder, batch_of_changes, decode_chunk
 from tidegate.codec.frame import read_frames
@@ -13,7 +14,6 @@ from tidegate.feed.change import ROWS_SCHEMA, decode_layout
 from tidegate.model.errors import EncodeError
 from tidegate.model.event import Field
 from tidegate.model.mysql import MysqlType
-from tidegate.source.kafka.columns import landed_batch
 
 SPEED = Path(__file__).parents[1] / "data" / "speed"
 ID = Field("id", MysqlType.LONG, 11, handle=True, binary=True)

@@ -20,11 +20,11 @@ MID_ROUND_S = 0.7
 
 
 def later_round_at_work(report: Report) -> bool:
-    return bool(report["rows_applied"] and report["ddl"])
+    return bool(report["rows"] and report["ddl"])
 
 
 def applied_some(report: Report) -> bool:
-    return bool(report["rows_applied"])
+    return bool(report["rows"])
 
 
 def kill_driver(run: Running) -> None:
@@ -53,12 +53,12 @@ def test_kill_half_way(bootstrap: str, tmp_path: Path, kind: str, kill: Callable
         kill(first)
         topic.send(after)
         with running(words, tmp_path / "second") as second:
-            begun = second.reach(lambda report: report["checkpoint"] is not None)
+            begun = second.reach(lambda report: report["checkpoint_ts"] is not None)
             status, last = second.end()
         orphans = first.left()
 
     assert status == 0, second.stderr.read_text()
-    assert begun["rows_applied"] == 0
+    assert begun["rows"] == 0
     assert last["phase"] == "stopped"
     assert orphans == []
     assert differences(lake) == {}
@@ -78,15 +78,15 @@ def test_stop_signals(bootstrap: str, tmp_path: Path) -> None:
         ended, stopped = first.end()
     topic.send(after)
     with running(words, tmp_path / "second") as second:
-        resumed = second.reach(lambda report: report["checkpoint"] is not None)
+        resumed = second.reach(lambda report: report["checkpoint_ts"] is not None)
         second.reach(applied_some)
         second.signal_group(signal.SIGINT)  # as a terminal does
         interrupted, last = second.end()
 
     assert (ended, stopped["phase"]) == (0, "stopped"), first.stderr.read_text()
     assert first.stderr.read_text() == second.stderr.read_text() == ""
-    assert resumed["checkpoint"] == stopped["checkpoint"]
+    assert resumed["checkpoint_ts"] == stopped["checkpoint_ts"]
     assert (interrupted, last["phase"]) == (0, "stopped"), second.stderr.read_text()
-    assert last["checkpoint"] > stopped["checkpoint"]
+    assert last["checkpoint_ts"] > stopped["checkpoint_ts"]
     assert cli(*feed(topic.uri(), lake)).exit_code == 0
     assert differences(lake) == {}

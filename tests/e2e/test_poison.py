@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.rig import Topic, cli, differences, feed, moment_ts, recorded
 from tidegate.app.demo_recorded import Frame
-from tidegate.source.kafka.changelog import Changelog, changelog_uri
+from tidegate.changelog.changelog import Changelog, changelog_uri
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark")]
 

@@ -88,7 +88,7 @@ def test_silent_partition(bootstrap: str, tmp_path: Path) -> None:
     assert waited.exit_code == 0, waited.stderr
     assert last["rows_landed"] > 0
     assert last["messages"] == len(whole[0]) + len(whole[1])
-    assert (last["rows_applied"], last["checkpoint"], last["frontier"]) == (0, None, None)
+    assert (last["rows"], last["checkpoint_ts"], last["frontier_ts"]) == (0, None, None)
     assert [one["resolved_ts"] is None for one in last["partitions"]] == [False, False, True]
 
     stranger = cli(*feed(topic.uri(), lake, "-c", "somebody-else", "--stop-when-idle", "1", moment=None))
@@ -114,7 +114,7 @@ class Outage:
     def __call__(self, progress: Progress) -> None:
         """Hear a report; called by the engine itself, which stands while the broker stops."""
         self.warnings = progress.warnings
-        if progress.rows_applied and self.back is None:
+        if progress.rows and self.back is None:
             stop_broker(self.broker)
             self.back = threading.Thread(target=self._come_back)
             self.back.start()

@@ -5,14 +5,14 @@ from pathlib import Path
 import pyarrow as pa
 from tests.lake.stages import Play, truths
 
+from tidegate.changelog.changelog import Changelog, changelog_uri
+from tidegate.changelog.columns import LANDED_SCHEMA
+from tidegate.changelog.files import RowFiles
+from tidegate.changelog.slice import ChangeSlice, groups_of
 from tidegate.feed.change import ROWS_SCHEMA, encode_layout
 from tidegate.feed.pace import Most, round_end
 from tidegate.model.event import Field, Insert
 from tidegate.model.table import TableName
-from tidegate.source.kafka.changelog import Changelog, changelog_uri
-from tidegate.source.kafka.columns import LANDED_SCHEMA
-from tidegate.source.kafka.files import RowFiles
-from tidegate.source.kafka.slice import ChangeSlice, groups_of
 
 
 def test_row_groups_are_measured(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from tidegate.feed.broker_words import LOOKS, BrokerWords, awaited, file_named
-from tidegate.model.errors import LoginRefused
+from tidegate.model.errors import LoginRefused, SinkError
 
 ALERT = "Receive failed: error:0A000412:SSL routines::ssl/tls alert bad certificate: SSL alert number 42"
 REFUSALS = [
@@ -42,9 +42,9 @@ def test_an_outage_is_no_refusal() -> None:
 class Waiting:
     """A request: nothing comes at first; then words, an answer, or both. Time does not pass."""
 
-    def __init__(self, *, refused_at: int | None, answered_at: int | None) -> None:
+    def __init__(self, *, refused_at: int | None, answered_at: int | None, down_at: int | None = None) -> None:
         self.words, self.looks = BrokerWords(), 0
-        self.refused_at, self.answered_at = refused_at, answered_at
+        self.refused_at, self.answered_at, self.down_at = refused_at, answered_at, down_at
 
     def result(self, _timeout: float) -> str:
         """As a future's."""
@@ -57,16 +57,33 @@ class Waiting:
         self.looks += 1
         if self.looks == self.refused_at:
             self.words.hear(KafkaError(KafkaError._AUTHENTICATION, "no"))
+        if self.looks == self.down_at:
+            self.words.hear(KafkaError(KafkaError._TRANSPORT, "h:9092/1: Connect to ipv4#1.2.3.4:9092 failed: refused"))
+            self.words.hear(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
+
+    def unreachable(self) -> SinkError:
+        """What is said of a wrong address."""
+        return SinkError(self.words.unreachable("h:9092"))
 
     def ask(self) -> object:
         """The answer, or LoginRefused."""
-        return awaited(self, self.serve, self.words, LoginRefused)
+        return awaited(self, self.serve, self.words, LoginRefused, self.unreachable)
 
 
 def test_an_answer_wins_over_a_refusal() -> None:
     """Another broker of the list may let the client in; and a slow one is waited for as long as the request lasts."""
     assert Waiting(refused_at=3, answered_at=1 + LOOKS).ask() == "answer"
     assert Waiting(refused_at=None, answered_at=500).ask() == "answer"
+
+
+def test_a_wrong_address_is_not_waited_out() -> None:
+    """No broker can be connected to: it is raised a moment after it was heard, with what to check."""
+    waiting = Waiting(refused_at=None, answered_at=None, down_at=2)
+    with pytest.raises(SinkError, match=r"cannot reach broker h:9092 \(refused\). Is it running\? .* topic inspect"):
+        waiting.ask()
+
+    assert waiting.looks == 1 + LOOKS
+    assert Waiting(refused_at=None, answered_at=LOOKS, down_at=2).ask() == "answer"
 
 
 def test_a_refusal_is_not_waited_out() -> None:
@@ -83,7 +100,7 @@ def test_what_a_request_raises() -> None:
     future: Future[None] = Future()
     future.set_exception(LookupError("topic"))
     with pytest.raises(LookupError):
-        awaited(future, int, BrokerWords(), LoginRefused)
+        awaited(future, int, BrokerWords(), LoginRefused, SinkError)
 
 
 def test_a_file_by_its_parameter() -> None:

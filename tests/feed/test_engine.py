@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from tests.lake.stages import Play, differences, truths
 
-from tidegate.app.changefeed import _Engine
-from tidegate.app.config import from_uris
+from tidegate.app.engine import Engine
 from tidegate.app.lake import Lake
 from tidegate.app.meter import Meter
 from tidegate.app.outage import Outage
@@ -18,21 +17,15 @@ from tidegate.model.errors import HistoryLost, SinkError, SourceError
 from tidegate.sink.delta.apply import run_unit
 
 
-def engine_on(root: Path, reports: list[Progress] | None = None) -> _Engine:
-    """An engine whose workers are this process and whose landing is somebody else's."""
-    config = from_uris("kafka://nowhere/shop?protocol=open-protocol", f"delta://{root}", name="f")
-    heard = reports if reports is not None else []
-    engine = _Engine(config, None, Meter(heard.append), threading.Event())
-    engine.sink.run = lambda _, units, reader: [
-        result for unit in units for result in run_unit(unit, reader, engine.sink.options)
-    ]
-    engine.sink.recover()
-    return engine
+def engine_on(root: Path) -> tuple[Play, Engine]:
+    """A recording and an engine whose tasks are this process; it lands what is asked for."""
+    play = Play(root)
+    return play, play.stage.engine
 
 
 def test_rounds_bring_the_lake_to_the_frontier(tmp_path: Path) -> None:
     """A round takes all that has landed, and is followed by none where nothing has come."""
-    play, engine = Play(tmp_path), engine_on(tmp_path)
+    play, engine = engine_on(tmp_path)
     play.land(truths()[1].ts)
 
     assert engine.round(None)
@@ -43,14 +36,13 @@ def test_rounds_bring_the_lake_to_the_frontier(tmp_path: Path) -> None:
 def test_a_round_shorter_than_one_cut_off_is_not_published(tmp_path: Path) -> None:
     """Where some tables are further than the round's end, it is run but not published, and the next goes there."""
     first, second = truths()[0], truths()[2]
-    play = Play(tmp_path)
+    play, cut_off = engine_on(tmp_path)
     play.land(second.ts)
-    cut_off = engine_on(tmp_path)
     cut_off.sink.run = stop_halfway(cut_off)
     with pytest.raises(KeyboardInterrupt):
         cut_off.round(None)
 
-    engine = engine_on(tmp_path)
+    _, engine = engine_on(tmp_path)
 
     assert engine.round(first.ts)
     assert engine.floor == second.ts
@@ -60,7 +52,7 @@ def test_a_round_shorter_than_one_cut_off_is_not_published(tmp_path: Path) -> No
     assert differences(Lake(str(tmp_path)), second) == []
 
 
-def stop_halfway(engine: _Engine) -> Any:
+def stop_halfway(engine: Engine) -> Any:
     """A `run` that dies when half of the units are done."""
 
     def run(_: Any, units: Any, reader: Any) -> Any:
@@ -73,7 +65,7 @@ def stop_halfway(engine: _Engine) -> Any:
 
 def test_merging_rests_while_little_waits(tmp_path: Path) -> None:
     """After a round the next waits its time, unless the run is to end at a moment or when nothing comes."""
-    play, engine = Play(tmp_path), engine_on(tmp_path)
+    play, engine = engine_on(tmp_path)
     play.land(truths()[0].ts)
     assert engine.round(None)
     play.land(truths()[1].ts)
@@ -85,12 +77,11 @@ def test_merging_rests_while_little_waits(tmp_path: Path) -> None:
     assert engine.sink.snapshot.checkpoint.ts == truths()[1].ts
 
 
-def test_a_run_that_ends_when_idle_does_not_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_ends_when_idle_does_not_rest(tmp_path: Path) -> None:
     """What waits is merged before a silence can end the run."""
-    play, engine = Play(tmp_path), engine_on(tmp_path)
+    play, engine = engine_on(tmp_path)
     play.land(truths()[0].ts)
     engine.due_s = float("inf")
-    monkeypatch.setattr(engine.landing, "idle", lambda: True)
 
     engine.loop(None, 0.0)
 
@@ -130,12 +121,15 @@ def test_what_may_pass_is_waited_out(waited: list[float]) -> None:
     assert outage.retrying(failing(7, SourceError("broker away"))) == 42
 
     assert waited == [1, 2, 4, 8, 16, 10, 20]
-    assert (reports[-1].error, reports[-1].next_try_s) == ("CDC:ErrSource: broker away", 20)
-    assert "next try after 20 s: CDC:ErrSource: broker away" in line(reports[-1])
-    assert reports[-1].warnings == ("CDC:ErrSource: broker away; trying again",)
+    assert reports[-1].state == "warning"
+    assert reports[-1].error is not None
+    told = reports[-1].error
+    assert (told.code, told.message, told.tries, told.next_try_s) == ("CDC:ErrSource", "broker away", 7, 20)
+    assert "7 tries: broker away (next try in 20 s)" in line(reports[-1])
     outage.over()
     assert reports[-1].error is None
-    assert "failing" not in line(reports[-1])
+    assert reports[-1].state == "normal"
+    assert "broker away" not in line(reports[-1])
 
 
 def test_what_will_not_pass_is_raised_at_once(waited: list[float]) -> None:

@@ -45,11 +45,11 @@ def test_a_lake_is_what_the_upstream_is(spark: Any, tmp_path: Path, seed: int) -
     for ts, tables in moments.items():
         done = tidegate.Changefeed(*uris).run(spark, until=ts)
         lake = tidegate.lake(str(tmp_path / "lake"))
-        assert done.checkpoint == lake.checkpoint_ts == ts
+        assert done.checkpoint_ts == lake.checkpoint_ts == ts
         assert {name: stored(lake, name) for name in TABLES} == tables
     again = tidegate.Changefeed(*uris).run(spark, idle_s=0.2)
 
-    assert (again.rows_landed, again.rows_applied, again.ddls_done) == (0, 0, 0)
+    assert (again.rows_landed, again.rows, again.ddls) == (0, 0, 0)
     for ts, tables in moments.items():
         lake = tidegate.lake(str(tmp_path / "lake")).at(ts)
         assert {name: stored(lake, name) for name in TABLES} == tables
@@ -100,7 +100,7 @@ def test_killed_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert status == 0, one.stderr.read_text()
     assert lives > 1
     assert len(list((tmp_path / "deeds").iterdir())) == len(places)
-    assert report["checkpoint"] == ts
+    assert report["checkpoint_ts"] == ts
     lake = tidegate.lake(str(tmp_path / "lake"))
     assert {name: stored(lake, name) for name in TABLES} == moments[ts]
 

@@ -355,7 +355,7 @@ def test_the_python_call_for_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     done = one.run(on_progress=heard.append, until=until)
 
-    assert (done.phase, done.checkpoint, heard[0].phase) == ("stopped", until, "running")
-    assert 0 < done.rows_applied == sum(len(rows(events)) for events in broker.events("open-protocol").values())
+    assert (done.phase, done.checkpoint_ts, heard[0].phase) == ("stopped", until, "running")
+    assert 0 < done.rows == sum(len(rows(events)) for events in broker.events("open-protocol").values())
     with pytest.raises(ConfigError, match="state-dir"):
         tidegate.Changefeed(f"tidb://{log}", sink)

@@ -60,7 +60,7 @@ def test_a_key_that_is_left_out_by_a_ddl(spark: Any, tmp_path: Path) -> None:
     """A table that is made later ends the feed before its round; the next start with other selectors goes on."""
     lake = Lake(tmp_path, SOME)
     first = lake.run("INSERT INTO a VALUES (1, 1, 1)")
-    assert lake.feed(spark).checkpoint == first
+    assert lake.feed(spark).checkpoint_ts == first
     lake.run("CREATE TABLE d (vid INT PRIMARY KEY, w INT)")
     end = lake.run("INSERT INTO d VALUES (1, 2); INSERT INTO a VALUES (2, 2, 2)")
     with pytest.raises(ColumnSelectorFailed, match=r"test\.d at ts \d+: 'vid' is left out"):
@@ -70,7 +70,7 @@ def test_a_key_that_is_left_out_by_a_ddl(spark: Any, tmp_path: Path) -> None:
     assert tidegate.lake(str(tmp_path / "lake")).checkpoint_ts == first
 
     lake.filters(SOME.replace(', "test.d"', ""))
-    assert lake.feed(spark).checkpoint == end
+    assert lake.feed(spark).checkpoint_ts == end
     assert (sorted(lake.held("a")), names(lake, "d")) == ([1, 2], ["vid", "w"])
 
 
@@ -84,7 +84,7 @@ def test_names_under_which_other_columns_are_chosen(spark: Any, tmp_path: Path) 
         lake.feed(spark)
     lake.filters('[[sink.column-selectors]]\nmatcher = ["test.a"]\ncolumns = ["*", "!v*", "!shown"]\n')
     end = lake.run("INSERT INTO a VALUES (3, 3, 3)")
-    assert lake.feed(spark).checkpoint == end
+    assert lake.feed(spark).checkpoint_ts == end
     assert lake.held("a")[3] == {"id": 3, "u": 3}
 
     lake.run("RENAME TABLE a TO z; INSERT INTO z VALUES (4, 4, 4)")

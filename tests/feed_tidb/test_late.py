@@ -113,5 +113,5 @@ def test_a_lake_is_never_begun_without_its_rows(spark: Any, tmp_path: Path) -> N
     with pytest.raises(HistoryLost, match="start-ts"):
         tidegate.Changefeed(f"tidb://{log}", uri).run(spark, idle_s=0)
     done = tidegate.Changefeed(f"tidb://{log}", uri, start_ts=begin).run(spark, idle_s=0.2)
-    assert done.checkpoint == upstream.writer.low
+    assert done.checkpoint_ts == upstream.writer.low
     assert stored(tidegate.lake(str(tmp_path / "lake")), "a") == {2: {"id": 2, "v": 2, "u": 2}}

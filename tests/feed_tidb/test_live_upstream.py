@@ -168,7 +168,7 @@ class Feed:
     @property
     def checkpoint(self) -> int:
         """How far the lake is."""
-        return int(self.last.get("checkpoint") or 0)
+        return int(self.last.get("checkpoint_ts") or 0)
 
     def passes(self, ts: int) -> None:
         """Wait until the lake is at `ts`."""

@@ -1,6 +1,6 @@
 """The feed of a workload: the real loop and the real producer before a real broker, and everybody who may die.
 
-    driver      ends at a place of spark/failpoint.py; the next run begins at the checkpoint
+    driver      ends at a place of objectstore/failpoint.py; the next run begins at the checkpoint
     executor    ends with its rows queued; its task is tried again, as Spark does
     straggler   a task that outlives its driver, and writes its rows when the next run is under way
     broker      takes some of what is flushed and is away; the feed waits and sends the stretch again

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyspark
 
 from tidegate.app.cli import main
-from tidegate.spark.failpoint import DEEDS_VARIABLE, DIRECTORY_VARIABLE
+from tidegate.objectstore.failpoint import DEEDS_VARIABLE, DIRECTORY_VARIABLE
 from tidegate.spark.session import session
 
 MASTER = "local-cluster[2,1,1024]"

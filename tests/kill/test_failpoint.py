@@ -11,8 +11,8 @@ import pytest
 
 import tidegate
 from tidegate.model.errors import ConfigError, SinkError
-from tidegate.spark.failpoint import arm, parse, reach
-from tidegate.spark.storing import storing
+from tidegate.objectstore.failpoint import arm, parse, reach
+from tidegate.objectstore.storing import storing
 from tidegate.testing.failpoint import PLACES, TOPIC_PLACES, armed
 
 SRC = Path(tidegate.__file__).parent
@@ -74,7 +74,8 @@ def test_what_does_not_read_is_said(text: str) -> None:
 
 def test_killed_by_the_variable(tmp_path: Path) -> None:
     """The variable alone kills a process that reaches the place, with a signal that nothing can catch."""
-    code = "from tidegate.spark.failpoint import reach; reach('round/planned'); reach('round/planned'); print('alive')"
+    code = "from tidegate.objectstore.failpoint import reach; "
+    code += "reach('round/planned'); reach('round/planned'); print('alive')"
     env = {**os.environ, "TIDEGATE_FAILPOINTS": "round/planned=kill@2", "TIDEGATE_FAILPOINTS_DIR": str(tmp_path)}
     first, second = (
         subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=False) for _ in range(2)

@@ -109,7 +109,7 @@ def test_partition_added(spark: "SparkSession", bootstrap: str, tmp_path: Path) 
 
     def grow(progress: Progress) -> None:
         """The last partition's keys move to a new one; the old one only resolves from here on."""
-        if (progress.checkpoint or 0) >= moment_ts(EARLY) and not grown:
+        if (progress.checkpoint_ts or 0) >= moment_ts(EARLY) and not grown:
             grown.append("now")
             admin = AdminClient({"bootstrap.servers": bootstrap})
             for future in admin.create_partitions([NewPartitions("growing", len(whole) + 1)]).values():
@@ -195,7 +195,7 @@ def test_a_real_disk(bootstrap: str, tmp_path: Path) -> None:
 
 def _troubles(disk: Path, ballast: Path) -> Iterator:
     """What to wait for before the next trouble begins or ends."""
-    yield lambda report: report["rows_applied"]
+    yield lambda report: report["rows"]
     with ballast.open("wb") as file:
         try:
             while True:
@@ -205,6 +205,6 @@ def _troubles(disk: Path, ballast: Path) -> Iterator:
             pass
     yield lambda report: any("No space left" in one for one in report["warnings"])
     ballast.unlink()
-    yield lambda report: (report["checkpoint"] or 0) >= moment_ts(1) and remount(disk, "ro")
+    yield lambda report: (report["checkpoint_ts"] or 0) >= moment_ts(1) and remount(disk, "ro")
     yield lambda report: any("Read-only" in one for one in report["warnings"])
     assert remount(disk, "rw")

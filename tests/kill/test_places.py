@@ -20,10 +20,10 @@ from tests.kill.seeds import chance
 from tests.replay.stage import Crash, Stage, partitions_of
 from tests.replay.test_workload import differences
 from tests.upkeep.tended import Tended
+from tidegate.changelog import trim
 from tidegate.feed.retention import Limits
+from tidegate.objectstore import deltalog
 from tidegate.sink.delta import compact, merge, upkeep
-from tidegate.source.kafka import trim
-from tidegate.spark import deltalog
 from tidegate.testing.failpoint import PLACES, armed
 
 LAST = TRUTHS[-1]

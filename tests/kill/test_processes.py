@@ -23,6 +23,7 @@ pytestmark = pytest.mark.slow
 LAKES = 3
 
 
+@pytest.mark.limit(3600)
 def test_every_place_once(bootstrap: str, tmp_path: Path) -> None:
     """A SIGKILL at each place that a feed reaches: all published snapshots and the final tables equal TiDB's.
 

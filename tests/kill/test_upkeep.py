@@ -16,9 +16,9 @@ from tests.kill.victims import armed_processes
 from tests.replay.stage import Stage, partitions_of
 from tests.replay.test_workload import differences
 from tests.upkeep.tended import NO_MERCY, Tended
-from tidegate.app.upkeep import note_limits
+from tidegate.objectstore import deltalog
 from tidegate.sink.delta import merge
-from tidegate.spark import deltalog
+from tidegate.sink.delta.lake_upkeep import note_limits
 from tidegate.testing.failpoint import PLACES
 
 pytestmark = pytest.mark.slow

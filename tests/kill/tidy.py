@@ -1,8 +1,8 @@
 """`tidegate lake upkeep` that leaves no small file: run as a program with `lake upkeep LAKE`."""
 
 from tidegate.app.cli import main
+from tidegate.changelog import trim
 from tidegate.sink.delta import compact, upkeep
-from tidegate.source.kafka import trim
 
 if __name__ == "__main__":
     compact.SMALL_FILES_MAX = trim.SMALL_FILES_MAX = 1  # type: ignore[misc]

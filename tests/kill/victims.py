@@ -17,7 +17,7 @@ from typing import Final
 import psutil
 
 from tests.e2e.rig import Running
-from tidegate.spark.failpoint import DEEDS_VARIABLE, DIRECTORY_VARIABLE
+from tidegate.objectstore.failpoint import DEEDS_VARIABLE, DIRECTORY_VARIABLE
 
 LIFE_S: Final = 480.0
 POLL_S: Final = 0.02

@@ -8,10 +8,10 @@ import pytest
 
 from tests.lake.stages import Play, differences, truths
 from tidegate.app.lake import Lake
+from tidegate.changelog import ledger
+from tidegate.changelog.changelog import changelog_uri
 from tidegate.model.errors import ConfigError, HistoryLost, SinkError
 from tidegate.model.tso import MAX_TS
-from tidegate.source.kafka import ledger
-from tidegate.source.kafka.changelog import changelog_uri
 
 SLOW = pytest.mark.slow
 MERGED_EVERY = {"open": 3, "canal": 5, "open_table": 4, "canal_table": 2}

@@ -9,7 +9,6 @@ from tests.lake.stages import Play, truths
 from tidegate.app.lake import Lake
 from tidegate.app.verify_cmd import verify_lake
 from tidegate.feed.column_selector import SelectorRule
-from tidegate.sink.delta.sink import DeltaSink
 from tidegate.sink.delta.snapshots import latest
 
 pytestmark = pytest.mark.slow
@@ -38,8 +37,7 @@ def play(root: Path, recording: str, mode: str) -> Play:
     """The recording on its way into a lake with these selectors."""
     made = Play(root, recording)
     made.stage.options = msgspec.structs.replace(made.stage.options, selectors=RULES, mode=mode)
-    made.stage.sink = DeltaSink(made.stage.options)
-    made.stage.sink.recover()
+    made.stage.sink.options = made.stage.options
     return made
 
 

@@ -12,12 +12,12 @@ from click.testing import CliRunner
 
 from tests.codec.encode_rows import TABLE, Claims, encoder, insert
 from tidegate.app.decode_cmd import decode as decode_command
+from tidegate.changelog.columns import Encoder
 from tidegate.codec import DecodeOptions, decode
 from tidegate.codec.frame import pack_frame
 from tidegate.model.errors import ClaimCheckUnavailable, EnvironmentFault, SourceError
 from tidegate.model.event import Insert, RowChange
 from tidegate.source.kafka import messages as landing
-from tidegate.source.kafka.columns import Encoder
 from tidegate.source.kafka.message import Message
 from tidegate.source.kafka.messages import Landed, LandPlan, land_chunk, land_messages
 from tidegate.source.large import claims as module

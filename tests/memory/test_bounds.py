@@ -6,17 +6,17 @@ import pytest
 
 from tests.memory.messages import Row, Writer, ts_at
 from tests.source.kit import begin, land_batch
+from tidegate.changelog.changelog import Changelog
+from tidegate.changelog.slice import Footers, Group
+from tidegate.changelog.trim import portions
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.step import Unit
 from tidegate.model.table import TableName
 from tidegate.sink.delta.sink import decks
-from tidegate.source.kafka.changelog import Changelog
 from tidegate.source.kafka.client import RESPONSE_BYTES, KafkaTopics
 from tidegate.source.kafka.fetch import CHUNK_BYTES
 from tidegate.source.kafka.message import Message, Messages
 from tidegate.source.kafka.messages import TOO_LARGE, LandPlan, land_messages
-from tidegate.source.kafka.slice import Footers, Group
-from tidegate.source.kafka.trim import portions
 
 OPEN = DecodeOptions(protocol="open-protocol")
 

@@ -1,43 +1,25 @@
-"""A recording played without broker and Spark: the same landing, planning and applying code, cut wherever a seed says.
-
-    partitions --random batches--> land_messages -> files -> commit      (as an executor and the driver do)
-    frontier   --random rounds---> plan_round -> run_unit -> publish     (as the engine and its workers do)
+"""A recording played through the engine, without broker and Spark: landed, planned and applied where a seed says.
 
 A crash is an exception between two steps; going on is a new Stage on the same directory.
 """
 
-import gzip
 import random
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
-from tidegate.codec.frame import read_frames
+from tidegate.app.engine import Engine, Feed
+from tidegate.app.meter import Meter
+from tidegate.changelog.source import LandedSource
 from tidegate.codec.options import DecodeOptions
-from tidegate.feed.frontier import Reached
-from tidegate.feed.round import end_of_round, is_whole, plan_landed, raised
-from tidegate.feed.step import Unit
-from tidegate.sink.delta.apply import TableResult, run_unit
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
-from tidegate.source.kafka import ledger
-from tidegate.source.kafka.changelog import Changelog
-from tidegate.source.kafka.files import ControlFiles, RowFiles
 from tidegate.source.kafka.message import Message
-from tidegate.source.kafka.messages import LandPlan, land_messages
-from tidegate.source.kafka.report import TaskReport
-from tidegate.spark.failpoint import reach
+from tidegate.testing.recorded import RecordedLanding, partitions_of
+from tidegate.testing.tasks import HereTasks
 
 TOPIC = "shop"
-
-
-def partitions_of(where: Path) -> dict[int, list[Message]]:
-    """The messages of a recorded topic."""
-    found = {}
-    for path in sorted(where.glob("p*.bin.gz")):
-        frames = list(read_frames(gzip.decompress(path.read_bytes())))
-        number = int(path.name.removeprefix("p").partition(".")[0])
-        found[number] = [Message(at, key or None, value) for at, (key, value) in enumerate(frames)]
-    return found
 
 
 class Crash(Exception):
@@ -48,74 +30,68 @@ class Stage:
     """One life of a feed on a lake."""
 
     def __init__(self, root: Path, protocol: str, messages: dict[int, list[Message]], seed: int = 0) -> None:
-        self.options = DeltaOptions(root=str(root), feed="f")
-        self.decode = DecodeOptions(protocol=protocol)
-        self.messages = messages
         self.random = random.Random(seed)
-        self.sink = DeltaSink(self.options)
-        self.sink.recover()
-        uri = self.options.changelog_uri
-        self.log = Changelog(uri)
-        fresh = {TOPIC: dict.fromkeys(messages, Reached(0))}
-        self.state = ledger.claim(uri, "f", self.decode, lambda state: dict(state.positions) or fresh)
-        self.floor = 0
+        self.options = DeltaOptions(root=str(root), feed="f")
         self.crash: Callable[[str], None] = lambda _: None
+        uri = self.options.changelog_uri
+        self.landing = RecordedLanding(
+            uri, "f", DecodeOptions(protocol=protocol), messages, topic=TOPIC, seed=seed, pause=self._at
+        )
+        source = LandedSource(lambda: self.landing, uri)
+        self.log, self.sink = source.changelog, DeltaSink(self.options, workers=1000)
+        feed = Feed("f", source, self.sink, accept=lambda *_: True)
+        self.engine = Engine(feed, Shuffled(self), Meter(lambda _: None), threading.Event())
+        publish = self.sink.advance
+        self.sink.advance = lambda *given: self._at("before publishing") or publish(*given)
+        self.engine.begin(None)
 
     def land(self, at_most: int) -> bool:
         """Land a batch of up to `at_most` messages a partition; False at the end of the topic."""
-        reports = []
-        for number, all_messages in self.messages.items():
-            start = self.state.positions[TOPIC][number].offset
-            end = min(start + self.random.randint(0, at_most), len(all_messages))
-            plan = LandPlan(TOPIC, number, self.decode)
-            landed = land_messages(all_messages[start:end], plan, start=start)
-            assert landed.halt is None, landed.halt
-            files = RowFiles(self.options.changelog_uri, flush_bytes=1 << 26)
-            files.add(landed.tables.items())
-            controls = ControlFiles(self.options.changelog_uri, 1 << 26)
-            controls.add(landed.ddls, ())
-            written = (*files.close(), *controls.close())
-            reports.append(
-                TaskReport(
-                    topic=TOPIC,
-                    partition=number,
-                    start=start,
-                    position=end,
-                    resolved=landed.resolved,
-                    messages=landed.messages,
-                    ddls=len(landed.ddls),
-                    tables=files.counts(),
-                    files=written,
-                ),
-            )
-        self.crash("before landing commits")
-        self.state = ledger.commit_batch(self.options.changelog_uri, self.state, reports)
-        self.crash("after landing commits")
-        return any(self.state.positions[TOPIC][number].offset < len(some) for number, some in self.messages.items())
+        return self.landing.land(at_most)
 
     def round(self, limit: int | None = None) -> int:
         """Apply everything up to the frontier, at most to `limit`; give the checkpoint."""
-        self.log.refresh()
-        frontier, at = self.log.frontier(), self.sink.snapshot.checkpoint
-        if frontier is None:
-            return at.ts
-        end = end_of_round(at.ts, frontier, (), until=limit, floor=self.floor)
-        landed = self.log.slice(at.ts, end)
-        state, ddls = self.sink.snapshot.state, self.log.ddls(at.ts, end)
-        planned = plan_landed(state, at, ddls, end, landed, accept=lambda *_: True)
-        reach("round/planned")
-        results: list[TableResult] = []
-        for unit in self.random.sample(planned.units, len(planned.units)):
-            for step in unit.steps:
-                results += run_unit(Unit((step,)), landed, self.options)
-                self.crash("between two steps")
-        self.crash("before publishing")
-        reach("round/applied")
-        self.floor = raised(self.floor, (result.ahead for result in results))
-        if not is_whole(planned.checkpoint.ts, self.floor):
-            return self.round(limit)
-        self.sink.advance(planned, results)
-        return planned.checkpoint.ts
+        self.sink.rhythm = type(self.sink.rhythm)(rests=False)
+        while self.engine.round(limit):
+            pass
+        return self.sink.snapshot.checkpoint.ts
+
+    @property
+    def messages(self) -> dict[int, list[Message]]:
+        """The partitions of the recording."""
+        return self.landing.messages
+
+    @messages.setter
+    def messages(self, messages: dict[int, list[Message]]) -> None:
+        self.landing.messages = messages
+
+    @property
+    def decode(self) -> DecodeOptions:
+        """How messages are read."""
+        return self.landing.decode
+
+    @decode.setter
+    def decode(self, options: DecodeOptions) -> None:
+        self.landing.decode = options
+
+    def _at(self, place: str) -> None:
+        self.crash(place)
+
+
+class Shuffled(HereTasks):
+    """Tasks in an order of the seed, and a chance to crash after each."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(pickles=False)
+        self.stage = stage
+
+    def run(self, work: Any, jobs: Any) -> list[Any]:
+        """The answers."""
+        found = {}
+        for at in self.stage.random.sample(range(len(jobs)), len(jobs)):
+            found[at] = work(jobs[at])
+            self.stage.crash("between two steps")
+        return [found[at] for at in range(len(jobs))]
 
 
 def no_keys_twice(rows: list[dict], key: list[str]) -> bool:

@@ -10,11 +10,11 @@ from tidegate.feed.step import Step, Unit
 from tidegate.model.event import Delete, Field, Insert, RowChange, Update
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnInfo, ColumnType, IndexInfo, TableInfo, TableName
+from tidegate.objectstore import deltalog
 from tidegate.sink.delta.apply import run_unit
 from tidegate.sink.delta.columns import stored_columns
 from tidegate.sink.delta.files import read
 from tidegate.sink.delta.options import DeltaOptions
-from tidegate.spark import deltalog
 
 INT = ColumnType(MysqlType.LONG)
 TEXT = ColumnType(MysqlType.VARCHAR, flen=20)

@@ -8,7 +8,7 @@ from tidegate.feed.step import Rows as Apply
 from tidegate.model.errors import SchemaError, SinkRefused
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType, PartitionDef, PartitionInfo
-from tidegate.spark import deltalog
+from tidegate.objectstore import deltalog
 
 T = table(column(1, "id"), column(2, "v", TEXT))
 

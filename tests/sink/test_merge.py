@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.sink.lake import column, table
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType
+from tidegate.objectstore import deltalog
 from tidegate.sink.delta import files as data_files
 from tidegate.sink.delta import merge as merging
 from tidegate.sink.delta.columns import configuration, first_columns
@@ -20,7 +21,6 @@ from tidegate.sink.delta.keys import between, by_key, distinct, match
 from tidegate.sink.delta.merge import merge
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.rows import Changes
-from tidegate.spark import deltalog
 
 BIG = ColumnType(MysqlType.LONGLONG)
 NAME = ColumnType(MysqlType.VARCHAR, flen=60)

@@ -12,6 +12,7 @@ from tidegate.model.errors import SinkRefused
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType, PartitionDef, PartitionInfo
 from tidegate.model.tso import compose
+from tidegate.objectstore import deltalog
 from tidegate.sink.delta import history_files
 from tidegate.sink.delta.columns import configuration, stored_columns
 from tidegate.sink.delta.files import read
@@ -19,7 +20,6 @@ from tidegate.sink.delta.history_files import open_files
 from tidegate.sink.delta.mode_truncate import inherited
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.sink.delta.snapshots import Snapshot, publish
-from tidegate.spark import deltalog
 
 pytestmark = pytest.mark.slow
 

@@ -17,13 +17,13 @@ from tidegate.feed.step import Rows as Apply
 from tidegate.model.errors import SinkError
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType, PartitionDef, PartitionInfo, TableInfo
+from tidegate.objectstore import deltalog
+from tidegate.objectstore.failpoint import arm, parse
 from tidegate.sink.delta import columns as stored_as
 from tidegate.sink.delta.columns import StoredColumn
 from tidegate.sink.delta.old_images import packed, unpacked
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.types import ARROW_TYPES, arrow_type
-from tidegate.spark import deltalog
-from tidegate.spark.failpoint import arm, parse
 
 KEYLESS = table(column(1, "id"), column(2, "v", TEXT), key=())
 KEYED = table(column(1, "id"), column(2, "v", TEXT), version=60)

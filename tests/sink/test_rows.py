@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.sink.lake import TEXT, Rows, column, options, table
+from tidegate.changelog.columns import LANDED_SCHEMA
 from tidegate.model.table import TableName
 from tidegate.sink.delta.columns import first_columns
 from tidegate.sink.delta.rows import Changes, net_changes
-from tidegate.source.kafka.columns import LANDED_SCHEMA
 
 T = table(column(1, "id"), column(2, "v", TEXT))
 LAKE = options("lake")

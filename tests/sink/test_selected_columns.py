@@ -16,12 +16,12 @@ from tidegate.model.errors import SchemaError, SinkRefused
 from tidegate.model.feed_errors import ColumnSelectorFailed
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType, IndexInfo, PartitionDef, PartitionInfo, TableInfo, TableName
+from tidegate.objectstore import deltalog
 from tidegate.schema.snapshot import SchemaState
 from tidegate.sink.delta.apply import TableResult
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.sink.delta.snapshots import latest
-from tidegate.spark import deltalog
 
 RULES = (SelectorRule(("s.t",), ("*", "!secret*")),)
 T = table(column(1, "id"), column(2, "v", TEXT), column(3, "secret", TEXT))

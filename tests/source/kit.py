@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tidegate.changelog import ledger
+from tidegate.changelog.files import DEAD, HALT, ControlFiles, RowFiles
+from tidegate.changelog.report import State, TaskReport
 from tidegate.codec.frame import read_frames
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.frontier import Reached
-from tidegate.source.kafka import ledger
-from tidegate.source.kafka.files import DEAD, HALT, ControlFiles, RowFiles
 from tidegate.source.kafka.message import Message
 from tidegate.source.kafka.messages import LandPlan, land_messages
-from tidegate.source.kafka.report import State, TaskReport
 
 WORKLOAD = Path(__file__).parents[1] / "data" / "workload"
 OPEN = DecodeOptions(protocol="open-protocol")

@@ -8,16 +8,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.source.kit import OPEN, TOPIC, begin, ddl, insert, land_batch, manifest, open_message, recording, resolved
+from tidegate.changelog.changelog import Changelog
+from tidegate.changelog.columns import LANDED_SCHEMA
+from tidegate.changelog.slice import groups_of
 from tidegate.feed.change import Place
 from tidegate.model.errors import SourceError
 from tidegate.model.event import Field
 from tidegate.model.table import TableName
-from tidegate.source.kafka.blob import opened
-from tidegate.source.kafka.changelog import Changelog
-from tidegate.source.kafka.columns import LANDED_SCHEMA
+from tidegate.objectstore import deltalog
+from tidegate.objectstore.blob import opened
 from tidegate.source.kafka.message import Message
-from tidegate.source.kafka.slice import groups_of
-from tidegate.spark import deltalog
 
 ORDERS = TableName("shop", "orders")
 ITEMS = TableName("shop", "items")

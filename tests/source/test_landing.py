@@ -8,11 +8,11 @@ from click.testing import CliRunner
 
 from tests.source.kit import OPEN, insert, manifest, open_message, recording, resolved
 from tidegate.app.topic_cmd import topic as topic_command
+from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.change import Place
 from tidegate.model.errors import ConfigError, HistoryLost, PoisonMessage, SourceError
 from tidegate.model.table import TableName
-from tidegate.source.kafka.changelog import Changelog, changelog_uri
 from tidegate.source.kafka.client import KafkaTopics, watermarks
 from tidegate.source.kafka.land import Landing
 from tidegate.source.kafka.message import Message

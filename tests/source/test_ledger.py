@@ -3,12 +3,12 @@
 import pytest
 
 from tests.source.kit import OPEN, TOPIC, begin, insert, land_batch, open_message, resolved
+from tidegate.changelog import ledger
+from tidegate.changelog.report import Halt, State, TaskReport
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.frontier import Reached
 from tidegate.model.errors import Fenced
-from tidegate.source.kafka import ledger
-from tidegate.source.kafka.report import Halt, State, TaskReport
-from tidegate.spark import deltalog
+from tidegate.objectstore import deltalog
 
 KNOWN = State(feed="f", epoch=1, batch=4, positions={TOPIC: {0: Reached(10, 50), 1: Reached(5, 40)}}, frontier=40)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.source.kit import OPEN, TOPIC, TS, ddl, delete, framed, insert, open_message, recording, resolved
 from tidegate.app.event_expression import SqlExpressions
+from tidegate.changelog.columns import LANDED_SCHEMA
 from tidegate.codec.columnar import Chunk, Rest, RowTexts, decode_chunk
 from tidegate.codec.options import DecodeOptions
 from tidegate.codec.table import decode
@@ -22,7 +23,6 @@ from tidegate.model.errors import DecodeError
 from tidegate.model.table import TableName
 from tidegate.model.tso import MAX_TS
 from tidegate.source.kafka import messages as landing
-from tidegate.source.kafka.columns import LANDED_SCHEMA
 from tidegate.source.kafka.message import Message
 from tidegate.source.kafka.messages import LandPlan, land_messages
 from tidegate.source.kafka.resolution import Resolution

@@ -8,10 +8,10 @@ from click.testing import CliRunner
 
 from tests.source.kit import TOPIC, begin, insert, land_batch, open_message, resolved
 from tidegate.app.dlq_cmd import dlq
+from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.feed.change import Place
 from tidegate.model.errors import ConfigError, DecodeError, UnsupportedError
 from tidegate.model.table import TableName
-from tidegate.source.kafka.changelog import Changelog, changelog_uri
 from tidegate.source.kafka.message import Message
 from tidegate.source.kafka.replay import Bytes, replay, skip
 from tidegate.source.kafka.resolution import Resolution, parse_place, record, recorded

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from tests.tidb.log_simulation import LogSimulation
 from tests.tidb.worlds import TTL_MS, World, seeds
-from tidegate.kv.match import Matcher
-from tidegate.model.errors import HistoryLost, PrewriteNotMatch
+from tidegate.model.errors import HistoryLost
 from tidegate.model.kv_change import FaultKind, KvChange, KvOp, LogType, RegionFault, ResolvedSpan
 from tidegate.tidb import change_log
 from tidegate.tidb.change_log import ChangeLog, Registration
@@ -212,35 +211,3 @@ def test_history_lost() -> None:
         reader_of(log, first)
 
     assert [row.type for row in log.poll(reader_of(log, second))] == [LogType.INITIALIZED]
-
-
-def event(what: LogType, start_ts: int, commit_ts: int = 0, value: bytes | None = None, op: KvOp = PUT) -> KvChange:
-    return KvChange(what, b"k", start_ts, commit_ts, op, value)
-
-
-def test_matcher() -> None:
-    """Before INITIALIZED commits and rollbacks may come first; afterwards a commit without prewrite is an error."""
-    early = Matcher(10)
-    init = KvChange(LogType.INITIALIZED, b"", 0)
-    assert early.apply(event(LogType.COMMIT, 11, 12)) == []
-    assert early.apply(event(LogType.ROLLBACK, 13)) == []
-    assert early.apply(event(LogType.COMMIT, 15, 16)) == []
-    assert early.apply(event(LogType.PREWRITE, 11, value=b"1")) == []
-    assert early.apply(event(LogType.PREWRITE, 13, value=b"2")) == []
-    assert early.apply(event(LogType.COMMITTED, 15, 16, b"3")) == [event(LogType.COMMITTED, 15, 16, b"3")]
-    assert early.apply(event(LogType.COMMITTED, 8, 10, b"0")) == [], "the registration before has it"
-    assert early.apply(init) == [event(LogType.COMMITTED, 11, 12, b"1")]
-    assert early.waiting == 0
-    with pytest.raises(PrewriteNotMatch, match="start_ts 13"):
-        early.apply(event(LogType.COMMIT, 13, 17))
-
-
-def test_matcher_heartbeat() -> None:
-    """A prewrite without a value is a heartbeat, unless it is a delete."""
-    matcher = Matcher(0)
-    matcher.apply(event(LogType.PREWRITE, 1, value=b"1"))
-    matcher.apply(event(LogType.PREWRITE, 1))
-    matcher.apply(event(LogType.PREWRITE, 2, op=DELETE))
-
-    assert matcher.apply(event(LogType.COMMIT, 1, 3))[0].value == b"1"
-    assert matcher.apply(event(LogType.COMMIT, 2, 4))[0].op is DELETE

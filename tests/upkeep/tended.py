@@ -4,11 +4,11 @@ from pathlib import Path
 
 from tests.replay.stage import Stage
 from tidegate.app.lake import Lake
-from tidegate.app.upkeep import LakeUpkeep, run_here
 from tidegate.app.verify import compare_tables
 from tidegate.feed.retention import Limits
+from tidegate.objectstore.failpoint import reach
+from tidegate.sink.delta.lake_upkeep import LakeUpkeep
 from tidegate.sink.delta.upkeep import adopt
-from tidegate.spark.failpoint import reach
 
 NO_MERCY = Limits(snapshot_ms=0, recover_ms=0, changelog_ms=0, reader_grace_ms=0, orphan_grace_ms=0)
 
@@ -29,7 +29,7 @@ class Tended(Stage):
 
     def tend(self) -> None:
         """One pass of upkeep."""
-        done = self.upkeep.run(self.sink.snapshot, self.log.frontier(), run_here)
+        done = self.upkeep.run(self.sink.snapshot, self.log.frontier(), self.engine.tasks.run)
         reach("upkeep/before-adopt")
         self.sink.snapshot = adopt(self.sink.snapshot, done.kept)
         self.passes.append(done)

@@ -5,10 +5,10 @@ import pytest
 from tests.upkeep.small import Small
 from tests.upkeep.tended import NO_MERCY
 from tidegate.app.lake import Lake
+from tidegate.objectstore import deltalog
 from tidegate.sink.delta import compact as compaction
 from tidegate.sink.delta.compact import Compaction, compact
 from tidegate.sink.delta.position import position
-from tidegate.spark import deltalog
 
 pytestmark = pytest.mark.slow
 

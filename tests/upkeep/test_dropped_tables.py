@@ -11,7 +11,7 @@ from tests.upkeep.tended import NO_MERCY
 from tidegate.app.lake import Lake
 from tidegate.feed.retention import PURGED, Limits
 from tidegate.model.errors import SinkRefused
-from tidegate.spark import lifespan
+from tidegate.objectstore import lifespan
 
 HOUR_MS = 3_600_000
 

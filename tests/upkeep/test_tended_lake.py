@@ -10,7 +10,7 @@ from tests.upkeep.tended import Tended, data_files, differences, published
 from tidegate.app.lake import Lake
 from tidegate.app.verify import load_truth
 from tidegate.feed.retention import Limits
-from tidegate.spark import lifespan
+from tidegate.objectstore import lifespan
 
 WORKLOAD = Path(__file__).parents[1] / "data" / "workload"
 TRUTHS = load_truth(WORKLOAD)

@@ -4,16 +4,18 @@ import pytest
 
 from tests.source.kit import TOPIC, TS, begin, ddl, insert, land_batch, open_message, resolved
 from tests.upkeep.tended import NO_MERCY
-from tidegate.app.upkeep import run_here
+from tidegate.changelog import ledger, trim
+from tidegate.changelog.changelog import Changelog
+from tidegate.changelog.files import REPLAYED, ControlFiles
+from tidegate.changelog.trim import Trim
 from tidegate.feed.change import Place
 from tidegate.feed.retention import changelog_bound
 from tidegate.model.errors import Fenced
 from tidegate.model.table import TableName
-from tidegate.source.kafka import ledger, trim
-from tidegate.source.kafka.changelog import Changelog
-from tidegate.source.kafka.files import REPLAYED, ControlFiles
 from tidegate.source.kafka.message import Message
-from tidegate.source.kafka.trim import Trim
+from tidegate.testing.tasks import HereTasks
+
+run_here = HereTasks(pickles=False).run
 
 pytestmark = pytest.mark.slow
 

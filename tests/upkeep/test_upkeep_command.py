@@ -10,10 +10,11 @@ from tests.upkeep.small import Small
 from tests.upkeep.tended import NO_MERCY, published
 from tidegate.app.config import from_uris
 from tidegate.app.lake import Lake
-from tidegate.app.upkeep import limits_of, note_limits, noted_limits
 from tidegate.app.upkeep_cmd import upkeep
+from tidegate.app.wiring import limits_of
 from tidegate.feed.retention import Limits
 from tidegate.model.errors import ConfigError
+from tidegate.sink.delta.lake_upkeep import note_limits, noted_limits
 from tidegate.sink.delta.options import DeltaOptions
 
 SOURCE = "kafka://h:9092/t?protocol=open-protocol"

@@ -9,14 +9,12 @@ With `--json` each command prints one JSON value: an object from `start`, lists 
 """
 
 import json
-import signal
-import threading
 from pathlib import Path
-from types import FrameType
 
 import click
 
 from tidegate.app.broker import Broker, start_broker, status, stop_broker
+from tidegate.app.stop_signals import StopEvent, stop_on_signals
 from tidegate.model.errors import EnvironmentFault
 from tidegate.spark.jars import ensure_jars
 
@@ -44,15 +42,13 @@ def broker() -> None:
 def start(directory: Path | None, port: int, *, foreground: bool, as_json: bool) -> None:
     """Start a broker and print where it listens."""
     ensure_jars("broker", lambda line: click.echo(line, err=True))
-    told = _signals() if foreground else threading.Event()
-    started = start_broker(directory, port)
-    if as_json:
-        click.echo(json.dumps(_fields(started)))
-    else:
-        click.echo(started.bootstrap)
-        click.echo(f"broker of {started.dir}, process {started.pid}; stop it with: {_stop_words(started)}", err=True)
-    if foreground:
+    if not foreground:
+        _tell(start_broker(directory, port), as_json=as_json)
+        return
+    with stop_on_signals(interrupts=False) as told:  # before the broker starts, so that no signal finds us unready
+        started = start_broker(directory, port)
         try:
+            _tell(started, as_json=as_json)
             _wait(told, started)
         finally:
             stop_broker(started)
@@ -93,6 +89,14 @@ def show(directory: Path | None, *, as_json: bool) -> None:
         click.echo("no broker runs")
 
 
+def _tell(started: Broker, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(_fields(started)))
+        return
+    click.echo(started.bootstrap)
+    click.echo(f"broker of {started.dir}, process {started.pid}; stop it with: {_stop_words(started)}", err=True)
+
+
 def _fields(one: Broker) -> dict[str, str | int | bool]:
     return {"bootstrap": one.bootstrap, "pid": one.pid, "dir": str(one.dir), "temporary": one.temporary}
 
@@ -101,19 +105,7 @@ def _stop_words(one: Broker) -> str:
     return f"tidegate broker stop --dir {one.dir}"
 
 
-def _signals() -> threading.Event:
-    """What is set once we are told to end; asked for before the broker starts, so that no signal finds us unready."""
-    told = threading.Event()
-
-    def tell(_sign: int, _frame: FrameType | None) -> None:
-        told.set()
-
-    for sign in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(sign, tell)
-    return told
-
-
-def _wait(told: threading.Event, started: Broker) -> None:
+def _wait(told: StopEvent, started: Broker) -> None:
     """Return when we are told to end. Raises EnvironmentFault when the broker has ended."""
     while not told.wait(1.0):
         if started not in status(started.dir):

@@ -24,8 +24,8 @@ __all__ = ["main"]
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "demo": ("tidegate.app.demo_cmd:demo", "Run a database, a broker and a lake, with DDLs, and verify it."),
-    "run": ("tidegate.app.run_cmd:run", "Run a changefeed from a Kafka topic into a lake."),
-    "status": ("tidegate.app.status_cmd:status", "Show the state and the error of changefeeds from tidb://."),
+    "run": ("tidegate.app.run_cmd:run", "Run a changefeed: any source into any sink."),
+    "status": ("tidegate.app.status:status", "Show the state, checkpoint and error of changefeeds."),
     "verify": ("tidegate.app.verify_cmd:verify", "Compare a lake with what the source database held."),
     "lake": ("tidegate.app.lake_cmd:lake", "Look at a lake: tables, snapshots, rows."),
     "decode": ("tidegate.app.decode_cmd:decode", "Print messages as events, one JSON object a line."),

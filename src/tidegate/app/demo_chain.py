@@ -18,6 +18,7 @@ from tidegate.app.changefeed import Changefeed
 from tidegate.app.demo_recorded import create_topic
 from tidegate.app.demo_workload import DATABASES
 from tidegate.app.progress import Progress
+from tidegate.app.stop_signals import wait_until
 from tidegate.app.tidb_run import RunWords, SparkTasks, feed_config
 from tidegate.app.topic_feed import TopicFeed
 from tidegate.app.topic_progress import TopicMeter, TopicProgress
@@ -47,7 +48,7 @@ class Chain:
     @property
     def checkpoint_ts(self) -> int:
         """Everything up to here is in the lake's tables."""
-        return self.lake_progress.checkpoint or 0
+        return self.lake_progress.checkpoint_ts or 0
 
     @property
     def error(self) -> str | None:
@@ -74,7 +75,7 @@ class Chain:
         """Raises what ended a changefeed that was not told to end."""
         for one in self._running:
             if one.done():
-                one.result()
+                one.result(0)
 
     def stop(self) -> None:
         """Stop both in order and wait. Raises what they ended with."""
@@ -84,6 +85,7 @@ class Chain:
     def abandon(self) -> None:
         """Stop both, whatever they ended with; twice is once."""
         self._stop.set()
+        wait_until(lambda: all(one.done() for one in self._running))
         self._threads.shutdown()
 
     def _topic_told(self, progress: TopicProgress) -> None:

@@ -14,7 +14,7 @@ import click
 
 from tidegate.app.cli import INTERRUPTED
 from tidegate.app.demo_recorded import play_recording, scratch
-from tidegate.app.run_cmd import stop_on_signals
+from tidegate.app.stop_signals import stop_on_signals
 
 __all__ = ["demo"]
 

@@ -183,7 +183,7 @@ def _flow(chain: Chain, commits: int, at_s: float, before: Flow | None) -> Flow:
         return now_ms - physical_ms(ts) if ts else None
 
     passed_s = at_s - before.elapsed_s if before is not None else at_s
-    counts = (commits, topic.rows, lake.rows_landed, lake.rows_applied)
+    counts = (commits, topic.rows, lake.rows_landed, lake.rows)
     earlier: Sequence[int] = (0, 0, 0, 0)
     if before is not None:
         earlier = (before.commits, before.topic_rows, before.landed_rows, before.lake_rows)
@@ -199,10 +199,10 @@ def _flow(chain: Chain, commits: int, at_s: float, before: Flow | None) -> Flow:
         resolved_age_ms=age(topic.checkpoint_ts),
         landed_rows=lake.rows_landed,
         landed_rate=rates[2],
-        frontier_age_ms=age(lake.frontier),
-        lake_rows=lake.rows_applied,
+        frontier_age_ms=age(lake.frontier_ts),
+        lake_rows=lake.rows,
         lake_rate=rates[3],
-        lake_ddls=lake.ddls_done,
-        checkpoint_age_ms=age(lake.checkpoint),
+        lake_ddls=lake.ddls,
+        checkpoint_age_ms=age(lake.checkpoint_ts),
         error=chain.error,
     )

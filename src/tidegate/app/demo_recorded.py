@@ -32,7 +32,7 @@ from tidegate.app import config as configuration
 from tidegate.app.cli import INTERRUPTED
 from tidegate.app.config import FeedConfig
 from tidegate.app.progress import Progress, display
-from tidegate.app.run_cmd import stop_on_signals
+from tidegate.app.stop_signals import stop_on_signals, wait_until
 from tidegate.app.verify import TableReport, load_truth
 from tidegate.app.verify_cmd import tell, verify_lake
 from tidegate.codec.frame import read_frames
@@ -117,7 +117,7 @@ def slices(partitions: Sequence[Sequence[Frame]], count: int) -> Iterator[list[t
 
 
 class Feeder(threading.Thread):
-    """Sends a recording to a topic over some seconds. After `join`, `failure` tells whether all of it arrived."""
+    """Sends a recording to a topic over some seconds. Once it has ended, `failure` tells whether all of it arrived."""
 
     def __init__(
         self, bootstrap: str, topic: str, partitions: Sequence[Sequence[Frame]], stop: threading.Event
@@ -241,8 +241,8 @@ class _Stage:
         outcome = Outcome(
             protocol=protocol,
             messages=sum(map(len, partitions)),
-            rows=done.rows_applied,
-            ddls=done.ddls_done,
+            rows=done.rows,
+            ddls=done.ddls,
             seconds=round(seconds, 1),
             tables=len(reports),
             different=sum(not report.equal for report in reports),
@@ -266,7 +266,7 @@ class _Stage:
                 done = Changefeed(config).run(on_progress=report, stop=self.stop, until=self.truths[-1].ts)
         finally:
             feeder.ended.set()
-            feeder.join()
+            wait_until(lambda: not feeder.is_alive())
         if feeder.failure:
             raise SourceError(f"feeding {feeder.topic}: {feeder.failure}")
         return None if self.stop.is_set() else done

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tidegate.app.demo_workload import DDLS, STREAMS, Stream, Transaction, setup, transactions
+from tidegate.app.stop_signals import wait_until
 from tidegate.app.upstream_log import UpstreamLog
 from tidegate.model.errors import KeyLocked, Retry, SqlRefused, TidegateError
 from tidegate.schema.job import Job, JobState
@@ -280,7 +281,7 @@ class DemoUpstream:
         """Whether all work is done. Raises what ended a piece of it."""
         for one in self._at_work:
             if one.done():
-                one.result()
+                one.result(0)
         return all(one.done() for one in self._at_work)
 
     def summary(self) -> str:
@@ -301,6 +302,7 @@ class DemoUpstream:
     def close(self) -> None:
         """End what still runs."""
         self._stop.set()
+        wait_until(lambda: all(one.done() for one in self._at_work))
         self._threads.shutdown()
         self.end_log()
         self.cluster.close()

@@ -32,14 +32,14 @@ from tidegate.app.lake_local import is_local, spark_local
 from tidegate.app.lake_moment import LATEST, Moment, moment_ts
 from tidegate.app.lake_read import chosen, spark_rows, stored_rows, stored_table
 from tidegate.app.lake_where import Wanted, Where
+from tidegate.changelog.changelog import Changelog
 from tidegate.model.errors import ConfigError, HistoryLost
 from tidegate.model.table import TableInfo
 from tidegate.model.tso import to_datetime
+from tidegate.objectstore import deltalog
 from tidegate.sink.delta.columns import stored_columns
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot, history, latest, published_at
-from tidegate.source.kafka.changelog import Changelog
-from tidegate.spark import deltalog
 
 if TYPE_CHECKING:
     from tidegate.app.lake_live import Live

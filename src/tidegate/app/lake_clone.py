@@ -18,9 +18,9 @@ from typing import Any
 
 import obstore
 
+from tidegate.objectstore import deltalog
+from tidegate.objectstore.deltalog import DataFile, Snapshot
 from tidegate.sink.delta.position import position, progress
-from tidegate.spark import deltalog
-from tidegate.spark.deltalog import DataFile, Snapshot
 
 __all__ = ["Scratch", "clone"]
 

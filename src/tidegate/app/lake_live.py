@@ -27,6 +27,8 @@ from tidegate.app.lake_clone import Scratch, clone
 from tidegate.app.lake_local import is_local, spark_local, spark_stored
 from tidegate.app.lake_read import NOTHING, Tail, chosen, overlaid, spark_overlaid, stored_rows, stored_table
 from tidegate.app.lake_where import Wanted, Where
+from tidegate.changelog.changelog import Changelog
+from tidegate.changelog.slice import ChangeSlice
 from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.filter import TableFilter
 from tidegate.feed.plan import Round
@@ -34,6 +36,7 @@ from tidegate.feed.round import plan_landed
 from tidegate.feed.step import Create, Rows, Unit
 from tidegate.model.errors import ConfigError, HistoryLost
 from tidegate.model.table import TableInfo
+from tidegate.objectstore import deltalog
 from tidegate.sink.delta.apply import run_unit
 from tidegate.sink.delta.columns import stored_columns
 from tidegate.sink.delta.options import DeltaOptions
@@ -41,9 +44,6 @@ from tidegate.sink.delta.position import position
 from tidegate.sink.delta.rows import log_rows, net_changes
 from tidegate.sink.delta.selection_check import check_round
 from tidegate.sink.delta.snapshots import Snapshot
-from tidegate.source.kafka.changelog import Changelog
-from tidegate.source.kafka.slice import ChangeSlice
-from tidegate.spark import deltalog
 
 __all__ = ["Live", "reaches_back"]
 

@@ -16,9 +16,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tidegate.app.lake_read import NOTHING, Tail, spark_frame, spark_rows
+from tidegate.objectstore.deltalog import Snapshot, schema_field
 from tidegate.sink.delta.columns import StoredColumn, stored_columns
 from tidegate.sink.delta.rows import Changes
-from tidegate.spark.deltalog import Snapshot, schema_field
 
 __all__ = ["is_local", "spark_local", "spark_stored"]
 

@@ -18,11 +18,11 @@ from tidegate.app.lake_where import EVERY, Wanted
 from tidegate.feed.retention import PURGED
 from tidegate.model.errors import ConfigError, SinkError
 from tidegate.model.table import TableInfo
+from tidegate.objectstore import deltalog
+from tidegate.objectstore.deltalog import DataFile, Snapshot
 from tidegate.sink.delta.columns import StoredColumn, stored_columns
 from tidegate.sink.delta.files import logical_schema, read
 from tidegate.sink.delta.rows import Changes
-from tidegate.spark import deltalog
-from tidegate.spark.deltalog import DataFile, Snapshot
 
 __all__ = [
     "NOTHING",

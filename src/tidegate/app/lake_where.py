@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from tidegate.model.errors import ConfigError
 from tidegate.model.table import TableInfo
+from tidegate.objectstore.deltalog import DataFile
 from tidegate.sink.delta.columns import StoredColumn
 from tidegate.sink.delta.types import arrow_type
-from tidegate.spark.deltalog import DataFile
 
 __all__ = ["EVERY", "Wanted", "Where"]
 

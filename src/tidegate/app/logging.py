@@ -3,7 +3,8 @@
     2026-01-02T03:04:05.678Z WARNING tidegate.source.kafka: broker 1 is away
     {"time": "...", "level": "WARNING", "logger": "...", "message": "..."}           with --json
 
-Libraries that talk much (py4j, the Kafka client) are held at WARNING unless everything is asked for.
+Libraries that talk much (py4j, the Kafka client) are held at WARNING unless everything is asked for.  What librdkafka
+says line by line of a broker that is away is said once, by our own error: its log is for debugging.
 """
 
 import logging
@@ -18,6 +19,7 @@ from tidegate.app.uri import mask_uri
 __all__ = ["configure"]
 
 _LOUD: Final = ("py4j", "pyspark", "confluent_kafka", "deltalake", "urllib3", "fsspec")
+_KAFKA: Final = "tidegate.kafka"
 
 
 class _Text(logging.Formatter):
@@ -55,3 +57,4 @@ def configure(*, level: int = logging.WARNING, json: bool = False) -> None:
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for name in _LOUD:
         logging.getLogger(name).setLevel(max(level, logging.WARNING) if level > logging.DEBUG else level)
+    logging.getLogger(_KAFKA).setLevel(logging.CRITICAL if level > logging.DEBUG else level)

@@ -1,17 +1,24 @@
-"""Counting a run: what the engine tells, turned into Progress reports."""
+"""Counting a run: what the engine tells, turned into Progress reports, and the one state machine of every feed.
+
+    pending ──started──► normal ◄──got on── warning          (an error is waited out)
+                           │  └────error──────► ▲ │
+                           └─ end: finished, stopped ─┴─ failed
+
+Source: states of a changefeed in TiCDC.
+"""
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from tidegate.app.feed_error import FeedError, now
 from tidegate.app.progress import PartitionProgress, Progress, TableProgress
 from tidegate.feed.plan import Round
+from tidegate.feed.ports import Reading, Result
+from tidegate.model.errors import TidegateError
 from tidegate.model.tso import physical_ms, to_datetime
-from tidegate.sink.delta.apply import TableResult
-from tidegate.source.kafka.changelog import Changelog
-from tidegate.source.landing import LandingProgress
 
 __all__ = ["Meter"]
 
@@ -22,7 +29,7 @@ SILENT_AFTER_S: Final = 60.0
 
 
 class Meter:
-    """Keeps the last report and sends each new one."""
+    """Keeps the last report and sends each new one to `report`."""
 
     def __init__(self, report: Callable[[Progress], None], *, silent_after_s: float = SILENT_AFTER_S) -> None:
         self.report = report
@@ -30,8 +37,10 @@ class Meter:
         self.moved: dict[tuple[str, int], tuple[int | None, float]] = {}
         """Partition -> its resolved ts, and when it was first seen."""
         self.begun_s = time.monotonic()
-        self.now = Progress("starting")
+        self.now = Progress("starting", since=now())
         self.tables: dict[str, TableProgress] = {}
+        self.roads: Counter[str] = Counter()
+        self.corrupt = 0
         self.history: deque[tuple[float, int]] = deque()
 
     def send(self, **changes: object) -> Progress:
@@ -40,50 +49,57 @@ class Meter:
         self.report(self.now)
         return self.now
 
-    def phase(self, phase: str) -> Progress:
-        """A new phase of the run."""
-        return self.send(phase=phase, ddl=None)
+    def enter(self, state: str, **changes: object) -> Progress:
+        """Report a state, which begins now unless it is the one before."""
+        since = self.now.since if state == self.now.state else now()
+        return self.send(state=state, since=since, **changes)
+
+    def ended(self, state: str) -> Progress:
+        """Report the end of the run: stopped or finished."""
+        return self.enter(state, phase="stopped", ddl=None)
 
     def warn(self, text: str) -> None:
-        """Something that a person should read; each text once."""
+        """Tell something that a person should read; each text once."""
         if text not in self.now.warnings:
             self.send(warnings=(*self.now.warnings, text))
 
-    def failing(self, error: str, *, since_s: float, next_s: float | None) -> None:
-        """An error that is waited out, `since_s` after the first of its kind; the next try comes after `next_s`."""
-        self.send(error=error, error_s=since_s, next_try_s=next_s)
-        if next_s is not None:
-            self.warn(f"{error}; trying again")
+    def failing(self, error: TidegateError, *, tries: int, next_s: float) -> None:
+        """Report an error that is waited out: the `tries`th of an outage, the next try after `next_s`."""
+        shown = self._shown(error, tries, next_s)
+        self.enter("warning", error=shown)
+
+    def failed(self, error: TidegateError, *, tries: int) -> Progress:
+        """Report the error that ended the feed."""
+        return self.enter("failed", error=self._shown(error, tries, None), phase="stopped", ddl=None)
+
+    def _shown(self, error: TidegateError, tries: int, next_s: float | None) -> FeedError:
+        before = self.now.error
+        since = before.since if before is not None and tries > 1 else now()
+        return FeedError.of(error, since=since, tries=tries, next_try_s=next_s)
 
     def recovered(self) -> None:
-        """An outage is over."""
-        self.send(error=None, error_s=0.0, next_try_s=None)
+        """Report that an outage is over."""
+        self.enter("normal", error=None)
 
-    def checkpoint(self, ts: int | None) -> None:
-        """Where the lake stands at the start."""
-        self.send(checkpoint=ts, phase="running")
+    def started(self, ts: int, *, resumed: bool) -> None:
+        """Report where the feed begins."""
+        self.enter("normal", checkpoint_ts=ts or None, resumed=resumed, phase="running")
 
-    def landed(self, landing: LandingProgress, changelog: Changelog) -> None:
-        """How far the landing is."""
+    def read(self, reading: Reading, frontier: int | None) -> None:
+        """Report how far the source is."""
         now_ms = int(time.time() * 1000)
         partitions = tuple(
-            PartitionProgress(
-                topic,
-                partition,
-                reached.offset,
-                landing.highs.get((topic, partition)),
-                reached.resolved,
-                None if reached.resolved is None else now_ms - physical_ms(reached.resolved),
-            )
-            for topic, reached_by in sorted(changelog.positions().items())
-            for partition, reached in sorted(reached_by.items())
+            PartitionProgress(*one, None if one.resolved_ts is None else now_ms - physical_ms(one.resolved_ts))
+            for one in reading.partitions
         )
         self.send(
-            rows_landed=landing.rows,
-            messages=landing.messages,
-            dead_letters=landing.dead_letters,
-            frontier=changelog.frontier(),
+            rows_landed=reading.rows,
+            messages=reading.messages,
+            dead_letters=reading.dead_letters,
+            frontier_ts=frontier,
             partitions=partitions,
+            corrupt=self.corrupt + reading.corrupt,
+            roads={**reading.roads, **self.roads},
         )
         self.listen(partitions)
 
@@ -106,37 +122,50 @@ class Meter:
             self.warn(f"topic {one.topic} partition {one.partition}: no resolved ts {since}; all tables wait for it")
 
     def working(self, planned: Round) -> None:
-        """A round with DDLs or rows is about to run."""
+        """Report that a round with DDLs or rows is about to run."""
         if planned.ddls:
             self.send(ddl=planned.ddls[0].query)
 
-    def applied(self, planned: Round, results: Sequence[TableResult]) -> None:
-        """A round is published."""
-        now_ms = int(time.time() * 1000)
+    def advanced(self, planned: Round, results: Sequence[Result]) -> None:
+        """Report a round that is done and published."""
         ts = planned.checkpoint.ts
+        self._count_tables(planned, results, ts)
         for result in results:
-            before = self.tables.get(result.incarnation)
-            rows = result.rows + (before.rows_applied if before else 0)
-            self.tables[result.incarnation] = TableProgress(str(result.name), rows, ts, now_ms - physical_ms(ts))
-        alive = {table.incarnation for table in planned.state.tables.values()}
-        self.tables = {incarnation: table for incarnation, table in self.tables.items() if incarnation in alive}
-        applied = self.now.rows_applied + sum(result.rows for result in results)
+            self.roads.update(result.roads)
+            self.corrupt += result.corrupt
+        rows = self.now.rows + sum(result.rows for result in results)
         self.send(
-            rows_applied=applied,
-            rows_per_s=self.rate(applied),
-            checkpoint=ts,
+            rows=rows,
+            rows_per_s=self.rate(rows),
+            messages_written=self.now.messages_written + sum(result.messages for result in results),
+            checkpoint_ts=ts,
             tables=tuple(sorted(self.tables.values(), key=lambda table: table.name)),
             ddl=None,
-            ddls_done=self.now.ddls_done + len(planned.ddls),
+            ddls=self.now.ddls + len(planned.ddls),
+            watermarks=self.now.watermarks + 1,
+            roads=dict(self.roads),
+            corrupt=self.corrupt,
         )
         for warning in planned.warnings:
             self.warn(warning)
 
-    def rate(self, applied: int) -> float:
-        """Row changes per second over the last window."""
+    def _count_tables(self, planned: Round, results: Sequence[Result], ts: int) -> None:
+        """Rows and lag of each table that results name."""
+        lag_ms = int(time.time() * 1000) - physical_ms(ts)
+        for result in results:
+            if result.name is None:
+                continue
+            name = str(result.name)
+            before = self.tables.get(name)
+            self.tables[name] = TableProgress(name, result.rows + (before.rows if before else 0), ts, lag_ms)
+        alive = {str(table.name) for table in planned.state.tables.values()}
+        self.tables = {name: table for name, table in self.tables.items() if name in alive}
+
+    def rate(self, rows: int) -> float:
+        """Return row changes per second over the last window."""
         now_s = time.monotonic()
-        self.history.append((now_s, applied))
+        self.history.append((now_s, rows))
         while self.history[0][0] < now_s - WINDOW_S and len(self.history) > 1:
             self.history.popleft()
         begun_s, begun = self.history[0]
-        return (applied - begun) / (now_s - begun_s) if now_s > begun_s else 0.0
+        return (rows - begun) / (now_s - begun_s) if now_s > begun_s else 0.0

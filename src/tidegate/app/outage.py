@@ -1,6 +1,6 @@
 """Waiting out what may pass: a broker that is away, a full disk, a store that does not answer.
 
-    error ──► NEVER?  raise       LATER? ──► told as a warning, and as `error` in every report until it is over
+    error ──► NEVER?  raise       LATER? ──► told as `error` in every report until it is over
                                         └──► pause (feed/patience.py), ended early by a stop ──► the next try
                                              patience is over: raise
 
@@ -27,13 +27,19 @@ class Outage:
     def __init__(self, patience: Patience, meter: Meter, stop: threading.Event) -> None:
         self.patience = patience
         self._meter, self._stop = meter, stop
+        self._begun_s = time.monotonic()
         self._trouble: Trouble | None = None
         self._failed_s = 0.0
         self.stopped = False
         """True once a stop has ended the waiting."""
 
+    @property
+    def tries(self) -> int:
+        """How many errors there were in a row."""
+        return 0 if self._trouble is None else self._trouble.errors
+
     def retrying(self, work: Callable[[], T]) -> T:
-        """The result of `work`, which is tried again as long as its errors may pass and patience lasts."""
+        """Return the result of `work`, which is tried again as long as its errors may pass and patience lasts."""
         while True:
             try:
                 return work()
@@ -46,11 +52,12 @@ class Outage:
             raise error
         now_s = time.monotonic()
         self._trouble, self._failed_s = self.patience.met(self._trouble, now_s), now_s
-        pause_s = self.patience.pause_s(self._trouble, now_s)
-        text = f"{error.code}: {error}"
-        self._meter.failing(text, since_s=now_s - self._trouble.since_s, next_s=pause_s)
-        self.stopped = pause_s is not None and self._stop.wait(pause_s)
-        if pause_s is None or self.stopped:
+        pause_s = self.patience.pause_s(self._trouble, now_s, begun_s=self._begun_s)
+        if pause_s is None:
+            raise error
+        self._meter.failing(error, tries=self._trouble.errors, next_s=pause_s)
+        self.stopped = self._stop.wait(pause_s)
+        if self.stopped:
             raise error
 
     def over(self, *, after_s: float = 0.0) -> None:

@@ -74,7 +74,8 @@ def end(process: "psutil.Process", timeout_s: float, watch: Watch) -> None:
             process.wait(timeout_s)
             break
     if (child := _children.pop(process.pid, None)) is not None:
-        child.wait()
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(timeout_s)
 
 
 def _psutil(watch: Watch) -> ModuleType:

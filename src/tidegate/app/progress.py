@@ -9,9 +9,9 @@ given (stderr for live and lines, so that stdout stays free for results; stdout 
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Final
 
 import msgspec
@@ -21,6 +21,7 @@ import rich.live
 import rich.table
 import rich.text
 
+from tidegate.app.feed_error import FeedError
 from tidegate.model.tso import to_datetime
 
 __all__ = [
@@ -56,35 +57,47 @@ class TableProgress:
     """One table of the lake, complete up to `applied_ts`."""
 
     name: str
-    rows_applied: int
+    rows: int
     applied_ts: int | None = None
     lag_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A report of a changefeed. `phase` is starting, running, stopping or stopped; counts are since its start."""
+    """A report of a changefeed; counts are since its start.
+
+    `state` is TiCDC's: pending (not begun), normal, warning (an error is waited out), failed, stopped, finished (the
+    target is reached); `phase` is starting, running, stopping or stopped."""
 
     phase: str
+    state: str = "pending"
+    since: str = ""
+    """When the state began, in UTC."""
+    checkpoint_ts: int | None = None
+    frontier_ts: int | None = None
+    resumed: bool = False
+    """True if the run began at a checkpoint."""
     rows_landed: int = 0
-    rows_applied: int = 0
-    messages: int = 0
+    rows: int = 0
+    """Row changes that the sink has; those that a restart repeats count again."""
     rows_per_s: float = 0.0
-    frontier: int | None = None
-    checkpoint: int | None = None
+    messages: int = 0
+    """Messages that were read."""
+    messages_written: int = 0
+    ddls: int = 0
+    watermarks: int = 0
+    dead_letters: int = 0
+    corrupt: int = 0
+    """Rows whose checksum contradicts their values."""
+    roads: Mapping[str, int] = field(default_factory=dict)
+    """Rows by the road that they took: .../columns is fast, .../rows is where a chunk did not fit it."""
     partitions: tuple[PartitionProgress, ...] = ()
     tables: tuple[TableProgress, ...] = ()
     ddl: str | None = None
     """The DDL that is being done."""
-    ddls_done: int = 0
-    dead_letters: int = 0
     warnings: tuple[str, ...] = ()
-    error: str | None = None
-    """What is being waited out: the last error of an outage that is not over."""
-    error_s: float = 0.0
-    """How long the outage had lasted when the error came."""
-    next_try_s: float | None = None
-    """How long it is from the error to the next try; None when there will be none."""
+    error: FeedError | None = None
+    """What is waited out, or what ended the feed."""
     elapsed_s: float = 0.0
 
     @property
@@ -129,17 +142,21 @@ def _lag(ms: int | None) -> str:
 def line(progress: Progress) -> str:
     """One line for a log."""
     parts = [
-        progress.phase,
+        _state(progress),
         f"{progress.elapsed_s:.0f} s",
         f"landed {_count(progress.rows_landed)}",
-        f"applied {_count(progress.rows_applied)}",
+        f"applied {_count(progress.rows)}",
         f"{_count(progress.rows_per_s)} rows/s",
-        f"DDLs {progress.ddls_done}",
-        f"checkpoint {_when(progress.checkpoint)}",
+        f"DDLs {progress.ddls}",
+        f"checkpoint {_when(progress.checkpoint_ts)}",
         f"lag {_lag(progress.lag_ms)}",
     ]
     if progress.behind:
         parts.append(f"behind {_count(progress.behind)} messages")
+    if progress.messages_written:
+        parts.append(f"wrote {_count(progress.messages_written)} messages")
+    if progress.corrupt:
+        parts.append(f"{_count(progress.corrupt)} rows with a wrong checksum")
     if progress.dead_letters:
         parts.append(f"dead letters {_count(progress.dead_letters)}")
     if progress.ddl:
@@ -149,10 +166,14 @@ def line(progress: Progress) -> str:
     return "  ".join(parts)
 
 
+def _state(progress: Progress) -> str:
+    """The phase; the state where it says more."""
+    return progress.phase if progress.state in {"pending", "normal", "stopped"} else progress.state
+
+
 def _waiting(progress: Progress) -> str:
     """What an outage looks like."""
-    ahead = "" if progress.next_try_s is None else f", next try after {progress.next_try_s:.0f} s"
-    return f"failing since {progress.error_s:.0f} s{ahead}: {_one_line(progress.error or '', 200)}"
+    return _one_line(str(progress.error), 300)
 
 
 def _one_line(text: str, width: int) -> str:
@@ -185,15 +206,15 @@ def table(progress: Progress, *, width: int, height: int) -> rich.table.Table:
 
 def _headline(progress: Progress) -> str:
     return (
-        f"{progress.phase}  {progress.elapsed_s:.0f} s  {_count(progress.rows_per_s)} rows/s  "
+        f"{_state(progress)}  {progress.elapsed_s:.0f} s  {_count(progress.rows_per_s)} rows/s  "
         f"lag {_lag(progress.lag_ms)}  behind {_count(progress.behind)} messages"
     )
 
 
 def _second_line(progress: Progress) -> str:
     return (
-        f"landed {_count(progress.rows_landed)}  applied {_count(progress.rows_applied)}  DDLs {progress.ddls_done}  "
-        f"dead letters {_count(progress.dead_letters)}  checkpoint {_when(progress.checkpoint)}"
+        f"landed {_count(progress.rows_landed)}  applied {_count(progress.rows)}  DDLs {progress.ddls}  "
+        f"dead letters {_count(progress.dead_letters)}  checkpoint {_when(progress.checkpoint_ts)}"
     )
 
 
@@ -224,7 +245,7 @@ def _partitions(partitions: tuple[PartitionProgress, ...], room: int, width: int
 def _tables(tables: tuple[TableProgress, ...], room: int, width: int) -> rich.table.Table:
     view, shown = _columns(width, ("table", 0), ("rows", 30), ("complete up to", 70), ("lag", 0))
     for row in sorted(tables, key=lambda row: (row.applied_ts or 0, row.name))[:room]:
-        _fill(view, shown, (row.name, _count(row.rows_applied), _when(row.applied_ts), _lag(row.lag_ms)))
+        _fill(view, shown, (row.name, _count(row.rows), _when(row.applied_ts), _lag(row.lag_ms)))
     _rest(view, shown, len(tables) - room)
     return view
 
@@ -268,7 +289,9 @@ def lines(stream: IO[str], *, every_s: float = LINE_EVERY_S) -> Iterator[Show]:
                 told.add(warning)
                 stream.write(f"warning: {warning}\n")
         now = time.monotonic()
-        state = progress.phase + (progress.error or "")
+        state = progress.phase + progress.state + (progress.error.code if progress.error else "")
+        if progress.state == "failed":  # the error itself is told by whoever runs the feed
+            return
         if state != phase or now - last >= every_s:
             phase, last = state, now
             stream.write(line(progress) + "\n")

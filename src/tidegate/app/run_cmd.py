@@ -7,41 +7,20 @@ first SIGINT or SIGTERM    finish what is in flight, keep the checkpoint, stop
 second SIGINT              stop at once (the checkpoint keeps it safe, as after a crash)
 """
 
-import signal
 import sys
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from math import inf
 from pathlib import Path
-from types import FrameType
 
 import click
 
 from tidegate.app import config as configuration
 from tidegate.app.config import FeedConfig
+from tidegate.app.stop_signals import stop_on_signals
 from tidegate.app.tso_cmd import parse_ts
 
-__all__ = ["run", "stop_on_signals"]
-
-
-@contextmanager
-def stop_on_signals() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set; the second SIGINT raises KeyboardInterrupt."""
-    stop = threading.Event()
-
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        if number == signal.SIGINT and stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+__all__ = ["run"]
 
 
 def _configure(  # noqa: PLR0917

@@ -21,8 +21,8 @@ from tidegate.app.config import SinkFile, feed_id, sink_file
 from tidegate.app.event_expression import event_filter
 from tidegate.app.params import FEED, Given, read_all
 from tidegate.app.progress import Progress
-from tidegate.app.run_cmd import stop_on_signals
 from tidegate.app.segment_log import SegmentLog
+from tidegate.app.stop_signals import stop_on_signals
 from tidegate.app.tidb_address import parse_tidb
 from tidegate.app.topic_feed import TopicFeed, TopicFeedConfig
 from tidegate.app.topic_keys import idle_keys, refuse_keys
@@ -113,12 +113,12 @@ def _as_progress(told: TopicProgress) -> Progress:
     ended = told.state in {"finished", "stopped", "failed"}
     return Progress(
         "stopped" if ended else "running",
-        rows_applied=told.rows,
+        rows=told.rows,
         messages=told.messages,
-        frontier=told.frontier_ts or None,
-        checkpoint=told.checkpoint_ts or None,
-        ddls_done=told.ddls,
-        error=None if told.error is None else str(told.error),
+        frontier_ts=told.frontier_ts or None,
+        checkpoint_ts=told.checkpoint_ts or None,
+        ddls=told.ddls,
+        error=told.error,
     )
 
 

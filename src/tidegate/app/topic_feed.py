@@ -22,9 +22,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
-from tidegate.app.feed_error import place_of
 from tidegate.app.topic_checkpoint import Checkpoint, CheckpointFile
-from tidegate.app.topic_progress import TopicMeter, TopicProgress
+from tidegate.app.topic_progress import TopicMeter, TopicProgress, place_of
 from tidegate.app.topic_state import StateFile
 from tidegate.app.topic_tables import ActiveTables
 from tidegate.app.topic_target import TopicTarget
@@ -34,6 +33,7 @@ from tidegate.feed.filter import TableFilter
 from tidegate.feed.patience import Patience, Trouble
 from tidegate.model.errors import Retry, SinkError, TidegateError
 from tidegate.model.table import TableName
+from tidegate.objectstore.failpoint import reach
 from tidegate.sink.kafka.control import Control
 from tidegate.sink.kafka.groups import TableRows, groups_of
 from tidegate.sink.kafka.known_topics import KnownTopics
@@ -46,7 +46,6 @@ from tidegate.source.tidb.stretch import end_of_stretch, rows_by_table
 from tidegate.source.tidb.tables import name_of
 from tidegate.source.tidb.timeline import Timeline
 from tidegate.source.tidb.transactions import MountOptions
-from tidegate.spark.failpoint import reach
 
 __all__ = ["TaskRunner", "TopicFeed", "TopicFeedConfig"]
 

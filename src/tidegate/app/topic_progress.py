@@ -7,6 +7,7 @@ An error that is waited out makes the state `warning` until the checkpoint moves
 Counts are those of this run; rows that a restart sends again count again.
 """
 
+import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -14,12 +15,21 @@ from typing import Final
 
 import msgspec
 
-from tidegate.app.feed_error import FeedError, Place
-from tidegate.model.errors import TidegateError
+from tidegate.app.feed_error import FeedError
+from tidegate.kv.number import decode_int
+from tidegate.model.errors import KvDecodeError, TidegateError
+from tidegate.schema.stored_snapshot import StoredSnapshot
 
 __all__ = ["TopicMeter", "TopicProgress", "line"]
 
 REPORT_S: Final = 1.0
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where an error happened, as far as it is known."""
+
+    table: str = ""
+    commit_ts: int = 0
 
 
 class TopicProgress(msgspec.Struct, kw_only=True):
@@ -134,3 +144,27 @@ def line(progress: TopicProgress) -> str:
     text += f"{progress.messages:,} messages, {progress.ddls:,} DDLs, {progress.watermarks:,} watermarks"
     text += f", {progress.corrupt:,} rows with a wrong checksum" if progress.corrupt else ""
     return text + (f"; {progress.error}" if progress.error else "")
+
+
+_AT: Final = re.compile(r"(\S+\.\S+?),? at commit_ts (\d+)")
+_TS: Final = re.compile(r"commit_ts (\d+)")
+_KEY: Final = re.compile(r"\bkey ([0-9a-f]{22,})\b")
+_TABLE_PREFIX: Final = b"t"
+
+
+def place_of(error: TidegateError, snapshot: StoredSnapshot) -> Place:
+    """The table and timestamp that an error names, or whose key it shows."""
+    text = str(error)
+    found, ts = _AT.search(text), _TS.search(text)
+    if found is not None:
+        return Place(found[1].strip("'\",:"), int(found[2]))
+    return Place(_table_of_key(error, text, snapshot), int(ts[1]) if ts else 0)
+
+
+def _table_of_key(error: TidegateError, text: str, snapshot: StoredSnapshot) -> str:
+    shown = _KEY.search(text)
+    key = error.key if isinstance(error, KvDecodeError) else bytes.fromhex(shown[1]) if shown else b""
+    if not key.startswith(_TABLE_PREFIX) or len(key) < 9:
+        return ""
+    version = snapshot.table_of(decode_int(key, 1)[0])
+    return "" if version is None else f"{version.schema}.{version.stored.name.original}"

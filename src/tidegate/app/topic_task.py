@@ -17,6 +17,7 @@ from tidegate.codec.columnar.values import Misfit
 from tidegate.feed.event_filter import EventFilter, RowFilter
 from tidegate.feed.mount_columns import ColumnMounter
 from tidegate.model.errors import EncodeError, TidegateError
+from tidegate.objectstore.failpoint import reach
 from tidegate.schema.stored_snapshot import TableVersion
 from tidegate.sink.kafka.column_partitions import ColumnPartitions, PlacedTexts
 from tidegate.sink.kafka.dispatch import Dispatcher
@@ -32,7 +33,6 @@ from tidegate.source.tidb.transactions import (
     placed_error,
     transactions,
 )
-from tidegate.spark.failpoint import reach
 
 __all__ = ["GroupJob", "GroupReport", "write_group"]
 

@@ -31,8 +31,8 @@ from tidegate.app.framed import clock, whole_events
 from tidegate.app.params import KAFKA_SOURCE, Given, read_all
 from tidegate.app.refused_keys import check_old_values, refuse_for_messages
 from tidegate.app.relay import Relay, RelayTarget
-from tidegate.app.run_cmd import stop_on_signals
 from tidegate.app.sieve import Sieve
+from tidegate.app.stop_signals import stop_on_signals
 from tidegate.app.topic_keys import client_options, idle_keys
 from tidegate.app.topic_marks import MarkFile, Marks, as_start
 from tidegate.app.topics import LOOKING, topics_of

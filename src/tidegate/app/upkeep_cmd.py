@@ -34,11 +34,12 @@ LIMITS: Final = {
 @click.option("--recover-retention", metavar="TIME", help="How long rows of dropped tables stay (the feed's).")
 def upkeep(*, root: str, dry_run: bool, as_json: bool, **times: str | None) -> None:
     """Forget snapshots, delete files and fold small ones, as far as LAKE's limits allow. A feed may run meanwhile."""
-    from tidegate.app.upkeep import FAILURES, LakeUpkeep, noted_limits, run_here
+    from tidegate.changelog.changelog import Changelog
     from tidegate.model.errors import SinkError, TidegateError
+    from tidegate.sink.delta.lake_upkeep import FAILURES, LakeUpkeep, noted_limits
     from tidegate.sink.delta.options import DeltaOptions
     from tidegate.sink.delta.snapshots import latest
-    from tidegate.source.kafka.changelog import Changelog
+    from tidegate.testing.tasks import HereTasks
 
     options = DeltaOptions(root=root if "://" in root else str(Path(root).absolute()), feed="")
     if "://" not in root and not Path(root, "_tidegate").is_dir():
@@ -50,7 +51,7 @@ def upkeep(*, root: str, dry_run: bool, as_json: bool, **times: str | None) -> N
         for _ in range(PASSES_MAX):
             changelog = Changelog(options.changelog_uri)
             changelog.refresh()
-            done = lake.run(latest(options), changelog.frontier(), run_here)
+            done = lake.run(latest(options), changelog.frontier(), HereTasks(pickles=False).run)
             _count(total, asdict(done.kept), asdict(done.trimmed))
             if dry_run or not done.unfinished:
                 break

@@ -132,7 +132,7 @@ def _start(home: Path, options: UpstreamOptions, *, temporary: bool) -> Upstream
             return one
         time.sleep(_POLL_S)
     child.kill()
-    child.wait()
+    child.wait(_STOP_TIMEOUT_S)
     tail = "\n".join((home / _LOG).read_text(errors="replace").splitlines()[-15:]) or "(empty)"
     if temporary:
         shutil.rmtree(home, ignore_errors=True)

@@ -24,6 +24,7 @@ from msgspec import to_builtins
 
 from tidegate.app.log_holds import holds
 from tidegate.app.params import TIME_MAX_MS, Given, Param, read_all
+from tidegate.app.stop_signals import stop_on_signals, wait_until
 from tidegate.app.upstream import UpstreamOptions, UpstreamProcess, start_upstream, status, stop_upstream
 from tidegate.model.errors import ConfigError, EnvironmentFault, InputError
 from tidegate.tidb.segment import segments
@@ -181,14 +182,13 @@ def _only(directory: Path | None) -> UpstreamProcess:
 
 def _serve(directory: Path | None, options: UpstreamOptions, *, as_json: bool) -> None:
     """Serve in this process until a signal."""
-    from tidegate.app.upstream_serve import open_upstream, told_to_end, written_log
+    from tidegate.app.upstream_serve import open_upstream, written_log
 
-    told = told_to_end()
-    with TemporaryDirectory() as scratch:
+    with stop_on_signals(interrupts=False) as told, TemporaryDirectory() as scratch:
         home = directory or Path(scratch)
         with open_upstream(home, options) as served, written_log(served, options):
             _tell(UpstreamProcess(0, home, options.host, served.ports, directory is None), as_json=as_json)
-            told.wait()
+            wait_until(told.is_set)
 
 
 def _tell(one: UpstreamProcess, *, as_json: bool) -> None:

@@ -21,6 +21,7 @@ from threading import Event, Thread
 from typing import Final, NamedTuple, Self
 
 from tidegate.app.log_holds import GC_TTL_MS, safe_point
+from tidegate.app.stop_signals import wait_until
 from tidegate.model.errors import EnvironmentFault, Retry, TidegateError
 from tidegate.model.tso import compose
 from tidegate.tidb.change_log import ChangeLog
@@ -78,7 +79,7 @@ class UpstreamLog:
     def stop(self) -> None:
         """Write what is left and end."""
         self._ended.set()
-        self._thread.join()
+        wait_until(lambda: not self._thread.is_alive())
         self._write(empty=True)
         self._writer.close()
 

@@ -7,14 +7,12 @@ open the store ──► nodes ──► ports ──► ready.json ──► SI
 
 import json
 import logging
-import signal
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
+from tidegate.app.stop_signals import stop_on_signals, wait_until
 from tidegate.app.upstream import READY, UpstreamOptions
 from tidegate.app.upstream_log import LogKeep, UpstreamLog
 from tidegate.spark.cache import write_whole
@@ -53,25 +51,13 @@ def written_log(upstream: Upstream, options: UpstreamOptions) -> Iterator[None]:
         log.stop()
 
 
-def told_to_end() -> threading.Event:
-    """What is set once a signal comes; ask for it before anything is started."""
-    told = threading.Event()
-
-    def tell(_sign: int, _frame: FrameType | None) -> None:
-        told.set()
-
-    for sign in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(sign, tell)
-    return told
-
-
 def serve(home: Path, options: UpstreamOptions) -> None:
     """Serve until a signal. Raises EnvironmentFault, StoreUnavailable."""
-    told = told_to_end()
-    with open_upstream(home, options) as upstream, written_log(upstream, options):
-        write_whole(home / READY, json.dumps(dict(upstream.ports)))
-        told.wait()
-    (home / READY).unlink(missing_ok=True)
+    with stop_on_signals(interrupts=False) as told:
+        with open_upstream(home, options) as upstream, written_log(upstream, options):
+            write_whole(home / READY, json.dumps(dict(upstream.ports)))
+            wait_until(told.is_set)
+        (home / READY).unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -6,20 +6,26 @@ from pathlib import Path
 
 from tidegate.app.config import FeedConfig
 from tidegate.app.definitions import create_statements
+from tidegate.app.engine import Feed
 from tidegate.app.segment_log import SegmentLog
+from tidegate.app.status import LAKE_FILE, StatusFile
 from tidegate.app.topics import topics_of
 from tidegate.app.uri import KafkaSource
+from tidegate.changelog.landing import BatchLoop
+from tidegate.changelog.source import LandedSource
+from tidegate.feed.patience import Patience
+from tidegate.feed.retention import Limits
 from tidegate.schema.stored_snapshot import TableVersion
 from tidegate.schema.stored_table import table_info
+from tidegate.sink.delta.lake_upkeep import LakeUpkeep
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.selection import stored_definition
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.source.kafka.land import Landing
-from tidegate.source.landing import BatchLoop
 from tidegate.source.tidb.land import LogLanding
 from tidegate.source.tidb.transactions import MountOptions
 
-__all__ = ["delta_options", "delta_sink", "landing"]
+__all__ = ["delta_options", "delta_sink", "feed_of", "landing", "limits_of", "status_of"]
 
 
 def delta_options(config: FeedConfig) -> DeltaOptions:
@@ -40,9 +46,45 @@ def delta_options(config: FeedConfig) -> DeltaOptions:
     )
 
 
+def feed_of(config: FeedConfig) -> Feed:
+    """The pieces of a changefeed."""
+    sink = delta_sink(config)
+    source = LandedSource(partial(landing, config, sink.options), sink.options.changelog_uri)
+    rules = config.table_filter()
+    return Feed(
+        config.name,
+        source,
+        sink,
+        accept=rules.matches,
+        takes=rules.takes_ddl,
+        drops=config.events.ddls(),
+        patience=Patience(config.source.max_retry, config.stuck_ms / 1000),
+    )
+
+
+def status_of(config: FeedConfig) -> StatusFile:
+    """Where a changefeed keeps its reports."""
+    control = delta_options(config).control_uri
+    return StatusFile(control, LAKE_FILE, config.name, source=config.source_uri, sink=config.sink_uri)
+
+
 def delta_sink(config: FeedConfig) -> DeltaSink:
     """The Delta sink of a changefeed."""
-    return DeltaSink(delta_options(config), workers=config.sink.worker_count)
+    sink, options = config.sink, delta_options(config)
+    upkeep = None
+    if sink.upkeep != "off":
+        upkeep = LakeUpkeep(options, limits_of(config), interval_s=sink.upkeep_interval_ms / 1000, notes=True)
+    return DeltaSink(options, workers=sink.worker_count, flush_s=sink.flush_interval_ms / 1000, upkeep=upkeep)
+
+
+def limits_of(config: FeedConfig) -> Limits:
+    """The limits that a changefeed's configuration sets."""
+    sink = config.sink
+    return Limits(
+        snapshot_ms=sink.snapshot_retention_ms,
+        recover_ms=sink.recover_retention_ms,
+        changelog_ms=sink.changelog_retention_ms,
+    )
 
 
 def landing(config: FeedConfig, options: DeltaOptions) -> BatchLoop:

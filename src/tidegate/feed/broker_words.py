@@ -8,8 +8,8 @@
           error_cb ──► BrokerWords.hear     last     "Connect to ipv4#10.0.0.7:9093 failed: Connection refused"
                                             refusal  "Authentication failed: Invalid username or password; check …"
 
-Once there is a refusal, `awaited` gives another broker of the list a moment to answer, and raises it.  A word of an
-outage changes nothing but what is said in the end.
+Once there is a refusal, or all brokers of the list are told to be down, `awaited` gives them a moment to answer after
+all, and raises it: nobody waits for the end of the request to hear of a wrong address.
 
 Source: librdkafka, "Error handling" (`error_cb`, `_AUTHENTICATION`, `_SSL`).
 """
@@ -22,6 +22,9 @@ __all__ = ["BrokerWords", "awaited", "file_named"]
 LOOK_S: Final = 0.2
 LOOKS: Final = 8
 """How often is looked whether somebody else answers after all."""
+ADDRESS: Final = (
+    ". Is it running? Are host and port right? Check with: tidegate topic inspect kafka://{bootstrap}/TOPIC"
+)
 
 LOGIN: Final = "; check sasl-user, sasl-password and sasl-mechanism"
 CERTIFICATE: Final = "; check ca, cert, key and the name in the broker's certificate"
@@ -37,11 +40,14 @@ class BrokerWords:
 
     def __init__(self) -> None:
         self.last = self.refusal = ""
+        self.down = False
+        """True once no broker of the list can be connected to."""
 
     def hear(self, error: Any) -> None:
         """An error as the client library tells it aside."""
         name, text = error.name(), str(error.str())
         if name == _IDLE:
+            self.down = True
             return
         self.last = text
         hint = _HINTS.get(name) or (CERTIFICATE if _TLS in text else "")
@@ -49,8 +55,14 @@ class BrokerWords:
             self.refusal = text + hint
 
     def forget(self) -> None:
-        """A new request begins, or the last one was answered."""
+        """A request was answered."""
         self.last = self.refusal = ""
+        self.down = False
+
+    def unreachable(self, bootstrap: str) -> str:
+        """What is to be said when no broker can be connected to."""
+        why = self.last.rpartition(" failed: ")[2].partition(" (after")[0] or "no answer"
+        return f"cannot reach broker {bootstrap} ({why})" + ADDRESS.format(bootstrap=bootstrap)
 
     def aside(self) -> str:
         """What is to be said behind an error that does not tell its cause."""
@@ -58,8 +70,16 @@ class BrokerWords:
         return f": {text}" if text else ""
 
 
-def awaited(future: Any, serve: Callable[[], object], words: BrokerWords, refused: Callable[[str], Exception]) -> Any:
-    """The answer. `serve` lets the client tell what it has to; raises what `refused` makes of a refusal, and what the
+def awaited(
+    future: Any,
+    serve: Callable[[], object],
+    words: BrokerWords,
+    refused: Callable[[str], Exception],
+    unreachable: Callable[[], Exception],
+) -> Any:
+    """Return the answer. `serve` lets the client tell what it has to.
+
+    Raises what `refused` makes of a refusal, what `unreachable` gives when no broker can be connected to, and what the
     future raises."""
     looks = LOOKS
     while looks:
@@ -67,8 +87,8 @@ def awaited(future: Any, serve: Callable[[], object], words: BrokerWords, refuse
             return future.result(LOOK_S)
         except TimeoutError:
             serve()
-            looks -= bool(words.refusal)
-    raise refused(words.refusal)
+            looks -= bool(words.refusal or words.down)
+    raise refused(words.refusal) if words.refusal else unreachable()
 
 
 def file_named(text: str, config: Mapping[str, Any]) -> str:

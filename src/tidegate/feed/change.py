@@ -1,5 +1,18 @@
 """The waist of the hourglass: row changes as Arrow columns, the same for every source and every sink.
 
+    Batch     rows of one table in one layout: commit_ts start_ts op partition_id │ before after      typed, or texts
+    Chunk     batches of whole transactions, and the order of their rows over all of them
+
+    chunk     numbers       0    1    2    3    4          commit order, from 0
+              transaction   0    0    1    1    1          by number
+              part orders   0         2         4          Part.numbers: of each row of its batch
+              part items         1         3
+
+Codecs, the mounter and the changelog make batches, sinks take them.  A Batch is defined beside the codecs
+(codec/columnar/rows.py), which make it without knowing of feeds.
+
+What has landed stands in the changelog in this form:
+
     ROWS      topic partition offset seq │ commit_ts op schema table partition_id │ layout │ before after
     CONTROL   topic partition offset seq │ kind commit_ts schema table │ query ddl_type │ error_… raw_…
 
@@ -14,21 +27,28 @@ so a whole column of a table comes out of them with one `list_element` and one c
 A row with commit_ts == a DDL's commit_ts belongs before that DDL.
 """
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
+from tidegate.codec.columnar.rows import Batch, RowTexts
 from tidegate.model.event import Ddl, Field, RowChange, Value, Values, images
+from tidegate.model.table import TableName
 
 __all__ = [
     "CONTROL_SCHEMA",
     "ROWS_SCHEMA",
+    "Batch",
+    "Chunk",
     "DeadLetter",
     "Layout",
+    "Part",
     "Place",
     "PlacedDdl",
+    "RowTexts",
     "encode_layout",
     "encode_row",
     "encode_value",
@@ -73,7 +93,7 @@ CONTROL_SCHEMA: Final = pa.schema(
         pa.field("raw_value", pa.binary()),
     ],
 )
-"""`kind` is one of source/kafka/files.py, such as ddl or dead; a dead letter keeps its message whole."""
+"""`kind` is one of changelog/files.py, such as ddl or dead; a dead letter keeps its message whole."""
 
 OPS: Final = {"Insert": "I", "Update": "U", "Delete": "D"}
 
@@ -91,11 +111,14 @@ class Place(msgspec.Struct, frozen=True, order=True):
 
 
 class PlacedDdl(msgspec.Struct, frozen=True):
-    """A DDL and where it was first seen; `left_out` says that its transaction is one that the feed leaves out."""
+    """A DDL and where it was first seen; `left_out` says that its transaction is one that the feed leaves out.
+
+    `previous` is the name that its table had before, where source or schema tell it: by it a DDL finds its topic."""
 
     place: Place
     ddl: Ddl
     left_out: bool = False
+    previous: TableName | None = None
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
@@ -114,6 +137,31 @@ class Layout(msgspec.Struct, frozen=True):
 
     fields: tuple[Field, ...]
     pk_names: tuple[str, ...] | None = None
+
+
+class Part(NamedTuple):
+    """The rows of one batch in a chunk; `numbers` (int64, ascending) are theirs among the rows of the chunk."""
+
+    batch: Batch
+    numbers: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Whole transactions in commit order: rows of several tables, at least one row.
+
+    `transaction` (int64, ascending from 0) tells the transaction of each row by its number.  Rows of one commit_ts are
+    one transaction where a source does not tell start_ts.  `roads` counts rows by how they were made, `corrupt` those
+    whose checksum contradicts their values."""
+
+    parts: tuple[Part, ...]
+    transaction: Any
+    roads: Mapping[str, int] = field(default_factory=dict)
+    corrupt: int = 0
+
+    def __len__(self) -> int:
+        """How many rows."""
+        return len(self.transaction)
 
 
 def encode_layout(row: RowChange) -> str:

@@ -21,7 +21,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate.model.errors import FilterRuleInvalid
+from tidegate.model.errors import FilterRuleInvalid, RenameRefused
+from tidegate.model.event import Ddl
+from tidegate.model.table import TableName
 
 __all__ = ["DEFAULT_RULES", "SYSTEM_SCHEMAS", "TableFilter", "name_filter"]
 
@@ -101,6 +103,24 @@ class TableFilter:
             for rule in self._rules
             if rule.schema.matches(schema) and (rule.positive or rule.table.everything)
         )
+
+    def takes_ddl(self, ddl: Ddl, previous: TableName | None) -> bool:
+        """Return True if a DDL belongs to the changefeed: one of a schema if some table of it could, a RENAME if the
+        filter takes the old name (`previous`).
+
+        Raises RenameRefused for a RENAME that brings a table in: its rows from before were left out."""
+        if not ddl.table:
+            return self.matches_schema(ddl.schema)
+        matched = self.matches(ddl.schema, ddl.table)
+        if previous is None or self.matches(*previous):
+            return matched or previous is not None
+        if matched and "RENAME" in ddl.query.upper():
+            raise RenameRefused(
+                f"ts {ddl.commit_ts}: {previous}, which the filter leaves out, becomes {ddl.schema}.{ddl.table}, which "
+                f"it takes ({ddl.query!a:.200}); its rows from before are not written: let filter.rules take both "
+                "names and begin where the table began, or leave the new name out"
+            )
+        return matched
 
 
 def name_filter(rules: Sequence[str]) -> Callable[[str], bool]:

@@ -14,6 +14,7 @@ crash, with a later end, gives the same steps.  DDLs that event filters leave ou
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final, TypeAlias
 
 import msgspec
@@ -41,7 +42,7 @@ from tidegate.schema.infer import infer_table
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.schema.widen import merge_inferred
 
-__all__ = ["Checkpoint", "Landed", "Round", "plan_round"]
+__all__ = ["Barrier", "Checkpoint", "Landed", "Round", "identity", "plan_round", "replace_ts"]
 
 DRIFT_SEQ: Final = 1 << 20
 """The place of a column change that only rows showed: after every DDL of the same ts."""
@@ -49,8 +50,15 @@ DRIFT_SEQ: Final = 1 << 20
 Key = tuple[str, str]
 
 
+class Barrier(Enum):
+    """What a DDL cuts: TABLE the tables whose rows it changes (this module), ALL everything (segment.py)."""
+
+    TABLE = "table"
+    ALL = "all"
+
+
 class Checkpoint(msgspec.Struct, frozen=True):
-    """How far a lake is: everything up to `ts`, and of the DDLs at exactly `ts` those in `done`; without those in
+    """How far a sink is: everything up to `ts`, and of the DDLs at exactly `ts` those in `done`; without those in
     `left_out`."""
 
     ts: int = 0
@@ -69,10 +77,12 @@ class Landed:
     accept: Callable[[str, str], bool]
     drops: "Drops | None" = None
     """What event filters leave out, if there are any."""
+    takes: "Drops | None" = None
+    """Which DDLs the table filter takes, where they are handed on one by one (None: all)."""
 
 
 Drops: TypeAlias = Callable[[Ddl, TableName | None], bool]
-"""Whether a DDL is left out; the name is the one that its table had before."""
+"""Whether a rule says so of a DDL; the name is the one that its table had before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +94,8 @@ class Round:
     checkpoint: Checkpoint
     ddls: tuple[Ddl, ...]
     warnings: tuple[str, ...]
+    handed: tuple[PlacedDdl, ...] = ()
+    """Barrier ALL: the DDLs at the round's end that the sink does, one by one, behind all rows."""
 
 
 def identity(ddl: Ddl) -> str:

@@ -11,42 +11,17 @@ shorter one would find those tables ahead: what stands in the lake is then no st
 reached the furthest of them.  So nothing below the floor is published, and the next round goes there.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
 
 from tidegate.feed.change import Layout, PlacedDdl
 from tidegate.feed.pace import ROUND, Most, Stretch, round_end
-from tidegate.feed.plan import Checkpoint, Drops, Landed, Round, plan_round
+from tidegate.feed.plan import Barrier, Checkpoint, Drops, Landed, Round, plan_round
+from tidegate.feed.ports import Changes
+from tidegate.feed.segment import plan_segment
 from tidegate.model.table import TableName
 from tidegate.schema.state import SchemaState
 
-__all__ = ["LandedRows", "Span", "end_of_round", "is_whole", "plan_landed", "raised"]
-
-
-class Span(Protocol):
-    """What landed of a table: how many rows, and the range of their timestamps."""
-
-    @property
-    def rows(self) -> int:
-        """Row changes, duplicates counted."""
-
-    @property
-    def min_ts(self) -> int:
-        """The lowest commit_ts."""
-
-    @property
-    def max_ts(self) -> int:
-        """The highest commit_ts."""
-
-
-class LandedRows(Protocol):
-    """The row changes of a range of timestamps, as a source keeps them."""
-
-    def tables(self) -> Mapping[TableName, Span]:
-        """What there is of each table."""
-
-    def layouts(self, name: TableName, after: int | None = None, upto: int | None = None) -> Sequence[Layout]:
-        """The layouts of a table's rows with after < commit_ts <= upto."""
+__all__ = ["end_of_round", "is_whole", "plan_landed", "raised"]
 
 
 def end_of_round(
@@ -78,15 +53,20 @@ def plan_landed(
     at: Checkpoint,
     ddls: Iterable[PlacedDdl],
     upto: int,
-    landed: LandedRows,
+    landed: Changes,
     *,
     accept: Callable[[str, str], bool],
     drops: Drops | None = None,
+    takes: Drops | None = None,
+    barrier: Barrier = Barrier.TABLE,
 ) -> Round:
-    """The round from `at` to `upto` over what has landed between them; `drops` says which DDLs are left out."""
+    """Return the round from `at` to `upto` over the changes between them; `drops` says which DDLs are left out, `takes`
+    which of them a sink with barrier ALL is handed."""
     spans = {name: (span.rows, span.min_ts, span.max_ts) for name, span in landed.tables().items()}
 
     def layouts(name: TableName, end: int) -> Sequence[Layout]:
         return landed.layouts(name, at.ts, end)
 
-    return plan_round(state, at, ddls, upto, Landed(spans, layouts, accept, drops))
+    found = Landed(spans, layouts, accept, drops, takes)
+    plan = plan_round if barrier is Barrier.TABLE else plan_segment
+    return plan(state, at, ddls, upto, found)

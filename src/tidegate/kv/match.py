@@ -1,21 +1,42 @@
-"""Rows out of TiKV's change log: a commit gets the value that its prewrite brought.
+"""Join PREWRITE and COMMIT of TiKV's change log into COMMITTED rows.
 
-    PREWRITE start 5 key a value 1 ──┐
-    COMMIT   start 5 key a at 7 ─────┴──▶  COMMITTED key a value 1 start 5 at 7
+    PREWRITE  start_ts 5  key a  value 1  old_value 0  ──┐
+    COMMIT    start_ts 5  key a  commit_ts 7  op PUT  ───┴──▶  COMMITTED  key a  5 to 7  PUT  value 1  old_value 0
 
-    before INITIALIZED                                   after it
-    a COMMIT may come before its PREWRITE: kept,         every COMMIT has its PREWRITE, or the stream is broken
-      tried again at INITIALIZED, forgotten then         (PrewriteNotMatch)
-      if its row came as COMMITTED from the scan
-    a ROLLBACK may too: kept, undone at INITIALIZED      a ROLLBACK without PREWRITE is nothing
+    row           before INITIALIZED                               after INITIALIZED
+    PREWRITE      store by (start_ts, key), see below              store
+    COMMIT        match a PREWRITE that has a value and            must match, else PrewriteNotMatch
+                  generation 0; put aside any other COMMIT
+    ROLLBACK      put aside                                        remove the PREWRITE, if there is one
+    COMMITTED     emit; forget the COMMIT put aside for it         emit
+    INITIALIZED   match or forget each COMMIT put aside, then
+                  remove the PREWRITE of each ROLLBACK put aside
 
-A PREWRITE of a put without a value after one with a value is a heartbeat of its transaction and changes nothing.  Rows
-at or below `checkpoint_ts`, where the registration began, are the previous one's.  One matcher serves one registration.
+Until INITIALIZED, live rows mix with those of the initial scan; only live rows older than the scan's snapshot are sure
+to precede it.  So a live COMMIT can precede the scan's PREWRITE of its lock, or stand alone because its PREWRITE is
+older than the registration; then the scan brings the row as COMMITTED:
 
-Source: TiCDC's region worker and matcher; TiKV's cdc component.
+    PREWRITE   start_ts 5  key a  no value      live, a heartbeat: stored
+    COMMIT     start_ts 5  key a  commit_ts 7   live: put aside
+    COMMITTED  start_ts 5  key a  commit_ts 7   scan, with the value: emitted; PREWRITE and COMMIT are forgotten
+
+- A stored PREWRITE gives way only to a PREWRITE with a value and with no lower generation.  Heartbeats of older TiKV
+  repeat a PREWRITE without its value; each flush of a pipelined transaction repeats it with a higher generation.
+- A DELETE has no value by right, so its PREWRITE looks like a heartbeat: its COMMIT waits for INITIALIZED.
+- The scan's COMMITTED follows the live COMMIT of the same row.  It removes a COMMIT that was put aside, whose PREWRITE
+  may lack the value.  TiCDC's matcher keeps both, and emits a second row without a value at INITIALIZED.
+- An emitted row has op, commit_ts and txn_source of its COMMIT, value and old_value of its PREWRITE.  The value that a
+  COMMIT may carry is ignored.  A PUT has a value, which may be empty; a DELETE has None.
+- No emitted row has commit_ts <= `checkpoint_ts`: the registration before delivered it.
+- A row may be emitted twice, live and from the scan; both copies have the same (commit_ts, start_ts, key).
+- A PREWRITE is never dropped for its age: a resolved ts above its start_ts does not exclude a later COMMIT, because a
+  transaction may prewrite long after its start.
+
+One matcher serves one registration of one region and ends with it.
+Source: tiflow cdc/kv/matcher.go@c7b2588, ticdc logservice/logpuller@b813e76, tikv components/cdc/src@8e96471.
 """
 
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from tidegate.model.errors import PrewriteNotMatch
 from tidegate.model.kv_change import KvChange, KvOp, LogType
@@ -23,11 +44,10 @@ from tidegate.model.kv_change import KvChange, KvOp, LogType
 __all__ = ["Matcher"]
 
 _Id: TypeAlias = tuple[int, bytes]
-_NONE: Final[list[KvChange]] = []
 
 
 class Matcher:
-    """What one registration still has to match."""
+    """Hold the unmatched rows of one registration, which began at `checkpoint_ts`."""
 
     def __init__(self, checkpoint_ts: int) -> None:
         self.checkpoint_ts = checkpoint_ts
@@ -38,58 +58,63 @@ class Matcher:
 
     @property
     def waiting(self) -> int:
-        """Prewrites that nobody has committed or rolled back yet."""
+        """Count stored PREWRITEs. One whose lock was removed without a record stays until the registration ends."""
         return len(self._prewrites)
 
     def apply(self, change: KvChange) -> list[KvChange]:
-        """The rows, as COMMITTED, that are known now. Raises PrewriteNotMatch."""
+        """Take the next row of the log; return the COMMITTED rows that it completes. Raises PrewriteNotMatch."""
+        at = (change.start_ts, change.key)
         match change.type:
             case LogType.PREWRITE:
-                return self._prewrite(change)
+                self._prewrite(at, change)
             case LogType.COMMIT:
-                return self._commit(change)
+                return self._commit(at, change)
             case LogType.ROLLBACK:
-                self._rollback((change.start_ts, change.key))
-                return _NONE
+                self._rollback(at)
             case LogType.COMMITTED:
-                return [change] if change.commit_ts > self.checkpoint_ts else _NONE
+                if self._commits.pop(at, None) is not None:
+                    self._prewrites.pop(at, None)
+                return [change] if change.commit_ts > self.checkpoint_ts else []
             case LogType.INITIALIZED:
                 return self._initialize()
+        return []
 
-    def _prewrite(self, change: KvChange) -> list[KvChange]:
-        at = (change.start_ts, change.key)
+    def _prewrite(self, at: _Id, change: KvChange) -> None:
         known = self._prewrites.get(at)
-        if known is None or change.value or change.op is KvOp.DELETE:
+        if known is None or (change.value and change.generation >= known.generation):
             self._prewrites[at] = change
-        return _NONE
 
-    def _commit(self, change: KvChange) -> list[KvChange]:
-        at = (change.start_ts, change.key)
-        if at not in self._prewrites:
-            if self.initialized:
-                raise PrewriteNotMatch(
-                    f"key {change.key.hex()}: commit of start_ts {change.start_ts} at {change.commit_ts} has no "
-                    "prewrite; register the region anew"
-                )
-            self._commits[at] = change
-            return _NONE
-        return self._matched(self._prewrites.pop(at), change)
+    def _commit(self, at: _Id, commit: KvChange) -> list[KvChange]:
+        prewrite = self._prewrites.get(at)
+        if self.initialized and prewrite is None:
+            raise PrewriteNotMatch(
+                f"key {commit.key.hex()}: commit of start_ts {commit.start_ts} at {commit.commit_ts} has no "
+                "prewrite; register the region anew"
+            )
+        # Before INITIALIZED the scan may still bring a better PREWRITE than a heartbeat or an early flush.
+        if prewrite is None or not (self.initialized or (prewrite.value and prewrite.generation == 0)):
+            self._commits.setdefault(at, commit)
+            return []
+        return self._matched(self._prewrites.pop(at), commit)
 
     def _rollback(self, at: _Id) -> None:
-        if self._prewrites.pop(at, None) is None and not self.initialized:
+        if self.initialized:
+            self._prewrites.pop(at, None)
+        else:
             self._rollbacks.add(at)
 
     def _initialize(self) -> list[KvChange]:
+        self.initialized = True
+        pairs = [(self._prewrites.pop(at), commit) for at, commit in self._commits.items() if at in self._prewrites]
         for at in self._rollbacks:
             self._prewrites.pop(at, None)
-        pairs = [(self._prewrites.pop(at), commit) for at, commit in self._commits.items() if at in self._prewrites]
-        self.initialized = True
         self._commits.clear()
         self._rollbacks.clear()
         return [row for prewrite, commit in pairs for row in self._matched(prewrite, commit)]
 
     def _matched(self, prewrite: KvChange, commit: KvChange) -> list[KvChange]:
         if commit.commit_ts <= self.checkpoint_ts:
-            return _NONE
-        fields = (prewrite.op, prewrite.value, prewrite.old_value)
+            return []
+        value = None if commit.op is KvOp.DELETE else prewrite.value or b""
+        fields = (commit.op, value, prewrite.old_value, commit.txn_source)
         return [KvChange(LogType.COMMITTED, commit.key, commit.start_ts, commit.commit_ts, *fields)]

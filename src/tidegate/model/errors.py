@@ -35,8 +35,9 @@ Arguments are positional, so that errors pickle.  Only feed loops, `app/` and `s
 decide by `retry` alone.  Codes reuse TiCDC's where it has one.
 """
 
-from enum import Enum
 from typing import ClassVar
+
+from tidegate.model.root_error import Retry, TidegateError, Where
 
 __all__ = [
     "ChangefeedIdInvalid",
@@ -88,22 +89,9 @@ __all__ = [
     "UpstreamError",
     "UpstreamRowMissing",
     "UriInvalid",
+    "Where",
     "WriteConflict",
 ]
-
-
-class Retry(Enum):
-    """Whether the same call can succeed without anybody changing anything."""
-
-    NEVER = "never"
-    LATER = "later"
-
-
-class TidegateError(Exception):
-    """The root; never raised itself."""
-
-    code: ClassVar[str] = "CDC:ErrTidegate"
-    retry: ClassVar[Retry] = Retry.NEVER
 
 
 class InputError(TidegateError):

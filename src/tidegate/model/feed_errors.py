@@ -13,11 +13,13 @@
     +- StateUnwritable             the directory of its progress is full or away         LATER
     +- SchemaError
        +- RowsLackDdl              rows are made by a DDL that event filters left out
+    +- SourceError
+       +- SourceBehind             the source does not reach the feed's checkpoint yet: waited for, without end
 
 The others do not pass by waiting: TiCDC fails a changefeed for most of them at once, and so do we.
 """
 
-from tidegate.model.errors import ConfigError, KafkaConfigInvalid, Retry, SchemaError, TidegateError
+from tidegate.model.errors import ConfigError, KafkaConfigInvalid, Retry, SchemaError, SourceError, TidegateError
 
 __all__ = [
     "ColumnSelectorFailed",
@@ -28,6 +30,7 @@ __all__ = [
     "PartitionNumInvalid",
     "RowFilterFailed",
     "RowsLackDdl",
+    "SourceBehind",
     "StateUnwritable",
 ]
 
@@ -91,3 +94,7 @@ class StateUnwritable(TidegateError):
 
     code = "CDC:ErrMetaOpFailed"
     retry = Retry.LATER
+
+
+class SourceBehind(SourceError):
+    """The source is empty, or does not reach the ts where the feed goes on; whoever writes it may be late."""

@@ -11,6 +11,8 @@
 
 `value` and `old_value` are None where there is none: a delete has no value, an insert no old value.  `txn_source` says
 what a transaction was for; of those with a bit of LOSSY_DDL or above change capture tells nothing.
+`generation` counts from 1 the flushes of a pipelined transaction, which may prewrite a key more than once; it is 0 for
+other rows, and always 0 from a TiKV that does not send it (all but 8.4.0 to 8.5.3, 9.0.0-beta.1 and beta.2).
 Source: kvproto cdcpb (numbers and names); reference behaviour of TiKV's cdc component.
 """
 
@@ -55,6 +57,7 @@ class KvChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
     value: bytes | None = None
     old_value: bytes | None = None
     txn_source: int = 0
+    generation: int = 0
 
 
 class ResolvedSpan(msgspec.Struct, frozen=True):

@@ -43,6 +43,8 @@ Progress = Callable[[str], None]
 
 STALL_S: Final = 120
 """Ivy gives up on one connection after 15 s; this allows for several slow ones in a row, and for a long download."""
+END_S: Final = 10
+"""How long the system may take to end a process that was killed."""
 
 LOCK_TIMEOUT_S: Final = 900
 MARKER: Final = ".verified"
@@ -144,7 +146,7 @@ def _run_ivy(conf: Configuration, part: Path, log: Path, options: list[str], on_
     finally:
         if ivy.poll() is None:
             ivy.kill()
-        ivy.wait()
+        ivy.wait(END_S)
     return log.read_text(errors="replace")
 
 

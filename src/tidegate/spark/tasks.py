@@ -4,9 +4,13 @@
              [answer, answer, answer]  ◄──────  answer, or the error of ours that it raised
 
 Rows do not travel this way, only plans and reports: some kilobytes a job.  An error of ours comes back as a value,
-since Spark would turn it into a text amid two stack traces; `run_tasks` raises it once every task has ended.
+since Spark would turn it into a text amid two stack traces; `run` raises it once every task has ended.
+
+    SparkTasks              jobs of the rounds
+      └ aside("shop/land")  jobs of a job group of their own, which `cancel` ends
 """
 
+import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -14,16 +18,67 @@ from typing import TYPE_CHECKING, Any, Final
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from tidegate.model.errors import TidegateError
+from tidegate.model.errors import SinkError, SourceError, TidegateError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SPARK_FAILURES", "reason", "run_tasks"]
+__all__ = ["SPARK_FAILURES", "SparkTasks", "reason", "run_tasks"]
 
 SPARK_FAILURES: Final = (Py4JError, PySparkException)
 """What Spark raises when a task ended without an answer, or when the JVM is gone."""
 TRACEBACK: Final = "Traceback (most recent call last):"
+
+
+class SparkTasks:
+    """Runs jobs as tasks of Spark, which starts with the first of them unless a session is given."""
+
+    def __init__(
+        self, spark: "SparkSession | None" = None, open_session: "Callable[[], SparkSession] | None" = None
+    ) -> None:
+        self._spark, self._open = spark, open_session or _feed_session
+        self._group: str | None = None
+        self._lost: type[TidegateError] = SinkError
+
+    @property
+    def slots(self) -> int:
+        """How many tasks Spark runs at the same time."""
+        return int(self._session().sparkContext.defaultParallelism)
+
+    def run(self, work: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
+        """Return the answers of `work` to `jobs`, in their order.
+
+        Raises the first error of ours; SinkError, aside SourceError, for a task that ended without an answer."""
+        if not jobs:
+            return []
+        try:
+            if self._group is not None:
+                self._session().sparkContext.setJobGroup(self._group, self._group.partition(" ")[0])
+            return run_tasks(self._session(), work, jobs)
+        except SPARK_FAILURES as died:
+            raise self._lost(f"a worker of Spark ended without an answer: {reason(died)}") from died
+
+    def aside(self, name: str) -> "SparkTasks":
+        """Return tasks for an activity beside the rounds, called from a thread of its own."""
+        found = SparkTasks(open_session=self._session)
+        found._group, found._lost = f"{name} {uuid.uuid4().hex[:8]}", SourceError
+        return found
+
+    def cancel(self) -> None:
+        """End the tasks of this activity that run now; their `run` raises."""
+        if self._group is not None:
+            self._session().sparkContext.cancelJobGroup(self._group)
+
+    def _session(self) -> "SparkSession":
+        if self._spark is None:
+            self._spark = self._open()
+        return self._spark
+
+
+def _feed_session() -> "SparkSession":
+    from tidegate.spark.session import FEED_HEAP, session
+
+    return session(driver_memory=FEED_HEAP)
 
 
 def run_tasks(spark: "SparkSession", work: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:

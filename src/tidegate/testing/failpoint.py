@@ -1,6 +1,6 @@
 """The places where a process may be made to die, and how a test arms them.
 
-    tidegate.spark.failpoint   reach(place), in the code of source and sink; the environment variable
+    tidegate.objectstore.failpoint   reach(place), in the code of source and sink; the environment variable
     this module                every place by name, and `armed` for tests in one process
 
 A place stands where the state on disk differs from the one before it, or where only memory does: a crash at each of
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from tidegate.spark import failpoint
+from tidegate.objectstore import failpoint
 
 __all__ = ["PLACES", "TOPIC_PLACES", "armed"]
 

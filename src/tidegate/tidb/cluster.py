@@ -290,7 +290,8 @@ class Cluster:
             self._stop.set()
             with self.guard:
                 self.changed.notify_all()
-            thread.join()
+            while thread.is_alive():  # in slices: an untimed wait may miss a signal
+                thread.join(_POLL_S)
 
     def _loop(self) -> None:
         while not self._stop.is_set():

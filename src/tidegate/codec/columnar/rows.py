@@ -23,6 +23,7 @@ from msgspec.structs import astuple
 
 from tidegate.codec.columnar.values import Column, Misfit
 from tidegate.model.event import Field
+from tidegate.model.table import TableInfo
 
 __all__ = ["Batch", "Images", "Layout", "RowTexts", "Rows", "batch_of", "transposed"]
 
@@ -89,10 +90,12 @@ class RowTexts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Row changes of one table in one layout; see the module's drawing.
+    """Row changes of one table in one layout; see the module's drawing. The waist of the hourglass: feed/change.py.
 
     `before` and `after` are record batches with a column for each of `fields`, typed by what the wire carries; or
-    RowTexts."""
+    RowTexts.  `commit_ts`, `partition_id`, `start_ts` and `row_ids` are int64 arrays, one value a row, `op` holds I, U
+    or D.  `start_ts` is None where the source does not tell it, `row_ids` (handles that are numbers) where there are
+    none, `definition` (of the table at commit_ts - 1) where only `fields` are known."""
 
     schema: str
     table: str
@@ -105,6 +108,9 @@ class Batch:
     partition_id: Any
     before: Any
     after: Any
+    start_ts: Any = None
+    row_ids: Any = None
+    definition: TableInfo | None = None
 
     @property
     def rows(self) -> int:

@@ -18,6 +18,8 @@ import pyarrow.compute as pc
 from tidegate.feed.step import Alter
 from tidegate.model.errors import TidegateError
 from tidegate.model.event import Value
+from tidegate.objectstore import deltalog
+from tidegate.objectstore.deltalog import Action, Snapshot
 from tidegate.schema.convert import Rule, converter
 from tidegate.schema.literal import stored_value
 from tidegate.sink.delta.changelog_rows import COMES, counted
@@ -42,8 +44,6 @@ from tidegate.sink.delta.old_images import OLD, unfolded, unpacked, with_old_ima
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.twins import NUMBER, numbered, unique
 from tidegate.sink.delta.types import arrow_type, from_neutral, is_number, map_neutral
-from tidegate.spark import deltalog
-from tidegate.spark.deltalog import Action, Snapshot
 
 __all__ = ["alter"]
 

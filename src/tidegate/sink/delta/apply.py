@@ -9,7 +9,7 @@ whoever runs them, so losing the race is no loss.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
@@ -17,6 +17,9 @@ import pyarrow as pa
 from tidegate.feed.step import Alter, Create, Exchange, Position, Rows, Step, Trim, Unit, position_of
 from tidegate.model.errors import Fenced, SinkError, TidegateError
 from tidegate.model.table import TableInfo, TableName
+from tidegate.objectstore import deltalog
+from tidegate.objectstore.deltalog import Action, CommitConflict, Snapshot
+from tidegate.objectstore.failpoint import reach
 from tidegate.sink.delta.alter import alter
 from tidegate.sink.delta.columns import configuration, first_columns, stored_columns
 from tidegate.sink.delta.mode_steps import ROW_STEPS
@@ -25,9 +28,6 @@ from tidegate.sink.delta.modes import MODE, check_mode, form_of
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.partitions import exchange, trim
 from tidegate.sink.delta.position import position, progress
-from tidegate.spark import deltalog
-from tidegate.spark.deltalog import Action, CommitConflict, Snapshot
-from tidegate.spark.failpoint import reach
 
 __all__ = ["ChangeReader", "TableResult", "run_unit"]
 
@@ -51,6 +51,9 @@ class TableResult:
     rows: int = 0
     ahead: int = 0
     """Where the table stood already when a step was found done; above the round's end if a longer one was cut off."""
+    messages: int = 0
+    corrupt: int = 0
+    roads: Mapping[str, int] = field(default_factory=dict)
 
 
 def run_unit(unit: Unit, reader: ChangeReader, options: DeltaOptions) -> list[TableResult]:
@@ -124,7 +127,8 @@ def _run(step: Step, table: TableInfo, reader: ChangeReader, options: DeltaOptio
 def _located(error: TidegateError, step: Step, table: TableInfo) -> TidegateError:
     ts, _ = position_of(step)
     query = getattr(step, "query", "")
-    return type(error)(f"table {table.name} at ts {ts}: {error}. DDL: {query}")
+    located = type(error)(f"table {table.name} at ts {ts}: {error}. DDL: {query}")
+    return located.at(table=str(table.name), commit_ts=ts)
 
 
 def _commit(snapshot: Snapshot, actions: Sequence[Action], step: Step, options: DeltaOptions, operation: str) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Final
 from tidegate.model.errors import SinkRefused
 from tidegate.model.feed_errors import ColumnSelectorFailed
 from tidegate.model.table import ColumnInfo, TableInfo
+from tidegate.objectstore.deltalog import Snapshot, schema_field
 from tidegate.schema.convert import converter
 from tidegate.schema.literal import stored_value
 from tidegate.sink.delta.modes import (
@@ -33,7 +34,6 @@ from tidegate.sink.delta.modes import (
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.selection import chosen_ids, stored_definition
 from tidegate.sink.delta.types import delta_type
-from tidegate.spark.deltalog import Snapshot, schema_field
 
 __all__ = [
     "COMMIT_TS",

@@ -15,13 +15,13 @@ import msgspec
 import pyarrow as pa
 
 from tidegate.model.table import TableInfo
+from tidegate.objectstore import deltalog
+from tidegate.objectstore.deltalog import Action, CommitConflict, DataFile, Snapshot
+from tidegate.objectstore.failpoint import reach
 from tidegate.sink.delta.columns import bounded, stored_columns
 from tidegate.sink.delta.files import is_small, read, within, write
 from tidegate.sink.delta.keys import by_key
 from tidegate.sink.delta.options import DeltaOptions
-from tidegate.spark import deltalog
-from tidegate.spark.deltalog import Action, CommitConflict, DataFile, Snapshot
-from tidegate.spark.failpoint import reach
 
 __all__ = ["Compaction", "compact", "small_files"]
 

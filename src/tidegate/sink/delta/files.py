@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tidegate.objectstore.deltalog import Action, DataFile, add, store
+from tidegate.objectstore.storing import storing
 from tidegate.sink.delta.columns import StoredColumn
 from tidegate.sink.delta.types import arrow_type
-from tidegate.spark.deltalog import Action, DataFile, add, store
-from tidegate.spark.storing import storing
 
 __all__ = ["FILE_BYTES", "ROWS_PER_FILE", "is_small", "read", "within", "write"]
 

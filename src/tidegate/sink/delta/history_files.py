@@ -19,12 +19,12 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.objectstore.deltalog import Action, DataFile, Snapshot, remove
 from tidegate.sink.delta.columns import StoredColumn
 from tidegate.sink.delta.files import FILE_BYTES, is_small, read, within, write
 from tidegate.sink.delta.history import News, ended
 from tidegate.sink.delta.keys import by_key, match
 from tidegate.sink.delta.modes import VALID_TO
-from tidegate.spark.deltalog import Action, DataFile, Snapshot, remove
 
 __all__ = ["by_kind", "ending_keys", "ending_rows", "merge_versions", "open_files"]
 

@@ -25,11 +25,11 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from tidegate.objectstore.deltalog import Action, DataFile, remove
 from tidegate.sink.delta.columns import StoredColumn
 from tidegate.sink.delta.files import is_small, read, within, write
 from tidegate.sink.delta.keys import between, by_key, key_order, match
 from tidegate.sink.delta.rows import Changes
-from tidegate.spark.deltalog import Action, DataFile, remove
 
 __all__ = ["append", "merge", "rewrite"]
 

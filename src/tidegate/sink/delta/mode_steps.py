@@ -19,6 +19,7 @@ import pyarrow as pa
 from tidegate.feed.step import Position
 from tidegate.model.errors import SchemaError
 from tidegate.model.table import TableInfo
+from tidegate.objectstore.deltalog import Action, Snapshot
 from tidegate.sink.delta.changelog_rows import change_rows, folded, moved_rows, row_columns, standing
 from tidegate.sink.delta.columns import StoredColumn, bounded, logical_key
 from tidegate.sink.delta.files import read, write
@@ -29,7 +30,6 @@ from tidegate.sink.delta.modes import CHANGE_TS, CHANGE_TYPE, VALID_FROM, VALID_
 from tidegate.sink.delta.old_images import parted
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.rows import Changes, log_rows, net_changes
-from tidegate.spark.deltalog import Action, Snapshot
 
 __all__ = ["MOVES", "ROW_STEPS", "Moves", "Moving", "RowSteps", "state_at"]
 

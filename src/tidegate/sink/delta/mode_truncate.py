@@ -11,6 +11,8 @@ from typing import Final
 
 from tidegate.feed.step import Position
 from tidegate.model.table import TableInfo
+from tidegate.objectstore import deltalog
+from tidegate.objectstore.deltalog import Action, Snapshot
 from tidegate.sink.delta.changelog_rows import moved_rows
 from tidegate.sink.delta.columns import StoredColumn, bounded, stored_columns
 from tidegate.sink.delta.files import read, write
@@ -19,8 +21,6 @@ from tidegate.sink.delta.history_files import by_kind
 from tidegate.sink.delta.mode_steps import MOVES
 from tidegate.sink.delta.modes import VALID_TO, Form, form_of
 from tidegate.sink.delta.options import DeltaOptions
-from tidegate.spark import deltalog
-from tidegate.spark.deltalog import Action, Snapshot
 
 __all__ = ["inherited"]
 

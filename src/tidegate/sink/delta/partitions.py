@@ -12,6 +12,8 @@ from tidegate.feed.step import Exchange, Trim, position_of
 from tidegate.model.errors import SinkError
 from tidegate.model.feed_errors import ColumnSelectorFailed
 from tidegate.model.table import TableInfo
+from tidegate.objectstore import deltalog
+from tidegate.objectstore.deltalog import Action, Snapshot
 from tidegate.schema.partition import partition_of
 from tidegate.sink.delta.columns import StoredColumn, stored_columns
 from tidegate.sink.delta.files import logical_schema
@@ -22,8 +24,6 @@ from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.position import position
 from tidegate.sink.delta.selection import selectors_of, stored_definition
 from tidegate.sink.delta.types import arrow_type, to_neutral
-from tidegate.spark import deltalog
-from tidegate.spark.deltalog import Action, Snapshot
 
 __all__ = ["exchange", "trim"]
 

@@ -5,8 +5,8 @@ txn "<feed>/seq"   its number among DDLs of it     log checkpoints included
 """
 
 from tidegate.feed.step import Position
-from tidegate.spark import deltalog
-from tidegate.spark.deltalog import Action, Snapshot
+from tidegate.objectstore import deltalog
+from tidegate.objectstore.deltalog import Action, Snapshot
 
 __all__ = ["position", "progress"]
 

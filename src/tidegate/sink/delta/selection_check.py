@@ -19,11 +19,11 @@ from tidegate.feed.retention import PURGED
 from tidegate.feed.step import Alter, Create
 from tidegate.model.feed_errors import ColumnSelectorFailed
 from tidegate.model.table import ColumnInfo, TableInfo, TableName
+from tidegate.objectstore import deltalog
 from tidegate.sink.delta.columns import stored_columns
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.selection import chosen_ids, stored_definition
 from tidegate.sink.delta.snapshots import Snapshot
-from tidegate.spark import deltalog
 
 __all__ = ["check_round", "check_rules"]
 

@@ -1,28 +1,37 @@
-"""The Delta sink's driver side: hands units to workers, collects small results, publishes the new state.
+"""The Delta sink: a lake of tables that replicate the upstream, or keep its changes, or every version of its rows.
 
-units ──parallelize──► workers: Parquet in, Parquet out, one commit a step ──► (table, version, rows) ──► snapshot
+units ──in tasks──► Parquet in, Parquet out, one commit a step ──► (table, version, rows) ──► snapshot
+
+Guarantee: exactly once.  Each table's commit carries its position, a snapshot names the version of every table at one
+ts, and both are written where only one writer can.  A DDL is a step of its table's unit: feed/plan.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
-from pyspark.sql import SparkSession
-
-from tidegate.feed.plan import Round
+from tidegate.feed.change import PlacedDdl
+from tidegate.feed.pace import tasks_at_once
+from tidegate.feed.plan import Barrier, Round
+from tidegate.feed.ports import Changes, Rhythm, Standing, Tasks
 from tidegate.feed.retention import PURGED
 from tidegate.feed.step import Unit
 from tidegate.model.errors import SinkError, SinkRefused, TidegateError
+from tidegate.objectstore.failpoint import reach
 from tidegate.sink.delta.apply import ChangeReader, TableResult, run_unit
+from tidegate.sink.delta.lake_upkeep import FAILURES, LakeUpkeep, storing_errors
 from tidegate.sink.delta.modes import check_mode
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.selection_check import check_round, check_rules
 from tidegate.sink.delta.snapshots import PublishedTable, Snapshot, latest, publish
-from tidegate.spark.failpoint import reach
-from tidegate.spark.tasks import SPARK_FAILURES, reason, run_tasks
+from tidegate.sink.delta.upkeep import adopt
 
 __all__ = ["DeltaSink", "UnitFailure", "decks"]
+
+IDLE_PUBLISH_S: Final = 5.0
+"""With nothing to apply, how often a mere advance of the checkpoint is published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +56,30 @@ def decks(units: Sequence[Unit], workers: int | None, cores: int) -> list[list[U
 
 
 class DeltaSink:
-    """A lake of Delta tables that replicate the upstream."""
+    """A lake; `workers` is how many tables are merged at the same time (None: all). Without `upkeep` it keeps all."""
 
-    def __init__(self, options: DeltaOptions, *, workers: int | None = None) -> None:
+    barrier = Barrier.TABLE
+
+    def __init__(
+        self,
+        options: DeltaOptions,
+        *,
+        workers: int | None = None,
+        flush_s: float = 1.0,
+        upkeep: LakeUpkeep | None = None,
+    ) -> None:
         self.options = options
         self.workers = workers
+        self.rhythm = Rhythm(idle_s=IDLE_PUBLISH_S, flush_s=flush_s, rests=True)
         self.snapshot = Snapshot()
+        self._upkeep = upkeep
 
-    def recover(self) -> Snapshot:
-        """The lake's state as it was last published.
+    def held(self) -> AbstractContextManager[None]:
+        """Nothing is held: a second writer finds its version taken and stops (Fenced)."""
+        return nullcontext()
+
+    def recover(self) -> Standing:
+        """Return the lake's state as it was last published.
 
         Raises SinkRefused if that was in another mode, ColumnSelectorFailed if it was with other columns."""
         self.snapshot = latest(self.options)
@@ -63,22 +87,29 @@ class DeltaSink:
             check_mode(self.options.mode, self.snapshot.options.mode, f"lake {self.options.root}")
             check_rules(self.snapshot, self.options)
         reach("start/recovered")
-        return self.snapshot
+        return Standing(self.snapshot.checkpoint, self.snapshot.state, self.snapshot.number < 0)
 
-    def run(self, spark: SparkSession, units: Sequence[Unit], reader: ChangeReader) -> list[TableResult]:
-        """Run every unit in a worker, the longest first; raises the first error after all have ended."""
+    def open(self, standing: Standing) -> None:
+        """Nothing is asked before the first write."""
+
+    def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> list[TableResult]:
+        """Run every unit in a task, the longest first; raises the first error after all have ended."""
         if not units:
             return []
-        dealt = decks(units, self.workers, spark.sparkContext.defaultParallelism)
-        work = partial(_run_deck, reader=reader, options=self.options)
-        try:
-            outcomes = [outcome for deck in run_tasks(spark, work, dealt) for outcome in deck]
-        except SPARK_FAILURES as died:
-            raise SinkError(f"lake {self.options.root}: a worker ended without an answer: {reason(died)}") from died
+        workers = self.workers
+        if self.rhythm.rests:
+            workers = tasks_at_once(sum(unit.rows for unit in units), tasks.slots, workers)
+        work = partial(_run_deck, reader=cast("ChangeReader", changes), options=self.options)
+        outcomes = [outcome for deck in tasks.run(work, decks(units, workers, tasks.slots)) for outcome in deck]
+        results: list[TableResult] = []
         for outcome in outcomes:
             if isinstance(outcome, UnitFailure):
                 raise outcome.error
-        return [result for outcome in outcomes for result in outcome]
+            results += outcome
+        return results
+
+    def ddl(self, placed: PlacedDdl) -> None:
+        """DDLs are steps of units here."""
 
     def admit(self, planned: Round) -> None:
         """Raises SinkRefused for a round that brings back a dropped table whose rows are purged, ColumnSelectorFailed
@@ -93,23 +124,39 @@ class DeltaSink:
                     "recover-retention keeps the rows of dropped tables longer"
                 )
 
-    def advance(self, done: Round, results: Sequence[TableResult]) -> Snapshot:
+    def advance(self, planned: Round, results: Sequence[TableResult]) -> Standing:
         """Publish the round: its checkpoint, its schema and the version of every table."""
-        self.admit(done)
+        self.admit(planned)
         before = self.snapshot
         versions = {incarnation: table.version for incarnation, table in before.tables.items()}
         versions |= before.retired
         versions |= {result.incarnation: result.version for result in results}
         tables = {
             table.incarnation: PublishedTable(table.name.schema, table.name.table, versions[table.incarnation])
-            for table in done.state.tables.values()
+            for table in planned.state.tables.values()
             if table.incarnation in versions
         }
         retired = {incarnation: version for incarnation, version in versions.items() if incarnation not in tables}
-        published = Snapshot(before.number + 1, done.checkpoint, done.state, tables, retired)
+        published = Snapshot(before.number + 1, planned.checkpoint, planned.state, tables, retired)
         publish(self.options, published)
         self.snapshot = published
-        return self.snapshot
+        return Standing(planned.checkpoint, planned.state)
+
+    def upkeep(self, tasks: Tasks, frontier: int | None, enough: Callable[[], bool]) -> None:
+        """Forget, delete and fold what the lake's limits allow, if it is time. SinkError for what a store says."""
+        if self._upkeep is None or not self._upkeep.due():
+            return
+        try:
+            done = self._upkeep.run(self.snapshot, frontier, storing_errors(tasks.run), enough=enough)
+        except TidegateError:
+            raise
+        except FAILURES as failure:
+            raise SinkError(f"lake {self.options.root}: {failure}") from failure
+        reach("upkeep/before-adopt")
+        self.snapshot = adopt(self.snapshot, done.kept)
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 def _run_deck(

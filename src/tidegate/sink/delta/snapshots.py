@@ -3,7 +3,7 @@
     _tidegate/
       snapshots/00000000000000000042.json    {"checkpoint": {ts, done}, "schema": "<digest>", "tables": {...}}
       schemas/<digest>.json                  the schema state, written when it changes
-      changelog/                             what has landed (source/kafka/changelog.py)
+      changelog/                             what has landed (changelog/changelog.py)
     tables/<incarnation>/                    one Delta table each
 
 A snapshot is written once, under the next number, only if that number is free: the newest number is the lake's state,
@@ -27,12 +27,12 @@ from tidegate.feed.left_out import LeftOut
 from tidegate.feed.plan import Checkpoint
 from tidegate.model.errors import Fenced, SinkRefused
 from tidegate.model.table import TableName
+from tidegate.objectstore.deltalog import store
+from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.storing import storing
 from tidegate.schema.state import SchemaState
 from tidegate.sink.delta.modes import Mode
 from tidegate.sink.delta.options import DeltaOptions, SchemaChange, ZeroDate
-from tidegate.spark.deltalog import store
-from tidegate.spark.failpoint import reach
-from tidegate.spark.storing import storing
 
 __all__ = ["Published", "PublishedTable", "Snapshot", "history", "latest", "publish", "published_at"]
 

@@ -7,7 +7,7 @@
 
 What is deleted is always named by nothing that is still there: a snapshot goes before its files, the published state
 loses a dropped table before its rows go.  So a pass may be killed anywhere, and the next one finishes its work.  The
-rules are in feed/retention.py, life spans of files in spark/lifespan.py.
+rules are in feed/retention.py, life spans of files in objectstore/lifespan.py.
 
 A pass does what it can until `enough` says so and goes on from there the next time; a table in which nothing has
 changed since costs nothing.
@@ -25,14 +25,14 @@ from typing import Any, Final
 import obstore
 
 from tidegate.feed.retention import PURGED, Limits, needed, purgeable, versions_kept
+from tidegate.objectstore.deltalog import store
+from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.lifespan import LOG, Lifespans, StoredFile, cut_log, delete, stored_files, sweep
 from tidegate.schema.state import SchemaState
 from tidegate.sink.delta.compact import Compaction, compact
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot
 from tidegate.sink.delta.upkeep_snapshots import Shelf
-from tidegate.spark.deltalog import store
-from tidegate.spark.failpoint import reach
-from tidegate.spark.lifespan import LOG, Lifespans, StoredFile, cut_log, delete, stored_files, sweep
 
 __all__ = ["Kept", "Runner", "Upkeep", "adopt"]
 

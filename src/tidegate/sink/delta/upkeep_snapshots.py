@@ -20,10 +20,10 @@ import msgspec
 import obstore
 
 from tidegate.feed.retention import Limits, Moment, forgettable
+from tidegate.objectstore.deltalog import store
+from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.lifespan import StoredFile, delete, stored_files
 from tidegate.sink.delta.options import DeltaOptions
-from tidegate.spark.deltalog import store
-from tidegate.spark.failpoint import reach
-from tidegate.spark.lifespan import StoredFile, delete, stored_files
 
 __all__ = ["Newest", "Shelf"]
 

@@ -214,13 +214,15 @@ class TopicWriter:
     def _answer(self, future: Any) -> Any:
         """Of the admin client. Raises KafkaException, or LoginRefused before the request's own end."""
         self._admin.poll(0)
-        self._admin_words.forget()
-        return awaited(
+        found = awaited(
             future,
             lambda: self._admin.poll(0),
             self._admin_words,
             lambda text: LoginRefused(f"broker {self._bootstrap} does not let the client in: {text}"),
+            lambda: SinkError(self._admin_words.unreachable(self._bootstrap)),
         )
+        self._admin_words.forget()
+        return found
 
     def _unanswered(self, what: str, failed: KafkaException) -> SinkError:
         error, words = failed.args[0], self._admin_words

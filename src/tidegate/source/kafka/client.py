@@ -168,14 +168,16 @@ def watermarks(source: KafkaTopics) -> Marks:
 def _answer(source: KafkaTopics, what: str, future: Any) -> Any:
     client, words = admin(source.connection)
     client.poll(0)
-    words.forget()
     try:
-        return awaited(
+        found = awaited(
             future,
             lambda: client.poll(0),
             words,
             lambda text: SourceError(f"broker {source.bootstrap} does not let the client in: {text}"),
+            lambda: SourceError(words.unreachable(source.bootstrap)),
         )
+        words.forget()
+        return found  # noqa: TRY300  nothing behind it can fail
     except KafkaException as failed:
         error = failed.args[0]
         if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION):

@@ -115,4 +115,4 @@ def history_lost(source: KafkaTopics, place: Place) -> HistoryLost:
         f"{place} is gone: {kept}. Retention removed messages before they were read, or the topic was made anew. "
         "Start a fresh feed into a fresh lake from a new snapshot, or restore the topic; raise retention.ms above the "
         "longest time that the feed may stand still"
-    )
+    ).at(topic=place.topic, partition=place.partition, offset=place.offset)

@@ -1,4 +1,4 @@
-"""Landing a topic: what the loop of source/landing.py does to a Kafka topic.
+"""Landing a topic: what the loop of changelog/landing.py does to a Kafka topic.
 
 claim    positions of every partition, new ones at their start; what the topic no longer keeps is an error
 plan     offsets up to now, at most one batch                            driver
@@ -11,20 +11,19 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from tidegate.changelog import ledger
+from tidegate.changelog.changelog import changelog_uri
+from tidegate.changelog.landing import TRIGGER_MS, BatchLoop
+from tidegate.changelog.report import Halt, State, TaskReport
 from tidegate.feed.change import Place
 from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.frontier import Reached
 from tidegate.model.errors import ConfigError, PoisonMessage, TidegateError
-from tidegate.source.kafka import ledger
-from tidegate.source.kafka.changelog import changelog_uri
 from tidegate.source.kafka.client import KafkaTopics, described, offsets
 from tidegate.source.kafka.fetch import history_lost
 from tidegate.source.kafka.messages import Accept
 from tidegate.source.kafka.reader import Planner, TopicPlan, land_range, start_of
-from tidegate.source.kafka.report import Halt, State, TaskReport
 from tidegate.source.kafka.resolution import recorded
-from tidegate.source.landing import TRIGGER_MS, BatchLoop
-from tidegate.spark.tasks import run_tasks
 
 __all__ = ["Landing"]
 
@@ -104,7 +103,7 @@ class Landing(BatchLoop):
         ranges = self._planner.batch(self._state.positions)
         if not ranges:
             return
-        reports = run_tasks(self._spark, partial(land_range, self._plan, self._state.frontier or 0), ranges)
+        reports = self._tasks.run(partial(land_range, self._plan, self._state.frontier or 0), ranges)
         if not self._late:
             self._land(reports)
 
@@ -121,8 +120,9 @@ class Landing(BatchLoop):
 def halted(halts: list[Halt], lake: str) -> TidegateError:
     """The error that stops a feed at `halts`."""
     first = halts[0]
+    place = {"topic": first.topic, "partition": first.partition, "offset": first.offset}
     if first.order:
-        return ConfigError(f"{first.place}: {first.reason}")
+        return ConfigError(f"{first.place}: {first.reason}").at(**place)
     at = f"{first.topic}/{first.partition}/{first.offset}"
     more = f" ({len(halts) - 1} more partitions stand still, see `tidegate dlq list {lake}`)" if halts[1:] else ""
     return PoisonMessage(
@@ -130,4 +130,4 @@ def halted(halts: list[Halt], lake: str) -> TidegateError:
         f"with `tidegate dlq show {lake} --at {at}`; give the right bytes or options with `tidegate dlq replay {lake} "
         f"--at {at}`; leave it out with `tidegate dlq skip {lake} --at {at}`; or set dead-letter=skip. Then start the "
         "feed again"
-    )
+    ).at(**place)

@@ -42,6 +42,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.changelog.columns import Encoded, Encoder, RowColumns, landed_batch
+from tidegate.changelog.report import Halt
 from tidegate.codec import decode
 from tidegate.codec.columnar import Batch, Pairs, Rest, decode_chunk
 from tidegate.codec.options import DecodeOptions
@@ -52,9 +54,7 @@ from tidegate.model.errors import DecodeError, InputError, SchemaError, Tidegate
 from tidegate.model.event import Ddl, Event, Resolved, RowChange
 from tidegate.model.table import TableName
 from tidegate.model.tso import LOGICAL_BITS, MAX_TS
-from tidegate.source.kafka.columns import Encoded, Encoder, RowColumns, landed_batch
 from tidegate.source.kafka.message import Message, Messages
-from tidegate.source.kafka.report import Halt
 from tidegate.source.kafka.resolution import Resolution, with_options
 from tidegate.source.kafka.whole import CutRows, is_cut, size_of
 

@@ -12,16 +12,16 @@ import gc
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tidegate.changelog.columns import Encoder
+from tidegate.changelog.files import DEAD, HALT, ControlFiles, RowFiles
+from tidegate.changelog.report import TaskReport
 from tidegate.feed.change import Place
 from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.frontier import Positions
 from tidegate.source.kafka.client import KafkaTopics, described, offsets
-from tidegate.source.kafka.columns import Encoder
 from tidegate.source.kafka.fetch import fetch_range, history_lost
-from tidegate.source.kafka.files import DEAD, HALT, ControlFiles, RowFiles
 from tidegate.source.kafka.messages import Accept, Landed, LandPlan, land_chunk
 from tidegate.source.kafka.pace import Pace
-from tidegate.source.kafka.report import TaskReport
 from tidegate.source.kafka.resolution import Resolution
 
 __all__ = ["OffsetRange", "Planner", "TopicPlan", "land_range", "share", "start_of"]

@@ -12,12 +12,12 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tidegate.changelog import ledger
+from tidegate.changelog.changelog import Changelog, changelog_uri
+from tidegate.changelog.files import REPLAYED, ControlFiles, RowFiles
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.change import DeadLetter, Place
 from tidegate.model.errors import ConfigError, DecodeError, UnsupportedError
-from tidegate.source.kafka import ledger
-from tidegate.source.kafka.changelog import Changelog, changelog_uri
-from tidegate.source.kafka.files import REPLAYED, ControlFiles, RowFiles
 from tidegate.source.kafka.message import Message
 from tidegate.source.kafka.messages import Landed, LandPlan, land_messages
 from tidegate.source.kafka.resolution import Resolution, record

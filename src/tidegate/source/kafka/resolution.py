@@ -22,7 +22,7 @@ import obstore
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.change import Place
 from tidegate.model.errors import ConfigError
-from tidegate.spark.deltalog import store
+from tidegate.objectstore.deltalog import store
 
 __all__ = ["Resolution", "parse_place", "record", "recorded", "with_options"]
 

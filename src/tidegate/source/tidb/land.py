@@ -1,4 +1,4 @@
-"""Landing a change log: what the loop of source/landing.py does to the log of a TiDB.
+"""Landing a change log: what the loop of changelog/landing.py does to the log of a TiDB.
 
     claim    the position, a timestamp; a new one begins with the log, or at start-ts; the schema there
     plan     parts above the position, cut at DDLs and into pieces (pieces.py)       driver
@@ -22,6 +22,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from tidegate.changelog import ledger
+from tidegate.changelog.changelog import changelog_uri
+from tidegate.changelog.files import ControlFiles
+from tidegate.changelog.landing import TRIGGER_MS, BatchLoop
+from tidegate.changelog.report import LandedFile, State, TaskReport
 from tidegate.feed.change import Place, PlacedDdl
 from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.filter import TableFilter
@@ -29,11 +34,6 @@ from tidegate.feed.frontier import Reached
 from tidegate.model.errors import ConfigError, HistoryLost, SourceError
 from tidegate.model.event import Ddl
 from tidegate.schema.stored_snapshot import StoredSnapshot, TableVersion
-from tidegate.source.kafka import ledger
-from tidegate.source.kafka.changelog import changelog_uri
-from tidegate.source.kafka.files import ControlFiles
-from tidegate.source.kafka.report import LandedFile, State, TaskReport
-from tidegate.source.landing import TRIGGER_MS, BatchLoop
 from tidegate.source.tidb.ddl import DdlEvent
 from tidegate.source.tidb.hold import Hold
 from tidegate.source.tidb.log import KvLog, without
@@ -42,7 +42,6 @@ from tidegate.source.tidb.pieces import next_batch
 from tidegate.source.tidb.tables import Tables
 from tidegate.source.tidb.timeline import Timeline
 from tidegate.source.tidb.transactions import MountOptions
-from tidegate.spark.tasks import run_tasks
 
 __all__ = ["Definitions", "LogLanding"]
 
@@ -145,12 +144,12 @@ class LogLanding(BatchLoop):
         if not parts:
             return
         self._timeline.read(parts[-1].high)
-        batch = next_batch(self._timeline, low, parts, BATCH_ROWS, self._spark.sparkContext.defaultParallelism)
+        batch = next_batch(self._timeline, low, parts, BATCH_ROWS, self._tasks.slots)
         if batch is None:
             return
         rows_of = without(self._log, self._events.start_ts)
         plan = PiecePlan(rows_of, self.changelog, self._mount, events=self._events)
-        reports = run_tasks(self._spark, partial(land_piece, plan), batch.pieces)
+        reports = self._tasks.run(partial(land_piece, plan), batch.pieces)
         if self._late:
             return
         ddls = self._placed(batch.events)

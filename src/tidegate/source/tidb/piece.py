@@ -17,6 +17,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from tidegate.changelog.columns import Encoder, RowColumns, landed_batch
+from tidegate.changelog.files import RowFiles
+from tidegate.changelog.report import LandedFile, TableRows
 from tidegate.codec.columnar.values import Misfit
 from tidegate.feed.event_filter import EventFilter, RowFilter
 from tidegate.feed.mount import Mounter
@@ -24,9 +27,6 @@ from tidegate.feed.mount_columns import ColumnMounter
 from tidegate.model.errors import TidegateError
 from tidegate.model.table import TableName
 from tidegate.schema.stored_snapshot import TableVersion
-from tidegate.source.kafka.columns import Encoder, RowColumns, landed_batch
-from tidegate.source.kafka.files import RowFiles
-from tidegate.source.kafka.report import LandedFile, TableRows
 from tidegate.source.tidb.chunks import Chunk, chunks
 from tidegate.source.tidb.log import KvLog
 from tidegate.source.tidb.pieces import Piece

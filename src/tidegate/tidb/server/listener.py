@@ -27,6 +27,7 @@ __all__ = ["HOST", "Listener", "Peers"]
 
 HOST: Final = "127.0.0.1"
 _READ_BYTES: Final = 1 << 16
+_START_TIMEOUT_S: Final = 30.0
 _STOP_TIMEOUT_S: Final = 10.0
 _NO_SUCH_THREAD: Final = 1094
 
@@ -103,9 +104,10 @@ class Listener:
     def start(self) -> Self:
         """Listen. Raises EnvironmentFault when the port cannot be had."""
         self._thread.start()
-        self._ready.wait()
+        if not self._ready.wait(_START_TIMEOUT_S):
+            raise EnvironmentFault(f"port {self.port} of {self.host} is not open after {_START_TIMEOUT_S} s")
         if self._fault is not None:
-            self._thread.join()
+            self._thread.join(_STOP_TIMEOUT_S)
             raise EnvironmentFault(
                 f"port {self.port} of {self.host} cannot be had ({self._fault}); name another"
             ) from self._fault

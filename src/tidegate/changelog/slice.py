@@ -8,7 +8,7 @@ A slice is a plain value: it pickles, and `narrow` leaves only what one table ne
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -18,11 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidegate.feed.change import Layout, decode_layout
+from tidegate.changelog.chunks import chunks_of
+from tidegate.changelog.columns import LANDED_SCHEMA
+from tidegate.feed.change import Chunk, Layout, decode_layout
 from tidegate.feed.pace import Stretch
 from tidegate.model.table import TableName
-from tidegate.source.kafka.blob import opened
-from tidegate.source.kafka.columns import LANDED_SCHEMA
+from tidegate.objectstore.blob import opened
 
 __all__ = ["ChangeSlice", "Group", "TableSlice", "groups_of"]
 
@@ -108,6 +109,14 @@ class ChangeSlice:
         ).unify_dictionaries()
         first = rows.group_by("layout").aggregate([("commit_ts", "min")]).sort_by("commit_ts_min")
         return [decode_layout(text) for text in first.column("layout").to_pylist()]
+
+    def batches(self, name: TableName, after: int, upto: int) -> Iterator[Chunk]:
+        """Return the rows of one table in (after, upto] in commit order."""
+        return self.in_order((name,), after, upto)
+
+    def in_order(self, names: Collection[TableName], after: int, upto: int) -> Iterator[Chunk]:
+        """Return the rows of several tables in (after, upto]: whole transactions, in commit order."""
+        return chunks_of([self.read(name, after, upto) for name in names])
 
     def parts(self, columns: Sequence[str]) -> list[pa.Table]:
         """Some columns of all rows in the range, one table a file."""

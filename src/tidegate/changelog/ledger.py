@@ -19,13 +19,13 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
+from tidegate.changelog.report import Halt, LandedFile, State, TaskReport
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.change import CONTROL_SCHEMA, ROWS_SCHEMA
 from tidegate.feed.frontier import Reached, forward, frontier, larger
 from tidegate.model.errors import Fenced, SinkRefused, SourceError
-from tidegate.source.kafka.report import Halt, LandedFile, State, TaskReport
-from tidegate.spark import deltalog
-from tidegate.spark.failpoint import reach
+from tidegate.objectstore import deltalog
+from tidegate.objectstore.failpoint import reach
 
 __all__ = ["advance", "append", "claim", "commit_batch", "create", "newest", "replace"]
 

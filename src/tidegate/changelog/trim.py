@@ -24,14 +24,14 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from tidegate.changelog import ledger
+from tidegate.changelog.changelog import Changelog
+from tidegate.changelog.control import Control, read_control
+from tidegate.changelog.files import DEAD, HALT, REPLAYED, ControlFiles, RowFiles
+from tidegate.changelog.report import LandedFile
+from tidegate.changelog.slice import ChangeSlice, Group, groups_of
 from tidegate.feed.change import DeadLetter, Place
-from tidegate.source.kafka import ledger
-from tidegate.source.kafka.changelog import Changelog
-from tidegate.source.kafka.control import Control, read_control
-from tidegate.source.kafka.files import DEAD, HALT, REPLAYED, ControlFiles, RowFiles
-from tidegate.source.kafka.report import LandedFile
-from tidegate.source.kafka.slice import ChangeSlice, Group, groups_of
-from tidegate.spark.lifespan import Lifespans, cut_log, stored_files, sweep
+from tidegate.objectstore.lifespan import Lifespans, cut_log, stored_files, sweep
 
 __all__ = ["Fold", "Trim", "Trimmed", "fold", "portions"]
 

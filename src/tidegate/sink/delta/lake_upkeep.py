@@ -1,7 +1,7 @@
 """Upkeep of a lake and its changelog together, between the rounds of a feed or by hand.
 
-    feed       every upkeep-interval, for at most BUDGET_S, folds and compactions in Spark's workers
-    by hand    `tidegate lake upkeep LAKE`, until nothing is left to do, folds and compactions here
+    feed       every upkeep-interval, until the engine asks to end, folds and compactions in tasks
+    by hand    `tidegate lake upkeep LAKE`, until nothing is left to do, folds and compactions in the process
 
 The feed notes its limits in `_tidegate/limits.json`; by hand they are what holds unless others are given, so that a
 lake's promises are the same whoever tidies up.  What only a writer may do, striking dropped tables off the published
@@ -12,32 +12,25 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import obstore
 from deltalake.exceptions import DeltaError
 from obstore.exceptions import BaseError
 
-from tidegate.app.config import FeedConfig
+from tidegate.changelog.trim import Trim, Trimmed
 from tidegate.feed.retention import Limits, changelog_bound
 from tidegate.model.errors import SinkError, TidegateError
+from tidegate.objectstore.deltalog import store
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot
 from tidegate.sink.delta.upkeep import Kept, Runner, Upkeep
-from tidegate.source.kafka.trim import Trim, Trimmed
-from tidegate.spark.deltalog import store
-from tidegate.spark.tasks import SPARK_FAILURES, run_tasks
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+__all__ = ["FAILURES", "LakeUpkeep", "Pass", "note_limits", "noted_limits", "storing_errors"]
 
-__all__ = ["FAILURES", "LakeUpkeep", "Pass", "limits_of", "note_limits", "noted_limits", "run_here", "run_in"]
-
-FAILURES: Final = (TidegateError, OSError, BaseError, DeltaError, *SPARK_FAILURES)
+FAILURES: Final = (TidegateError, OSError, BaseError, DeltaError)
 """What may end a pass without ending the feed: the next pass begins where this one stopped."""
-BUDGET_S: Final = 2.0
-"""How long a pass may hold up the rounds; a sweep of a table or a compaction that has begun is finished."""
 AGAIN_S: Final = 5.0
 """Time to the next pass when this one left work behind."""
 LIMITS: Final = "limits.json"
@@ -97,16 +90,6 @@ class LakeUpkeep:
         return done
 
 
-def limits_of(config: FeedConfig) -> Limits:
-    """The limits that a changefeed's configuration sets."""
-    sink = config.sink
-    return Limits(
-        snapshot_ms=sink.snapshot_retention_ms,
-        recover_ms=sink.recover_retention_ms,
-        changelog_ms=sink.changelog_retention_ms,
-    )
-
-
 def note_limits(options: DeltaOptions, limits: Limits) -> None:
     """Write the limits into the lake, for upkeep by hand."""
     obstore.put(store(options.control_uri), LIMITS, msgspec.json.encode(limits))
@@ -120,16 +103,11 @@ def noted_limits(options: DeltaOptions) -> Limits:
         return Limits()
 
 
-def run_here(work: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
-    """Run jobs one after the other in this process."""
-    return [work(job) for job in jobs]
-
-
-def run_in(spark: "SparkSession") -> Runner:
-    """A runner whose jobs are tasks of Spark."""
+def storing_errors(runner: Runner) -> Runner:
+    """Return `runner` with what a store says in its jobs as SinkError."""
 
     def run(work: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
-        return run_tasks(spark, partial(_storing, work), jobs)
+        return runner(partial(_storing, work), jobs)
 
     return run
 

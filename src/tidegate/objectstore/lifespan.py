@@ -19,8 +19,8 @@ from urllib.parse import unquote
 
 import obstore
 
-from tidegate.spark.deltalog import load, store
-from tidegate.spark.failpoint import reach
+from tidegate.objectstore.deltalog import load, store
+from tidegate.objectstore.failpoint import reach
 
 __all__ = ["Lifespans", "Span", "StoredFile", "Swept", "cut_log", "delete", "stored_files", "sweep"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import obstore
 import pyarrow as pa
 
-from tidegate.spark.deltalog import store
+from tidegate.objectstore.deltalog import store
 
 __all__ = ["opened"]
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 
+from tidegate.changelog.files import DDL, DEAD, HALT, LEFT_OUT, REPLAYED
 from tidegate.feed.change import CONTROL_SCHEMA, DeadLetter, Place, PlacedDdl
 from tidegate.model.event import Ddl
-from tidegate.source.kafka.blob import opened
-from tidegate.source.kafka.files import DDL, DEAD, HALT, LEFT_OUT, REPLAYED
+from tidegate.objectstore.blob import opened
 
 __all__ = ["Control", "read_control"]
 

@@ -18,14 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tidegate.changelog.columns import LANDED_SCHEMA
+from tidegate.changelog.report import LandedFile, TableRows
 from tidegate.feed.change import CONTROL_SCHEMA, DeadLetter, PlacedDdl
 from tidegate.feed.frontier import larger
 from tidegate.model.table import TableName
-from tidegate.source.kafka.columns import LANDED_SCHEMA
-from tidegate.source.kafka.report import LandedFile, TableRows
-from tidegate.spark.deltalog import store
-from tidegate.spark.failpoint import reach
-from tidegate.spark.storing import storing
+from tidegate.objectstore.deltalog import store
+from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.storing import storing
 
 __all__ = ["DDL", "DEAD", "HALT", "LEFT_OUT", "REPLAYED", "ControlFiles", "RowFiles"]
 

@@ -22,13 +22,13 @@ from typing import Any, Final
 
 import obstore
 
+from tidegate.changelog import ledger
+from tidegate.changelog.control import Control, read_control
+from tidegate.changelog.report import Halt, LandedFile, State
+from tidegate.changelog.slice import ChangeSlice, groups_of
 from tidegate.feed.change import DeadLetter, PlacedDdl, ordered_ddls
 from tidegate.feed.frontier import Reached, Slowest, slowest
-from tidegate.source.kafka import ledger
-from tidegate.source.kafka.control import Control, read_control
-from tidegate.source.kafka.report import Halt, LandedFile, State
-from tidegate.source.kafka.slice import ChangeSlice, groups_of
-from tidegate.spark import deltalog
+from tidegate.objectstore import deltalog
 
 __all__ = ["Changelog", "changelog_uri"]
 

@@ -31,8 +31,8 @@ from obstore.exceptions import AlreadyExistsError
 from obstore.store import LocalStore, from_url
 
 from tidegate.model.errors import SinkError
-from tidegate.spark.failpoint import reach
-from tidegate.spark.storing import storing
+from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.storing import storing
 
 __all__ = [
     "Action",

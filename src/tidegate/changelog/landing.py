@@ -1,30 +1,27 @@
 """Landing, whatever the source: the loop that moves a source into the changelog, batch by batch, exactly once.
 
-    1 claim    take the changelog over (kafka/ledger.py) and read where it stands
+    1 claim    take the changelog over (ledger.py) and read where it stands
     2 plan     what has come since, at most one batch                        driver, every trigger
-    3 read     rows to Parquet                                               tasks of Spark
+    3 read     rows to Parquet                                               tasks
     4 commit   files + positions + frontier, one Delta commit                driver
     5 halt     what stands in the way of the next batch ends the landing, behind the commit
 
 The changelog alone is the truth: a landing starts where the newest commit says.  Killed anywhere before 4, a batch
 leaves files that nobody knows; killed after it, the batch is done.
 
-The loop has a thread of its own beside the rounds of the feed, and its jobs a group of their own in Spark.
+The loop has a thread of its own beside the rounds of the feed, and tasks that are cancelled by themselves.
 """
 
 import threading
 import time
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from pyspark import InheritableThread
-
+from tidegate.changelog.report import State
+from tidegate.feed.ports import Tasks
 from tidegate.model.errors import SourceError, TidegateError
-from tidegate.source.kafka.report import State
-from tidegate.spark.tasks import SPARK_FAILURES, reason
 
 __all__ = ["TRIGGER_MS", "BatchLoop", "LandingProgress"]
 
@@ -47,7 +44,7 @@ class LandingProgress:
 
 
 class BatchLoop(ABC):
-    """A landing of some source into the changelog of a lake; start it once."""
+    """A landing of some source into a changelog; start it once. `reading` may be called before it is started."""
 
     def __init__(self, feed: str, trigger_ms: int = TRIGGER_MS) -> None:
         self._feed, self._trigger_s = feed, trigger_ms / 1000
@@ -71,12 +68,12 @@ class BatchLoop(ABC):
     def idle(self) -> bool:
         """True if everything that the source has at this moment has landed."""
 
-    def start(self, spark: Any) -> None:
+    def start(self, tasks: Tasks) -> None:
         """Claim the changelog and begin. Raises as `_claim` does."""
         assert self._thread is None, "a landing starts once"
-        self._spark, self._group = spark, f"{self._feed}/land {uuid.uuid4().hex[:8]}"
+        self._tasks = tasks.aside(f"{self._feed}/land")
         self._state = self._claim()
-        self._thread = InheritableThread(target=self._run, name=self._group, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"{self._feed}/land", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -87,7 +84,7 @@ class BatchLoop(ABC):
         self._thread.join(LAST_BATCH_S)
         if self._thread.is_alive():
             self._late = True
-            self._spark.sparkContext.cancelJobGroup(self._group)
+            self._tasks.cancel()
             self._thread.join(LAST_BATCH_S)
 
     def alive(self) -> bool:
@@ -117,15 +114,14 @@ class BatchLoop(ABC):
     def _run(self) -> None:
         """Batches until a stop or an error, which `exception` tells."""
         try:
-            self._spark.sparkContext.setJobGroup(self._group, f"{self._feed}: landing")
             while not self._halt.is_set():
                 begun_s = time.monotonic()
                 self._batch()
                 self._halt.wait(max(0.0, begun_s + self._trigger_s - time.monotonic()))
         except TidegateError as failed:
-            self._error = failed
-        except (*SPARK_FAILURES, OSError) as failed:
-            self._error = None if self._halt.is_set() else SourceError(f"landing failed: {reason(failed)}")
+            self._error = None if self._late else failed
+        except OSError as failed:
+            self._error = None if self._halt.is_set() else SourceError(f"landing failed: {failed}")
         except Exception as failed:
             self._error = SourceError(f"landing failed: {failed!r}")
             raise

@@ -1,0 +1,266 @@
+"""The engine: the one loop that brings a sink from its checkpoint to the frontier, whatever source and sink are.
+
+    1 pull      the source takes notice of what has come (one that lands does so in a thread of its own)
+    2 decode    or mount: in tasks, whenever rows are read
+    3 filter    tables and rows outside the rules, in those tasks; DDLs where they are planned
+    4 gate      the frontier: nothing at or below it is still to come
+    5 cut       (checkpoint, frontier] at the DDLs, as the sink's barrier says (feed/plan.py, feed/segment.py)
+    6 route     and encode, or merge: in tasks of the sink
+    7 write     and flush; then, with barrier ALL, the DDLs at the round's end
+    8 advance   the checkpoint, and the source's safe point behind it
+
+A crash anywhere leaves the old checkpoint or the new one.  Starting again is the same loop: nothing is repaired, all is
+planned anew from where the sink says that it stands.
+
+How much a round takes and how long merging rests is decided in feed/pace.py, where a round ends and whether its end may
+be published in feed/round.py, how long an outage is waited out in feed/patience.py.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final
+
+from tidegate.app.meter import Meter
+from tidegate.app.outage import Outage
+from tidegate.app.progress import Progress
+from tidegate.feed.pace import BUSY_ROWS, rest_s
+from tidegate.feed.patience import Patience
+from tidegate.feed.plan import Barrier, Checkpoint, Drops, Round
+from tidegate.feed.ports import Changes, Result, Sink, Source, Standing, Tasks
+from tidegate.feed.round import end_of_round, is_whole, plan_landed, raised
+from tidegate.feed.segment import segment_end
+from tidegate.model.errors import TidegateError
+from tidegate.model.feed_errors import RowsLackDdl, SourceBehind
+from tidegate.objectstore.failpoint import reach
+from tidegate.schema.state import SchemaState
+
+__all__ = ["Engine", "Feed"]
+
+START_S: Final = 5.0
+"""How long after the begin a first word that fails is tried again: an address that does not answer may be a wrong one.
+With a last try that takes its time limit of 10 s, that is 15 s in all."""
+CALM_S: Final = 60.0
+"""A source that runs for so long without an error has a broker that answers, though nothing may come."""
+POLL_S: Final = 0.2
+"""How often a source that has nothing is looked at."""
+UPKEEP_S: Final = 2.0
+"""How long a pass of upkeep may hold up the rounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """One changefeed, ready to run: `accept` says which tables it carries, `takes` and `drops` which DDLs."""
+
+    name: str
+    source: Source
+    sink: Sink[Any]
+    accept: Callable[[str, str], bool]
+    takes: Drops | None = None
+    drops: Drops | None = None
+    patience: Patience = field(default_factory=Patience)
+
+
+class Engine:
+    """One run of a feed; use it once."""
+
+    def __init__(self, feed: Feed, tasks: Tasks, meter: Meter, stop: threading.Event) -> None:
+        self.feed, self.source, self.sink = feed, feed.source, feed.sink
+        self.tasks, self.meter, self.halt = tasks, meter, stop
+        self.standing = Standing(Checkpoint(), SchemaState(), is_new=True)
+        self.outage = Outage(replace(feed.patience, stuck_s=None, most_s=START_S), meter, stop)
+        self.floor = 0
+        """How far the tables are of a round that was cut off (feed/round.py)."""
+        self.heard = 0
+        """Messages that the source had brought when we looked last."""
+        self.published_s = 0.0
+        self.due_s = 0.0
+        """When merging has rested enough."""
+
+    def run(self, *, until: int | None = None, idle_s: float | None = None) -> Progress:
+        """Run until the stop is set, the checkpoint reaches `until`, or nothing has come for `idle_s` seconds.
+
+        Raises the error that ends the feed. Errors that may pass are waited out; one at the start, where it may be a
+        wrong address, for some seconds only. What was done until then is published."""
+        self.meter.enter("pending")
+        try:
+            with self.sink.held():
+                try:
+                    if self.begin(idle_s):
+                        self.loop(until, idle_s)
+                finally:
+                    self.meter.send(phase="stopping")
+                    self.source.stop()
+                    self.sink.close()
+        except TidegateError as error:
+            if not self.outage.stopped:
+                self.meter.failed(error, tries=max(self.outage.tries, 1))
+                raise
+        return self.meter.ended("finished" if self._reached(until) else "stopped")
+
+    def begin(self, idle_s: float | None) -> bool:
+        """Take up the sink where it stands and begin to read; False if a stop or a silence ended the wait for it."""
+        standing = self.outage.retrying(self.sink.recover)
+        at = None if standing.is_new else standing.checkpoint.ts
+        begun = self.wait_for_source(at, idle_s)
+        if begun is None:
+            return False
+        if standing.is_new:
+            state = standing.state
+            for table in self.source.definitions(begun):
+                state = state.with_table(table)
+            standing = Standing(Checkpoint(begun), state)
+        self.standing = standing
+        self.outage.retrying(lambda: self.sink.open(standing))
+        self.source.release(begun)
+        self.meter.started(standing.checkpoint.ts, resumed=at is not None)
+        self.outage.over()
+        self.outage.patience = self.feed.patience
+        return True
+
+    def wait_for_source(self, at: int | None, idle_s: float | None) -> int | None:
+        """Return where reading begins, once the source has come as far as `at`; None if the wait for it is over."""
+        begun_s = time.monotonic()
+
+        def start() -> int | SourceBehind:
+            try:
+                return self.source.start(self.tasks, at)
+            except SourceBehind as behind:
+                return behind
+
+        while isinstance(found := self.outage.retrying(start), SourceBehind):
+            self.meter.warn(str(found))
+            if idle_s is not None and time.monotonic() - begun_s >= idle_s:
+                return None
+            if self.halt.wait(POLL_S):
+                return None
+        return found
+
+    def loop(self, until: int | None, idle_s: float | None) -> None:
+        """Do rounds until one of the ends of `run`."""
+        if until is not None or idle_s is not None:
+            self.sink.rhythm = replace(self.sink.rhythm, rests=False)
+        moved_s = time.monotonic()
+        while not self.halt.is_set():
+            self.keep_up()
+            failure = self.source.failure()
+            if self.round(until):
+                moved_s = time.monotonic()
+                continue
+            if self._reached(until):
+                return
+            if failure is not None:
+                self.start_again(failure)
+            if idle_s is not None and time.monotonic() - moved_s >= idle_s and self.outage.retrying(self.source.idle):
+                return
+            pause_s, rest = self.sink.rhythm.flush_s, self.due_s - time.monotonic()
+            self.halt.wait(rest if 0 < rest < pause_s else pause_s)
+
+    def round(self, until: int | None) -> bool:
+        """Do steps 1 to 8 once, at most to `until`; False when there was nothing to do."""
+        self.outage.retrying(self.source.refresh)  # 1 pull; 2 decode and 3 filter happen in tasks
+        frontier = self.source.frontier()  # 4 gate
+        self.listen(frontier)
+        at = self.standing.checkpoint
+        if frontier is None or frontier < at.ts:
+            return False
+        ddls = self.outage.retrying(partial(self.source.ddls, at.ts, frontier))
+        goal = max(frontier, self.floor)
+        if self.sink.barrier is Barrier.ALL:
+            goal = segment_end(at, ddls, goal)
+        whole = self.outage.retrying(partial(self.source.changes, at.ts, goal))
+        if self.resting(whole):
+            return False
+        most = self.sink.rhythm.most
+        end = end_of_round(at.ts, goal, whole.stretches(), until=until, floor=self.floor, most=most)
+        planned, changes = self.plan(whole, end)  # 5 cut
+        if planned.units or planned.ddls:
+            self.work(planned, changes)
+            self.outage.over()
+            return True
+        ends_early = planned.checkpoint.ts < (frontier if until is None else min(frontier, until))
+        self.idle_advance(planned, now=ends_early or end == until)
+        return ends_early
+
+    def plan(self, whole: Changes, end: int) -> tuple[Round, Changes]:
+        """Return the round up to `end`, or up to the DDL that rows behind it lack; raises when that is nothing."""
+        at = self.standing.checkpoint
+        changes = whole if end == whole.upto else self.source.changes(at.ts, end)
+        ddls, feed = self.source.ddls(at.ts, end), self.feed
+        rules = {"accept": feed.accept, "drops": feed.drops, "takes": feed.takes, "barrier": self.sink.barrier}
+        try:
+            return plan_landed(self.standing.state, at, ddls, end, changes, **rules), changes  # type: ignore[arg-type]
+        except RowsLackDdl as lack:
+            if lack.ts <= max(at.ts, self.floor):
+                raise
+            return self.plan(whole, lack.ts)
+
+    def work(self, planned: Round, changes: Changes) -> None:
+        """Do steps 6 to 8 for one round; nothing is published while some tables are further than others."""
+        begun_s = time.monotonic()
+        rows = sum(unit.rows for unit in planned.units)
+        self.sink.admit(planned)
+        self.meter.working(planned)
+        reach("round/planned")
+        results = self.outage.retrying(lambda: self.sink.run(self.tasks, planned.units, changes))  # 6 route, 7 write
+        reach("round/applied")
+        self.floor = raised(self.floor, (result.ahead for result in results))
+        if not is_whole(planned.checkpoint.ts, self.floor):
+            return
+        for placed in planned.handed:
+            self.outage.retrying(partial(self.sink.ddl, placed))
+        self.advance(planned, results)  # 8 advance
+        if self.sink.rhythm.rests:
+            rest = rest_s(self.published_s - begun_s, rows, self.sink.rhythm.flush_s)
+            self.due_s = self.published_s + rest
+
+    def advance(self, planned: Round, results: Sequence[Result]) -> None:
+        """Publish a round's end."""
+        self.standing = self.outage.retrying(lambda: self.sink.advance(planned, results))
+        self.source.release(planned.checkpoint.ts)
+        self.published_s = time.monotonic()
+        self.meter.advanced(planned, results)
+
+    def resting(self, changes: Changes) -> bool:
+        """Return True while merging rests and little waits."""
+        if not self.sink.rhythm.rests:
+            return False
+        rows = sum(stretch.rows for stretch in changes.stretches())
+        return 0 < rows < BUSY_ROWS and time.monotonic() < self.due_s
+
+    def idle_advance(self, planned: Round, *, now: bool) -> None:
+        """Publish a checkpoint that moved without rows, now or now and then; it is no work."""
+        moved = planned.checkpoint.ts > self.standing.checkpoint.ts
+        if moved and (now or time.monotonic() - self.published_s >= self.sink.rhythm.idle_s):
+            self.advance(planned, ())
+
+    def listen(self, frontier: int | None) -> None:
+        """Tell how far the source is; messages that come end an outage of it."""
+        reading = self.source.reading()
+        self.meter.read(reading, frontier)
+        if reading.messages > self.heard:
+            self.heard = reading.messages
+            self.outage.over()
+        if self.source.failure() is None:
+            self.outage.over(after_s=CALM_S)
+
+    def keep_up(self) -> None:
+        """Let the sink tidy up for a short while; its failures are warnings, the next pass tries again."""
+        end_s = time.monotonic() + UPKEEP_S
+        try:
+            self.sink.upkeep(
+                self.tasks, self.source.frontier(), lambda: self.halt.is_set() or time.monotonic() >= end_s
+            )
+        except TidegateError as failure:
+            self.meter.warn(f"upkeep: {failure}; trying again later")
+
+    def start_again(self, failure: TidegateError) -> None:
+        """Begin to read anew after a failure that may pass; raises the others."""
+        self.outage.survive(failure)
+        self.outage.retrying(lambda: self.source.start(self.tasks, self.standing.checkpoint.ts))
+        self.heard = 0
+
+    def _reached(self, until: int | None) -> bool:
+        return until is not None and self.standing is not None and self.standing.checkpoint.ts >= until

@@ -1,0 +1,81 @@
+"""Landed rows as chunks of batches: whole transactions in commit order, of one table or of several.
+
+    table a   rows by commit_ts   ───┐ cut at the same commit_ts ┌─► Chunk: parts a/layout 1, a/layout 2, b/layout 1
+    table b   rows by commit_ts   ───┘                           └─► Chunk: ...
+
+Each table comes as rows of ROWS_SCHEMA, sorted.  A cut never divides a commit_ts, so a transaction above the limit
+makes a chunk of its own.  Rows of one commit_ts are one transaction: messages do not tell start_ts.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.codec.columnar import Batch, batch_of_changes
+from tidegate.feed.change import Chunk, Part, decode_layout
+
+__all__ = ["CHUNK_ROWS", "chunks_of"]
+
+CHUNK_ROWS: Final = 16_384
+"""Enough that the calls of a chunk cost little a row; what follows holds some copies of it."""
+
+
+def chunks_of(tables: Sequence[pa.Table], most: int = CHUNK_ROWS) -> Iterator[Chunk]:
+    """Return the rows of `tables` (LANDED_SCHEMA, each sorted by commit_ts, one upstream table each) as chunks of about
+    `most` rows, images typed. EncodeError for a text that is no value of its column."""
+    tables = [table.combine_chunks() for table in tables if table.num_rows]
+    times = [table.column("commit_ts").to_numpy() for table in tables]
+    starts = [0] * len(tables)
+    for ts in _cuts(times, most):
+        ends = [int(np.searchsorted(time, ts, "right")) for time in times]
+        pieces = [
+            (table.slice(start, end - start), time[start:end])
+            for table, time, start, end in zip(tables, times, starts, ends, strict=True)
+            if end > start
+        ]
+        starts = ends
+        yield _chunk(pieces)
+
+
+def _cuts(times: Sequence[Any], most: int) -> Iterator[int]:
+    """The last commit_ts of each chunk, ascending."""
+    every = np.sort(np.concatenate(times)) if times else np.empty(0, np.int64)
+    at = 0
+    while at < len(every):
+        ts = int(every[min(at + most, len(every)) - 1])
+        yield ts
+        at = int(np.searchsorted(every, ts, "right"))
+
+
+def _chunk(pieces: Sequence[tuple[pa.Table, Any]]) -> Chunk:
+    every = np.concatenate([time for _, time in pieces])
+    order = np.argsort(every, kind="stable")
+    numbers = np.empty(len(every), np.int64)
+    numbers[order] = np.arange(len(every))
+    transaction = np.zeros(len(every), np.int64)
+    np.cumsum(every[order][1:] != every[order][:-1], out=transaction[1:])
+    parts: list[Part] = []
+    at = 0
+    for rows, time in pieces:
+        parts += _parts(rows, numbers[at : at + len(time)])
+        at += len(time)
+    return Chunk(tuple(parts), transaction, {"changelog/columns": len(every)})
+
+
+def _parts(rows: pa.Table, numbers: Any) -> Iterator[Part]:
+    """The batches of one table's rows, one for each layout."""
+    layouts = rows.column("layout").combine_chunks()
+    codes = layouts.indices.to_numpy()
+    for code in np.unique(codes).tolist():
+        mine = np.flatnonzero(codes == code)
+        some, some_numbers = (rows, numbers) if len(mine) == len(codes) else (rows.take(pa.array(mine)), numbers[mine])
+        layout = decode_layout(layouts.dictionary[code].as_py())
+        yield Part(_placed(batch_of_changes(some, layout.fields, layout.pk_names), some_numbers), some_numbers)
+
+
+def _placed(batch: Batch, numbers: Any) -> Batch:
+    return replace(batch, message=pc.cast(pa.array(numbers), pa.int32()))

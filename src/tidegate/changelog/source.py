@@ -1,0 +1,96 @@
+"""A source whose changes land first: whatever comes without an order, and whatever a lake's readers look at live.
+
+    topic, log, directory ──landing (a thread, its own tasks)──► changelog ──► frontier, DDLs, slices by timestamp
+
+A landing that failed is made anew by `start`, since it starts once; the changelog alone is the truth in between.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from tidegate.changelog.changelog import Changelog
+from tidegate.changelog.landing import BatchLoop, LandingProgress
+from tidegate.changelog.slice import ChangeSlice
+from tidegate.changelog.trim import Trim
+from tidegate.feed.change import PlacedDdl
+from tidegate.feed.ports import PartitionReached, Reading, Tasks
+from tidegate.feed.retention import Limits, changelog_bound
+from tidegate.model.errors import TidegateError
+from tidegate.model.table import TableInfo
+
+__all__ = ["LandedSource"]
+
+TRIM_EVERY_S: Final = 60.0
+
+
+class LandedSource:
+    """A source behind a changelog at `uri`; `make` gives a new landing into it.
+
+    With `limits` the source trims the changelog behind the checkpoint; a sink that reads it too does so itself."""
+
+    def __init__(self, make: Callable[[], BatchLoop], uri: str, *, limits: Limits | None = None) -> None:
+        self.changelog = Changelog(uri)
+        self._make, self._limits = make, limits
+        self.landing: BatchLoop = make()
+        self._trim = Trim(uri)
+        self._trim_s = time.monotonic() + TRIM_EVERY_S
+        self._tasks: Tasks | None = None
+
+    def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:
+        """Land where the changelog stands. Raises what is wrong with the source and its positions."""
+        self.landing.stop()
+        self.landing, self._tasks = self._make(), tasks
+        self.landing.start(tasks)
+        return checkpoint_ts or 0
+
+    def stop(self) -> None:
+        """End the landing; what it committed stays."""
+        self.landing.stop()
+
+    def failure(self) -> TidegateError | None:
+        """Return why the landing ended by itself."""
+        return self.landing.exception()
+
+    def idle(self) -> bool:
+        """Return True if everything that the source has at this moment has landed."""
+        return self.landing.idle()
+
+    def refresh(self) -> None:
+        """Read the commits that are new."""
+        self.changelog.refresh()
+
+    def frontier(self) -> int | None:
+        """Return the ts up to which everything has landed."""
+        return self.changelog.frontier()
+
+    def definitions(self, ts: int) -> Sequence[TableInfo]:  # noqa: ARG002  tables land as DDLs
+        """Return nothing: the tables of a new feed land as CREATE statements, or are read off rows."""
+        return ()
+
+    def ddls(self, after: int, upto: int) -> list[PlacedDdl]:
+        """Return each landed DDL with after <= commit_ts <= upto once."""
+        return self.changelog.ddls(after, upto)
+
+    def changes(self, after: int, upto: int) -> ChangeSlice:
+        """Return the landed rows with after < commit_ts <= upto."""
+        return self.changelog.slice(after, upto)
+
+    def release(self, checkpoint_ts: int) -> None:
+        """Trim the changelog now and then, if that is the source's to do."""
+        if self._limits is None or self._tasks is None or time.monotonic() < self._trim_s:
+            return
+        self._trim_s = time.monotonic() + TRIM_EVERY_S
+        bound = changelog_bound(checkpoint_ts, self.frontier(), self._limits)
+        grace, orphans = self._limits.reader_grace_ms, self._limits.orphan_grace_ms
+        self._trim.run(bound, self._tasks.run, reader_grace_ms=grace, orphan_grace_ms=orphans)
+
+    def reading(self) -> Reading:
+        """Return what has landed since the start, and how far each partition is."""
+        done: LandingProgress = self.landing.progress()
+        partitions = tuple(
+            PartitionReached(topic, number, reached.offset, done.highs.get((topic, number)), reached.resolved)
+            for topic, numbers in sorted(self.changelog.positions().items())
+            for number, reached in sorted(numbers.items())
+        )
+        return Reading(messages=done.messages, rows=done.rows, dead_letters=done.dead_letters, partitions=partitions)

@@ -1,0 +1,43 @@
+"""The name that a DDL's table had before: by it a DDL finds its topic, and filters are asked.
+
+    RENAME TABLE a TO b, ALTER TABLE a RENAME b     a
+    ALTER TABLE p EXCHANGE PARTITION x WITH TABLE t  t     TiCDC sends this DDL by the name of the table that comes
+    any other                                        None
+
+The schema knows it (effects); the text alone tells it where the table is not known.
+"""
+
+from collections.abc import Sequence
+
+from tidegate.model.errors import SqlError
+from tidegate.model.event import Ddl
+from tidegate.model.table import TableName
+from tidegate.schema.effects import Effect, ExchangePartition, RenameTable
+from tidegate.schema.parse import parse
+from tidegate.schema.spec import RenameTo
+from tidegate.schema.statement import AlterTable, RenameTables
+
+__all__ = ["previous_name"]
+
+
+def previous_name(ddl: Ddl, effects: Sequence[Effect] | None = None) -> TableName | None:
+    """Return the name that the table of `ddl` had before, from its `effects`, else from its text."""
+    for effect in effects or ():
+        if isinstance(effect, RenameTable):
+            return effect.old.name
+        if isinstance(effect, ExchangePartition):
+            return effect.other.name
+    return _from_text(ddl) if "RENAME" in ddl.query.upper() else None
+
+
+def _from_text(ddl: Ddl) -> TableName | None:
+    try:
+        statements = parse(ddl.query, ddl.schema)
+    except SqlError:
+        return None
+    for statement in statements:
+        if isinstance(statement, RenameTables):
+            return statement.pairs[0].old
+        if isinstance(statement, AlterTable) and any(isinstance(spec, RenameTo) for spec in statement.specs):
+            return statement.table
+    return None

@@ -1,0 +1,83 @@
+"""A Python function as a sink: `write(batch)` is called in tasks, with rows as Arrow columns.
+
+Guarantee: at least once.  Batches of one table come in commit order, and all rows up to a DDL before it; after a crash
+what follows the checkpoint comes again, so writes keyed by handle and versioned by `batch.commit_ts` change nothing.
+Progress lives in the given checkpoints.  A DDL is a call on the driver between the rows around it, a resolved ts one
+that says: everything at or below it has been written.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+
+from tidegate.feed.change import Batch, PlacedDdl
+from tidegate.feed.plan import Barrier, Round
+from tidegate.feed.ports import Changes, Checkpoints, Rhythm, Saved, Sink, Standing, Tasks, Written, standing_of
+from tidegate.feed.step import Rows, Unit
+from tidegate.model.errors import SinkError, TidegateError
+from tidegate.model.event import Ddl
+
+__all__ = ["Callback", "CallbackSink"]
+
+
+@dataclass(frozen=True, slots=True)
+class Callback:
+    """The functions. `write` travels to workers by pickle, so it stands at the top level of a module."""
+
+    write: Callable[[Batch], None]
+    ddl: Callable[[Ddl], None] | None = None
+    resolved: Callable[[int], None] | None = None
+
+
+class CallbackSink(Sink[Written]):
+    """Calls the functions of a Callback."""
+
+    barrier, rhythm = Barrier.ALL, Rhythm()
+
+    def __init__(self, callback: Callback, checkpoints: Checkpoints) -> None:
+        self._callback, self._checkpoints = callback, checkpoints
+
+    def held(self) -> AbstractContextManager[None]:
+        """Keep other runs of the feed out."""
+        return self._checkpoints.held()
+
+    def recover(self) -> Standing:
+        """Return the checkpoint that was saved last."""
+        return standing_of(self._checkpoints.load())
+
+    def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> list[Written]:
+        """Write each table in a task of its own."""
+        steps = [step for unit in units for step in unit.steps if isinstance(step, Rows)]
+        return tasks.run(partial(_write, self._callback.write, changes), steps)
+
+    def ddl(self, placed: PlacedDdl) -> None:
+        """Tell a DDL."""
+        _call(self._callback.ddl, placed.ddl)
+
+    def advance(self, planned: Round, results: Sequence[Written]) -> Standing:  # noqa: ARG002  their rows are written
+        """Save the checkpoint, then tell the resolved ts."""
+        standing = Standing(planned.checkpoint, planned.state)
+        self._checkpoints.save(Saved(standing, {}))
+        _call(self._callback.resolved, planned.checkpoint.ts)
+        return standing
+
+
+def _write(write: Callable[[Batch], None], changes: Changes, step: Rows) -> Written:
+    done = Written(step.table.name)
+    for chunk in changes.batches(step.table.name, step.after, step.upto):
+        for batch, _ in chunk.parts:
+            _call(write, batch)
+            done.rows, done.messages = done.rows + batch.rows, done.messages + 1
+        done.corrupt += chunk.corrupt
+    return done
+
+
+def _call(function: Callable[..., None] | None, given: object) -> None:
+    """Call the user's function; SinkError, which is tried again, for whatever it raises but errors of ours."""
+    try:
+        None if function is None else function(given)
+    except TidegateError:
+        raise
+    except Exception as error:
+        raise SinkError(f"callback {getattr(function, '__qualname__', function)!s} failed: {error!r}") from error

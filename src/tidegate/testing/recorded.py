@@ -1,0 +1,105 @@
+"""A recorded topic as a landing: the partitions of a broker, without one, in batches that the caller asks for.
+
+    partitions --land(at most)--> land_messages -> files -> commit          as a task and the driver do
+
+It has no thread: nothing lands but what is asked for, so a test decides how far landing and merging are apart.
+"""
+
+import gzip
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from tidegate.changelog import ledger
+from tidegate.changelog.files import ControlFiles, RowFiles
+from tidegate.changelog.landing import BatchLoop
+from tidegate.changelog.report import State, TaskReport
+from tidegate.codec.frame import read_frames
+from tidegate.codec.options import DecodeOptions
+from tidegate.feed.frontier import Reached
+from tidegate.feed.ports import Tasks
+from tidegate.source.kafka.message import Message
+from tidegate.source.kafka.messages import LandPlan, land_messages
+
+__all__ = ["RecordedLanding", "partitions_of"]
+
+FLUSH_BYTES = 1 << 26
+
+
+def partitions_of(where: Path) -> dict[int, list[Message]]:
+    """Return the messages of a recorded topic (files p0.bin.gz, p1.bin.gz, ..), by partition."""
+    found = {}
+    for path in sorted(where.glob("p*.bin.gz")):
+        frames = list(read_frames(gzip.decompress(path.read_bytes())))
+        number = int(path.name.removeprefix("p").partition(".")[0])
+        found[number] = [Message(at, key or None, value) for at, (key, value) in enumerate(frames)]
+    return found
+
+
+class RecordedLanding(BatchLoop):
+    """Lands `messages` (of one topic, by partition) into the changelog at `uri`. `pause` is called around commits."""
+
+    def __init__(
+        self,
+        uri: str,
+        feed: str,
+        decode: DecodeOptions,
+        messages: Mapping[int, Sequence[Message]],
+        *,
+        topic: str = "shop",
+        seed: int = 0,
+        pause: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        super().__init__(feed)
+        self.uri, self.decode, self.messages, self.topic, self.pause = uri, decode, messages, topic, pause
+        self.random = random.Random(seed)
+
+    def start(self, tasks: Tasks) -> None:
+        """Claim the changelog; nothing lands by itself."""
+        self._tasks = tasks
+        self._state = self._claim()
+
+    def idle(self) -> bool:
+        """True if all messages have landed."""
+        return all(self._state.positions[self.topic][number].offset >= len(some) for number, some in self._all())
+
+    def land(self, at_most: int) -> bool:
+        """Land a batch of up to `at_most` messages a partition; False at the end of the topic."""
+        reports = []
+        for number, messages in self._all():
+            start = self._state.positions[self.topic][number].offset
+            reports.append(self._read(number, messages, start, start + self.random.randint(0, at_most)))
+        self.pause("before landing commits")
+        self._landed(ledger.commit_batch(self.uri, self._state, reports), {})
+        self.pause("after landing commits")
+        return not self.idle()
+
+    def _all(self) -> list[tuple[int, Sequence[Message]]]:
+        return list(self.messages.items())
+
+    def _claim(self) -> State:
+        fresh = {self.topic: dict.fromkeys(self.messages, Reached(0))}
+        return ledger.claim(self.uri, self._feed, self.decode, lambda state: dict(state.positions) or fresh)
+
+    def _batch(self) -> None:
+        """Nothing lands by itself."""
+
+    def _read(self, number: int, messages: Sequence[Message], start: int, end: int) -> TaskReport:
+        end = min(end, len(messages))
+        landed = land_messages(messages[start:end], LandPlan(self.topic, number, self.decode), start=start)
+        assert landed.halt is None, landed.halt
+        files, controls = RowFiles(self.uri, flush_bytes=FLUSH_BYTES), ControlFiles(self.uri, FLUSH_BYTES)
+        files.add(landed.tables.items())
+        controls.add(landed.ddls, ())
+        written = (*files.close(), *controls.close())
+        return TaskReport(
+            topic=self.topic,
+            partition=number,
+            start=start,
+            position=end,
+            resolved=landed.resolved,
+            messages=landed.messages,
+            ddls=len(landed.ddls),
+            tables=files.counts(),
+            files=written,
+        )
