@@ -68,6 +68,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     messages: int = 0
     filtered: int = 0
     """Rows of tables that the feed does not carry."""
+    singly: int = 0
+    """Rows that went one by one instead of by columns."""
     ddls: int = 0
     dead: int = 0
     tables: tuple[TableRows, ...] = ()

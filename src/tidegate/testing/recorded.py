@@ -98,6 +98,7 @@ class RecordedLanding(BatchLoop):
             start=start,
             position=end,
             resolved=landed.resolved,
+            singly=landed.singly,
             messages=landed.messages,
             ddls=len(landed.ddls),
             tables=files.counts(),
