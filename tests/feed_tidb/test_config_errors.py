@@ -103,7 +103,9 @@ LAKE = [
     ("", '[consistent]\nlevel = "eventual"', "ErrUnsupported"),
     ("", '[sink]\ndispatchers = [{matcher = ["a.b"], target-schema = "c"}]', "ErrUnsupported"),
     ("", '[sink]\ndispatchers = [{matcher = ["a.b"], target-table = "c"}]', "ErrUnsupported"),
-    ("", '[sink]\ncolumn-selectors = [{matcher = ["a.b"], columns = ["c"]}]', "ErrUnsupported"),
+    ("", '[sink]\ncolumn-selectors = [{matcher = ["a.b"], columns = ["c.d"]}]', "ErrFilterRuleInvalid"),
+    ("", '[sink]\ncolumn-selectors = [{matcher = ["a"], columns = ["c"]}]', "ErrFilterRuleInvalid"),
+    ("", '[sink]\ncolumn-selectors = [{matcher = ["a.b"], column = ["c"]}]', "ErrInvalidReplicaConfig"),
     ("?output-row-key=true", "", "ErrSinkURIInvalid"),
     ("?time-zone=Asia/Tokyo", "", "ErrInvalidReplicaConfig"),
 ]

@@ -8,7 +8,7 @@ pair cannot do follows from the two entries (app/config/pair.py).  Factories imp
 called: reading a configuration needs neither Spark nor Kafka.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tidegate.app.topic_target import TopicTarget
     from tidegate.changelog.landing import BatchLoop
     from tidegate.feed.retention import Limits
+    from tidegate.schema.stored_snapshot import TableVersion
     from tidegate.sink.delta.options import DeltaOptions
     from tidegate.sink.delta.sink import DeltaSink as DeltaTables
 
@@ -78,7 +79,18 @@ def _land_log(config: FeedConfig, home: str) -> "BatchLoop":
         start_ts=config.start_ts,
         complete=entries_of(config)[1].needs_whole_tables(config.sink),
         hold_as=hold_name(config.name, home),
+        check=partial(entries_of(config)[1].check_tables, config),
     )
+
+
+def _check_lake(config: FeedConfig, tables: "Iterable[TableVersion]") -> None:
+    """Raise ColumnSelectorFailed for column selectors that do not fit a table."""
+    from tidegate.schema.stored_table import table_info
+    from tidegate.sink.delta.selection import stored_definition
+
+    options = delta_options(config)
+    for table in tables:
+        stored_definition(table_info(table.stored, table.schema, table.version), options)
 
 
 SOURCES: Final[Mapping[str, SourceEntry]] = {
@@ -129,6 +141,7 @@ SINKS: Final[Mapping[str, SinkEntry]] = {
         zone_of=lambda sink: sink.time_zone,
         renders_times=False,
         needs_whole_tables=lambda sink: sink.mode == "replica",
+        check_tables=_check_lake,
         keys=DELTA_KEYS,
         refused=DELTA_REFUSED,
     ),
@@ -185,6 +198,7 @@ def delta_options(config: FeedConfig) -> "DeltaOptions":
         case_sensitive=config.case_sensitive,
         event_rules=config.event_rules,
         events_since=config.events.since,
+        selectors=config.selectors,
     )
 
 

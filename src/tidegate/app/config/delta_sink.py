@@ -77,7 +77,10 @@ DELTA_SINK: Final[Mapping[str, Param]] = {
 }
 
 
-DELTA_KEYS: Final = frozenset(f"sink.delta-config.{name}" for name in DELTA_SINK)
+DELTA_KEYS: Final = frozenset(f"sink.delta-config.{name}" for name in DELTA_SINK) | {
+    "sink.column-selectors[].matcher",
+    "sink.column-selectors[].columns",
+}
 """Keys of a changefeed file that act where a lake is written."""
 
 _NAMES: Final = Refused(("",), UnsupportedError, "tables of a lake have the upstream's names")
@@ -87,7 +90,6 @@ DELTA_REFUSED: Final[Mapping[str, Refused]] = {
     ),
     "sink.dispatchers[].target-schema": _NAMES,
     "sink.dispatchers[].target-table": _NAMES,
-    "sink.column-selectors[].": Refused((), UnsupportedError, "a lake holds whole rows"),
 }
 """Keys that a lake has no place for."""
 
