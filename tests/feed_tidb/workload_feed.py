@@ -20,10 +20,11 @@ from tests.feed_tidb.kit import Queue, feed
 from tests.feed_tidb.workload_setting import CLAIM, DEFAULT, OPTION, PACKING, RAW, Setting
 from tidegate.app.config import SinkFile
 from tidegate.app.topic_feed import TopicFeed
-from tidegate.app.topic_target import TopicTarget, topic_target
+from tidegate.app.topic_target import topic_target
 from tidegate.app.topic_task import GroupJob
 from tidegate.feed.dispatch_rule import dispatch_rules
 from tidegate.model.errors import SinkError
+from tidegate.sink.kafka.target import TopicTarget
 from tidegate.sink.kafka.writer import TopicWriter
 from tidegate.testing.failpoint import TOPIC_PLACES, armed
 

@@ -27,12 +27,13 @@ from tidegate.app.tidb_address import parse_tidb
 from tidegate.app.topic_feed import TopicFeed, TopicFeedConfig
 from tidegate.app.topic_keys import idle_keys, refuse_keys
 from tidegate.app.topic_progress import TopicMeter, TopicProgress, line
-from tidegate.app.topic_target import TopicTarget, topic_target
+from tidegate.app.topic_target import topic_target
 from tidegate.app.uri import mask_uri
 from tidegate.feed.dispatch_rule import complaints
 from tidegate.feed.filter import DEFAULT_RULES, TableFilter
 from tidegate.feed.patience import Patience
 from tidegate.model.errors import ConfigError, SinkError, UriInvalid
+from tidegate.sink.kafka.target import TopicTarget
 from tidegate.source.tidb.transactions import MountOptions
 
 __all__ = ["RunWords", "SparkTasks", "feed_config", "run_tidb", "run_topics"]

@@ -27,18 +27,20 @@ from tidegate.app.topic_checkpoint import Checkpoint, CheckpointFile
 from tidegate.app.topic_progress import TopicMeter, TopicProgress
 from tidegate.app.topic_state import StateFile
 from tidegate.app.topic_tables import ActiveTables
-from tidegate.app.topic_target import TopicTarget
-from tidegate.app.topic_task import GroupJob, GroupReport, write_group
+from tidegate.app.topic_task import GroupJob, write_group
 from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.filter import TableFilter
 from tidegate.feed.patience import Patience, Trouble
 from tidegate.model.errors import Retry, SinkError, TidegateError
 from tidegate.model.table import TableName
 from tidegate.objectstore.failpoint import reach
+from tidegate.schema.stored_table import table_info
 from tidegate.sink.kafka.control import Control
 from tidegate.sink.kafka.groups import TableRows, groups_of
 from tidegate.sink.kafka.known_topics import KnownTopics
-from tidegate.sink.kafka.partitions import partition_count
+from tidegate.sink.kafka.producer import partition_count
+from tidegate.sink.kafka.target import TopicTarget
+from tidegate.sink.kafka.task import Written
 from tidegate.sink.kafka.writer import TopicWriter
 from tidegate.source.tidb.ddl import DdlEvent
 from tidegate.source.tidb.hold import Hold
@@ -184,7 +186,10 @@ class TopicFeed:
                 self._hold.at(self.checkpoint)
                 self._timeline.start(self.checkpoint)
                 self.config.events.verify(self._tables.tables)
-                self._target.check(self._tables.tables)
+                self._target.check(
+                    table_info(table.stored, table.schema, table.version, every_state=True)
+                    for table in self._tables.tables
+                )
                 self._topics.note((*(found.topics if found else ()), *self._tables.topics))
                 self._patiently(self._meet, replace(self.config.patience, stuck_s=None))
                 self.meter.frontier(parts[-1].high)
@@ -205,7 +210,7 @@ class TopicFeed:
     def _reached(self) -> bool:
         return self.config.target_ts is not None and self.checkpoint >= self.config.target_ts
 
-    def _rows(self, rows: dict[int, int], end: int) -> list[GroupReport]:
+    def _rows(self, rows: dict[int, int], end: int) -> list[Written]:
         """Steps 3 to 5: the rows up to `end`."""
         tables = self._tables.with_rows(rows)
         if not tables:
@@ -227,7 +232,7 @@ class TopicFeed:
             )
             for group in groups_of(placed, counts, self._run.tasks)
         ]
-        reports: list[GroupReport] = self._run(write_group, jobs)
+        reports: list[Written] = self._run(write_group, jobs)
         return reports
 
     def _placed(self, name: TableName, rows: int) -> TableRows:

@@ -1,99 +1,33 @@
-"""A Kafka sink as a changefeed's sink-uri and file describe it.
+"""A Kafka sink as a changefeed's sink-uri and file describe it: address and file to a TopicTarget.
 
     kafka://h1:9092/shop?protocol=canal-json&enable-tidb-extension=true&partition-num=4
             └ brokers ┘ └ default topic      └ encoder (codec/encoding.py)  └ topics that are made
 
-Values of the address win over the file's.  A target is a value that travels into tasks; it may hold passwords, and
-does not print them.
+Values of the address win over the file's.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
-from tidegate.app.claim_files import ClaimFiles, random_names
 from tidegate.app.config import SinkFile
-from tidegate.app.framed import clock
 from tidegate.app.params import Given
 from tidegate.app.topic_keys import client_options
 from tidegate.app.topics import LOOKING
 from tidegate.app.uri import mask_uri, parse_source
-from tidegate.codec import BatchEncoder, EncodeOptions, encode_options
-from tidegate.codec.columnar import ColumnarEncoder
-from tidegate.codec.encoding import limited
+from tidegate.codec import encode_options
 from tidegate.feed.column_selector import ColumnSelectors
-from tidegate.feed.dispatch_rule import DispatchRule
-from tidegate.feed.route import Router
 from tidegate.feed.split import SplitPolicy
 from tidegate.model.errors import ConfigError, KafkaConfigInvalid, UnsupportedError, UriInvalid
 from tidegate.model.feed_errors import PartitionNumInvalid
-from tidegate.schema.stored_snapshot import TableVersion
-from tidegate.schema.stored_table import table_info
-from tidegate.sink.kafka.dispatch import Dispatcher
-from tidegate.sink.kafka.known_topics import Keeper
-from tidegate.sink.kafka.partitions import Producer
-from tidegate.sink.kafka.writer import NewTopics, TopicWriter
+from tidegate.sink.kafka.target import TopicTarget
+from tidegate.sink.kafka.writer import NewTopics
 
-__all__ = ["TopicTarget", "topic_target"]
+__all__ = ["new_topics", "topic_target"]
 
 _OFF: Final = frozenset({"false", "0", "f"})
 _COMPRESSIONS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 _RAW: Final = "sink.kafka-config.output-raw-change-event"
-
-
-@dataclass(frozen=True)
-class TopicTarget:
-    """What is written, and to whom; `partition_num` bounds the partitions that are used."""
-
-    topic: str
-    options: EncodeOptions
-    client: Mapping[str, str] = field(repr=False)
-    rules: tuple[DispatchRule, ...] = ()
-    case_sensitive: bool = False
-    split: SplitPolicy = field(default_factory=SplitPolicy)
-    new_topics: NewTopics | None = field(default_factory=NewTopics)
-    partition_num: int | None = None
-    selectors: ColumnSelectors = field(default_factory=ColumnSelectors)
-
-    def router(self) -> Router:
-        """The dispatchers."""
-        return Router.of(self.rules, self.topic, self.options, case_sensitive=self.case_sensitive)
-
-    def check(self, tables: Iterable[TableVersion]) -> None:
-        """Raises DispatcherFailed and ColumnSelectorFailed for dispatchers and selectors that do not fit a table."""
-        dispatcher = Dispatcher(self.router(), self.split, {}, frozenset(), self.selectors)
-        for table in tables:
-            dispatcher.check(table_info(table.stored, table.schema, table.version, every_state=True))
-
-    def encoder(self) -> BatchEncoder:
-        """A new encoder, with the clock of now and files for claim checks."""
-        return BatchEncoder(self.options, now_ms=clock(None), claims=self._claims())
-
-    def columnar_encoder(self) -> ColumnarEncoder:
-        """The same for rows as columns."""
-        return ColumnarEncoder(self.options, now_ms=clock(None), claims=self._claims())
-
-    def _claims(self) -> ClaimFiles:
-        return ClaimFiles(self.options.claim_check_storage_uri, random_names())
-
-    def writer(self) -> TopicWriter:
-        """A new producer, which makes topics that are missing if it may."""
-        return TopicWriter(self.client, self.options.max_message_bytes, self.new_topics)
-
-    def keeper(self) -> Keeper:
-        """A producer for topics that have no table any more: it makes none."""
-        return TopicWriter(self.client, self.options.max_message_bytes, None)
-
-    def fitted(self, writer: TopicWriter) -> "TopicTarget":
-        """The same with no larger messages than the default topic takes, which is made if need be."""
-        writer.partitions(self.topic)
-        most = writer.max_bytes(self.topic)
-        return self if most is None else replace(self, options=limited(self.options, most))
-
-    def producer(self) -> Producer:
-        """A new producer for a task."""
-        return self.writer()
 
 
 def topic_target(uri: str, file: SinkFile) -> TopicTarget:
@@ -117,7 +51,7 @@ def topic_target(uri: str, file: SinkFile) -> TopicTarget:
         rules=file.dispatchers,
         case_sensitive=file.case_sensitive,
         split=SplitPolicy(unique_keys=str(file.settings.get(_RAW, "false")).lower() != "true", newarch=options.newarch),
-        new_topics=_new_topics({**_topic_settings(file), **dict(parse_qsl(urlsplit(uri).query))}),
+        new_topics=new_topics({**_topic_settings(file), **dict(parse_qsl(urlsplit(uri).query))}),
         partition_num=sink.partition_num,
         selectors=ColumnSelectors.of(file.selectors, case_sensitive=file.case_sensitive),
     )
@@ -150,8 +84,8 @@ def _compression(query: Mapping[str, str], file: SinkFile) -> str:
     return word
 
 
-def _new_topics(query: Mapping[str, str]) -> NewTopics | None:
-    """TiCDC's parameters of topics that it makes."""
+def new_topics(query: Mapping[str, str]) -> NewTopics | None:
+    """Return what topics that are missing are made of, by TiCDC's parameters of a sink-uri; None: they are not made."""
     if query.get("auto-create-topic", "true").lower() in _OFF:
         return None
     try:

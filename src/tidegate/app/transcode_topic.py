@@ -24,7 +24,6 @@ from urllib.parse import parse_qsl, urlsplit
 import click
 import msgspec
 
-from tidegate.app.claim_files import ClaimFiles, random_names
 from tidegate.app.config import SinkFile, sink_file
 from tidegate.app.event_expression import event_filter
 from tidegate.app.framed import clock, whole_events
@@ -35,10 +34,12 @@ from tidegate.app.run_cmd import stop_on_signals
 from tidegate.app.sieve import Sieve
 from tidegate.app.topic_keys import client_options, idle_keys
 from tidegate.app.topic_marks import MarkFile, Marks, as_start
+from tidegate.app.topic_target import new_topics
 from tidegate.app.topics import LOOKING, topics_of
-from tidegate.app.transcode_cmd import carried, target_options
+from tidegate.app.transcode_cmd import target_options
 from tidegate.app.uri import KafkaSource, parse_source
 from tidegate.codec import BatchEncoder, DecodeOptions, decode, from_config
+from tidegate.codec.canal.ddl_actions import with_action
 from tidegate.codec.options import DECODE_KEYS
 from tidegate.feed.dispatch_rule import complaints
 from tidegate.feed.event_filter import EventFilter
@@ -46,10 +47,11 @@ from tidegate.feed.event_rule import event_rules
 from tidegate.feed.gate import Gate
 from tidegate.feed.split import SplitPolicy
 from tidegate.model.errors import ConfigError, DecodeError, EncodeError, TidegateError, UriInvalid
-from tidegate.model.event import Event, Resolved
+from tidegate.model.event import Ddl, Event, Resolved
 from tidegate.model.tso import MAX_TS
+from tidegate.sink.kafka.claim_files import ClaimFiles, random_names
 from tidegate.sink.kafka.known_topics import KnownTopics
-from tidegate.sink.kafka.writer import NewTopics, TopicWriter
+from tidegate.sink.kafka.writer import TopicWriter
 from tidegate.source.kafka.gathered import Gathered, Partition
 
 __all__ = ["transcode_topic"]
@@ -112,7 +114,7 @@ def transcode_topic(
             found, _ = read_all(KAFKA_SOURCE, {"start": Given(str(file_of_marks.path), kept.start)}, ConfigError)
             source = msgspec.structs.replace(source, **found)
             known.note(kept.topics)
-        writer = connected(_new_topics(uris[1]))
+        writer = connected(new_topics(dict(parse_qsl(urlsplit(uris[1]).query))))
         run = _Run(source, read, known, file_of_marks, as_json=as_json)
         claims = ClaimFiles(target.options.claim_check_storage_uri, random_names())
         relay = Relay(target, writer, known, now_ms=clock(now_ms), claims=claims, refused=run.refused)
@@ -159,7 +161,7 @@ class _Run:
                 ):
                     self._mark(partition, place, event)
                     try:
-                        gate.add(partition, carried(event))
+                        gate.add(partition, with_action(event) if isinstance(event, Ddl) else event)
                     except EncodeError as error:
                         self.refused(place, error)
                 sieve.pass_on(gate.take(), relay)
@@ -251,14 +253,3 @@ def _events(file: SinkFile, read: DecodeOptions) -> EventFilter:
     if read.protocol == "open-protocol":
         check_old_values(file.document, rules)
     return event_filter(file.document, case_sensitive=file.case_sensitive, time_zone=read.time_zone)
-
-
-def _new_topics(uri: str) -> NewTopics | None:
-    """TiCDC's parameters of topics that it makes."""
-    query = dict(parse_qsl(urlsplit(uri).query))
-    if query.get("auto-create-topic", "true").lower() in {"false", "0", "f"}:
-        return None
-    try:
-        return NewTopics(int(query.get("partition-num", 3)), int(query.get("replication-factor", 1)))
-    except ValueError as error:
-        raise ConfigError(f"--to: partition-num and replication-factor are whole numbers: {error}") from error

@@ -13,20 +13,21 @@ are to be sent; a text column that holds a byte which is no UTF-8 stays one of b
 Source: `feed/change.py`, whose ROWS_SCHEMA this is.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.codec.columnar.rows import Batch
+from tidegate.codec.columnar.rows import Batch, RowTexts
 from tidegate.codec.columnar.values import Column, Form
 from tidegate.codec.values import INT_RANGES, integer_range
 from tidegate.model.errors import EncodeError
 from tidegate.model.event import Field
 from tidegate.model.mysql import FLOATS, STRINGS
 
-__all__ = ["batch_of_changes"]
+__all__ = ["batch_of_changes", "typed_batch"]
 
 
 def batch_of_changes(rows: Any, fields: tuple[Field, ...], pk_names: tuple[str, ...] | None) -> Batch:
@@ -38,11 +39,11 @@ def batch_of_changes(rows: Any, fields: tuple[Field, ...], pk_names: tuple[str, 
     op = _whole(rows, "op").cast(pa.string())
     try:
         before, after = (
-            _images(_whole(rows, name), pc.not_equal(op, absent), fields)
+            _columns(_whole(rows, name).filter(pc.not_equal(op, absent)), fields)
             for name, absent in (("before", "I"), ("after", "D"))
         )
     except pa.ArrowInvalid as error:
-        raise EncodeError(f"rows of {schema}.{table} with a value that is none of its column: {error}") from error
+        raise _refused(schema, table, error) from error
     return Batch(
         schema=schema,
         table=table,
@@ -58,14 +59,35 @@ def batch_of_changes(rows: Any, fields: tuple[Field, ...], pk_names: tuple[str, 
     )
 
 
+def typed_batch(batch: Batch) -> Batch:
+    """Return `batch` with typed columns in the place of RowTexts. EncodeError for a text that is no value of its
+    column."""
+    if not isinstance(batch.before, RowTexts) and not isinstance(batch.after, RowTexts):
+        return batch
+    try:
+        before, after = (_of_texts(image, batch.fields) for image in (batch.before, batch.after))
+    except pa.ArrowInvalid as error:
+        raise _refused(batch.schema, batch.table, error) from error
+    return replace(batch, before=before, after=after)
+
+
+def _of_texts(image: Any, fields: tuple[Field, ...]) -> Any:
+    if not isinstance(image, RowTexts):
+        return image
+    return _columns(pa.FixedSizeListArray.from_arrays(image.values, image.width), fields)
+
+
+def _refused(schema: str, table: str, error: pa.ArrowInvalid) -> EncodeError:
+    return EncodeError(f"rows of {schema}.{table} with a value that is none of its column: {error}")
+
+
 def _whole(rows: Any, name: str) -> Any:
     found = rows.column(name)
     return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 
 
-def _images(lists: Any, present: Any, fields: tuple[Field, ...]) -> Any:
-    there = lists.filter(present)
-    arrays = [_typed(pc.list_element(there, at), field) for at, field in enumerate(fields)]
+def _columns(lists: Any, fields: tuple[Field, ...]) -> Any:
+    arrays = [_typed(pc.list_element(lists, at), field) for at, field in enumerate(fields)]
     return pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields])
 
 
