@@ -12,7 +12,6 @@ from tests.kv.kv_recordings import lines, raw
 from tidegate.app.segment_log import SegmentLog
 from tidegate.app.topic_feed import TopicFeed, TopicFeedConfig
 from tidegate.app.topic_progress import TopicMeter
-from tidegate.app.topic_target import TopicTarget
 from tidegate.codec import decode, encode_options, from_config
 from tidegate.feed.dispatch_rule import dispatch_rules
 from tidegate.feed.filter import TableFilter
@@ -21,6 +20,7 @@ from tidegate.feed.split import SplitPolicy
 from tidegate.model.errors import SinkError
 from tidegate.model.event import Event
 from tidegate.model.kv_change import KvChange, KvOp, LogType
+from tidegate.sink.kafka.target import TopicTarget
 from tidegate.source.tidb.transactions import MountOptions
 from tidegate.tidb.segment import encode_segment
 from tidegate.tidb.span_feed import in_order

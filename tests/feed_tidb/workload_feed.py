@@ -23,11 +23,11 @@ from tests.feed_tidb.workload_setting import CLAIM, DEFAULT, OPTION, PACKING, RA
 from tidegate.app.config.document import Document
 from tidegate.app.config.kafka_target import parse_target
 from tidegate.app.topic_feed import TopicFeed
-from tidegate.app.topic_target import TopicTarget
 from tidegate.app.topic_task import GroupJob
 from tidegate.app.wiring import topic_target
 from tidegate.feed.dispatch_rule import dispatch_rules
 from tidegate.model.errors import SinkError
+from tidegate.sink.kafka.target import TopicTarget
 from tidegate.sink.kafka.writer import TopicWriter
 from tidegate.testing.failpoint import TOPIC_PLACES, armed
 
