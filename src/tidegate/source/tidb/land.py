@@ -17,7 +17,7 @@ whose transaction is left out (ignore-txn-start-ts) the landing says so: a lande
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -32,7 +32,7 @@ from tidegate.feed.filter import TableFilter
 from tidegate.feed.frontier import Reached
 from tidegate.model.errors import ConfigError, HistoryLost, SourceError
 from tidegate.model.event import Ddl
-from tidegate.schema.stored_snapshot import StoredSnapshot
+from tidegate.schema.stored_snapshot import StoredSnapshot, TableVersion
 from tidegate.source.tidb.changes import LogChanges
 from tidegate.source.tidb.ddl import DdlEvent
 from tidegate.source.tidb.hold import Hold
@@ -71,6 +71,7 @@ class LogLanding(BatchLoop):
         start_ts: int | None = None,
         complete: bool = True,
         hold_as: str | None = None,
+        check: Callable[[Iterable[TableVersion]], None] | None = None,
         trigger_ms: int = TRIGGER_MS,
     ) -> None:
         """`hold_as` names feed and lake to the log (None: the feed alone)."""
@@ -83,6 +84,7 @@ class LogLanding(BatchLoop):
         left_out = EventFilter(self._events.start_ts)
         self._timeline = Timeline(log, rules, force=self._mount.force_replicate, events=left_out)
         self._at = 0
+        self._check = check
         self._first: tuple[Ddl, ...] = ()
 
     def idle(self) -> bool:
@@ -91,7 +93,7 @@ class LogLanding(BatchLoop):
 
     def _claim(self) -> State:
         """Raises SourceError for a log that is not there yet, HistoryLost for one that begins above the position, and
-        what is wrong with the expressions of event filters for a table that is there."""
+        what is wrong with the expressions of event filters, and what `check` raises, for a table that is there."""
         state = ledger.claim(self.changelog, self._feed, None, self._completed)
         if state.frontier is None and self._at > 0:
             self._first = tuple(self._definitions(self._timeline.snapshot, self._timeline.tables, self._at))
@@ -114,6 +116,8 @@ class LogLanding(BatchLoop):
         self._hold.at(at)
         self._timeline.start(at)
         self._events.verify(self._timeline.tables.replicated(self._timeline.snapshot))
+        if self._check is not None:
+            self._check(self._timeline.tables.replicated(self._timeline.snapshot))
         self._at = at
         return {}
 
