@@ -154,7 +154,7 @@ def test_run_with_a_file(changefeed, tmp_path):
     path.write_text(f'memory-quota = 1\nsink-uri = "{SINK}"\n[source]\nuri = "{SOURCE}"\n')
     done = call("run", str(path), "--sink-uri", "delta:///other")
     assert changefeed.calls[0][0].sink.path == "/other"
-    assert "warning: accepted without effect when reading a topic: memory-quota" in done.stderr
+    assert "warning: accepted without effect: memory-quota" in done.stderr
 
 
 def test_run_fails(changefeed):

@@ -35,7 +35,7 @@ def seeded(
     request: pytest.FixtureRequest, spark: Any, bootstrap: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[World]:
     """A life of the embedded TiDB."""
-    yield seeded_world(request.param, bootstrap, tmp_path_factory.mktemp("seeded"))
+    return seeded_world(request.param, bootstrap, tmp_path_factory.mktemp("seeded"))
 
 
 def killed_at(places: dict[str, int]) -> Any:

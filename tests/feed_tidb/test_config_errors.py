@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.feed_tidb.kit import Broker, changes, feed, recorded_log, target
-from tidegate.app.config import load
+from tidegate.app.config.load import load
 from tidegate.app.event_expression import SqlExpressions
 from tidegate.app.tidb_run import RunWords, feed_config
 from tidegate.feed.event_filter import EventFilter

@@ -8,7 +8,7 @@ import pytest
 
 import tidegate
 from tests.feed_tidb.test_chain import Upstream
-from tidegate.app.config import load
+from tidegate.app.config.load import load
 from tidegate.app.progress import Progress
 from tidegate.app.segment_log import SegmentLog
 from tidegate.app.wiring import delta_options, landing

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.sink.lake import INT, TEXT, Rows, column, options, run, stored, table
-from tidegate.app.config import load
+from tidegate.app.config.load import load
 from tidegate.app.wiring import delta_options
 from tidegate.feed.column_selector import SelectorRule
 from tidegate.feed.plan import Checkpoint, Round
