@@ -62,37 +62,37 @@ def live(pair: Pair, spark: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("source", "sink"), EVERY)
-def test_changefeed(source: str, sink: str, recorded: World, spark: Any, bootstrap: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", EVERY, ids="-".join)
+def test_changefeed(way: tuple[str, str], recorded: World, spark: Any, bootstrap: str, tmp_path: Path) -> None:
     """The recorded shop through `tidegate.Changefeed`, killed between a round and its checkpoint."""
-    pair = Pair(recorded, source, sink, bootstrap, tmp_path)
+    pair = Pair(recorded, *way, bootstrap, tmp_path)
     live(pair, spark)
 
     assert pair.differences() == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("source", "sink"), EVERY)
-def test_seeded(source: str, sink: str, seeded: World, spark: Any, bootstrap: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", EVERY, ids="-".join)
+def test_seeded(way: tuple[str, str], seeded: World, spark: Any, bootstrap: str, tmp_path: Path) -> None:
     """A seeded life through `tidegate.Changefeed`, killed between a round and its checkpoint."""
-    pair = Pair(seeded, source, sink, bootstrap, tmp_path)
+    pair = Pair(seeded, *way, bootstrap, tmp_path)
     live(pair, spark)
 
     assert pair.differences() == []
 
 
 @pytest.mark.parametrize(
-    ("source", "sink"),
+    "way",
     [
-        pytest.param(source, sink, marks=pytest.mark.slow if (source, sink) in BY_COMMAND else pytest.mark.soak)
-        for source, sink in EVERY
+        pytest.param(way, marks=pytest.mark.slow if way in BY_COMMAND else pytest.mark.soak, id="-".join(way))
+        for way in EVERY
     ],
 )
 def test_run(
-    source: str, sink: str, recorded: World, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    way: tuple[str, str], recorded: World, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The recorded shop through `tidegate run`, whose process gets SIGKILL twice."""
-    pair = Pair(recorded, source, sink, bootstrap, tmp_path)
+    pair = Pair(recorded, *way, bootstrap, tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     statuses = []
     for number, deed in enumerate((KILLED.format(1), KILLED.format(2), "")):

@@ -79,16 +79,18 @@ def _land_log(config: FeedConfig, home: str) -> "BatchLoop":
         start_ts=config.start_ts,
         complete=entries_of(config)[1].needs_whole_tables(config.sink),
         hold_as=hold_name(config.name, home),
-        check=partial(_check_stored, ColumnSelectors.of(config.selectors, case_sensitive=config.case_sensitive)),
+        check=partial(entries_of(config)[1].check_tables, config),
     )
 
 
-def _check_stored(selectors: ColumnSelectors, tables: "Iterable[TableVersion]") -> None:
+def _check_lake(config: FeedConfig, tables: "Iterable[TableVersion]") -> None:
     """Raise ColumnSelectorFailed for column selectors that do not fit a table."""
     from tidegate.schema.stored_table import table_info
+    from tidegate.sink.delta.selection import stored_definition
 
+    options = delta_options(config)
     for table in tables:
-        selectors.stored(table_info(table.stored, table.schema, table.version))
+        stored_definition(table_info(table.stored, table.schema, table.version), options)
 
 
 SOURCES: Final[Mapping[str, SourceEntry]] = {
@@ -139,6 +141,7 @@ SINKS: Final[Mapping[str, SinkEntry]] = {
         zone_of=lambda sink: sink.time_zone,
         renders_times=False,
         needs_whole_tables=lambda sink: sink.mode == "replica",
+        check_tables=_check_lake,
         keys=DELTA_KEYS,
         refused=DELTA_REFUSED,
     ),

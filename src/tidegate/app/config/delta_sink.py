@@ -77,13 +77,10 @@ DELTA_SINK: Final[Mapping[str, Param]] = {
 }
 
 
-DELTA_KEYS: Final = frozenset(
-    {
-        *(f"sink.delta-config.{name}" for name in DELTA_SINK),
-        "sink.column-selectors[].matcher",
-        "sink.column-selectors[].columns",
-    }
-)
+DELTA_KEYS: Final = frozenset(f"sink.delta-config.{name}" for name in DELTA_SINK) | {
+    "sink.column-selectors[].matcher",
+    "sink.column-selectors[].columns",
+}
 """Keys of a changefeed file that act where a lake is written."""
 
 _NAMES: Final = Refused(("",), UnsupportedError, "tables of a lake have the upstream's names")

@@ -92,6 +92,8 @@ class SinkEntry:
     refused: Mapping[str, Refused] = field(default_factory=dict)
     needs_whole_tables: Callable[[Any], bool] = lambda _: False
     """It replicates tables, so that a new changefeed begins with the rows that they have."""
+    check_tables: Callable[[Any, Any], None] = lambda *_: None
+    """Raises what is wrong with a FeedConfig for tables (TableVersion) that its source knows at the start."""
     needs_types: Callable[[Any], str] = lambda _: ""
     """The parameter that needs the parameters of column types; empty where none does."""
     warnings: Callable[[Any], tuple[str, ...]] = _silent

@@ -111,7 +111,7 @@ sink.dispatchers[].columns                              texts   columns of the c
 sink.dispatchers[].target-schema                        text    another name in the messages
 sink.dispatchers[].target-table                         text    another name in the messages
 sink.column-selectors[].matcher                         texts   tables of a column selector
-sink.column-selectors[].columns                         texts   columns that are written
+sink.column-selectors[].columns                         texts   columns that are written or stored
 sink.csv.delimiter                                      text    csv files
 sink.csv.quote                                          text    csv files
 sink.csv.null                                           text    csv files

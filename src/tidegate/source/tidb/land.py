@@ -81,10 +81,10 @@ class LogLanding(BatchLoop):
         self._mount = mount or MountOptions()
         self._hold = Hold(log, hold_as or feed)
         self._events = events or EventFilter()
-        self._check = check
         left_out = EventFilter(self._events.start_ts)
         self._timeline = Timeline(log, rules, force=self._mount.force_replicate, events=left_out)
         self._at = 0
+        self._check = check
         self._first: tuple[Ddl, ...] = ()
 
     def idle(self) -> bool:
