@@ -131,7 +131,7 @@ def _open_topics(config: FeedConfig) -> "Sink[Any]":
         selectors=config.selectors,
         case_sensitive=config.case_sensitive,
     )
-    force = isinstance(config.source, TidbSource) and config.source.force_replicate
+    force = entries_of(config)[0].brings_keyless(config.source)
     return KafkaSink(target, checkpoints_of(config), rules=config.table_filter(), force=force)
 
 
@@ -174,6 +174,7 @@ SOURCES: Final[Mapping[str, SourceEntry]] = {
         moments=True,
         keys=TIDB_KEYS,
         verifies=lambda source: source.verify,
+        brings_keyless=lambda source: source.force_replicate,
         open=_open_log,
     ),
 }

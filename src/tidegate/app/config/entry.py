@@ -68,6 +68,8 @@ class SourceEntry:
     """True where the checksums of whole rows are compared."""
     warnings: Callable[[Any], tuple[str, ...]] = _silent
     """What a user should hear of an address that works, but perhaps not as meant."""
+    brings_keyless: Callable[[Any], bool] = _true
+    """It brings rows of tables without a key: whoever writes a topic has chosen them."""
     open: "Callable[[FeedConfig, str], Source] | None" = None
     """Makes the source that is read as it is, for a feed with this home; None where changes land first."""
 
