@@ -1,5 +1,6 @@
 """What a task writes of chunks, whatever source they are of: by columns as row by row, in the dispatcher's order."""
 
+import pickle
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
@@ -24,6 +25,7 @@ from tidegate.model.table import IndexInfo, TableInfo, TableName
 from tidegate.schema.infer import infer_table
 from tidegate.sink.kafka import target as target_module
 from tidegate.sink.kafka import task
+from tidegate.sink.kafka.target import TopicTarget
 from tidegate.sink.kafka.task import GroupJob, Written, write_group
 
 PROTOCOLS = ("open-protocol", "canal-json")
@@ -273,8 +275,8 @@ def test_a_row_that_is_too_large(*, columns: bool) -> None:
     assert not broker.messages
 
 
-def test_roads() -> None:
-    """Rows are counted by the way on which they were made and written."""
+def test_reports_and_jobs() -> None:
+    """Rows are counted by the way on which they were made and written; jobs and reports travel by pickle."""
     into = target(Broker(), "open-protocol")
     changes = Made(made(2))
     job = GroupJob(
@@ -287,6 +289,10 @@ def test_roads() -> None:
         into,
     )
     found, slow = write_group(job), write_group(replace(job, columns=False))
+    plain = TopicTarget("feed", into.options, {"bootstrap.servers": "h"})
+    travels = replace(job, target=plain, changes=Made(changes.rows, turned=as_texts))
 
     assert found.roads == {"changelog/columns": len(changes.rows), "encode/columns": found.rows}
     assert slow.roads == {"changelog/columns": len(changes.rows), "encode/rows": found.rows}
+    assert pickle.loads(pickle.dumps(found)) == found
+    assert pickle.loads(pickle.dumps(travels)).tables == travels.tables
