@@ -16,18 +16,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final, NamedTuple
 
-import msgspec
-
-from tidegate.codec.canal.ddl_actions import with_action
 from tidegate.feed.change import PlacedDdl
-from tidegate.feed.ddl_event import action_of_text
+from tidegate.feed.ddl_event import acting
 from tidegate.feed.filter import TableFilter
 from tidegate.feed.pace import Most
 from tidegate.feed.plan import Barrier, Checkpoint, Round
 from tidegate.feed.ports import Changes, Checkpoints, Rhythm, Saved, Standing, Tasks, Written
 from tidegate.feed.step import Rows, Unit
 from tidegate.model.errors import EncodeError, SinkError
-from tidegate.model.event import Ddl
 from tidegate.model.table import TableInfo
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.snapshot import SchemaState
@@ -108,7 +104,7 @@ class KafkaSink:
 
     def ddl(self, placed: PlacedDdl) -> None:
         """Send one DDL; return when it is acknowledged. EncodeError for one that the protocol cannot say."""
-        ddl = _with_action(placed.ddl)
+        ddl = acting(placed.ddl)
         self._known.note([self._router.ddl_topic(ddl.schema, ddl.table, placed.previous)])
         try:
             with self._connected() as writer:
@@ -199,11 +195,3 @@ class KafkaSink:
             self._writer.abandon()
             self._writer = None
             raise
-
-
-def _with_action(ddl: Ddl) -> Ddl:
-    """The DDL with its action: as it came, else as its message or its text tells; without one where neither does."""
-    found = with_action(ddl)
-    if found.type is not None:
-        return found
-    return msgspec.structs.replace(found, type=action_of_text(ddl.query, ddl.schema))
