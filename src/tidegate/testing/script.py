@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from tidegate.codec.wire_table import wire_table
+from tidegate.feed.ddl_event import action_of_text
 from tidegate.model.errors import InputError, SchemaError
 from tidegate.model.event import Ddl, Delete, Insert, RowChange, Update, Value, Values, images
 from tidegate.model.table import TableInfo, TableName
@@ -33,6 +34,8 @@ Row: TypeAlias = Mapping[str, Value]
 """The values of a row by column name."""
 BEGIN_MS: Final = 1_700_000_000_000
 STEP_MS: Final = 1000
+UNREAD: Final = 51
+"""The action of a DDL whose text cannot be read: TiDB's CREATE PLACEMENT POLICY."""
 
 
 class Write(NamedTuple):
@@ -146,7 +149,8 @@ class Script:
         ts = self.ts if again else self.tick()
         self._write(ts, along)
         schema, _, table = name.partition(".")
-        self._add(Ddl(schema=schema, table=table, query=query, commit_ts=ts))
+        action = action_of_text(query, schema) or UNREAD
+        self._add(Ddl(schema=schema, table=table, query=query, commit_ts=ts, type=action))
         return ts
 
     def resolve(self) -> int:

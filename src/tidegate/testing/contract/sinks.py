@@ -310,11 +310,12 @@ def _log_faults(
         by_table: dict[str, list[Event]] = {}
         for event in rows(events):
             by_table.setdefault(event.table, []).append(event)
-        found = [*streams.promised(events, late_ddls=late_ddls), *streams.around_ddls(events), *streams.chained(events)]
+        found = [*streams.promised(events, late_ddls=late_ddls), *streams.around_ddls(events)]
         found += [what for mine in by_table.values() for what in streams.in_order(mine)]
         yield from (f"{name}: {what}" for what in found)
     every = [event for events in log.values() for event in events]
     arrived, happened = tables.images_of(rows(every)), tables.images_of(story.rows(upto))
+    yield from streams.chained(tables.merged(log.values()))
     yield from tables.untold(happened, arrived)
     yield from tables.invented(tables.images_of(story.rows(story.ts)) if cut_off else happened, arrived)
     if once:

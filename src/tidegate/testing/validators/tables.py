@@ -4,6 +4,7 @@
     invented    every image that arrived happened                       (true images)
     repeated    none arrived more often than it happened                (exactly once)
     unlike      tables hold the same rows, each as often                (fingerprint)
+    merged      first sendings of all streams in commit order
     rebuilt     the tables that a stream of events makes                (what `unlike` compares)
 
 An UPDATE is the image that leaves and the image that comes, since a sink may send a DELETE and an INSERT for it.
@@ -18,7 +19,7 @@ from tidegate.testing.script import Row, Tables
 from tidegate.testing.validators.events import first_sendings
 from tidegate.testing.validators.streams import commit_time
 
-__all__ = ["Image", "images_of", "invented", "rebuilt", "repeated", "unlike", "untold"]
+__all__ = ["Image", "images_of", "invented", "merged", "rebuilt", "repeated", "unlike", "untold"]
 
 Frozen: TypeAlias = tuple[tuple[str, Value], ...]
 
@@ -77,11 +78,16 @@ def unlike(wanted: Mapping[str, Sequence[Row]], found: Mapping[str, Sequence[Row
             yield from (f"table {name} has {dict(row)}" for row in here - there)
 
 
-def rebuilt(streams: Iterable[Sequence[Event]]) -> dict[str, list[Row]]:
-    """Return the tables that the first sendings of all streams make together, in commit order."""
+def merged(streams: Iterable[Sequence[Event]]) -> list[RowChange | Ddl]:
+    """Return the first sendings of all streams together, in commit order, rows of a DDL's ts before it."""
     events = [event for stream in streams for event in stream if not isinstance(event, Resolved)]
-    tables = Tables()
     once = [event for _, event in first_sendings(events)]
-    for event in sorted(once, key=lambda one: (commit_time(one), isinstance(one, Ddl))):
+    return sorted(once, key=lambda one: (commit_time(one), isinstance(one, Ddl)))
+
+
+def rebuilt(streams: Iterable[Sequence[Event]]) -> dict[str, list[Row]]:
+    """Return the tables that the first sendings of all streams make together."""
+    tables = Tables()
+    for event in merged(streams):
         tables.apply(event)
     return tables.rows()
