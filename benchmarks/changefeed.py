@@ -37,13 +37,14 @@ from rig import PARTITIONS, Rig, arguments, rig, seconds
 from traffic import PROTOCOLS
 from upstream_rows import run_upstream
 
-from tidegate.app.config import SinkFile
+from tidegate.app.config.kafka_target import parse_target
 from tidegate.app.demo_recorded import create_topic
 from tidegate.app.segment_log import SegmentLog
 from tidegate.app.tidb_run import SparkTasks
 from tidegate.app.topic_feed import TopicFeed, TopicFeedConfig
 from tidegate.app.topic_progress import TopicMeter, TopicProgress
-from tidegate.app.topic_target import TopicTarget, topic_target
+from tidegate.app.topic_target import TopicTarget
+from tidegate.app.wiring import topic_target
 from tidegate.codec import DecodeOptions, decode
 from tidegate.feed.filter import TableFilter
 from tidegate.model.event import Delete, Insert, Update
@@ -67,7 +68,7 @@ def target_of(bench: Rig, topic: str, protocol: str) -> TopicTarget:
     """A topic as a sink."""
     extension = "&enable-tidb-extension=true" if protocol == "canal-json" else ""
     words = f"protocol={protocol}&partition-num={PARTITIONS}{extension}"
-    return topic_target(f"kafka://{bench.bootstrap}/{topic}?{words}", SinkFile({}))
+    return topic_target(parse_target(f"kafka://{bench.bootstrap}/{topic}?{words}"))
 
 
 def feed_of(bench: Rig, log: Path, target: TopicTarget, stop: threading.Event, target_ts: int | None) -> TopicFeed:

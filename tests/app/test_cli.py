@@ -18,6 +18,8 @@ from tidegate.app.tso_cmd import parse_ts
 from tidegate.app.verify import Truth, TruthColumn, TruthTable
 from tidegate.model.errors import ConfigError, SinkRefused
 from tidegate.model.tso import compose
+from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.snapshots import Snapshot
 
 SOURCE = "kafka://h:9092/shop?protocol=open-protocol&sasl-user=u&sasl-password=hush"
 SINK = "delta:///srv/lake"
@@ -154,7 +156,7 @@ def test_run_with_a_file(changefeed, tmp_path):
     path.write_text(f'memory-quota = 1\nsink-uri = "{SINK}"\n[source]\nuri = "{SOURCE}"\n')
     done = call("run", str(path), "--sink-uri", "delta:///other")
     assert changefeed.calls[0][0].sink.path == "/other"
-    assert "warning: accepted without effect when reading a topic: memory-quota" in done.stderr
+    assert "warning: accepted without effect: memory-quota" in done.stderr
 
 
 def test_run_fails(changefeed):
@@ -234,6 +236,8 @@ def lake(monkeypatch, tmp_path):
         """Stands in for the real one."""
 
         checkpoint_ts = 150
+        options = DeltaOptions(root="/lake", feed="")
+        snapshot = Snapshot()
 
         def __init__(self, path):
             assert path == "/lake"

@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.app.config import load, sink_file
+from tidegate.app.config.document import Document, read_document
+from tidegate.app.config.kafka_target import encoder_keys
+from tidegate.app.config.load import load
+from tidegate.app.config.pair import check_dispatchers
 from tidegate.codec import encode_options
 from tidegate.feed.dispatch_rule import DispatchRule
 from tidegate.feed.route import Router
@@ -39,6 +42,13 @@ def written(tmp_path: Path, text: str) -> Path:
     return file
 
 
+def sink_file(path: Path) -> Document:
+    """A file whose dispatchers act."""
+    found = read_document(path)
+    check_dispatchers(found.dispatchers)
+    return found
+
+
 def test_the_rules_of_a_file(tmp_path: Path) -> None:
     """Both ways to write a list of tables give the rules, under both names of `partition`; the options go with them."""
     found = sink_file(written(tmp_path, INLINE))
@@ -47,7 +57,7 @@ def test_the_rules_of_a_file(tmp_path: Path) -> None:
         DispatchRule(("log.*",), "columns", columns=("day", "Hour")),
     )
     assert found.case_sensitive
-    options = encode_options(found.settings)
+    options = encode_options(encoder_keys(found))
     assert (options.protocol, options.enable_tidb_extension) == ("canal-json", True)
     assert sink_file(written(tmp_path, TABLES)).dispatchers == (DispatchRule(("*.*",), "TS"),)
     assert sink_file(written(tmp_path, "")).dispatchers == ()
@@ -56,7 +66,7 @@ def test_the_rules_of_a_file(tmp_path: Path) -> None:
 def test_the_rules_route_rows(tmp_path: Path) -> None:
     """What the file says decides topic and partition, and a table that no rule takes goes by its name."""
     file = sink_file(written(tmp_path, INLINE))
-    router = Router.of(file.dispatchers, "all", encode_options(file.settings), case_sensitive=file.case_sensitive)
+    router = Router.of(file.dispatchers, "all", encode_options(encoder_keys(file)), case_sensitive=file.case_sensitive)
     row = Insert(schema="log", table="hits", fields=(Field("DAY", 3), Field("hour", 3)), after=(1, 2))
     assert router.plan(TableName("log", "hits"), row.fields).route(row, 16).topic == "all"
     assert router.topic("shop", "orders") == "shop_orders"

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.app.params import DELTA_SINK, KAFKA_SOURCE, Given
-from tidegate.app.uri import DeltaSink, KafkaSource, mask_uri, parse_sink, parse_source
+from tidegate.app.config.delta_sink import DELTA_SINK, DeltaSink, parse_sink
+from tidegate.app.config.kafka_source import KAFKA_SOURCE, KafkaSource, parse_source
+from tidegate.app.config.param import Given
+from tidegate.app.config.uri import mask_uri
 from tidegate.model.errors import ConfigError, KafkaConfigInvalid, ProtocolUnknown, UnsupportedError, UriInvalid
 
 OPEN = "kafka://h:9092/t?protocol=open-protocol"

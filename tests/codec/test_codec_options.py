@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.golden.codec_cases import lines, variants
-from tidegate.app.keys import KEYS
+from tidegate.app.config.keys import KEYS
 from tidegate.codec import DecodeOptions, decode, from_config
 from tidegate.codec.options import protocol_name
 from tidegate.model.errors import ConfigError

@@ -129,7 +129,8 @@ def test_a_topic(bootstrap: str, tmp_path: Path, kind: str, other: str) -> None:
     sink = (
         f"kafka://{bootstrap}/sieved-to-{other}?protocol={PROTOCOLS[other]}&partition-num=1&enable-tidb-extension=true"
     )
-    result = cli("run", str(file), "--source-uri", topic.uri(), "--sink-uri", sink, "--stop-when-idle", "1", "--json")
+    words = ["--stop-when-idle", "1", "--json", "--state-dir", str(tmp_path / "state")]
+    result = cli("run", str(file), "--source-uri", topic.uri(), "--sink-uri", sink, *words)
 
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout.splitlines()[-1])
@@ -165,7 +166,6 @@ RULE = '[[filter.event-filters]]\nmatcher = ["a.b"]\n'
         ("[filter]\nignore-txn-start-ts = [1]", "messages do not tell the start_ts"),
         (f'{OLD_VALUES}{RULE}ignore-event = ["update"]', "UPDATE comes as an INSERT does"),
         (f'{OLD_VALUES}{RULE}ignore-insert-value-expr = "x = 1"', "UPDATE comes as an INSERT does"),
-        ('[sink]\ncolumn-selectors = [{matcher = ["a.b"], columns = ["c"]}]', "sink.column-selectors[].matcher"),
         ("bdr-mode = true", "bdr-mode"),
         ('[consistent]\nlevel = "eventual"', "consistent.level"),
         ("enable-sync-point = true", "sync points are for databases"),
@@ -175,6 +175,18 @@ RULE = '[[filter.event-filters]]\nmatcher = ["a.b"]\n'
 )
 def test_what_messages_do_not_tell(tmp_path: Path, sink: str, text: str, told: str) -> None:
     """Rules that would need it are refused before anything is read, and so are keys that would act elsewhere."""
+    refused(tmp_path, sink, text, told)
+
+
+def test_columns_are_chosen_where_a_topic_is_made(tmp_path: Path) -> None:
+    """From topic to topic column selectors are refused; into a lake they act."""
+    text = '[sink]\ncolumn-selectors = [{matcher = ["a.b"], columns = ["c"]}]'
+    sink = "kafka://h/u?protocol=canal-json&enable-tidb-extension=true"
+    refused(tmp_path, sink, text, "sink.column-selectors[].matcher")
+
+
+def refused(tmp_path: Path, sink: str, text: str, told: str) -> None:
+    """Runs a feed from a topic with that file, which ends at once with an error."""
     file = tmp_path / "feed.toml"
     file.write_text(text)
     result = cli("run", str(file), "--source-uri", "kafka://h/t?protocol=open-protocol", "--sink-uri", sink)

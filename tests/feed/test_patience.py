@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.app import config
+from tidegate.app.config.load import load
 from tidegate.feed.patience import Patience, Trouble
 from tidegate.model.errors import ConfigError
 
@@ -64,7 +64,7 @@ def test_the_changefeed_file_says_how_long(tmp_path: Path, text: str, stuck_ms: 
     file = tmp_path / "feed.toml"
     file.write_text(f"changefeed-error-stuck-duration = {text}" if text else "")
 
-    found = config.load(file, source_uri="kafka://h/shop?protocol=open-protocol", sink_uri="delta:///srv/lake")
+    found = load(file, source_uri="kafka://h/shop?protocol=open-protocol", sink_uri="delta:///srv/lake")
 
     assert found.stuck_ms == stuck_ms
     assert found.warnings == ()
@@ -76,4 +76,4 @@ def test_a_wrong_duration_is_told(tmp_path: Path) -> None:
     file.write_text("changefeed-error-stuck-duration = 'long'")
 
     with pytest.raises(ConfigError, match='changefeed-error-stuck-duration: expected a time such as "10s"'):
-        config.load(file, source_uri="kafka://h/shop?protocol=open-protocol", sink_uri="delta:///srv/lake")
+        load(file, source_uri="kafka://h/shop?protocol=open-protocol", sink_uri="delta:///srv/lake")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.feed_tidb.kit import Broker, changes, feed, recorded_log, target
-from tidegate.app.config import load
+from tidegate.app.config.load import load
 from tidegate.app.event_expression import SqlExpressions
 from tidegate.app.tidb_run import RunWords, feed_config
 from tidegate.feed.event_filter import EventFilter
@@ -103,7 +103,9 @@ LAKE = [
     ("", '[consistent]\nlevel = "eventual"', "ErrUnsupported"),
     ("", '[sink]\ndispatchers = [{matcher = ["a.b"], target-schema = "c"}]', "ErrUnsupported"),
     ("", '[sink]\ndispatchers = [{matcher = ["a.b"], target-table = "c"}]', "ErrUnsupported"),
-    ("", '[sink]\ncolumn-selectors = [{matcher = ["a.b"], columns = ["c"]}]', "ErrUnsupported"),
+    ("", '[sink]\ncolumn-selectors = [{matcher = ["a.b"], columns = ["c.d"]}]', "ErrFilterRuleInvalid"),
+    ("", '[sink]\ncolumn-selectors = [{matcher = ["a"], columns = ["c"]}]', "ErrFilterRuleInvalid"),
+    ("", '[sink]\ncolumn-selectors = [{matcher = ["a.b"], column = ["c"]}]', "ErrInvalidReplicaConfig"),
     ("?output-row-key=true", "", "ErrSinkURIInvalid"),
     ("?time-zone=Asia/Tokyo", "", "ErrInvalidReplicaConfig"),
 ]

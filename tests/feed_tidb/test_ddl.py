@@ -92,7 +92,7 @@ def walked(*jobs: Job, rules: tuple[str, ...] = ("*.*",), force: bool = False) -
     timeline.start(20)
     timeline.read(1000)
     while (stop := timeline.stop()) is not None:
-        for ddl, previous in timeline.walk(stop):
+        for ddl, previous, _ in timeline.walk(stop):
             assert ddl.commit_ts == stop
             found.append((ddl.schema, ddl.table, ddl.type or 0, ddl.query, str(previous or "")))
     return found

@@ -9,7 +9,7 @@ import pytest
 import tidegate
 from tests.e2e.rig import cli, running
 from tests.feed_tidb.test_chain import TABLES, Upstream
-from tidegate.app.config import load
+from tidegate.app.config.load import load
 from tidegate.app.lake import Lake
 from tidegate.app.wiring import delta_options, landing
 from tidegate.model.errors import ConfigError

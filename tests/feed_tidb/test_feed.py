@@ -347,7 +347,7 @@ def test_the_python_call_for_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """`tidegate.Changefeed` takes a log to a topic too, up to a ts, and reports as any feed does."""
     log, broker, heard = recorded_log(tmp_path / "log", "partition", 3), Broker(), list[Progress]()
     made = target(broker, "open-protocol")
-    monkeypatch.setattr(tidb_run, "topic_target", lambda *_: made)
+    monkeypatch.setattr(tidb_run, "topic_target", lambda *_, **_given: made)
     monkeypatch.setattr(tidb_run, "SparkTasks", lambda _spark: InProcess())
     sink = "kafka://h:9092/feed?protocol=open-protocol"
     one = tidegate.Changefeed(f"tidb://{log}", sink, name="one", state_dir=tmp_path / "state")

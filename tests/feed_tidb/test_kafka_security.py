@@ -29,12 +29,12 @@ from tests.feed_tidb.test_delta import stored
 from tests.feed_tidb.test_states import status
 from tidegate.app import broker as brokers
 from tidegate.app.broker import running_broker
-from tidegate.app.config import SinkFile
+from tidegate.app.config.kafka_target import parse_target
 from tidegate.app.tidb_run import RunWords, SparkTasks, feed_config
 from tidegate.app.topic_feed import TopicFeed
 from tidegate.app.topic_progress import TopicMeter, TopicProgress
-from tidegate.app.topic_target import topic_target
 from tidegate.app.topics import kafka_topics
+from tidegate.app.wiring import topic_target
 from tidegate.codec import decode, from_config
 from tidegate.model.errors import ConfigError, LoginRefused, SourceError
 from tidegate.model.event import Ddl, Insert, Resolved
@@ -221,7 +221,7 @@ def refused(guarded: Guarded, case: str) -> str:
     given, reason = REFUSED[case]
     uri = guarded.uri("first", guarded.sasl, **names(**given))
     with pytest.raises(LoginRefused) as sink:
-        topic_target(uri, SinkFile({})).writer().partitions("first")
+        topic_target(parse_target(uri)).writer().partitions("first")
     with pytest.raises(SourceError) as source:
         watermarks(kafka_topics(uri))
     told = [str(sink.value), str(source.value)]
@@ -245,10 +245,10 @@ def test_without_a_certificate_of_ones_own(guarded: Guarded) -> None:
     with pytest.raises(
         LoginRefused, match=f":{guarded.ssl} does not let the client in: .*alert.*; check ca, cert, key"
     ):
-        topic_target(guarded.uri("first", guarded.ssl, ca="ca.crt"), SinkFile({})).writer().partitions("first")
+        topic_target(parse_target(guarded.uri("first", guarded.ssl, ca="ca.crt"))).writer().partitions("first")
     nowhere = guarded.uri("first", guarded.ssl, ca="nowhere.crt")
     with pytest.raises(ConfigError, match=r"; ca is .*nowhere\.crt: is it there"):
-        topic_target(nowhere, SinkFile({})).writer()
+        topic_target(parse_target(nowhere)).writer()
     with pytest.raises(ConfigError, match=r"; ca is .*nowhere\.crt: is it there"):
         watermarks(kafka_topics(nowhere))
 
@@ -256,7 +256,7 @@ def test_without_a_certificate_of_ones_own(guarded: Guarded) -> None:
 def test_insecure_skip_verify(guarded: Guarded) -> None:
     """Neither who made the broker's certificate counts, nor for which name."""
     given = names(**ALICE, **{"enable-tls": "true", "insecure-skip-verify": "true"})
-    writer = topic_target(guarded.uri("skipped", guarded.sasl, "localhost", **given), SinkFile({})).writer()
+    writer = topic_target(parse_target(guarded.uri("skipped", guarded.sasl, "localhost", **given))).writer()
     assert writer.partitions("skipped") == 3
     writer.send("skipped", 1, b"k", b"v")
     writer.flush()
@@ -268,7 +268,7 @@ def test_a_password_that_is_changed_under_way(guarded: Guarded, monkeypatch: pyt
     """A task that asks for nothing but to write hears the reason too."""
     monkeypatch.setattr(writers, "WAIT_S", 2.0)
     uri = guarded.uri("first", guarded.sasl, **names(**REFUSED["wrong password"][0]))
-    one, other = (topic_target(uri, SinkFile({})).writer() for _ in range(2))
+    one, other = (topic_target(parse_target(uri)).writer() for _ in range(2))
     with pytest.raises(LoginRefused, match=r"topic first partition 0: .*Invalid username or password"):
         one.send("first", 0, None, b"1")
     other._met.add("first")
@@ -322,7 +322,8 @@ def test_readers_that_are_not_let_in_end(guarded: Guarded, spark: Any, tmp_path:
     file = tmp_path / "feed.toml"
     file.write_text('changefeed-error-stuck-duration = "1s"\n')
     for sink in (f"kafka://{guarded.inner}/never?protocol=open-protocol", f"delta://{tmp_path / 'lake'}"):
-        done = cli("run", str(file), "--source-uri", source, "--sink-uri", sink)
+        state = ["--state-dir", str(tmp_path / "state")]
+        done = cli("run", str(file), "--source-uri", source, "--sink-uri", sink, *state)
         assert done.exit_code == 1
         assert f"CDC:ErrSource: broker 127.0.0.1:{guarded.sasl} does not let the client in" in done.stderr, sink
         assert "Invalid username or password" in done.stderr

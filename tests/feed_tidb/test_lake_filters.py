@@ -8,7 +8,7 @@ import pytest
 
 import tidegate
 from tests.feed_tidb.test_chain import Upstream
-from tidegate.app.config import load
+from tidegate.app.config.load import load
 from tidegate.app.progress import Progress
 from tidegate.app.segment_log import SegmentLog
 from tidegate.app.wiring import delta_options, landing
@@ -19,6 +19,7 @@ from tidegate.model.event import Ddl
 from tidegate.model.feed_errors import ExpressionColumnNotFound
 from tidegate.model.table import TableName
 from tidegate.source.tidb.timeline import Timeline
+from tidegate.spark.tasks import SparkTasks
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +52,7 @@ class Lake:
         """What there is lands, and is not merged."""
         config = load(self.home / "feed.toml", **self.uris)
         ahead = landing(config, delta_options(config))
-        ahead.start(spark)
+        ahead.start(SparkTasks(spark))
         while not ahead.idle():
             time.sleep(0.05)
         ahead.stop()
@@ -168,7 +169,7 @@ def test_rows_behind_a_ddl_that_was_left_out(spark: Any, tmp_path: Path) -> None
     lake.run("INSERT INTO a VALUES (1, 1, 1); INSERT INTO b VALUES (1, 1, 1)")
     altered = lake.run("ALTER TABLE a ADD COLUMN w INT DEFAULT 7; INSERT INTO b VALUES (2, 2, 2)")
     first = lake.feed(spark)
-    assert first.checkpoint == altered
+    assert first.checkpoint_ts == altered
     assert [sorted(lake.held(name)) for name in "ab"] == [[1], [1, 2]]
     assert "w" not in lake.held("a")[1]
 
@@ -182,7 +183,7 @@ def test_rows_behind_a_ddl_that_was_left_out(spark: Any, tmp_path: Path) -> None
 
     lake.filters("")
     end = lake.run("INSERT INTO b VALUES (3, 3, 3)")
-    assert lake.feed(spark).checkpoint == end
+    assert lake.feed(spark).checkpoint_ts == end
     assert lake.held("a") == lake.upstream.rows("a")
     assert lake.held("a")[1]["w"] == 7
 

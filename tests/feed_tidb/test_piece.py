@@ -13,16 +13,22 @@ from tidegate.app.segment_log import SegmentLog
 from tidegate.feed.change import ROWS_SCHEMA
 from tidegate.feed.event_filter import EventFilter, EventRule
 from tidegate.feed.filter import TableFilter
-from tidegate.feed.mount_columns import ColumnMounter
+from tidegate.feed.mount_columns import ColumnMounter, Records
 from tidegate.model.errors import SchemaError
-from tidegate.source.tidb import piece
-from tidegate.source.tidb.chunks import Chunk
-from tidegate.source.tidb.piece import PiecePlan, land_piece
+from tidegate.source.tidb.changes import LogChanges
+from tidegate.source.tidb.piece import land_piece
 from tidegate.source.tidb.pieces import Batch, next_batch
 from tidegate.source.tidb.timeline import Timeline
 from tidegate.source.tidb.transactions import MountOptions
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def _as_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns however few the rows."""
+    monkeypatch.setattr("tidegate.source.tidb.changes.FEW_ROWS", 1)
+
 
 SWAP = "rename_swap"
 """Ends with a RENAME that names a table twice, which TiCDC cannot follow either."""
@@ -46,39 +52,30 @@ def landed(
     log: SegmentLog, place: Path, some: list[Batch], *, columns: bool, events: EventFilter | None = None
 ) -> list[dict[str, Any]]:
     """The rows of all pieces in the order in which a slice gives them, without their numbers."""
-    plan = PiecePlan(log, str(place), MountOptions(force_replicate=True), columns, events or EventFilter())
+    options = MountOptions(force_replicate=True)
+    plan = LogChanges(log, 0, 0, (), options, events or EventFilter(), columns=columns)
     place.mkdir()
-    reports = [land_piece(plan, one) for batch in some for one in batch.pieces]
+    reports = [land_piece(str(place), plan, one) for batch in some for one in batch.pieces]
     files = [pq.read_table(place / file.path, schema=ROWS_SCHEMA) for report in reports for file in report.files]
     rows = pa.concat_tables([ROWS_SCHEMA.empty_table(), *files]).sort_by(ORDER)
     assert sum(table.rows for report in reports for table in report.tables) == rows.num_rows
+    assert {rows.column(name).null_count for name in ("topic", "partition", "offset")} == {rows.num_rows}
     return rows.drop_columns(["seq"]).to_pylist()
 
 
 @pytest.mark.parametrize("stream", [stream for stream in STREAMS if stream != SWAP])
 def test_as_columns_and_row_by_row(tmp_path: Path, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways land the same columns of every recorded stream, in small pieces and in large ones."""
-    monkeypatch.setattr("tidegate.source.tidb.piece.FEW_ROWS", 1)
     monkeypatch.setattr("tidegate.source.tidb.pieces.SHARE_ROWS", 3)
     log = SegmentLog(recorded_log(tmp_path / "log", stream))
     large, small = batches(log, 1 << 30, 1), batches(log, 1, 4)
     plain = landed(log, tmp_path / "plain", large, columns=False)
-    ways = list[bool]()
-    usual = piece._by_columns
-    monkeypatch.setattr(piece, "_by_columns", lambda *given: noted(ways, usual(*given)))
 
     assert len(plain) > 0
     assert landed(log, tmp_path / "columns", large, columns=True) == plain
     assert landed(log, tmp_path / "small", small, columns=True) == plain
-    assert ways.count(True) > ways.count(False)
     events = [event for batch in large for event in batch.events]
     assert events == [event for batch in small for event in batch.events]
-
-
-def noted(ways: list[bool], found: Any) -> Any:
-    """What was found, and whether it was."""
-    ways.append(found is not None)
-    return found
 
 
 def test_what_comes_before_a_ddl_that_cannot_be_followed(tmp_path: Path) -> None:
@@ -100,14 +97,13 @@ def test_what_comes_before_a_ddl_that_cannot_be_followed(tmp_path: Path) -> None
 def test_event_filters_take_rows_of_their_tables_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a table with a rule the rows that it leaves in land, one by one; tables beside it still go as columns."""
     seen: list[int] = []
-    by_columns = piece._by_columns
+    by_columns = ColumnMounter.mount
 
-    def counted(chunk: Chunk, mounter: ColumnMounter) -> object:
-        seen.append(len(chunk.rows))
-        return by_columns(chunk, mounter)
+    def counted(self: ColumnMounter, records: Records) -> object:
+        seen.append(len(records.keys))
+        return by_columns(self, records)
 
-    monkeypatch.setattr("tidegate.source.tidb.piece.FEW_ROWS", 1)
-    monkeypatch.setattr("tidegate.source.tidb.piece._by_columns", counted)
+    monkeypatch.setattr(ColumnMounter, "mount", counted)
     log = SegmentLog(recorded_log(tmp_path / "log", "types"))
     some = batches(log, 1 << 30, 1)
     whole = landed(log, tmp_path / "whole", some, columns=True)

@@ -16,12 +16,16 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+import msgspec
+
 from tests.feed_tidb.kit import Queue, feed
 from tests.feed_tidb.workload_setting import CLAIM, DEFAULT, OPTION, PACKING, RAW, Setting
-from tidegate.app.config import SinkFile
+from tidegate.app.config.document import Document
+from tidegate.app.config.kafka_target import parse_target
 from tidegate.app.topic_feed import TopicFeed
-from tidegate.app.topic_target import TopicTarget, topic_target
+from tidegate.app.topic_target import TopicTarget
 from tidegate.app.topic_task import GroupJob
+from tidegate.app.wiring import topic_target
 from tidegate.feed.dispatch_rule import dispatch_rules
 from tidegate.model.errors import SinkError
 from tidegate.sink.kafka.writer import TopicWriter
@@ -34,10 +38,12 @@ QUICK_TRIES = 3
 IN_TASKS = "topic/rows-queued"
 LARGE = "sink.kafka-config.large-message-handle"
 IN_FILE = {
-    **{name: name for name in ("dialect", "delete-only-output-handle-key-columns", "output-old-value")},
+    "dialect": "",
+    "delete-only-output-handle-key-columns": "sink.delete-only-output-handle-key-columns",
+    "output-old-value": "sink.open.output-old-value",
     **{name: f"{LARGE}.{name}" for name in (OPTION, PACKING, RAW)},
 }
-"""Options that no sink address has, and their places in a changefeed's file."""
+"""Options that no sink address has, and their places in a changefeed's file; empty where it has none either."""
 BENCHES: dict[str, "Bench"] = {}
 """By the name under which targets find theirs, since a target travels as bytes."""
 
@@ -125,7 +131,7 @@ class Bench:
         self.start_ts: int | None = None
         self.one: TopicFeed | None = None
         self.target = self._target(bootstrap)
-        self.real: TopicWriter = topic_target(self._uri(bootstrap), SinkFile({})).writer()
+        self.real: TopicWriter = topic_target(parse_target(self._uri(bootstrap))).writer()
         BENCHES[name] = self
 
     @property
@@ -237,7 +243,10 @@ class Bench:
         settings: dict[str, object] = {IN_FILE[k]: word for k, word in self.setting.words.items() if k in IN_FILE}
         if self.setting.large == CLAIM:
             settings[f"{LARGE}.claim-check-storage-uri"] = self.claims.as_uri()
-        plain = topic_target(self._uri(bootstrap), SinkFile(settings))
+        settings.pop("", None)
+        sink = parse_target(self._uri(bootstrap), Document(flat=settings))
+        options = msgspec.structs.replace(sink.options, dialect=self.setting.words.get("dialect", "classic"))
+        plain = topic_target(msgspec.structs.replace(sink, options=options))
         given = {one.name: getattr(plain, one.name) for one in fields(plain)}
         made = BenchTarget(**given, bench=self.name)
         return replace(made, rules=dispatch_rules(rules), split=self.setting.split)

@@ -113,8 +113,7 @@ def _differences(lake: Lake, name: str, truth: TrueTable, known: Unlike) -> Iter
 
 
 def _log(stored: pa.Table, known: Unlike) -> Iterator[str]:
-    """A log without old images cannot be turned into rows, but what stands in it has happened, and so has nothing else
-    since its first line."""
+    """What stands in a log has happened, and so has nothing else since its first line."""
     told = set(zip(*(stored.column(one).to_pylist() for one in (OP, COMMIT_TS, "id")), strict=True))
     lines = {(op, ts, int(number)) for op, ts, number in told if op is not None}
     first = min((ts for _, ts, _ in lines), default=None)

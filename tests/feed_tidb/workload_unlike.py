@@ -6,7 +6,7 @@
     doubled    rows that share a key while the unique index that makes it one is being dropped: the definition by which
                they are sent still has the key, so the later one takes the earlier one's place, as with TiCDC
 
-A replica of a table without a key is a log: the table's changes without their old images.
+A replica of a table without a key is a log: the table's changes, one line each.
 """
 
 from collections import Counter

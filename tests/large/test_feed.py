@@ -10,7 +10,8 @@ from click.testing import CliRunner
 from tests.codec.encode_rows import TABLE, TS, delete, encoder, insert, update
 from tests.large.server import AS_OF, QUOTED, Server
 from tidegate.app.cli import main
-from tidegate.app.uri import mask_uri, parse_source
+from tidegate.app.config.kafka_source import parse_source
+from tidegate.app.config.uri import mask_uri
 from tidegate.codec import from_config
 from tidegate.codec.frame import pack_frame
 from tidegate.model.errors import ConfigError, SourceError, UriInvalid

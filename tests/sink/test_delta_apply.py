@@ -163,8 +163,8 @@ def test_table_without_key_is_a_log(tmp_path):
     run(lake, rows, Create(keyless, 10, 1), Apply(keyless, 10, 30))
 
     assert stored(lake, "t-1") == [
-        {"id": 1, "v": "a", "_tidegate_op": "I", "_tidegate_commit_ts": 20},
-        {"id": 1, "v": "a", "_tidegate_op": "D", "_tidegate_commit_ts": 21},
+        {"id": 1, "v": "a", "_tidegate_op": "I", "_tidegate_commit_ts": 20, "_tidegate_before": None},
+        {"id": 1, "v": "a", "_tidegate_op": "D", "_tidegate_commit_ts": 21, "_tidegate_before": None},
     ]
 
 

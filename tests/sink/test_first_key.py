@@ -66,7 +66,7 @@ def test_versions(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_rows(seed: int) -> None:
-    """So are the rows of a log without old images, as long as nothing was updated."""
+    """So are the rows of a log, as long as nothing was updated."""
     changes, held = lived(random.Random(seed))
     split = [(ts, *images) for ts, old, new in changes for images in ((old, None), (None, new)) if any(images)]
     rows = [(*(old or new or ()), "D" if old else "I", ts) for ts, old, new in split]

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from tests.sink.lake import INT, TEXT, Rows, column, options, run, stored, table
-from tidegate.app.config import from_uris
+from tidegate.app.config.load import load
 from tidegate.app.wiring import delta_options
 from tidegate.feed.step import Alter, Create, Exchange, Trim
 from tidegate.feed.step import Rows as Apply
@@ -295,8 +295,8 @@ def test_the_sink_uri_names_the_mode():
     kafka = "kafka://127.0.0.1/shop?protocol=open-protocol"
 
     for mode in ("replica", "changelog", "history"):
-        assert delta_options(from_uris(kafka, f"delta:///srv/lake?mode={mode}")).mode == mode
-    assert delta_options(from_uris(kafka, "delta:///srv/lake")).mode == "replica"
+        assert delta_options(load(source_uri=kafka, sink_uri=f"delta:///srv/lake?mode={mode}")).mode == mode
+    assert delta_options(load(source_uri=kafka, sink_uri="delta:///srv/lake")).mode == "replica"
 
 
 def test_another_mode_is_refused(tmp_path):

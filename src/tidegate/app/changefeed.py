@@ -5,18 +5,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidegate.app.config import FeedConfig, from_uris
+from tidegate.app.config.delta_sink import DeltaSink as DeltaAddress
+from tidegate.app.config.feed import FeedConfig
+from tidegate.app.config.load import load
 from tidegate.app.engine import Engine
 from tidegate.app.meter import Meter
 from tidegate.app.progress import Progress
-from tidegate.app.tidb_address import SCHEME
 from tidegate.app.wiring import feed_of, status_of
 from tidegate.spark.tasks import SparkTasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from tidegate.app.topic_feed import TopicFeedConfig
 
 __all__ = ["Changefeed"]
 
@@ -25,15 +24,15 @@ class Changefeed:
     """One source into one sink.
 
     `Changefeed("kafka://…", "delta://…").run(spark)` or `Changefeed(config).run()` with a FeedConfig; `tidb:///LOG` is
-    a source, too, and `start_ts` where a new feed of it begins. From there to `kafka://…` a directory keeps the
-    checkpoint: `state_dir`.
+    a source, too, and `start_ts` where a new feed of it begins. Into `kafka://…` a directory keeps the checkpoint:
+    `state_dir`.
     """
 
-    config: "FeedConfig | TopicFeedConfig"
+    config: FeedConfig
 
     def __init__(
         self,
-        source: "FeedConfig | TopicFeedConfig | str",
+        source: FeedConfig | str,
         sink: str | None = None,
         *,
         name: str | None = None,
@@ -42,13 +41,8 @@ class Changefeed:
     ) -> None:
         if not isinstance(source, str):
             self.config = source
-        elif source.startswith(SCHEME) and (sink or "").startswith("kafka://"):
-            from tidegate.app.tidb_run import RunWords, feed_config
-
-            state = None if state_dir is None else Path(state_dir)
-            self.config = feed_config(RunWords(source, sink, state, name=name, start_ts=start_ts))
         else:
-            self.config = from_uris(source, sink or "", name=name, start_ts=start_ts)
+            self.config = load(source_uri=source, sink_uri=sink, name=name, start_ts=start_ts, state_dir=state_dir)
 
     def run(
         self,
@@ -66,7 +60,8 @@ class Changefeed:
         may be a wrong address, for some seconds only. What was applied until then is published.
         """
         report, stop = on_progress or _silent, stop or threading.Event()
-        if not isinstance(self.config, FeedConfig):
+        until = self.config.target_ts if until is None else until
+        if not isinstance(self.config.sink, DeltaAddress):  # until one engine runs every pair
             from tidegate.app.tidb_run import run_topics
 
             return run_topics(self.config, spark, report, stop, until=until, idle_s=idle_s)

@@ -13,7 +13,6 @@ from typing import Final
 
 import msgspec
 
-from tidegate.app import config as configuration
 from tidegate.app.changefeed import Changefeed
 from tidegate.app.demo_recorded import create_topic
 from tidegate.app.demo_workload import DATABASES
@@ -65,7 +64,7 @@ class Chain:
         )
         into_topic = TopicFeed(feed_config(words), SparkTasks(), TopicMeter(self._topic_told), self._stop)
         lake = self.lake.as_uri().replace("file:", "delta:", 1)
-        into_lake = Changefeed(configuration.from_uris(address, lake))
+        into_lake = Changefeed(address, lake)
         self._running = [
             self._threads.submit(into_topic.run),
             self._threads.submit(into_lake.run, on_progress=self._lake_told, stop=self._stop),

@@ -28,9 +28,9 @@ from urllib.parse import quote
 import click
 import msgspec
 
-from tidegate.app import config as configuration
 from tidegate.app.cli import INTERRUPTED
-from tidegate.app.config import FeedConfig
+from tidegate.app.config.feed import FeedConfig
+from tidegate.app.config.load import load
 from tidegate.app.progress import Progress, display
 from tidegate.app.stop_signals import stop_on_signals, wait_until
 from tidegate.app.verify import TableReport, load_truth
@@ -230,7 +230,7 @@ class _Stage:
         create_topic(self.bootstrap, topic, len(partitions))
         zone = quote(time_zone(self.recording), safe="")
         source = f"kafka://{self.bootstrap}/{topic}?protocol={protocol}&time-zone={zone}{_URI[protocol]}"
-        config = configuration.from_uris(source, lake.as_uri().replace("file:", "delta:", 1))
+        config = load(source_uri=source, sink_uri=lake.as_uri().replace("file:", "delta:", 1))
         self.say(f"{protocol}: {sum(map(len, partitions)):,} messages in {len(partitions)} partitions -> {lake}")
         started = time.monotonic()
         done = self.carry(config, Feeder(self.bootstrap, topic, partitions, self.stop))

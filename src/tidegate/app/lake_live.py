@@ -42,6 +42,7 @@ from tidegate.sink.delta.columns import stored_columns
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.position import position
 from tidegate.sink.delta.rows import log_rows, net_changes
+from tidegate.sink.delta.selection_check import check_round
 from tidegate.sink.delta.snapshots import Snapshot
 
 __all__ = ["Live", "reaches_back"]
@@ -65,6 +66,7 @@ class Live:
         self.base = base
         self.ts = _reach(root, base, changelog.frontier(), upto)
         self._slice, self._round = _planned(base, changelog, self.ts, self.options)
+        check_round(base, self._round, self.options)
         self._units = {step_table.incarnation: unit for unit in self._round.units for step_table in _tables(unit)}
         self._directory = Scratch(scratch)
         self._clones: dict[str, tuple[str, int]] = {}

@@ -1,13 +1,16 @@
-"""Who still needs a change log, and from where: the service safe points of its changefeeds.
+"""Which changefeeds still need a change log, and from where: their service safe points.
 
-    <log>/feeds/<changefeed>.json     {"changefeed": "shop", "checkpoint_ts": 470606747354005504, ...}
+    <log>/feeds/<changefeed>.<sink>.json     {"changefeed": "shop", "checkpoint_ts": 470606747354005504, ...}
 
     safe point   the least checkpoint of those that were heard of within gc-ttl (a day, as TiCDC has it)
     upstream     lets its log begin there at most; who was silent for longer is not waited for
 
+`<sink>` is a digest of the sink's address, so two changefeeds of one name into different sinks have a safe point each.
+A file without it counts like any other as long as its time to live lasts.
 A feed writes its file anew every few seconds while it runs; the file is the old one or the new one.
 """
 
+import hashlib
 from pathlib import Path
 from typing import Final
 
@@ -16,10 +19,11 @@ import msgspec
 from tidegate.model.errors import EnvironmentFault
 from tidegate.spark.cache import write_whole
 
-__all__ = ["GC_TTL_MS", "LogHold", "holds", "put_hold", "safe_point"]
+__all__ = ["GC_TTL_MS", "LogHold", "hold_name", "holds", "put_hold", "safe_point"]
 
 GC_TTL_MS: Final = 86_400_000
 _FEEDS: Final = "feeds"
+_DIGEST_CHARS: Final = 12
 
 
 class LogHold(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,12 +38,20 @@ class LogHold(msgspec.Struct, frozen=True, kw_only=True):
         return now_ms - self.time_ms < ttl_ms
 
 
-def put_hold(log: Path, hold: LogHold) -> None:
-    """Puts a changefeed's safe point in place of its last one. Raises EnvironmentFault when the disk refuses."""
+def hold_name(changefeed: str, sink: str) -> str:
+    """Return the name under which a changefeed into `sink` (its address, without passwords) holds a log."""
+    return f"{changefeed}.{hashlib.sha256(sink.encode()).hexdigest()[:_DIGEST_CHARS]}"
+
+
+def put_hold(log: Path, name: str, checkpoint_ts: int, time_ms: int) -> None:
+    """Put the safe point of the changefeed that holds the log as `name` (`hold_name`) in place of its last one.
+
+    Raises EnvironmentFault when the disk refuses."""
+    hold = LogHold(changefeed=name.partition(".")[0], checkpoint_ts=checkpoint_ts, time_ms=time_ms)
     place = log / _FEEDS
     try:
         place.mkdir(exist_ok=True)
-        write_whole(place / f"{hold.changefeed}.json", msgspec.json.encode(hold).decode())
+        write_whole(place / f"{name}.json", msgspec.json.encode(hold).decode())
     except OSError as fault:
         raise EnvironmentFault(
             f"a changefeed keeps its safe point in {place}, which cannot be written ({fault.strerror}): without one "

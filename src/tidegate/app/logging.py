@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.app.uri import mask_uri
+from tidegate.app.config.uri import mask_uri
 
 __all__ = ["configure"]
 

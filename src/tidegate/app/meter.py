@@ -67,6 +67,8 @@ class Meter:
         """Report an error that is waited out: the `tries`th of an outage, the next try after `next_s`."""
         shown = self._shown(error, tries, next_s)
         self.enter("warning", error=shown)
+        if tries == 1:
+            self.warn(f"{error.code}: {error}; trying again")
 
     def failed(self, error: TidegateError, *, tries: int) -> Progress:
         """Report the error that ended the feed."""

@@ -285,7 +285,7 @@ def lines(stream: IO[str], *, every_s: float = LINE_EVERY_S) -> Iterator[Show]:
     def show(progress: Progress) -> None:
         nonlocal phase, last
         for warning in progress.warnings:
-            if warning not in told:
+            if warning not in told and not (progress.error and progress.error.message in warning):
                 told.add(warning)
                 stream.write(f"warning: {warning}\n")
         now = time.monotonic()

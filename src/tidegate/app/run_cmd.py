@@ -1,7 +1,6 @@
 """`tidegate run`: one changefeed, in this process, until it is told to stop.
 
-    kafka://, tidb://  ->  delta://    changefeed.py             kafka://  ->  kafka://    transcode_topic.py
-    tidb://            ->  kafka://    tidb_run.py
+What it reads and writes is said by addresses and a file, in the same way for each pair of them (config/load.py).
 
 first SIGINT or SIGTERM    finish what is in flight, keep the checkpoint, stop
 second SIGINT              stop at once (the checkpoint keeps it safe, as after a crash)
@@ -9,62 +8,48 @@ second SIGINT              stop at once (the checkpoint keeps it safe, as after 
 
 import sys
 import time
-from collections.abc import Mapping
 from math import inf
 from pathlib import Path
 
 import click
 
-from tidegate.app import config as configuration
-from tidegate.app.config import FeedConfig
+from tidegate.app.config.document import read_document
+from tidegate.app.config.feed import FeedConfig
+from tidegate.app.config.kafka_target import KafkaTarget
+from tidegate.app.config.load import addresses, load
+from tidegate.app.config.tidb_source import TidbSource
 from tidegate.app.stop_signals import stop_on_signals
 from tidegate.app.tso_cmd import parse_ts
 
 __all__ = ["run"]
 
 
-def _configure(  # noqa: PLR0917
+def _legacy(  # noqa: PLR0917
+    config: FeedConfig,
     path: str | None,
     source_uri: str | None,
     sink_uri: str | None,
     rules: tuple[str, ...],
-    name: str | None,
-    workers: int | None,
-    start_ts: int | None,
-) -> FeedConfig:
-    if path is not None:
-        return configuration.load(
-            path,
-            name=name,
-            source_uri=source_uri,
-            sink_uri=sink_uri,
-            rules=rules,
-            workers=workers,
-            start_ts=start_ts,
-        )
-    if source_uri is None or sink_uri is None:
-        raise click.UsageError("give a CONFIG file, or both --source-uri and --sink-uri")
-    return configuration.from_uris(source_uri, sink_uri, name=name, rules=rules, workers=workers, start_ts=start_ts)
-
-
-def _topic_to_topic(
-    uris: tuple[str, str],
-    path: str | None,
-    state: tuple[Path, str] | None,
-    given: Mapping[str, object],
-    rules: tuple[str, ...],
-    *,
     idle_s: float | None,
-    as_json: bool,
-) -> None:
-    """From a topic into another one, until told to stop."""
-    strange = [word for word, value in given.items() if value]
-    if strange:
-        raise click.UsageError(f"{strange[0]} is not for a topic that becomes a topic; leave it out")
+    as_json: bool,  # noqa: FBT001
+) -> bool:
+    """Bridge to the loops of topics until one engine runs every pair: run the changefeed there; False for a lake."""
+    if not isinstance(config.sink, KafkaTarget):
+        return False
+    if isinstance(config.source, TidbSource):
+        from tidegate.app.tidb_run import run_tidb
+
+        run_tidb(config, idle_s=idle_s, as_json=as_json)
+        return True
+    if config.target_ts is not None:
+        raise click.UsageError("--until is not for a topic that becomes a topic; leave it out")
     from tidegate.app.transcode_topic import transcode_topic
 
+    uris = addresses(read_document(path), source_uri, sink_uri)
+    state = None if config.state_dir is None else (config.state_dir, config.name)
     idle_s = inf if idle_s is None else idle_s
     transcode_topic(uris, ({}, {}), path=path, now_ms=None, idle_s=idle_s, as_json=as_json, state=state, rules=rules)
+    return True
 
 
 @click.command()
@@ -75,13 +60,13 @@ def _topic_to_topic(
 @click.option("--sink-uri", help="Where to write: delta:///path/of/lake?... or kafka://HOST:PORT/TOPIC?protocol=...")
 @click.option("--filter", "rules", multiple=True, metavar="RULE", help="Tables, such as 'shop.*' or '!shop.tmp_*'.")
 @click.option("-c", "--changefeed-id", "name", help="Name under which progress is kept.")
-@click.option("--workers", type=click.IntRange(1, 1024), help="Tables merged at the same time.")
+@click.option("--workers", type=click.IntRange(1, 1024), help="Into a lake: tables merged at the same time.")
 @click.option(
     "--until", "--target-ts", "until", metavar="now|TSO|TIME", help="Stop when everything up to this time is there."
 )
 @click.option("--start-ts", metavar="TSO|TIME", help="From tidb://: where a new changefeed begins; else with the log.")
 @click.option(
-    "--state-dir", type=click.Path(file_okay=False, path_type=Path), help="From tidb:// to a topic: for the checkpoint."
+    "--state-dir", type=click.Path(file_okay=False, path_type=Path), help="Into topics: keeps the checkpoint."
 )
 @click.option(
     "--stop-when-idle", "idle_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop after a silence."
@@ -108,21 +93,21 @@ def run(
     Values on the command line win over those of CONFIG, a changefeed file as TiCDC has them with a [source] section.
     """
     now_ms = time.time_ns() // 1_000_000
-    until_ts = None if until is None else parse_ts(until, now_ms=now_ms)
-    begin = None if start_ts is None else parse_ts(start_ts, now_ms=now_ms)
-    source, sink = configuration.addresses(path, source_uri, sink_uri)
-    if sink.startswith("kafka://") and source.startswith("tidb://"):
-        from tidegate.app.tidb_run import RunWords, run_tidb
-
-        words = RunWords(source, sink, state_dir, path, rules, name, begin, until_ts)
-        run_tidb(words, idle_s=idle_s, as_json=as_json)
+    if path is None and (source_uri is None or sink_uri is None):
+        raise click.UsageError("give a CONFIG file, or both --source-uri and --sink-uri")
+    config = load(
+        path,
+        source_uri=source_uri,
+        sink_uri=sink_uri,
+        name=name,
+        rules=rules,
+        workers=workers,
+        start_ts=None if start_ts is None else parse_ts(start_ts, now_ms=now_ms),
+        target_ts=None if until is None else parse_ts(until, now_ms=now_ms),
+        state_dir=state_dir,
+    )
+    if _legacy(config, path, source_uri, sink_uri, rules, idle_s, as_json):
         return
-    if sink.startswith("kafka://") and source.startswith("kafka://"):
-        others = {"--until": until, "--start-ts": start_ts}
-        state = None if state_dir is None else (state_dir, configuration.feed_name(path, name, sink))
-        _topic_to_topic((source, sink), path, state, others, rules, idle_s=idle_s, as_json=as_json)
-        return
-    config = _configure(path, source_uri, sink_uri, rules, name, workers, begin)
 
     from tidegate.app import logging, progress
     from tidegate.app.changefeed import Changefeed
@@ -136,6 +121,6 @@ def run(
         stop_on_signals() as stop,
         progress.display(json=as_json, color=not no_color, out=sys.stdout, err=sys.stderr) as show,
     ):
-        done = Changefeed(config).run(on_progress=show, stop=stop, until=until_ts, idle_s=idle_s)
+        done = Changefeed(config).run(on_progress=show, stop=stop, until=config.target_ts, idle_s=idle_s)
     if not as_json:
         click.echo(progress.line(done), err=True)

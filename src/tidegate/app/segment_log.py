@@ -1,7 +1,7 @@
 """The segments of an upstream as the log that a changefeed reads (source/tidb/log.py).
 
     directory/00..9.base  00..9-00..20.seg  ...     ──► parts: footers alone     ──► rows: blocks of some spans
-              feeds/shop.json                       who needs it, and from where (log_holds.py)
+              feeds/shop.1f0c….json                 who needs it, and from where (log_holds.py)
 
 What a footer says never changes, so each is read once a process.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from tidegate.app.log_holds import LogHold, put_hold
+from tidegate.app.log_holds import put_hold
 from tidegate.kv.number import decode_int
 from tidegate.model.errors import HistoryLost
 from tidegate.model.kv_change import KvChange
@@ -46,8 +46,7 @@ class SegmentLog:
 
     def hold(self, feed: str, ts: int) -> None:
         """Put the feed's safe point down."""
-        hold = LogHold(changefeed=feed, checkpoint_ts=ts, time_ms=time.time_ns() // 1_000_000)
-        put_hold(self.directory, hold)
+        put_hold(self.directory, feed, ts, time.time_ns() // 1_000_000)
 
     def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
         """The segments that meet (low, high]; those below the begin are gone, though they may still lie there."""
@@ -71,6 +70,7 @@ def _part(path: Path) -> LogPart:
     footer = read_footer(path)
     of_tables = (block for block in footer.blocks if block.first_key[:1] == _TABLE_KEY)
     stored = tuple(
-        Stored(decode_int(block.first_key, 1)[0], block.rows, block.first_ts, block.last_ts) for block in of_tables
+        Stored(decode_int(block.first_key, 1)[0], block.rows, block.first_ts, block.last_ts, block.size_bytes)
+        for block in of_tables
     )
     return LogPart(footer.low, footer.high, stored)

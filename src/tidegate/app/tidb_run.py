@@ -1,13 +1,5 @@
-"""`tidegate run --source-uri tidb:///DIR --sink-uri kafka://…`: the changes of a TiDB into topics.
+"""`tidegate run --source-uri tidb:///DIR --sink-uri kafka://…`: the changes of a TiDB into topics."""
 
-    tidb:///var/tidb/log      a directory of segments that an upstream writes (tidb/segment.py)
-    tidb://./log              the same from the working directory
-
-CONFIG is a changefeed file as TiCDC has them: filter rules, event filters, dispatchers, force-replicate, integrity,
-[sink], and `uri` under [source].  --state-dir keeps the checkpoint.
-"""
-
-import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,25 +9,22 @@ from typing import Any
 import click
 import msgspec
 
-from tidegate.app.config import SinkFile, feed_id, sink_file
-from tidegate.app.event_expression import event_filter
-from tidegate.app.params import FEED, Given, read_all
+from tidegate.app.config.feed import FeedConfig
+from tidegate.app.config.kafka_target import KafkaTarget
+from tidegate.app.config.load import load
+from tidegate.app.config.tidb_source import TidbSource
+from tidegate.app.config.uri import scheme_of
 from tidegate.app.progress import Progress
 from tidegate.app.segment_log import SegmentLog
 from tidegate.app.stop_signals import stop_on_signals
-from tidegate.app.tidb_address import parse_tidb
 from tidegate.app.topic_feed import TopicFeed, TopicFeedConfig
-from tidegate.app.topic_keys import idle_keys, refuse_keys
 from tidegate.app.topic_progress import TopicMeter, TopicProgress, line
-from tidegate.app.topic_target import TopicTarget, topic_target
-from tidegate.app.uri import mask_uri
-from tidegate.feed.dispatch_rule import complaints
-from tidegate.feed.filter import DEFAULT_RULES, TableFilter
+from tidegate.app.wiring import topic_target
 from tidegate.feed.patience import Patience
-from tidegate.model.errors import ConfigError, SinkError, UriInvalid
+from tidegate.model.errors import SinkError, UnsupportedError, UriInvalid
 from tidegate.source.tidb.transactions import MountOptions
 
-__all__ = ["RunWords", "SparkTasks", "feed_config", "run_tidb", "run_topics"]
+__all__ = ["RunWords", "SparkTasks", "feed_config", "run_tidb", "run_topics", "topic_feed_config"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,22 +69,21 @@ class SparkTasks:
         return self._spark
 
 
-def run_tidb(words: RunWords, *, idle_s: float | None, as_json: bool) -> None:
+def run_tidb(config: FeedConfig, *, idle_s: float | None, as_json: bool) -> None:
     """Run the changefeed until it is told to stop, or there is nothing more to do."""
     from tidegate.app import logging
 
-    config = feed_config(words)
     logging.configure(json=as_json)
     for warning in config.warnings:
         click.echo(f"warning: {warning}", err=True)
     if not as_json:
-        click.echo(f"changefeed {config.name}: {config.source} -> {mask_uri(words.sink_uri or '')}", err=True)
+        click.echo(f"changefeed {config.name}: {config.source_uri} -> {config.sink_uri}", err=True)
     with stop_on_signals() as stop:
-        _run(config, stop, idle_s=idle_s, as_json=as_json)
+        _run(topic_feed_config(config), stop, idle_s=idle_s, as_json=as_json)
 
 
 def run_topics(
-    config: TopicFeedConfig,
+    feed: FeedConfig,
     spark: Any,
     on_progress: Callable[[Progress], None],
     stop: Event,
@@ -104,7 +92,9 @@ def run_topics(
     idle_s: float | None,
 ) -> Progress:
     """Run a changefeed into topics as `tidegate.Changefeed` does any other; reports are those of a lake's feed."""
-    config = config if until is None else replace(config, target_ts=until)
+    if not isinstance(feed.source, TidbSource):
+        raise UnsupportedError("from topic to topic: `tidegate run` does it; give it the same addresses")
+    config = topic_feed_config(feed if until is None else replace(feed, target_ts=until))
     meter = TopicMeter(lambda told: on_progress(_as_progress(told)))
     return _as_progress(TopicFeed(config, SparkTasks(spark), meter, stop).run(idle_s=idle_s))
 
@@ -123,34 +113,44 @@ def _as_progress(told: TopicProgress) -> Progress:
 
 
 def feed_config(words: RunWords) -> TopicFeedConfig:
-    """The changefeed that is meant. Raises ConfigErrors."""
-    if not words.sink_uri or not words.sink_uri.startswith("kafka://"):
+    """Return the changefeed that is meant. Raises ConfigErrors."""
+    if scheme_of(words.sink_uri or "") != "kafka":
         raise UriInvalid("sink-uri: from tidb:// to a topic: kafka://HOST:PORT/TOPIC?protocol=open-protocol|canal-json")
-    if words.state_dir is None:
-        raise ConfigError("a changefeed from tidb:// keeps its checkpoint in a directory: give --state-dir")
-    file = SinkFile({}) if words.path is None else sink_file(words.path)
-    settings = {} if words.path is None else tomllib.loads(Path(words.path).read_text(encoding="utf-8"))
-    refuse_keys(settings)
-    integrity = {f"integrity.{key}": value for key, value in settings.get("integrity", {}).items()}
-    source = parse_tidb(words.source_uri, {}, {**settings, **integrity})
-    if source.verify and file.selectors:
-        raise ConfigError("integrity-check-level compares whole rows, so column-selectors do not go with it")
-    directory = Path(source.directory)
-    target = topic_target(words.sink_uri, file)
-    rules = words.rules or tuple(settings.get("filter", {}).get("rules", ())) or DEFAULT_RULES
+    return topic_feed_config(
+        load(
+            words.path,
+            source_uri=words.source_uri,
+            sink_uri=words.sink_uri,
+            name=words.name,
+            rules=words.rules,
+            start_ts=words.start_ts,
+            target_ts=words.target_ts,
+            state_dir=words.state_dir,
+        )
+    )
+
+
+def topic_feed_config(config: FeedConfig) -> TopicFeedConfig:
+    """Return the loop's own form of a changefeed from a change log into topics."""
+    source, sink, state = config.source, config.sink, config.state_dir
+    assert isinstance(source, TidbSource)
+    assert isinstance(sink, KafkaTarget)
+    assert state is not None
     return TopicFeedConfig(
-        name=feed_id(words.name or settings.get("changefeed-id"), target.topic, f"{directory} {target.topic}"),
-        log=SegmentLog(directory),
-        source=str(directory),
-        target=target,
-        rules=TableFilter.parse(rules, case_sensitive=file.case_sensitive),
-        state=words.state_dir,
-        events=event_filter(settings, case_sensitive=file.case_sensitive, time_zone=target.options.time_zone),
+        name=config.name,
+        log=SegmentLog(Path(source.directory)),
+        source=source.directory,
+        target=topic_target(
+            sink, dispatchers=config.dispatchers, selectors=config.selectors, case_sensitive=config.case_sensitive
+        ),
+        rules=config.table_filter(),
+        state=state,
+        events=config.events,
         mount=MountOptions(source.force_replicate, source.verify, source.refuse_corrupt),
-        patience=_patience(source.max_retry, settings),
-        warnings=_warnings(target, settings),
-        start_ts=words.start_ts,
-        target_ts=words.target_ts,
+        patience=Patience(source.max_retry, config.stuck_ms / 1000 or None),
+        warnings=config.warnings,
+        start_ts=config.start_ts,
+        target_ts=config.target_ts,
     )
 
 
@@ -162,20 +162,3 @@ def _run(config: TopicFeedConfig, stop: Event, *, idle_s: float | None, as_json:
             click.echo(line(progress), err=True)
 
     return TopicFeed(config, SparkTasks(), TopicMeter(show), stop).run(idle_s=idle_s)
-
-
-def _patience(quick: int, settings: dict[str, Any]) -> Patience:
-    """Quick tries, then as long as changefeed-error-stuck-duration says."""
-    given = {name: Given(name, settings[name]) for name in FEED if name in settings}
-    fields, _ = read_all(FEED, given, ConfigError)
-    stuck_ms = fields.get("stuck_ms")
-    return Patience(quick) if stuck_ms is None else Patience(quick, int(str(stuck_ms)) / 1000 or None)
-
-
-def _warnings(target: TopicTarget, settings: dict[str, Any]) -> tuple[str, ...]:
-    told, idle = complaints(target.rules), idle_keys(settings)
-    if idle:
-        told = (*told, f"accepted without effect when a topic is written: {', '.join(idle)}")
-    if target.options.protocol == "canal-json" and not target.options.enable_tidb_extension:
-        return (*told, "canal-json without enable-tidb-extension has no watermarks and no commit_ts")
-    return told

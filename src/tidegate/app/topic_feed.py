@@ -148,7 +148,7 @@ class TopicFeed:
         for report in self._patiently(lambda: self._rows(rows, end)):  # 3 mount, 4 route, 5 write
             self.meter.wrote(report.rows, report.messages, report.corrupt)
         reach("topic/rows-written")
-        events = self._timeline.walk(end)  # 6 ddl
+        events = [event for event in self._timeline.walk(end) if not event.left_out]  # 6 ddl
         for event in events:
             self._patiently(partial(self._ddl, event))
             reach("topic/ddl-sent")

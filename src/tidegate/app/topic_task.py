@@ -8,7 +8,7 @@ A job is a plan of some kilobytes: definitions, timestamps, partitions.  Rows ar
 
 import gc
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -23,7 +23,8 @@ from tidegate.sink.kafka.column_partitions import ColumnPartitions, PlacedTexts
 from tidegate.sink.kafka.dispatch import Dispatcher
 from tidegate.sink.kafka.groups import Place
 from tidegate.sink.kafka.partitions import Partitions, Producer
-from tidegate.source.tidb.chunks import Chunk, chunks
+from tidegate.source.tidb.changes import FEW_ROWS
+from tidegate.source.tidb.chunks import LogChunk, chunks
 from tidegate.source.tidb.log import KvLog, Span
 from tidegate.source.tidb.tables import Tables, name_of
 from tidegate.source.tidb.transactions import (
@@ -35,9 +36,6 @@ from tidegate.source.tidb.transactions import (
 )
 
 __all__ = ["GroupJob", "GroupReport", "write_group"]
-
-FEW_ROWS: Final = 24
-"""A chunk of fewer rows goes row by row: the calls for columns would cost as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +115,7 @@ def _acknowledged(partitions: Partitions | ColumnPartitions, corrupt: int) -> Gr
     return GroupReport(partitions.rows, partitions.messages, partitions.size_bytes, corrupt)
 
 
-def _texts(chunk: Chunk, columns: ColumnMounter, partitions: ColumnPartitions) -> PlacedTexts | None:
+def _texts(chunk: LogChunk, columns: ColumnMounter, partitions: ColumnPartitions) -> PlacedTexts | None:
     """The texts of a chunk; None if it has to go row by row."""
     if len(chunk) < FEW_ROWS:
         return None

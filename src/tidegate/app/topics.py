@@ -1,7 +1,7 @@
 """A kafka:// address as the thing that reads it."""
 
-from tidegate.app.params import Given
-from tidegate.app.uri import KafkaSource, parse_source
+from tidegate.app.config.kafka_source import KafkaSource, parse_source
+from tidegate.app.config.param import Given
 from tidegate.codec.options import DecodeOptions
 from tidegate.source.kafka.client import MESSAGE_BYTES, KafkaTopics
 

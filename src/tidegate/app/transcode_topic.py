@@ -25,27 +25,30 @@ import click
 import msgspec
 
 from tidegate.app.claim_files import ClaimFiles, random_names
-from tidegate.app.config import SinkFile, sink_file
+from tidegate.app.config.document import Document, read_document
+from tidegate.app.config.entry import refused_keys
+from tidegate.app.config.kafka_source import KAFKA_CLIENT, KAFKA_SOURCE, KafkaSource, parse_source
+from tidegate.app.config.kafka_target import encoder_keys
+from tidegate.app.config.pair import check_dispatchers, check_old_values, idle_keys
+from tidegate.app.config.param import Given, read_all
+from tidegate.app.config.refused import Refused, refuse
 from tidegate.app.event_expression import event_filter
 from tidegate.app.framed import clock, whole_events
-from tidegate.app.params import KAFKA_SOURCE, Given, read_all
-from tidegate.app.refused_keys import check_old_values, refuse_for_messages
 from tidegate.app.relay import Relay, RelayTarget
 from tidegate.app.sieve import Sieve
 from tidegate.app.stop_signals import stop_on_signals
-from tidegate.app.topic_keys import client_options, idle_keys
 from tidegate.app.topic_marks import MarkFile, Marks, as_start
 from tidegate.app.topics import LOOKING, topics_of
 from tidegate.app.transcode_cmd import carried, target_options
-from tidegate.app.uri import KafkaSource, parse_source
+from tidegate.app.wiring import SINKS, SOURCES
 from tidegate.codec import BatchEncoder, DecodeOptions, decode, from_config
 from tidegate.codec.options import DECODE_KEYS
 from tidegate.feed.dispatch_rule import complaints
 from tidegate.feed.event_filter import EventFilter
-from tidegate.feed.event_rule import event_rules
+from tidegate.feed.filter import DEFAULT_RULES, TableFilter
 from tidegate.feed.gate import Gate
 from tidegate.feed.split import SplitPolicy
-from tidegate.model.errors import ConfigError, DecodeError, EncodeError, TidegateError, UriInvalid
+from tidegate.model.errors import ConfigError, DecodeError, EncodeError, TidegateError, UnsupportedError, UriInvalid
 from tidegate.model.event import Event, Resolved
 from tidegate.model.tso import MAX_TS
 from tidegate.sink.kafka.known_topics import KnownTopics
@@ -58,6 +61,7 @@ HOLD: Final = 5_000
 """Events of a partition that may wait for others before it rests: a few megabytes of usual rows."""
 REPORT_S: Final = 1.0
 Settings = dict[str, object]
+_SELECTORS: Final = {"sink.column-selectors[].": Refused((), UnsupportedError, "a relay of messages sends them whole")}
 
 
 class Report(msgspec.Struct, kw_only=True):
@@ -91,17 +95,19 @@ def transcode_topic(
 
     `state` is a directory and a changefeed's name: positions are kept there, and win over the source's `start`.
     `rules` choose tables in place of the file's."""
-    file = SinkFile({}) if path is None else sink_file(path)
-    source = parse_source(uris[0], file.source_keys())
+    file = read_document(path)
+    check_dispatchers(file.dispatchers)
+    source = parse_source(uris[0], file.section("source."))
     read = _read_options(source, settings[0])
-    sink = parse_source(uris[1], {**LOOKING, **client_options(file.settings)})
+    sink = parse_source(uris[1], {**LOOKING, **_client_options(file)})
     target = _target(sink, uris[1], settings[1], read, file)
     if (source.bootstrap, target.topic) in {(sink.bootstrap, topic) for topic in source.topics}:
         raise UriInvalid(f"--to: topic {target.topic} is the one that is read")
-    sieve = Sieve(file.table_filter(rules), _events(file, read))
-    idle = idle_keys(file.document)
+    tables = TableFilter.parse(rules or file.rules or DEFAULT_RULES, case_sensitive=file.case_sensitive)
+    sieve = Sieve(tables, _events(file, read))
+    idle = idle_keys(file, SOURCES["kafka"], SINKS["kafka"])
     if idle:
-        click.echo(f"warning: accepted without effect when a topic is written: {', '.join(idle)}", err=True)
+        click.echo(f"warning: accepted without effect: {', '.join(idle)}", err=True)
     for complaint in complaints(target.rules):
         click.echo(f"warning: {complaint}", err=True)
     file_of_marks = None if state is None else MarkFile(*state, target.topic)
@@ -229,28 +235,32 @@ def _read_options(source: KafkaSource, given: Settings) -> DecodeOptions:
     return msgspec.structs.replace(source.decode_options(), **changes)
 
 
-def _target(sink: KafkaSource, uri: str, given: Settings, read: DecodeOptions, file: SinkFile) -> RelayTarget:
+def _client_options(file: Document) -> dict[str, Given]:
+    """How to reach the brokers, as the file says it."""
+    found = {name: Given(path := f"sink.kafka-config.{name}", file.flat.get(path)) for name in KAFKA_CLIENT}
+    return {name: given for name, given in found.items() if given.value not in {None, ""}}
+
+
+def _target(sink: KafkaSource, uri: str, given: Settings, read: DecodeOptions, file: Document) -> RelayTarget:
     if len(sink.topics) != 1:
         raise UriInvalid("--to: name one topic, the default one; others come from dispatchers")
     query = {f"uri.{name}": value for name, value in parse_qsl(urlsplit(uri).query) if value}
     told = {key.rpartition(".")[2] for key in given}
-    below = {key: value for key, value in {**file.settings, **query}.items() if key.rpartition(".")[2] not in told}
+    below = {key: value for key, value in {**encoder_keys(file), **query}.items() if key.rpartition(".")[2] not in told}
     options = target_options({**below, **given}, None, read)
-    raw = str(file.settings.get("sink.kafka-config.output-raw-change-event", "false")).lower() == "true"
+    raw = file.flat.get("sink.kafka-config.output-raw-change-event") is True
     if options.protocol == "canal-json" and not options.enable_tidb_extension:
         click.echo("warning: canal-json without enable-tidb-extension has no watermarks and no commit_ts", err=True)
     policy = SplitPolicy(unique_keys=not raw, newarch=options.newarch)
     return RelayTarget(sink.topics[0], options, file.dispatchers, file.case_sensitive, policy)
 
 
-def _events(file: SinkFile, read: DecodeOptions) -> EventFilter:
+def _events(file: Document, read: DecodeOptions) -> EventFilter:
     """The event filters of a file. Raises what is wrong with them, and for keys that messages cannot serve."""
-    refuse_for_messages(file.document)
-    section = file.document.get("filter")
-    rules = event_rules(section.get("event-filters", ())) if isinstance(section, dict) else ()
+    refuse(file.keys, {**refused_keys(SOURCES["kafka"], SINKS["kafka"]), **_SELECTORS})
     if read.protocol == "open-protocol":
-        check_old_values(file.document, rules)
-    return event_filter(file.document, case_sensitive=file.case_sensitive, time_zone=read.time_zone)
+        check_old_values(file, file.event_rules)
+    return event_filter(file.tree, case_sensitive=file.case_sensitive, time_zone=read.time_zone)
 
 
 def _new_topics(uri: str) -> NewTopics | None:

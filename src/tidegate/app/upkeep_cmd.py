@@ -11,7 +11,8 @@ from typing import Final
 import click
 import msgspec
 
-from tidegate.app.params import DELTA_SINK, Given, read_all
+from tidegate.app.config.delta_sink import DELTA_SINK
+from tidegate.app.config.param import Given, read_all
 from tidegate.model.errors import ConfigError
 
 __all__ = ["upkeep"]

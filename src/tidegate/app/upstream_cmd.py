@@ -22,8 +22,8 @@ from typing import Any, Final
 import click
 from msgspec import to_builtins
 
+from tidegate.app.config.param import TIME_MAX_MS, Given, Param, read_all
 from tidegate.app.log_holds import holds
-from tidegate.app.params import TIME_MAX_MS, Given, Param, read_all
 from tidegate.app.stop_signals import stop_on_signals, wait_until
 from tidegate.app.upstream import UpstreamOptions, UpstreamProcess, start_upstream, status, stop_upstream
 from tidegate.model.errors import ConfigError, EnvironmentFault, InputError

@@ -2,14 +2,20 @@
 
 import bisect
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from tidegate.app.verify import Difference, TableReport, Truth, compare_tables, load_truth
+from tidegate.app.verify import Difference, TableReport, Truth, TruthTable, compare_tables, load_truth
 from tidegate.feed.filter import TableFilter
 from tidegate.model.errors import ConfigError
+from tidegate.model.table import TableName
+
+if TYPE_CHECKING:
+    from tidegate.sink.delta.options import DeltaOptions
 
 __all__ = ["choose_truth", "tell", "verify", "verify_lake"]
 
@@ -50,13 +56,30 @@ def verify_lake(
             f"{snapshot.checkpoint_ts}: run the feed with --until {truth.ts}, or verify the last moment"
         )
     table_filter = TableFilter.parse(rules)
-    tables = {name: table for name, table in truth.tables.items() if _passes(table_filter, name)}
+    options = snapshot.snapshot.options or snapshot.options
+    tables = {
+        name: _as_stored(name, table, options) for name, table in truth.tables.items() if _passes(table_filter, name)
+    }
     wanted = msgspec.structs.replace(truth, tables=tables)
     names = [name for name in snapshot.tables() if _passes(table_filter, name)]
     reports = list(compare_tables(wanted, names, snapshot.arrow))
     if rules and not reports:
         raise ConfigError(f"no table passes the filter {' '.join(rules)}: nothing was compared")
     return truth, reports
+
+
+def _as_stored(name: str, truth: TruthTable, options: "DeltaOptions") -> TruthTable:
+    """The table with the columns that the lake's column selectors choose."""
+    from tidegate.sink.delta.selection import selectors_of
+
+    schema, _, table = name.partition(".")
+    keeps = partial(selectors_of(options).keeps, TableName(schema, table))
+    places = [at for at, column in enumerate(truth.columns) if keeps(column.name)]
+    if len(places) == len(truth.columns):
+        return truth
+    columns = tuple(truth.columns[at] for at in places)
+    rows = [tuple(row[at] for at in places) for row in truth.rows]
+    return msgspec.structs.replace(truth, columns=columns, rows=rows)
 
 
 def _passes(table_filter: TableFilter, name: str) -> bool:

@@ -3,6 +3,7 @@
     Encoder      one row -> Encoded: the values as texts, its layout as a number
     RowColumns   Encoded ... -> one Arrow table of LANDED_SCHEMA
     landed_batch typed columns of many rows -> the same, without looking at a row
+    landed_part  those of a source without messages -> the same, the place columns null
 
 Texts come row by row already.  Typed columns become texts by a cast each; one `take` lays them row by row:
 
@@ -12,7 +13,7 @@ LANDED_SCHEMA is ROWS_SCHEMA with `layout` as a dictionary: a table has few layo
 or more that must not stand in memory once a row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -21,17 +22,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.codec.columnar import Batch, RowTexts
-from tidegate.feed.change import ROWS_SCHEMA, Layout, encode_layout, encode_row
+from tidegate.feed.change import ROWS_SCHEMA, Layout, Part, encode_layout, encode_row
 from tidegate.model.event import Field, RowChange
 from tidegate.model.table import TableName
 
-__all__ = ["LANDED_SCHEMA", "Encoded", "Encoder", "RowColumns", "landed_batch"]
+__all__ = ["LANDED_SCHEMA", "Encoded", "Encoder", "RowColumns", "landed_batch", "landed_part"]
 
 LAYOUT_TYPE: Final = pa.dictionary(pa.int32(), pa.string())
 LANDED_SCHEMA: Final = pa.schema(
     [entry.with_type(LAYOUT_TYPE) if entry.name == "layout" else entry for entry in ROWS_SCHEMA]
 )
 IMAGE: Final = LANDED_SCHEMA.field("after").type
+_MESSAGE: Final = ("topic", "partition", "offset")
 MAX_LAYOUTS: Final = 10_000
 """Layouts remembered by identity; decoders share them between rows, and one that does not must not fill memory."""
 
@@ -129,12 +131,26 @@ class RowColumns:
 def landed_batch(topic: str, partition: int, offsets: Sequence[int], batch: Batch) -> pa.Table:
     """The rows of a batch as LANDED_SCHEMA; message i of its chunk stood at `offsets[i]`."""
     rows = batch.rows
-    layout = msgspec.json.encode(Layout(batch.fields, batch.pk_names)).decode()
-    columns = {
+    place = {
         "topic": pa.repeat(pa.scalar(topic), rows),
         "partition": pa.repeat(pa.scalar(partition, pa.int32()), rows),
         "offset": pa.array(offsets, pa.int64()).take(batch.message),
         "seq": batch.seq,
+    }
+    return _landed(place, batch)
+
+
+def landed_part(part: Part) -> pa.Table:
+    """Return the rows of a part of a chunk as LANDED_SCHEMA, without a message; `seq` is their number in the chunk."""
+    nulls = {name: pa.nulls(part.batch.rows, LANDED_SCHEMA.field(name).type) for name in _MESSAGE}
+    return _landed({**nulls, "seq": pa.array(part.numbers, pa.int32())}, part.batch)
+
+
+def _landed(place: Mapping[str, Any], batch: Batch) -> pa.Table:
+    rows = batch.rows
+    layout = msgspec.json.encode(Layout(batch.fields, batch.pk_names)).decode()
+    columns = {
+        **place,
         "commit_ts": batch.commit_ts,
         "op": batch.op,
         "schema": pa.repeat(pa.scalar(batch.schema), rows),

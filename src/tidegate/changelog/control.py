@@ -49,7 +49,7 @@ def read_control(uri: str, path: str, *, bodies: bool = False) -> Control:
 
 
 def _place(row: dict[str, Any]) -> Place:
-    return Place(row["topic"], row["partition"], row["offset"], row["seq"])
+    return Place(row["topic"] or "", row["partition"] or 0, row["offset"] or 0, row["seq"])
 
 
 def _ddl(row: dict[str, Any]) -> Ddl:

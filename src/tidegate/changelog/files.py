@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from tidegate.changelog.columns import LANDED_SCHEMA
 from tidegate.changelog.report import LandedFile, TableRows
-from tidegate.feed.change import CONTROL_SCHEMA, DeadLetter, PlacedDdl
+from tidegate.feed.change import CONTROL_SCHEMA, DeadLetter, Place, PlacedDdl
 from tidegate.feed.frontier import larger
 from tidegate.model.table import TableName
 from tidegate.objectstore.deltalog import store
@@ -180,13 +180,15 @@ class ControlFiles:
         self._rows, self._held_bytes = [], 0
 
 
+def _place_columns(place: Place) -> dict[str, Any]:
+    message = (place.topic, place.partition, place.offset) if place.topic else (None, None, None)
+    return dict(zip(("topic", "partition", "offset", "seq"), (*message, place.seq), strict=True))
+
+
 def _ddl_row(placed: PlacedDdl) -> dict[str, Any]:
-    place, ddl = placed.place, placed.ddl
+    ddl = placed.ddl
     return {
-        "topic": place.topic,
-        "partition": place.partition,
-        "offset": place.offset,
-        "seq": place.seq,
+        **_place_columns(placed.place),
         "kind": LEFT_OUT if placed.left_out else DDL,
         "commit_ts": ddl.commit_ts,
         "schema": ddl.schema,
@@ -197,12 +199,8 @@ def _ddl_row(placed: PlacedDdl) -> dict[str, Any]:
 
 
 def _letter_row(kind: str, letter: DeadLetter) -> dict[str, Any]:
-    place = letter.place
     return {
-        "topic": place.topic,
-        "partition": place.partition,
-        "offset": place.offset,
-        "seq": place.seq,
+        **_place_columns(letter.place),
         "kind": kind,
         "error_code": letter.error_code,
         "error": letter.error.encode("utf-8", "backslashreplace").decode(),

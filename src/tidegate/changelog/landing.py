@@ -40,6 +40,8 @@ class LandingProgress:
     rows: int = 0
     ddls: int = 0
     dead_letters: int = 0
+    singly: int = 0
+    """Rows that went one by one instead of by columns."""
     highs: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
 
@@ -99,8 +101,8 @@ class BatchLoop(ABC):
         """How much was landed since the start."""
         return self._progress
 
-    def _landed(self, state: State, highs: Mapping[tuple[str, int], int]) -> None:
-        """Count what a commit brought."""
+    def _landed(self, state: State, highs: Mapping[tuple[str, int], int], singly: int = 0) -> None:
+        """Count what a commit brought; `singly` rows of it went one by one."""
         done, self._state = self._progress, state
         self._progress = LandingProgress(
             batches=done.batches + 1,
@@ -108,6 +110,7 @@ class BatchLoop(ABC):
             rows=done.rows + state.rows,
             ddls=done.ddls + state.ddls,
             dead_letters=done.dead_letters + state.dead,
+            singly=done.singly + singly,
             highs={**done.highs, **highs},
         )
 

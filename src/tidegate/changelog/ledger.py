@@ -6,8 +6,10 @@
 Every commit names its version, and the version must be free.  Whoever finds it taken reads the newest State again:
 
     same epoch, same positions    somebody appended (a dead letter was replayed): try the next version
-                                  (or upkeep took old files out)
+    and frontier                  (or upkeep took old files out)
     anything else                 another landing took over: Fenced
+
+A source without partitions (a change log) has no positions: the frontier is how far it has landed.
 
 `claim` is a landing's first commit and raises the epoch, so a landing that outlived its driver is fenced at its next
 commit even if the new one has not landed a row yet.
@@ -23,7 +25,7 @@ from tidegate.changelog.report import Halt, LandedFile, State, TaskReport
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.change import CONTROL_SCHEMA, ROWS_SCHEMA
 from tidegate.feed.frontier import Reached, forward, frontier, larger
-from tidegate.model.errors import Fenced, SinkRefused, SourceError
+from tidegate.model.errors import ConfigError, Fenced, SinkRefused, SourceError
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.failpoint import reach
 
@@ -81,7 +83,8 @@ def claim(
 ) -> State:
     """Take the changelog over for a new landing; `positions` completes those of the last State.
 
-    Raises SinkRefused when it belongs to another changefeed."""
+    Raises SinkRefused when it belongs to another changefeed, ConfigError when a change log has landed there and
+    `positions` names partitions."""
     shown = decode and msgspec.structs.replace(decode, claim_check_storage_uri="", upstream_uri="")
 
     def next_state(state: State) -> State:
@@ -90,12 +93,15 @@ def claim(
                 f"{uri} belongs to changefeed {state.feed!r}, not {feed!r}: "
                 "give --changefeed-id or another sink directory"
             )
+        completed = positions(state)
+        if completed and not state.positions and state.frontier is not None:
+            raise ConfigError(f"{uri} was landed from a change log; start a fresh feed in a lake of its own")
         return State(
             feed=feed,
             epoch=state.epoch + 1,
             batch=state.batch,
             decode=shown,
-            positions=positions(state),
+            positions=completed,
             frontier=state.frontier,
             halted=state.halted,
             floor=state.floor,
@@ -148,7 +154,7 @@ def commit_batch(uri: str, known: State, reports: Sequence[TaskReport], *, order
     reach("landing/before-commit")
     for _ in range(TRIES):
         version, current = newest(uri)
-        if (current.epoch, current.positions) != (known.epoch, known.positions):
+        if _stands(current) != _stands(known):
             raise Fenced(
                 f"{uri}: landing epoch {known.epoch} was replaced by epoch {current.epoch} (version {version}); this "
                 "one stops. Run one feed a lake"
@@ -163,10 +169,18 @@ def commit_batch(uri: str, known: State, reports: Sequence[TaskReport], *, order
     raise SourceError(f"{uri}: {TRIES} commits in a row found their version taken; look for another writer")
 
 
+def _stands(state: State) -> tuple[object, ...]:
+    return state.epoch, state.positions, state.frontier
+
+
 def advance(known: State, reports: Sequence[TaskReport], *, order_by_offset: bool = False) -> State:
     """The State after a batch. Raises Fenced when the batch does not begin where `known` stands."""
     positions = {topic: dict(partitions) for topic, partitions in known.positions.items()}
+    landed = known.frontier
     for report in reports:
+        if not report.topic:
+            landed = _forward(known, report)
+            continue
         before = positions.setdefault(report.topic, {}).get(report.partition, Reached(report.start))
         if before.offset != report.start:
             raise Fenced(
@@ -184,13 +198,22 @@ def advance(known: State, reports: Sequence[TaskReport], *, order_by_offset: boo
         known,
         batch=known.batch + 1,
         positions=positions,
-        frontier=frontier(positions, known.frontier),
+        frontier=frontier(positions, landed),
         halted=_halted(known, reports, positions),
         messages=sum(report.messages for report in reports),
         rows=sum(table.rows for report in reports for table in report.tables),
         ddls=sum(report.ddls for report in reports),
         dead=sum(report.dead for report in reports),
     )
+
+
+def _forward(known: State, report: TaskReport) -> int:
+    """The frontier behind a stretch of a change log."""
+    if known.frontier not in {None, report.start}:
+        raise Fenced(
+            f"the batch begins at ts {report.start} of the change log, the changelog stands at {known.frontier}"
+        )
+    return report.position
 
 
 def _halted(

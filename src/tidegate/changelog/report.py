@@ -2,7 +2,7 @@
 
     executor --TaskReport (JSON)--> driver --State (userMetadata of the commit)--> Changelog, a later driver
 
-    TaskReport   one Kafka partition of one batch: how far it came, which files it wrote
+    TaskReport   one Kafka partition of one batch, or a stretch of a change log: how far it came, which files it wrote
     State        the whole feed after a commit: positions, frontier, epoch, where it halts
 
 Every commit of a changelog carries a State, so the newest one says all.
@@ -56,10 +56,11 @@ class Halt(msgspec.Struct, frozen=True):
 
 
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One Kafka partition of one batch, from `start` up to `position`."""
+    """One Kafka partition of one batch, from `start` up to `position`: offsets. A change log has no topic: then both
+    are timestamps."""
 
-    topic: str
-    partition: int
+    topic: str = ""
+    partition: int = 0
     start: int
     position: int
     high: int = 0
@@ -68,6 +69,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     messages: int = 0
     filtered: int = 0
     """Rows of tables that the feed does not carry."""
+    singly: int = 0
+    """Rows that went one by one instead of by columns."""
     ddls: int = 0
     dead: int = 0
     tables: tuple[TableRows, ...] = ()
@@ -85,6 +88,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     decode: DecodeOptions | None = None
     """How the topics are read, without the addresses of claim-check storage and upstream, which may carry secrets."""
     positions: dict[str, dict[int, Reached]] = {}
+    """What is durable of each partition; empty for a change log, whose position is the frontier."""
     frontier: int | None = None
     halted: tuple[Halt, ...] = ()
     floor: int | None = None

@@ -93,4 +93,11 @@ class LandedSource:
             for topic, numbers in sorted(self.changelog.positions().items())
             for number, reached in sorted(numbers.items())
         )
-        return Reading(messages=done.messages, rows=done.rows, dead_letters=done.dead_letters, partitions=partitions)
+        roads = {"land/columns": done.rows - done.singly, "land/rows": done.singly}
+        return Reading(
+            messages=done.messages,
+            rows=done.rows,
+            dead_letters=done.dead_letters,
+            partitions=partitions,
+            roads={road: rows for road, rows in roads.items() if rows},
+        )

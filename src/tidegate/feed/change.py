@@ -23,7 +23,8 @@ What has landed stands in the changelog in this form:
 
 so a whole column of a table comes out of them with one `list_element` and one cast, without a Python call per value.
 `layout` is the JSON of the fields and the primary key names; a table has few, so Parquet stores it as a dictionary.
-`(topic, partition, offset, seq)` is the place of an event: its message and its number within the message.
+`(topic, partition, offset, seq)` is the place of an event: its message and its number within the message.  What came
+from a change log has no message: only `seq`, which keeps the order of events of one commit_ts.
 A row with commit_ts == a DDL's commit_ts belongs before that DDL.
 """
 
@@ -99,14 +100,17 @@ OPS: Final = {"Insert": "I", "Update": "U", "Delete": "D"}
 
 
 class Place(msgspec.Struct, frozen=True, order=True):
-    """Where an event came from."""
+    """Where an event came from: a message, and the event's number in it. A change log has no messages: no topic, and
+    `seq` is the event's number among those that were read with it."""
 
-    topic: str
-    partition: int
-    offset: int
+    topic: str = ""
+    partition: int = 0
+    offset: int = 0
     seq: int = 0
 
     def __str__(self) -> str:
+        if not self.topic:
+            return f"event {self.seq} of the change log"
         return f"topic {self.topic} partition {self.partition} offset {self.offset}"
 
 

@@ -1,4 +1,4 @@
-"""Columns that a changefeed leaves out of its messages.
+"""Columns that a changefeed leaves out of its messages, or out of the tables of its lake.
 
     [sink]
     column-selectors = [
@@ -9,10 +9,13 @@
     column rule = ["!"] pattern         the last rule that matches a name decides; none means: left out
                                         patterns as in table filter rules, without regard to case
 
-The first selector whose matcher takes a table chooses among its columns; a table that none takes is sent whole.  The
-primary key must stay, or all columns of a unique key, and so must the columns of a `columns` dispatcher.
+The first selector whose matcher takes a table chooses among its columns; a table that none takes is sent, or stored,
+whole.
 
-    row ─ updates split by all columns ─► narrowed ─► partition by what is left ─► message
+    topic   row ─ updates split by all columns ─► narrowed ─► partition by what is left ─► message
+            the primary key must stay, or all columns of a unique key, and so must the columns of a `columns` dispatcher
+    lake    definition ─► narrowed ─► columns of the stored table, which are all that is read of a row
+            the handle key must stay, by which rows are merged, and so must the columns that tell a row's partition
 
 Source: TiCDC documentation, "Column selectors"; tiflow, cdc/sink/dmlsink/mq/transformer/columnselector.
 """
@@ -25,10 +28,11 @@ import msgspec
 
 from tidegate.codec.wire_table import WireTable
 from tidegate.feed.filter import TableFilter, name_filter
-from tidegate.model.errors import ConfigError
+from tidegate.model.errors import ConfigError, TidegateError
 from tidegate.model.event import Field, RowChange, Values
 from tidegate.model.feed_errors import ColumnSelectorFailed
-from tidegate.model.table import TableInfo, TableName
+from tidegate.model.table import ColumnInfo, TableInfo, TableName
+from tidegate.schema.partition import partition_of
 
 __all__ = ["ColumnSelectors", "Selection", "SelectorRule", "selector_rules"]
 
@@ -93,7 +97,7 @@ class ColumnSelectors:
         """What is sent of a table, None for all of it; `dispatched` are columns by which its rows are spread.
 
         ColumnSelectorFailed when what stays does not tell rows apart, or not where they go."""
-        selector = next((each for each in self._selectors if each.takes(*info.name)), None)
+        selector = self._selector(info.name)
         if selector is None:
             return None
         kept = {column.name for column in wire.columns if selector.keeps(column.name)}
@@ -105,6 +109,30 @@ class ColumnSelectors:
             tuple(wire.columns[at] for at in places), tuple(name for name in wire.pk_names if name in kept)
         )
         return Selection(places, left.fields, left)
+
+    def keeps(self, name: TableName, column: str) -> bool:
+        """Whether a column of a table stays."""
+        selector = self._selector(name)
+        return selector is None or selector.keeps(column)
+
+    def chosen(self, info: TableInfo) -> tuple[ColumnInfo, ...]:
+        """The columns of a definition that stay."""
+        selector = self._selector(info.name)
+        return info.columns if selector is None else tuple(one for one in info.columns if selector.keeps(one.name))
+
+    def stored(self, info: TableInfo) -> TableInfo:
+        """The definition with the columns that a lake stores of a table; `info` itself for all of them.
+
+        ColumnSelectorFailed when a column is left out by which the lake finds rows, or when none stays."""
+        selector, columns = self._selector(info.name), self.chosen(info)
+        if selector is None or len(columns) == len(info.columns):
+            return info
+        left = msgspec.structs.replace(info, columns=columns)
+        _check_stored(info, left, selector.rule)
+        return left
+
+    def _selector(self, name: TableName) -> _Selector | None:
+        return next((each for each in self._selectors if each.takes(*name)), None)
 
 
 def selector_rules(entries: object) -> tuple[SelectorRule, ...]:
@@ -124,6 +152,31 @@ def _check(info: TableInfo, kept: set[str], rule: SelectorRule, dispatched: Iter
     if keys and not any(all(name.lower() in folded for name in index.columns) for index in keys):
         shown = "; ".join(f"{index.name}: {', '.join(index.columns)}" for index in keys)
         raise ColumnSelectorFailed(f"{where}: no primary or unique key stays whole ({shown}); keep one of them")
+
+
+def _check_stored(info: TableInfo, left: TableInfo, rule: SelectorRule) -> None:
+    where = f"column selector {list(rule.columns)} for {info.name} at ts {info.version}"
+    if all(column.virtual for column in left.columns):
+        raise ColumnSelectorFailed(f"{where}: no column stays; leave the table out with a filter rule, or keep one")
+    gone = next((name for name in info.handle_key if left.column(name) is None), None)
+    if gone is not None:
+        raise ColumnSelectorFailed(
+            f"{where}: {gone!r} is left out, and a lake finds rows by their key ({', '.join(info.handle_key)}); keep it"
+        )
+    if info.partition is not None and _tells_partition(info) and not _tells_partition(left):
+        raise ColumnSelectorFailed(
+            f"{where}: the columns that tell a row's partition are left out, and a lake needs them where DDLs drop, "
+            f"truncate or exchange partitions ({info.partition.expr or ', '.join(info.partition.columns)}); keep them"
+        )
+
+
+def _tells_partition(info: TableInfo) -> bool:
+    assert info.partition is not None
+    try:
+        partition_of(info.partition, info.columns, primary_key=info.handle_key)
+    except TidegateError:
+        return False
+    return True
 
 
 def _nothing(_schema: str, _table: str) -> bool:

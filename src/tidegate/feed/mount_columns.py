@@ -14,6 +14,7 @@ Source: mount.py, whose changes these are.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -33,7 +34,7 @@ from tidegate.kv.value_columns import ReadColumn, arrow_type, column_reader
 from tidegate.model.errors import DecodeError
 from tidegate.model.table import ColumnType
 
-__all__ = ["ColumnMounter", "MountedColumns", "Records"]
+__all__ = ["ColumnMounter", "MountedColumns", "Records", "array_of"]
 
 _RECORD_AT, _HANDLE_AT, _INT_KEY_BYTES = 9, 11, 19
 _RECORD: Final = np.frombuffer(b"_r", np.uint8)
@@ -45,23 +46,27 @@ _UNREAD_SHARE: Final = 4
 
 class Records(NamedTuple):
     """Records of one physical table, in commit order: binary arrays, null where there is no value, and numpy's 64-bit
-    numbers."""
+    numbers. `start_ts` is None where it is not known."""
 
     physical_id: int
     keys: Any
     values: Any
     old_values: Any
     commit_ts: Any
+    start_ts: Any = None
 
 
 class MountedColumns(NamedTuple):
-    """The changes of some records. `rows` tells which records they are of, `row_ids` are their handles, None where
-    handles are no numbers."""
+    """The changes of some records; `rows` tells which records they are of."""
 
     table: MountTable
     rows: Any
     batch: Batch
-    row_ids: Any
+
+    @property
+    def row_ids(self) -> Any:
+        """Handles, None where handles are no numbers."""
+        return self.batch.row_ids
 
 
 class _Column(NamedTuple):
@@ -116,8 +121,9 @@ class ColumnMounter:
         images = _Images(pa.concat_arrays(raw[::-1]), places, keys)
         of_handles = {column: array.take(pa.array(places)) for column, array in of_handles.items()}
         found = self._arrays(self._made_ready(table), images, of_handles)
+        start_ts = None if records.start_ts is None else pa.array(records.start_ts[rows], pa.int64())
         batch = _batch(table, codes, records.commit_ts[rows], found, len(raw[1]))
-        return MountedColumns(table, rows, batch, row_ids)
+        return MountedColumns(table, rows, replace(batch, start_ts=start_ts, row_ids=row_ids))
 
     def _made_ready(self, table: MountTable) -> _Ready:
         found = self._ready.get(id(table))
@@ -193,7 +199,7 @@ def _common_handles(table: MountTable, keys: list[bytes]) -> dict[int, Any]:
         raise Misfit(error.what) from error
     if any(key[_RECORD_AT:_HANDLE_AT] != b"_r" or len(key) < _INT_KEY_BYTES + 1 for key in keys):
         raise Misfit("keys without such a handle")
-    return {column: _array(values, arrow_type(table.layout.by_id[column].type)) for column, values in columns.items()}
+    return {column: array_of(values, arrow_type(table.layout.by_id[column].type)) for column, values in columns.items()}
 
 
 def _column(column: _Column, cells: RowCells, handles: Any) -> tuple[Any, Any]:
@@ -205,7 +211,7 @@ def _column(column: _Column, cells: RowCells, handles: Any) -> tuple[Any, Any]:
     missing = places.size == MISSING
     if column.plan.missing is None or not missing.any():
         return array, unread
-    return pc.if_else(pa.array(missing), _array([column.plan.missing], array.type)[0], array), unread
+    return pc.if_else(pa.array(missing), array_of([column.plan.missing], array.type)[0], array), unread
 
 
 def _plainly(table: MountTable, key: bytes, value: bytes) -> Sequence[Any]:
@@ -218,11 +224,11 @@ def _plainly(table: MountTable, key: bytes, value: bytes) -> Sequence[Any]:
 
 
 def _patched(array: Any, rows: Any, values: list[Any]) -> Any:
-    return replaced(array, rows, _array(values, array.type))
+    return replaced(array, rows, array_of(values, array.type))
 
 
-def _array(values: list[Any], kind: Any) -> Any:
-    """Values of events as an array of that type; Misfit for those that it cannot hold."""
+def array_of(values: Sequence[Any], kind: Any) -> Any:
+    """Return values of events as an array of type `kind`. Raises Misfit for a value that the type cannot hold."""
     if pa.types.is_binary(kind):
         values = [value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value for value in values]
     try:
@@ -247,4 +253,5 @@ def _batch(table: MountTable, codes: Any, commit_ts: Any, arrays: list[Any], old
         partition_id=pa.repeat(pa.scalar(partition, pa.int64()), count),
         before=pa.RecordBatch.from_arrays([array.slice(0, olds) for array in arrays], names=names),
         after=pa.RecordBatch.from_arrays([array.slice(olds) for array in arrays], names=names),
+        definition=table.info,
     )

@@ -104,6 +104,7 @@ class RecordedLanding(BatchLoop):
             start=start,
             position=end if landed.halt is None else landed.position,
             resolved=landed.resolved,
+            singly=landed.singly,
             messages=landed.messages,
             ddls=len(landed.ddls),
             dead=controls.dead,

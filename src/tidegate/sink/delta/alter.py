@@ -39,7 +39,8 @@ from tidegate.sink.delta.files import read
 from tidegate.sink.delta.history import changes_of, news_of
 from tidegate.sink.delta.history_files import by_kind
 from tidegate.sink.delta.merge import rewrite
-from tidegate.sink.delta.modes import CHANGE_SEQ, CHANGE_TS, CHANGE_TYPE, OWN_COLUMNS, VALID_TO, Form, form_of
+from tidegate.sink.delta.modes import BEFORE, CHANGE_SEQ, CHANGE_TS, CHANGE_TYPE, OWN_COLUMNS, VALID_TO, Form, form_of
+from tidegate.sink.delta.old_images import OLD, unfolded, unpacked, with_old_images
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.twins import NUMBER, numbered, unique
 from tidegate.sink.delta.types import arrow_type, from_neutral, is_number, map_neutral
@@ -73,8 +74,8 @@ def _rewritten(snapshot: Snapshot, change: Evolution, step: Alter, options: Delt
     stored: Iterable[pa.Table] = (read(snapshot.uri, file, before) for file in files)
     reshape = RESHAPES.get(_forms(step, options))
     if reshape is not None and files:
-        stored = [reshape(pa.concat_tables(stored), logical_key(step.new, before))]
-    rows = (_changed(part, before, change, step, options) for part in _by_kind(stored))
+        stored = [reshape(unfolded(pa.concat_tables(stored), before), logical_key(step.new, before))]
+    rows = (_with_old_images(part, before, change, step, options) for part in _by_kind(stored))
     return rewrite(snapshot.uri, files, rows, change.columns, bounded(step.new, change.columns))
 
 
@@ -92,15 +93,16 @@ def _by_kind(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _collapsed(log: pa.Table, key: Sequence[str]) -> pa.Table:
-    """The rows that a log of changes tells of, by the key that the table has from now on.
+    """The rows that an unfolded log of changes tells of, for the key that the table has from now on.
 
-    Rows of a time when the table had a key have no op; they came before all others.  A log without old images does not
-    say which row an UPDATE changed: then it is folded by the new key."""
+    Rows of a time when the table had a key have no op; they came before all others.  A log that lacks the old image of
+    an UPDATE does not say which row was changed: it is folded by the new key."""
     if OP not in log.column_names:
         return log
     op, ts = pc.fill_null(log.column(OP), "I"), pc.fill_null(log.column(COMMIT_TS), 0)
-    comes = pc.not_equal(op, "D")
-    if not pc.any(pc.equal(op, "U")).as_py():
+    comes = pc.invert(pc.is_in(op, pa.array(["D", OLD])))
+    updates, old_images = (pc.sum(pc.equal(op, one)).as_py() for one in ("U", OLD))
+    if updates == old_images:
         alive = log.take(pa.array(counted(log.drop_columns([OP, COMMIT_TS]), comes)))
         if unique(alive, key):
             return alive
@@ -133,17 +135,32 @@ RESHAPES: Final[Mapping[tuple[Form, Form], Callable[[pa.Table, Sequence[str]], p
 """What becomes of stored rows when a table gets its first key or loses its last."""
 
 
+def _with_old_images(
+    rows: pa.Table, before: Sequence[StoredColumn], change: Evolution, step: Alter, options: DeltaOptions
+) -> pa.Table:
+    """Stored rows after a change of columns, and the old images in a log likewise."""
+    changed = _changed(rows, before, change, step, options, past=_is_past(rows))
+    if BEFORE not in rows.column_names or BEFORE not in changed.column_names:
+        return changed
+    known = rows.column(BEFORE).is_valid()
+    if not pc.any(known).as_py():
+        return changed
+    images = unpacked(rows.column(BEFORE).filter(known), before)
+    return with_old_images(changed, _changed(images, before, change, step, options, past=True), known, change.columns)
+
+
 def _changed(
     rows: pa.Table,
     before: Sequence[StoredColumn],
     change: Evolution,
     step: Alter,
     options: DeltaOptions,
+    *,
+    past: bool,
 ) -> pa.Table:
-    """Stored rows after a change of columns."""
+    """Images after a change of columns; of `past` ones, values that the new type has no place for become NULL."""
     stored = [*before, *(column for column in change.columns if column.upstream_id < 0)]
     have = {column.mapping_id: rows.column(column.name) for column in stored if column.name in rows.column_names}
-    past = _is_past(rows)
     zone, zero_date = options.time_zone, options.zero_date
     for fill in change.fills:
         value = [stored_value(fill.column, time_zone=zone, commit_ts=step.ts)]
@@ -161,7 +178,7 @@ def _is_past(rows: pa.Table) -> bool:
     """True for old changes and versions that have ended: upstream had no such row to convert."""
     if VALID_TO in rows.column_names:
         return bool(rows.column(VALID_TO).null_count == 0)
-    return CHANGE_TYPE in rows.column_names
+    return CHANGE_TYPE in rows.column_names or OP in rows.column_names
 
 
 def _converted(stored: Any, turn: Convert, step: Alter, options: DeltaOptions, *, past: bool) -> Any:

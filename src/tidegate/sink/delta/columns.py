@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tidegate.model.errors import SinkRefused
+from tidegate.model.feed_errors import ColumnSelectorFailed
 from tidegate.model.table import ColumnInfo, TableInfo
 from tidegate.objectstore.deltalog import Snapshot, schema_field
 from tidegate.schema.convert import converter
 from tidegate.schema.literal import stored_value
 from tidegate.sink.delta.modes import (
+    BEFORE,
     CHANGE_TS,
     COMMIT_TS,
     MODE,
@@ -30,6 +32,7 @@ from tidegate.sink.delta.modes import (
     own_columns,
 )
 from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.selection import chosen_ids, stored_definition
 from tidegate.sink.delta.types import delta_type
 
 __all__ = [
@@ -145,7 +148,9 @@ def bounded(table: TableInfo, columns: Sequence[StoredColumn]) -> list[str]:
 
 
 def evolve(snapshot: Snapshot, old: TableInfo, new: TableInfo, options: DeltaOptions) -> Evolution:
-    """The columns that `new` asks for, given the stored ones; raises SinkRefused under schema-change=exception."""
+    """The columns that `new` asks for, given the stored ones.
+
+    Raises SinkRefused under schema-change=exception, ColumnSelectorFailed for a choice that cannot be followed."""
     current = {column.upstream_id: column for column in stored_columns(snapshot)}
     old_by_id = {column.id: column for column in old.columns}
     max_id = int(snapshot.configuration.get(MAX_ID, "0"))
@@ -157,7 +162,8 @@ def evolve(snapshot: Snapshot, old: TableInfo, new: TableInfo, options: DeltaOpt
         if have is None:
             max_id += 1
             have = StoredColumn(name, delta, max_id, upstream)
-            if column is not None and stored_value(column, time_zone=options.time_zone) is not None:
+            unknown = upstream in old_by_id and _check_late_choice(old, new, name, upstream, options)
+            if column is not None and not unknown and stored_value(column, time_zone=options.time_zone) is not None:
                 fills.append(Fill(have, column))
         elif (
             column is not None
@@ -172,6 +178,22 @@ def evolve(snapshot: Snapshot, old: TableInfo, new: TableInfo, options: DeltaOpt
     return _by_policy(Evolution(tuple(columns), max_id, tuple(fills), tuple(conversions)), current, new, options)
 
 
+def _check_late_choice(old: TableInfo, new: TableInfo, name: str, upstream: int, options: DeltaOptions) -> bool:
+    """Whether column selectors choose a column under its new name only, so that its stored values are not known.
+
+    ColumnSelectorFailed where the policy has no way to go on without them."""
+    before = next(column for column in old.columns if column.id == upstream)
+    if before.virtual or upstream in chosen_ids(old, options):
+        return False
+    if options.schema_change in ("try_evolve", "ignore"):
+        return True
+    raise ColumnSelectorFailed(
+        f"column {before.name} of {new.name} becomes {name} at ts {new.version}: column selectors choose the new name "
+        "and not the old one, so the lake lacks its values of before; let them leave out the new name, too, or choose "
+        "both and begin a fresh lake"
+    )
+
+
 def _differs(old: ColumnInfo, new: ColumnInfo, have: StoredColumn, delta: str, options: DeltaOptions) -> bool:
     if delta != have.delta:
         return True
@@ -179,6 +201,7 @@ def _differs(old: ColumnInfo, new: ColumnInfo, have: StoredColumn, delta: str, o
 
 
 def _wanted(table: TableInfo, options: DeltaOptions) -> list[tuple[str, str, int, ColumnInfo | None]]:
+    table = stored_definition(table, options)
     wanted: list[tuple[str, str, int, ColumnInfo | None]] = [
         (
             column.name,
@@ -198,7 +221,9 @@ def _by_policy(
     if options.schema_change in ("evolve", "try_evolve"):
         return change
     if options.schema_change == "exception":
-        if {column.upstream_id: column for column in change.columns} != current:
+        wanted = {column.upstream_id: column for column in change.columns}
+        late = {column.upstream_id for column in change.columns if column.name == BEFORE} - current.keys()
+        if {id_: column for id_, column in wanted.items() if id_ not in late} != current:
             raise SinkRefused(
                 f"table {new.name} changes its columns at ts {new.version} and schema-change=exception forbids it; "
                 "run with schema-change=evolve to follow it, or lenient to only add columns",

@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidegate.feed.step import Position
 from tidegate.model.errors import SchemaError
@@ -28,6 +27,7 @@ from tidegate.sink.delta.history import News, as_of, news_of, opened
 from tidegate.sink.delta.history_files import ending_keys, ending_rows, merge_versions, open_files
 from tidegate.sink.delta.merge import append, merge, rewrite
 from tidegate.sink.delta.modes import CHANGE_TS, CHANGE_TYPE, VALID_FROM, VALID_TO, Form
+from tidegate.sink.delta.old_images import parted
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.rows import Changes, log_rows, net_changes
 
@@ -128,7 +128,7 @@ def _valid(snapshot: Snapshot, _table: TableInfo, columns: Columns) -> Iterator[
 
 
 def _rewrite(snapshot: Snapshot, table: TableInfo, columns: Columns, moving: Moving) -> list[Action]:
-    stay = (rows.filter(pc.invert(moving.leaves(rows))) for rows in _all(snapshot, table, columns))
+    stay = (parted(rows, columns, moving.leaves)[0] for rows in _all(snapshot, table, columns))
     return rewrite(snapshot.uri, snapshot.files(), chain(stay, moving.coming), columns, bounded(table, columns))
 
 

@@ -6,7 +6,7 @@
     history      VERSIONS      CHANGES
 
     ROWS        the rows that upstream has                 no column of ours
-    LOG         every change, old images left out          _tidegate_op _tidegate_commit_ts
+    LOG         every change                               _tidegate_op _tidegate_commit_ts _tidegate_before
     CHANGES     every image of every change, appended      _change_type _commit_ts _commit_seq _commit_time
     VERSIONS    every version that a row ever had          _valid_from _valid_to (NULL: valid now)
 
@@ -15,6 +15,10 @@ one image, in columns of the table's own names and types, so that a DDL moves ol
 is 0 for what a transaction did; a row that the n-th DDL of that ts removed or brought has n, because a DDL comes after
 the rows of its own ts.  Within (_commit_ts, _commit_seq) old images come before new ones; a key has at most one of
 each, and what its last image is, tells whether the row exists.
+
+A row of LOG is a change: the row that came, or of a DELETE the one that left; the old image of an UPDATE, where the
+change brought it, is a text beside it (old_images.py).  A log from before there were such texts has no column of them
+until a DDL changes its columns.
 
 A version is valid at T when _valid_from <= T and (_valid_to is NULL or T < _valid_to).  Both are commit timestamps.
 
@@ -29,6 +33,7 @@ from tidegate.model.errors import SinkRefused
 from tidegate.model.table import TableInfo
 
 __all__ = [
+    "BEFORE",
     "CHANGE_SEQ",
     "CHANGE_TIME",
     "CHANGE_TS",
@@ -70,6 +75,7 @@ class OwnColumn(NamedTuple):
 
 OP: Final = "_tidegate_op"
 COMMIT_TS: Final = "_tidegate_commit_ts"
+BEFORE: Final = "_tidegate_before"
 CHANGE_TYPE: Final = "_change_type"
 CHANGE_TS: Final = "_commit_ts"
 CHANGE_SEQ: Final = "_commit_seq"
@@ -79,7 +85,7 @@ VALID_TO: Final = "_valid_to"
 
 OWN_COLUMNS: Final[Mapping[Form, tuple[OwnColumn, ...]]] = {
     "ROWS": (),
-    "LOG": (OwnColumn(OP, "string", -1), OwnColumn(COMMIT_TS, "long", -2)),
+    "LOG": (OwnColumn(OP, "string", -1), OwnColumn(COMMIT_TS, "long", -2), OwnColumn(BEFORE, "string", -9)),
     "CHANGES": (
         OwnColumn(CHANGE_TYPE, "string", -3),
         OwnColumn(CHANGE_TS, "long", -4),

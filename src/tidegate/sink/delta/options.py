@@ -4,6 +4,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from tidegate.feed.column_selector import SelectorRule
 from tidegate.feed.event_rule import EventRule
 from tidegate.sink.delta.modes import Mode
 
@@ -34,6 +35,8 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Event filters: which DDLs the lake does not follow."""
     events_since: int = 0
     """DDLs up to this ts are followed whatever these say."""
+    selectors: tuple[SelectorRule, ...] = ()
+    """Column selectors: which columns of its tables the lake holds; none means all."""
 
     def table_uri(self, incarnation: str) -> str:
         """Where the rows of an incarnation lie; ids are ours, names from the wire are never paths."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from tidegate.feed.step import Exchange, Trim, position_of
 from tidegate.model.errors import SinkError
+from tidegate.model.feed_errors import ColumnSelectorFailed
 from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import Action, Snapshot
@@ -17,9 +18,11 @@ from tidegate.schema.partition import partition_of
 from tidegate.sink.delta.columns import StoredColumn, stored_columns
 from tidegate.sink.delta.files import logical_schema
 from tidegate.sink.delta.mode_steps import MOVES, Moving
-from tidegate.sink.delta.modes import form_of
+from tidegate.sink.delta.modes import BEFORE, form_of
+from tidegate.sink.delta.old_images import parted, renamed
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.position import position
+from tidegate.sink.delta.selection import selectors_of, stored_definition
 from tidegate.sink.delta.types import arrow_type, to_neutral
 
 __all__ = ["exchange", "trim"]
@@ -40,6 +43,7 @@ def exchange(step: Exchange, table: TableInfo, snapshot: Snapshot, options: Delt
     partner_info = step.other if gains_all else step.partitioned
     partner = _before(step, partner_info, options)
     theirs = stored_columns(partner)
+    _check_alike(table, mine, partner_info, theirs, options)
     now = MOVES[form_of(partner_info, options.mode)].now(partner, partner_info, theirs)
     if gains_all:
         leaves = _inside(mine, table, (step.partition,), options)
@@ -47,10 +51,29 @@ def exchange(step: Exchange, table: TableInfo, snapshot: Snapshot, options: Delt
     else:
         leaves = _everything
         inside = _inside(theirs, partner_info, (step.partition,), options)
-        coming = (rows.filter(inside(rows)) for rows in now)
-    incoming = (_as_columns(rows, mine) for rows in coming)
+        coming = (parted(rows, theirs, inside)[1] for rows in now)
+    incoming = (_as_columns(rows, theirs, mine) for rows in coming)
     move = MOVES[form_of(table, options.mode)].move
     return move(snapshot, table, mine, Moving(position_of(step), leaves, incoming))
+
+
+def _check_alike(
+    table: TableInfo,
+    mine: Sequence[StoredColumn],
+    partner: TableInfo,
+    theirs: Sequence[StoredColumn],
+    options: DeltaOptions,
+) -> None:
+    """Raises ColumnSelectorFailed when column selectors leave out of the partner what is stored of the table."""
+    selectors, have = selectors_of(options), {column.name.lower() for column in theirs}
+    for column in mine:
+        if column.upstream_id < 0 or column.name.lower() in have:
+            continue
+        if partner.column(column.name) is not None and not selectors.keeps(partner.name, column.name):
+            raise ColumnSelectorFailed(
+                f"column selectors choose {column.name} of {table.name} and not of {partner.name}, so the lake lacks "
+                "values of the rows that change places; let them choose the same columns of both tables"
+            )
 
 
 def _everything(rows: pa.Table) -> Any:
@@ -68,12 +91,17 @@ def _before(step: Exchange, table: TableInfo, options: DeltaOptions) -> Snapshot
     return snapshot
 
 
-def _as_columns(rows: pa.Table, columns: Sequence[StoredColumn]) -> pa.Table:
+def _as_columns(rows: pa.Table, partner: Sequence[StoredColumn], columns: Sequence[StoredColumn]) -> pa.Table:
     """Rows of the partner under our columns: an exchange demands equal names, a policy may have left us more.
 
     Columns of ours only where the partner's rows bring them: they belong to changes and versions, not to rows."""
     theirs = {name.lower(): name for name in rows.column_names}
     columns = [column for column in columns if column.upstream_id >= 0 or column.name in theirs]
+    if BEFORE in rows.column_names:
+        names = {column.name.lower(): column.physical for column in columns}
+        physical = {one.physical: names[one.name.lower()] for one in partner if one.name.lower() in names}
+        at = rows.schema.get_field_index(BEFORE)
+        rows = rows.set_column(at, rows.schema.field(at), renamed(rows.column(BEFORE), physical))
     arrays = [
         rows.column(theirs[column.name.lower()])
         if column.name.lower() in theirs
@@ -89,6 +117,7 @@ def _inside(
     """A mask for stored rows: which of them lie in the named partitions."""
     if table.partition is None:
         raise SinkError(f"table {table.name} is not partitioned in the definition of ts {table.version}")
+    stored_definition(table, options)
     zone = options.time_zone
     locate = partition_of(table.partition, table.columns, time_zone=zone, primary_key=table.handle_key)
     named = {name.lower() for name in partitions}

@@ -3,7 +3,7 @@
     commit_ts order │ within a transaction first every old row goes, then every new row comes
     one change per key: the last one wins, so replays and duplicates fall away by themselves
 
-A table without a key keeps every change instead, with its operation and commit_ts.
+A table without a key keeps every change instead, with its operation, its commit_ts and its old image (old_images.py).
 """
 
 from collections.abc import Sequence
@@ -20,6 +20,8 @@ from tidegate.model.table import ColumnInfo, TableInfo
 from tidegate.sink.delta.columns import COMMIT_TS, OP, StoredColumn
 from tidegate.sink.delta.files import logical_schema
 from tidegate.sink.delta.keys import distinct, key_order
+from tidegate.sink.delta.modes import BEFORE
+from tidegate.sink.delta.old_images import with_old_images
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.types import arrow_type, from_text
 
@@ -135,8 +137,17 @@ def log_rows(slice_: pa.Table, table: TableInfo, columns: Sequence[StoredColumn]
             for name, source in ((OP, "op"), (COMMIT_TS, "commit_ts")):
                 at = rows.schema.get_field_index(name)
                 rows = rows.set_column(at, rows.schema.field(at), some.column(source).cast(rows.schema.field(at).type))
-            parts.append(rows)
+            parts.append(rows if image == "before" else _with_old_images(rows, reader, some, columns))
     return pa.concat_tables(parts)
+
+
+def _with_old_images(rows: pa.Table, reader: ImageReader, part: pa.Table, columns: Sequence[StoredColumn]) -> pa.Table:
+    """The rows of a log, those of UPDATEs with the old image that `part` has of them."""
+    known = pc.and_(pc.equal(part.column("op"), "U"), part.column("before").is_valid())
+    if BEFORE not in rows.column_names or not pc.any(known).as_py():
+        return rows
+    data = [column for column in columns if column.upstream_id >= 0]
+    return with_old_images(rows, read_images(reader, part.filter(known), "before", data), known, columns)
 
 
 def _once(slice_: pa.Table) -> pa.Table:

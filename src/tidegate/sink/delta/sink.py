@@ -26,6 +26,7 @@ from tidegate.sink.delta.lake_upkeep import FAILURES, LakeUpkeep, storing_errors
 from tidegate.sink.delta.landed import AsLanded
 from tidegate.sink.delta.modes import check_mode
 from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.selection_check import check_round, check_rules
 from tidegate.sink.delta.snapshots import PublishedTable, Snapshot, latest, publish
 from tidegate.sink.delta.upkeep import adopt
 
@@ -80,10 +81,13 @@ class DeltaSink:
         return nullcontext()
 
     def recover(self) -> Standing:
-        """Return the lake's state as it was last published. SinkRefused if that was in another mode."""
+        """Return the lake's state as it was last published.
+
+        Raises SinkRefused if that was in another mode, ColumnSelectorFailed if it was with other columns."""
         self.snapshot = latest(self.options)
         if self.snapshot.options is not None:
             check_mode(self.options.mode, self.snapshot.options.mode, f"lake {self.options.root}")
+            check_rules(self.snapshot, self.options)
         reach("start/recovered")
         return Standing(self.snapshot.checkpoint, self.snapshot.state, self.snapshot.number < 0)
 
@@ -111,7 +115,9 @@ class DeltaSink:
         """DDLs are steps of units here."""
 
     def admit(self, planned: Round) -> None:
-        """Raises SinkRefused for a round that brings back a dropped table whose rows are purged."""
+        """Raises SinkRefused for a round that brings back a dropped table whose rows are purged, ColumnSelectorFailed
+        for one that the column selectors do not fit."""
+        check_round(self.snapshot, planned, self.options)
         for table in planned.state.tables.values():
             if self.snapshot.retired.get(table.incarnation) == PURGED:
                 raise SinkRefused(

@@ -21,6 +21,7 @@ import msgspec
 import obstore
 from obstore.exceptions import AlreadyExistsError
 
+from tidegate.feed.column_selector import SelectorRule
 from tidegate.feed.event_rule import EventRule
 from tidegate.feed.left_out import LeftOut
 from tidegate.feed.plan import Checkpoint
@@ -60,6 +61,7 @@ class _Followed(msgspec.Struct, frozen=True, omit_defaults=True):
     case_sensitive: bool = False
     event_rules: tuple[EventRule, ...] = ()
     events_since: int = 0
+    selectors: tuple[SelectorRule, ...] = ()
 
 
 class _Body(msgspec.Struct, frozen=True):

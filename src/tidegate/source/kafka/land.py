@@ -110,7 +110,8 @@ class Landing(BatchLoop):
     def _land(self, reports: Sequence[TaskReport]) -> None:
         by_offset = self.source.order == "offset"
         state = ledger.commit_batch(self.changelog, self._state, reports, order_by_offset=by_offset)
-        self._landed(state, {(report.topic, report.partition): report.high for report in reports})
+        highs = {(report.topic, report.partition): report.high for report in reports}
+        self._landed(state, highs, sum(report.singly for report in reports))
         LOGGER.debug("%s batch %d: %d rows, frontier %s", self._feed, state.batch, state.rows, state.frontier)
         halts = [report.halt for report in reports if report.halt is not None]
         if halts:

@@ -112,6 +112,8 @@ class Landed:
     resolved: int | None = None
     messages: int = 0
     filtered: int = 0
+    singly: int = field(default=0, compare=False)
+    """Rows that went event by event."""
     halt: Halt | None = None
     halted_at: DeadLetter | None = None
 
@@ -123,6 +125,7 @@ class Landed:
             resolved=larger(self.resolved, later.resolved),
             messages=self.messages + later.messages,
             filtered=self.filtered + later.filtered,
+            singly=self.singly + later.singly,
             halt=later.halt,
             halted_at=later.halted_at,
         )
@@ -257,6 +260,7 @@ def _take(found: _Draft, offset: int, plan: LandPlan, landed: Landed, columns: d
     landed.ddls += found.ddls
     landed.resolved = larger(landed.resolved, found.resolved)
     landed.clock = found.clock
+    landed.singly += len(found.rows)
     landed.filtered += found.filtered
 
 

@@ -1,4 +1,4 @@
-"""Rows of some tables in chunks of whole transactions, table by table, for who reads many at once.
+"""Rows of some tables in chunks of whole transactions, table by table, for readers of many rows at once.
 
     commit order    t45 r1 | t45 r2, t47 r1 | t45 r3        one chunk: numbers 0 .. 3, transactions 0 1 1 2
                                                             t45: 0 1 3      t47: 2
@@ -9,6 +9,8 @@ A row that follows itself is there once.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -21,7 +23,7 @@ from tidegate.kv.number import decode_int
 from tidegate.model.kv_change import KvChange, KvOp
 from tidegate.source.tidb.log import KvLog, Span, Window
 
-__all__ = ["CHUNK_BYTES", "CHUNK_ROWS", "Chunk", "TableRows", "chunks"]
+__all__ = ["CHUNK_BYTES", "CHUNK_ROWS", "LogChunk", "TableRows", "chunks", "numbered"]
 
 CHUNK_ROWS: Final = 16_384
 """Enough that the calls of a chunk cost little a row; what follows holds some copies of it."""
@@ -30,14 +32,22 @@ _PREFIX_BYTES: Final = 9
 
 
 class TableRows(NamedTuple):
-    """Rows of one physical table and their numbers in the chunk."""
+    """Rows of one physical table (a record batch, kv/change_columns.py) and their numbers in the chunk."""
 
     numbers: Any
-    records: Records
+    rows: Any
+
+    @property
+    def records(self) -> Records:
+        """The rows as the mounter takes them. Raises KvDecodeError for a key that is none of a table."""
+        physical_id, _ = decode_int(_prefix(self.rows), 1)
+        keys, values, old_values = (self.rows.column(name) for name in ("key", "value", "old_value"))
+        times = (numbers(self.rows, name) for name in ("commit_ts", "start_ts"))
+        return Records(physical_id, keys, values, old_values, *times)
 
 
 @dataclass(frozen=True)
-class Chunk:
+class LogChunk:
     """Whole transactions: rows of each physical table in commit order, tables in the order of their keys."""
 
     parts: Window
@@ -49,8 +59,7 @@ class Chunk:
     @property
     def rows(self) -> list[KvChange]:
         """All rows in commit order."""
-        every = [row for part in self.parts for row in changes_of(part)]
-        return [every[at] for at in self._order.tolist()]
+        return [row for _, row in numbered(self.tables())]
 
     @property
     def transaction(self) -> Any:
@@ -61,15 +70,12 @@ class Chunk:
         return found
 
     def tables(self) -> list[TableRows]:
-        """The rows of each table. Raises KvDecodeError for a key that is none of a table."""
+        """The rows of each physical table."""
         place = np.empty(len(self), np.int64)
         place[self._order] = np.arange(len(self))
         found, start = [], 0
         for part in self.parts:
-            physical_id, _ = decode_int(_prefix(part), 1)
-            keys, values, old_values = (part.column(name) for name in ("key", "value", "old_value"))
-            records = Records(physical_id, keys, values, old_values, numbers(part, "commit_ts"))
-            found.append(TableRows(place[start : start + len(part)], records))
+            found.append(TableRows(place[start : start + len(part)], part))
             start += len(part)
         return found
 
@@ -84,9 +90,15 @@ class Chunk:
         return np.concatenate([numbers(part, name) for part in self.parts])
 
 
+def numbered(tables: Sequence[TableRows]) -> list[tuple[int, KvChange]]:
+    """Return the rows of some tables of a chunk in commit order, each with its number."""
+    every = (zip(table.numbers.tolist(), changes_of(table.rows), strict=True) for table in tables)
+    return sorted(chain.from_iterable(every), key=itemgetter(0))
+
+
 def chunks(
     log: KvLog, stretch: tuple[int, int], spans: Sequence[Span], *, rows: int = CHUNK_ROWS, size: int = CHUNK_BYTES
-) -> Iterator[Chunk]:
+) -> Iterator[LogChunk]:
     """The rows with commit_ts in (low, high], the two of `stretch`, that lie in `spans`.
 
     Raises HistoryLost and DecodeError as `KvLog.windows` does."""
@@ -130,8 +142,8 @@ def _cut(held: _Parts, rows: int, size: int) -> list[_Parts]:
     return [{prefix: part for prefix, part in parts.items() if len(part)} for parts in found]
 
 
-def _chunk(parts: _Parts) -> Chunk:
-    return Chunk([_once(part) for _, part in sorted(parts.items())])
+def _chunk(parts: _Parts) -> LogChunk:
+    return LogChunk([_once(part) for _, part in sorted(parts.items())])
 
 
 def _prefix(part: Any) -> bytes:

@@ -42,10 +42,11 @@ _UNCHECKED: Final = " WITHOUT VALIDATION"
 
 
 class DdlEvent(NamedTuple):
-    """A DDL and the name that its table had before, if it had one."""
+    """A DDL and the name that its table had before, if it had one; `left_out` by an event filter."""
 
     ddl: Ddl
     previous: TableName | None = None
+    left_out: bool = False
 
 
 class _Change(NamedTuple):

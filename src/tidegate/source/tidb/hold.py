@@ -15,7 +15,7 @@ EVERY_S: Final = 5.0
 
 
 class Hold:
-    """Keeps the log above the position of a feed."""
+    """Keeps the log above the position of a feed; `feed` names the feed and its sink."""
 
     def __init__(self, log: KvLog, feed: str) -> None:
         self._log, self._feed = log, feed

@@ -5,9 +5,8 @@
     read     a task a piece: rows of its tables, mounted, as files (piece.py)        executors
     commit   rows, DDLs and position of a batch: one commit
 
-A log stands in the changelog as a topic of one partition whose offsets are timestamps, so that a position is the ts
-up to which everything has landed, and the frontier is that ts.  Everything behind it, from the plan of a round to the
-live view, is what it is for a topic.
+A log has no partitions, so the position is the frontier: the ts up to which everything has landed.  Everything behind
+it, from the plan of a round to the live view, is what it is for a topic.
 
 A lake needs the tables that were there before its feed began: the definitions at the begin land as CREATE statements
 at that very ts, before any row.  Rows it needs as well (`complete`: it replicates tables), so it begins with the log
@@ -18,7 +17,7 @@ whose transaction is left out (ignore-txn-start-ts) the landing says so: a lande
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -33,11 +32,12 @@ from tidegate.feed.filter import TableFilter
 from tidegate.feed.frontier import Reached
 from tidegate.model.errors import ConfigError, HistoryLost, SourceError
 from tidegate.model.event import Ddl
-from tidegate.schema.stored_snapshot import StoredSnapshot
+from tidegate.schema.stored_snapshot import StoredSnapshot, TableVersion
+from tidegate.source.tidb.changes import LogChanges
 from tidegate.source.tidb.ddl import DdlEvent
 from tidegate.source.tidb.hold import Hold
 from tidegate.source.tidb.log import KvLog, without
-from tidegate.source.tidb.piece import FLUSH_BYTES, PARTITION, TOPIC, PiecePlan, land_piece
+from tidegate.source.tidb.piece import FLUSH_BYTES, land_piece
 from tidegate.source.tidb.pieces import next_batch
 from tidegate.source.tidb.tables import Tables
 from tidegate.source.tidb.timeline import Timeline
@@ -47,6 +47,9 @@ __all__ = ["Definitions", "LogLanding"]
 
 LOGGER: Final = logging.getLogger(__name__)
 BATCH_ROWS: Final = 400_000
+_TOPIC: Final = "tidb"
+"""As the topic of that name and its partition 0, with timestamps for offsets, a log stood in changelogs that were begun
+before positions could be empty."""
 
 Definitions = Callable[[StoredSnapshot, Tables, int], list[Ddl]]
 """The statements that make the databases and replicated tables of a snapshot, as DDLs of a ts."""
@@ -67,40 +70,38 @@ class LogLanding(BatchLoop):
         events: EventFilter | None = None,
         start_ts: int | None = None,
         complete: bool = True,
+        hold_as: str | None = None,
+        check: Callable[[Iterable[TableVersion]], None] | None = None,
         trigger_ms: int = TRIGGER_MS,
     ) -> None:
+        """`hold_as` names feed and lake to the log (None: the feed alone)."""
         super().__init__(feed, trigger_ms)
         self.changelog = changelog_uri(lake)
         self._log, self._definitions, self._start_ts, self._complete = log, definitions, start_ts, complete
         self._mount = mount or MountOptions()
-        self._hold = Hold(log, feed)
+        self._hold = Hold(log, hold_as or feed)
         self._events = events or EventFilter()
-        self._left_out: list[DdlEvent] = []
-        self._timeline = Timeline(
-            log,
-            rules,
-            force=self._mount.force_replicate,
-            events=EventFilter(self._events.start_ts),
-            left_out=self._left_out.append,
-        )
+        left_out = EventFilter(self._events.start_ts)
+        self._timeline = Timeline(log, rules, force=self._mount.force_replicate, events=left_out)
+        self._at = 0
+        self._check = check
         self._first: tuple[Ddl, ...] = ()
 
     def idle(self) -> bool:
         """True if nothing but time lies above the position."""
-        return not any(part.stored for part in self._log.parts(self._position(self._state)))
+        return not any(part.stored for part in self._log.parts(self._at))
 
     def _claim(self) -> State:
         """Raises SourceError for a log that is not there yet, HistoryLost for one that begins above the position, and
-        what is wrong with the expressions of event filters for a table that is there."""
+        what is wrong with the expressions of event filters, and what `check` raises, for a table that is there."""
         state = ledger.claim(self.changelog, self._feed, None, self._completed)
-        at = self._position(state)
-        if state.frontier is None and at > 0:
-            self._first = tuple(self._definitions(self._timeline.snapshot, self._timeline.tables, at))
+        if state.frontier is None and self._at > 0:
+            self._first = tuple(self._definitions(self._timeline.snapshot, self._timeline.tables, self._at))
         return state
 
     def _completed(self, state: State) -> dict[str, dict[int, Reached]]:
-        """The position of `state`, or where a new feed begins; the timeline starts there."""
-        strangers = sorted(set(state.positions) - {TOPIC})
+        """No positions; the timeline starts at the frontier, or where a new feed begins."""
+        strangers = sorted(set(state.positions) - {_TOPIC})
         if strangers:
             raise ConfigError(
                 f"{self.changelog} was landed from topic {strangers[0]!r}; start a fresh feed in a lake of its own"
@@ -109,14 +110,16 @@ class LogLanding(BatchLoop):
         if not parts:
             raise SourceError("the change log is empty: an upstream that writes it makes its first file within seconds")
         high = parts[-1].high
-        known = state.positions.get(TOPIC, {}).get(PARTITION)
-        at = known.offset if known else self._beginning()
+        at = self._beginning() if state.frontier is None else state.frontier
         if at > high:
             raise SourceError(f"the change log goes up to {high}, below {at}: its upstream does not write it yet")
         self._hold.at(at)
         self._timeline.start(at)
         self._events.verify(self._timeline.tables.replicated(self._timeline.snapshot))
-        return {TOPIC: {PARTITION: known or Reached(at, at or None)}}
+        if self._check is not None:
+            self._check(self._timeline.tables.replicated(self._timeline.snapshot))
+        self._at = at
+        return {}
 
     def _beginning(self) -> int:
         """Where a new feed begins. Raises HistoryLost for a lake that would lack the rows from before the log."""
@@ -130,12 +133,8 @@ class LogLanding(BatchLoop):
             )
         return begin.ts
 
-    @staticmethod
-    def _position(state: State) -> int:
-        return state.positions[TOPIC][PARTITION].offset
-
     def _batch(self) -> None:
-        low = self._position(self._state)
+        low = self._at
         parts = self._log.parts(low)
         if not parts:
             return
@@ -143,51 +142,37 @@ class LogLanding(BatchLoop):
         batch = next_batch(self._timeline, low, parts, BATCH_ROWS, self._tasks.slots)
         if batch is None:
             return
-        rows_of = without(self._log, self._events.start_ts)
-        plan = PiecePlan(rows_of, self.changelog, self._mount, events=self._events)
-        reports = self._tasks.run(partial(land_piece, plan), batch.pieces)
+        log = without(self._log, self._events.start_ts)
+        changes = LogChanges(log, low, batch.high, (), self._mount, self._events)
+        reports = self._tasks.run(partial(land_piece, self.changelog, changes), batch.pieces)
         if self._late:
             return
         ddls = self._placed(batch.events)
-        files = [file for report in reports for file in report.files]
-        counts = [table for report in reports for table in report.tables]
+        files = [file for one in reports for file in one.files]
+        counts = [table for one in reports for table in one.tables]
         report = TaskReport(
-            topic=TOPIC,
-            partition=PARTITION,
             start=low,
             position=batch.high,
-            high=batch.high,
-            resolved=batch.high,
             messages=sum(table.rows for table in counts) + len(ddls),
+            singly=sum(one.singly for one in reports),
             ddls=len(ddls),
             tables=tuple(counts),
             files=(*files, *self._controls(ddls)),
         )
         state = ledger.commit_batch(self.changelog, self._state, [report])
-        self._first = ()
-        self._left_out.clear()
+        self._first, self._at = (), batch.high
         self._hold.at(batch.high)
-        self._landed(state, self._highs(batch.high, parts[-1].high))
-        corrupt = sum(report.corrupt for report in reports)
+        self._landed(state, {}, report.singly)
+        corrupt = sum(one.corrupt for one in reports)
         if corrupt:
             LOGGER.warning("%s: the checksums of %d rows up to %d do not fit", self._feed, corrupt, batch.high)
 
     def _placed(self, events: Sequence[DdlEvent]) -> list[PlacedDdl]:
         """The DDLs of a batch in their order; those of transactions that are left out are marked."""
-        found = [(ddl, False) for ddl in (*self._first, *(event.ddl for event in events))]
-        found += [(event.ddl, True) for event in self._left_out]
-        found.sort(key=lambda one: one[0].commit_ts or 0)
-        return [
-            PlacedDdl(Place(TOPIC, PARTITION, ddl.commit_ts or 0, seq), ddl, left_out)
-            for seq, (ddl, left_out) in enumerate(found)
-        ]
+        found = (*map(DdlEvent, self._first), *events)
+        return [PlacedDdl(Place(seq=seq), event.ddl, event.left_out) for seq, event in enumerate(found)]
 
     def _controls(self, ddls: Sequence[PlacedDdl]) -> tuple[LandedFile, ...]:
         controls = ControlFiles(self.changelog, FLUSH_BYTES)
         controls.add(ddls, ())
         return controls.close()
-
-    @staticmethod
-    def _highs(position: int, high: int) -> Mapping[tuple[str, int], int]:
-        """The end of the log once it is reached; how many rows lie before it, a ts does not tell."""
-        return {(TOPIC, PARTITION): high} if position == high else {}

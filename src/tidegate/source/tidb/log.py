@@ -31,12 +31,13 @@ order of their keys."""
 
 class Stored(NamedTuple):
     """How many rows and index entries of one table lie somewhere in a part; `table_id` is that of their keys, their
-    commit_ts go from `first_ts` to `last_ts`."""
+    commit_ts go from `first_ts` to `last_ts`. `size_bytes` is what they take when read."""
 
     table_id: int
     rows: int
     first_ts: int
     last_ts: int
+    size_bytes: int = 0
 
 
 class LogPart(NamedTuple):
@@ -63,7 +64,9 @@ class KvLog(Protocol):
         """Where it begins. Raises HistoryLost when the definitions there are not known."""
 
     def hold(self, feed: str, ts: int) -> None:
-        """Ask that what lies above `ts` is kept for a feed; again now and then, or it is forgotten after a day."""
+        """Ask that what lies above `ts` is kept for a feed; again now and then, or it is forgotten after a day.
+
+        `feed` names the feed and its sink: two of one name into different sinks do not move each other's ts."""
 
     def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
         """The parts that meet (low, high], in the order of time; without `high`, up to the last one."""

@@ -40,7 +40,7 @@ def rows_by_table(parts: Sequence[LogPart], low: int, high: int) -> dict[int, in
     """How many rows and index entries of each table id (low, high] has at most; a table that is not named has none."""
     found: dict[int, int] = {}
     for part in parts:
-        for table_id, rows, first_ts, last_ts in part.stored:
-            if last_ts > low and first_ts <= high:
-                found[table_id] = found.get(table_id, 0) + rows
+        for stored in part.stored:
+            if stored.last_ts > low and stored.first_ts <= high:
+                found[stored.table_id] = found.get(stored.table_id, 0) + stored.rows
     return found

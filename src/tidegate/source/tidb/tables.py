@@ -16,7 +16,7 @@ from tidegate.schema.stored_snapshot import StoredSnapshot, TableVersion
 from tidegate.schema.stored_table import table_info
 from tidegate.source.tidb.log import Span
 
-__all__ = ["Tables", "name_of"]
+__all__ = ["Tables", "definition_of", "name_of"]
 
 Matches = Callable[[str, str], bool]
 
@@ -42,14 +42,16 @@ class Tables:
             return True
         known = stored.id, version.version
         if known not in self._verdicts:
-            self._verdicts[known] = bool(_definition(version).handle_key)
+            self._verdicts[known] = bool(definition_of(version).handle_key)
         return self._verdicts[known]
 
     def replicated(self, snapshot: StoredSnapshot) -> Iterator[TableVersion]:
         """The tables whose rows are sent."""
-        for version in snapshot.tables.values():
-            if not version.stored.is_view and self.matches(*name_of(version)) and self.eligible(version):
-                yield version
+        return filter(self.replicates, snapshot.tables.values())
+
+    def replicates(self, version: TableVersion) -> bool:
+        """Return True if the table's rows are sent."""
+        return not version.stored.is_view and self.matches(*name_of(version)) and self.eligible(version)
 
     @staticmethod
     def spans(version: TableVersion) -> list[Span]:
@@ -57,5 +59,6 @@ class Tables:
         return [table_span(physical_id) for physical_id in version.stored.physical_ids]
 
 
-def _definition(version: TableVersion) -> TableInfo:
+def definition_of(version: TableVersion) -> TableInfo:
+    """Return the definition that rows of the table are mounted with."""
     return table_info(version.stored, version.schema, version.version, every_state=True)

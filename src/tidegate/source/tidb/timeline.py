@@ -5,7 +5,7 @@
     timeline               snapshot ──── stop ─── snapshot ── stop ─── stop ──►       walk(): events, next snapshot
 
 A job counts at the put that shows it done, by its commit_ts, and once, however often its row is written again.  Jobs
-that TiCDC does not follow are no stops.  An event filter leaves out events, not stops: the schema moves on.  Between
+that TiCDC does not follow are no stops.  An event filter marks events, the schema moves on all the same.  Between
 two stops one snapshot holds for all rows: those of the very ts of a stop belong before it.
 
 The schema where a feed starts is what the log begins with and what all jobs since have made of it.
@@ -14,7 +14,6 @@ Source: TiCDC's DDL puller and schema storage.
 """
 
 from collections import deque
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -46,15 +45,12 @@ class Timeline:
         *,
         force: bool = False,
         events: EventFilter | None = None,
-        left_out: Callable[[DdlEvent], None] | None = None,
     ) -> None:
-        """`left_out` hears of DDLs that `events` leave out."""
         self.tables = Tables(rules.matches, force=force)
         self.snapshot = StoredSnapshot()
         self.at = 0
         """How far the snapshot goes."""
         self._log, self._rules, self._events = log, rules, events or EventFilter()
-        self._left_out = left_out
         self._read = 0
         self._seen: set[int] = set()
         self._ahead: deque[tuple[int, Job]] = deque()
@@ -95,7 +91,8 @@ class Timeline:
         return self._ahead[0][0] if self._ahead else None
 
     def walk(self, ts: int) -> list[DdlEvent]:
-        """Go on to `ts`, which lies before or at the next stop; the events of the DDLs at `ts`.
+        """Go on to `ts`, which lies before or at the next stop. Return the events of the DDLs at `ts`, those that the
+        event filter leaves out marked.
 
         SchemaError for a job that contradicts the schema: the timeline then stays where it was."""
         events: list[DdlEvent] = []
@@ -105,10 +102,8 @@ class Timeline:
             wanted = self._rules.matches_schema(schema_name(job, before))
             found = ddl_events(job, ts, before, after, self.tables, wants_schema=wanted)
             for each in found:
-                if not self._events.drops_ddl(each.ddl, each.previous, job.start_ts):
-                    events.append(each)
-                elif self._left_out is not None:
-                    self._left_out(each)
+                left_out = self._events.drops_ddl(each.ddl, each.previous, job.start_ts)
+                events.append(each._replace(left_out=left_out))
             self.snapshot = after
             self._ahead.popleft()
         assert not self._ahead or self._ahead[0][0] > ts, (self._ahead[0][0], ts)

@@ -25,7 +25,7 @@ from tidegate.schema.stored_history import SchemaHistory
 from tidegate.schema.stored_snapshot import StoredSnapshot, TableVersion
 from tidegate.source.tidb.log import KvLog, Span
 
-__all__ = ["MountOptions", "mounted_transactions", "mounter_of", "placed_error", "transactions"]
+__all__ = ["MountOptions", "mounted_row", "mounted_transactions", "mounter_of", "placed_error", "transactions"]
 
 
 class MountOptions(NamedTuple):
@@ -59,7 +59,7 @@ def mounted_transactions(
 ) -> Iterator[list[Mounted]]:
     """The same of rows in commit order."""
     for _, group in groupby(_once(rows), key=lambda row: (row.commit_ts, row.start_ts)):
-        found = [mounted for row in group if (mounted := _mounted(row, mounter, refuse=refuse_corrupt)) is not None]
+        found = [mounted for row in group if (mounted := mounted_row(row, mounter, refuse=refuse_corrupt)) is not None]
         if found:
             yield found
 
@@ -89,7 +89,10 @@ def _once(rows: Iterable[KvChange]) -> Iterator[KvChange]:
         last = this
 
 
-def _mounted(row: KvChange, mounter: Mounter, *, refuse: bool) -> Mounted | None:
+def mounted_row(row: KvChange, mounter: Mounter, *, refuse: bool) -> Mounted | None:
+    """Return the change that a row of the log makes; None for one that is dropped. Errors name timestamps and key.
+
+    Raises CorruptedRow with `refuse` for a row whose checksum contradicts its values."""
     try:
         found = mounter.mount(row.key, row.value, row.old_value, row.commit_ts)
     except TidegateError as error:

@@ -1,4 +1,4 @@
-"""Every key of a changefeed's TOML file: its type, whether this release acts on it, and its line in the documentation.
+"""Every key of a changefeed's TOML file: its type, whether it acts everywhere, and its line in the documentation.
 
     case-sensitive = true        "case-sensitive"                      a path is the keys joined by dots
     [filter]
@@ -6,8 +6,8 @@
     [[filter.event-filters]]
     ignore-event = ["insert"]    "filter.event-filters[].ignore-event"  "[]" steps into a list of tables
 
-All keys of TiCDC's own files are here, so that such a file is accepted as it stands.  Most of them tell how TiCDC
-*writes* a topic; a reader of the topic sees their effect in the messages and has nothing to do for them.
+All keys of TiCDC's own files are here, so that such a file is accepted as it stands.  A key that does not act
+everywhere acts where the entry of a source or sink names it (app/wiring.py), and is accepted without effect elsewhere.
 
 Source: TiCDC documentation, "CLI and Configuration Parameters of TiCDC Changefeeds".
 """
@@ -16,14 +16,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate.app.params import DELTA_SINK, KAFKA_SOURCE
+from tidegate.app.config.delta_sink import DELTA_SINK
+from tidegate.app.config.kafka_source import KAFKA_SOURCE
+from tidegate.app.config.tidb_source import TIDB_SOURCE
 
 __all__ = ["KEYS", "Key"]
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key. `kind` is one of config.KINDS; `acts` is False for keys that are accepted without effect."""
+    """One key. `kind` is one of document.KINDS; `acts` says that it does so with every source and every sink."""
 
     kind: str
     about: str
@@ -32,7 +34,7 @@ class Key:
 
 
 _OWN: Final = {
-    "changefeed-id": Key("text", "name of the changefeed; its progress is kept under it", True, "from topics and lake"),
+    "changefeed-id": Key("text", "name of the changefeed; its progress is kept under it", True, "from source and sink"),
     "case-sensitive": Key("bool", "whether filter rules tell A from a", True, "false"),
     "sink-uri": Key("text", "where to write; see the sink parameters", True, "required"),
     "changefeed-error-stuck-duration": Key(
@@ -43,7 +45,7 @@ _OWN: Final = {
     ),
     "sql-mode": Key("text", "SQL mode in which the expressions of event filters are read", True, "none"),
     "filter.rules": Key("texts", "which tables; see the filter rules", True, '["*.*"]'),
-    "filter.ignore-txn-start-ts": Key("ints", "transactions that are left out; from tidb:// only", True, "[]"),
+    "filter.ignore-txn-start-ts": Key("ints", "transactions that are left out, by their start_ts", True, "[]"),
     **{
         f"filter.event-filters[].{name}": Key(kind, about, True, "[]" if kind == "texts" else "none")
         for name, kind, about in (
@@ -60,13 +62,16 @@ _OWN: Final = {
     "source.uri": Key("text", "where to read; see the source parameters", True, "required"),
 }
 _PARAMS: Final = {
-    **{f"source.{name}": Key("param", param.about, bool(param.field)) for name, param in KAFKA_SOURCE.items()},
-    **{f"sink.delta-config.{name}": Key("param", param.about, bool(param.field)) for name, param in DELTA_SINK.items()},
+    **{
+        f"source.{name}": Key("param", param.about, acts=True)
+        for name, param in {**TIDB_SOURCE, **KAFKA_SOURCE}.items()
+    },
+    **{f"sink.delta-config.{name}": Key("param", param.about) for name, param in DELTA_SINK.items()},
 }
 
 _TICDC: Final = """
 memory-quota                                            int     memory of one changefeed in TiCDC
-force-replicate                                         bool    tables without a handle key, too
+force-replicate                                         bool    replicate tables without a handle key, too
 check-gc-safe-point                                     bool    check start-ts against the GC safe point
 ignore-ineligible-table                                 bool    pass over tables that cannot be replicated
 enable-sync-point                                       bool    sync points (database sinks)
@@ -76,7 +81,7 @@ bdr-mode                                                bool    replication in b
 enable-table-monitor                                    bool    metrics of each table
 filter.ignore-dml-event-filter                          texts   older spelling of event filters
 mounter.worker-num                                      int     TiCDC's row decoding threads
-sink.protocol                                           text    protocol that TiCDC writes; ours is source.protocol
+sink.protocol                                           text    protocol of the messages that are written
 sink.schema-registry                                    text    schema registry (avro)
 sink.encoder-concurrency                                int     TiCDC's encoding threads
 sink.terminator                                         text    line end in files
@@ -85,9 +90,9 @@ sink.enable-partition-separator                         bool    directories by p
 sink.file-index-digit                                   int     digits in file names
 sink.file-index-width                                   int     digits in file names
 sink.enable-kafka-sink-v2                               bool    choice of TiCDC's producer
-sink.only-output-updated-columns                        bool    recognised from the messages
-sink.delete-only-output-handle-key-columns              bool    recognised from the messages
-sink.content-compatible                                 bool    recognised from the messages
+sink.only-output-updated-columns                        bool    UPDATE: old values of changed columns alone
+sink.delete-only-output-handle-key-columns              bool    a DELETE carries its handle key alone
+sink.content-compatible                                 bool    canal-json: the official format
 sink.safe-mode                                          bool    REPLACE in place of INSERT (database sinks)
 sink.transaction-atomicity                              text    splitting of big transactions
 sink.send-bootstrap-interval-in-sec                     int     bootstrap messages (simple)
@@ -97,16 +102,16 @@ sink.send-all-bootstrap-at-start                        bool    bootstrap messag
 sink.debezium-disable-schema                            bool    debezium messages
 sink.debezium.output-old-value                          bool    debezium messages
 sink.advance-timeout-in-sec                             int     when TiCDC restarts a stuck sink
-sink.dispatchers[].matcher                              texts   tables of a dispatcher (`transcode`)
-sink.dispatchers[].dispatcher                           text    partition of a row (`transcode` to a topic)
-sink.dispatchers[].partition                            text    partition of a row (`transcode` to a topic)
-sink.dispatchers[].topic                                text    topic of a table (`transcode`)
-sink.dispatchers[].index                                text    index of the index-value dispatcher (`transcode`)
-sink.dispatchers[].columns                              texts   columns of the columns dispatcher (`transcode`)
-sink.dispatchers[].target-schema                        text    routing inside TiCDC
-sink.dispatchers[].target-table                         text    routing inside TiCDC
+sink.dispatchers[].matcher                              texts   tables of a dispatcher
+sink.dispatchers[].dispatcher                           text    older spelling of `partition`
+sink.dispatchers[].partition                            text    what the partition of a row goes by
+sink.dispatchers[].topic                                text    topic of a table
+sink.dispatchers[].index                                text    index of the index-value dispatcher
+sink.dispatchers[].columns                              texts   columns of the columns dispatcher
+sink.dispatchers[].target-schema                        text    another name in the messages
+sink.dispatchers[].target-table                         text    another name in the messages
 sink.column-selectors[].matcher                         texts   tables of a column selector
-sink.column-selectors[].columns                         texts   columns that TiCDC sends
+sink.column-selectors[].columns                         texts   columns that are written or stored
 sink.csv.delimiter                                      text    csv files
 sink.csv.quote                                          text    csv files
 sink.csv.null                                           text    csv files
@@ -115,51 +120,51 @@ sink.csv.binary-encoding-method                         text    csv files
 sink.csv.output-old-value                               bool    csv files
 sink.csv.output-handle-key                              bool    csv files
 sink.csv.output-field-header                            bool    csv files
-sink.open.output-old-value                              bool    recognised from the messages
-sink.kafka-config.partition-num                         int     number of partitions: give it in the source URI
+sink.open.output-old-value                              bool    open-protocol: messages carry old values
+sink.kafka-config.partition-num                         int     partitions of a new topic, and how many are used
 sink.kafka-config.replication-factor                    int     copies of a new topic
 sink.kafka-config.kafka-version                         text    the client negotiates it
-sink.kafka-config.max-message-bytes                     int     largest message that TiCDC writes
-sink.kafka-config.compression                           text    the producer's compression: the client sees it
-sink.kafka-config.kafka-client-id                       text    TiCDC's client name; ours is source.kafka-client-id
-sink.kafka-config.auto-create-topic                     bool    create the topic
-sink.kafka-config.dial-timeout                          text    TiCDC's time limit; ours is source.dial-timeout
-sink.kafka-config.write-timeout                         text    TiCDC's time limit
-sink.kafka-config.read-timeout                          text    TiCDC's time limit; ours is source.read-timeout
-sink.kafka-config.required-acks                         int     acknowledgements of writes
-sink.kafka-config.sasl-user                             text    TiCDC's account; ours is source.sasl-user
-sink.kafka-config.sasl-password                         text    TiCDC's account; ours is source.sasl-password
-sink.kafka-config.sasl-mechanism                        text    TiCDC's account; ours is source.sasl-mechanism
-sink.kafka-config.sasl-gssapi-auth-type                 text    TiCDC's account
-sink.kafka-config.sasl-gssapi-keytab-path               text    TiCDC's account
-sink.kafka-config.sasl-gssapi-kerberos-config-path      text    TiCDC's account
-sink.kafka-config.sasl-gssapi-service-name              text    TiCDC's account
-sink.kafka-config.sasl-gssapi-user                      text    TiCDC's account
-sink.kafka-config.sasl-gssapi-password                  text    TiCDC's account
-sink.kafka-config.sasl-gssapi-realm                     text    TiCDC's account
-sink.kafka-config.sasl-gssapi-disable-pafxfast          bool    TiCDC's account
-sink.kafka-config.sasl-oauth-client-id                  text    TiCDC's account
-sink.kafka-config.sasl-oauth-client-secret              text    TiCDC's account
-sink.kafka-config.sasl-oauth-token-url                  text    TiCDC's account
-sink.kafka-config.sasl-oauth-scopes                     texts   TiCDC's account
-sink.kafka-config.sasl-oauth-grant-type                 text    TiCDC's account
-sink.kafka-config.sasl-oauth-audience                   text    TiCDC's account
-sink.kafka-config.enable-tls                            bool    TiCDC's connection; ours is source.enable-tls
-sink.kafka-config.ca                                    text    TiCDC's connection; ours is source.ca
-sink.kafka-config.cert                                  text    TiCDC's connection; ours is source.cert
-sink.kafka-config.key                                   text    TiCDC's connection; ours is source.key
-sink.kafka-config.insecure-skip-verify                  bool    TiCDC's connection
-sink.kafka-config.output-raw-change-event               bool    key changes sent whole: both forms are read
-sink.kafka-config.codec-config.enable-tidb-extension    bool    see source.enable-tidb-extension
-sink.kafka-config.codec-config.max-batch-size           int     rows a message
+sink.kafka-config.max-message-bytes                     int     largest message that is written
+sink.kafka-config.compression                           text    compression of what the producer sends at once
+sink.kafka-config.kafka-client-id                       text    name of this client in the broker's logs
+sink.kafka-config.auto-create-topic                     bool    make topics that are missing
+sink.kafka-config.dial-timeout                          text    time to reach a broker
+sink.kafka-config.write-timeout                         text    time for a write
+sink.kafka-config.read-timeout                          text    time for a broker's answer
+sink.kafka-config.required-acks                         int     acknowledgements of writes: all
+sink.kafka-config.sasl-user                             text    SASL user
+sink.kafka-config.sasl-password                         text    SASL password
+sink.kafka-config.sasl-mechanism                        text    `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`
+sink.kafka-config.sasl-gssapi-auth-type                 text    another login than PLAIN and SCRAM
+sink.kafka-config.sasl-gssapi-keytab-path               text    another login than PLAIN and SCRAM
+sink.kafka-config.sasl-gssapi-kerberos-config-path      text    another login than PLAIN and SCRAM
+sink.kafka-config.sasl-gssapi-service-name              text    another login than PLAIN and SCRAM
+sink.kafka-config.sasl-gssapi-user                      text    another login than PLAIN and SCRAM
+sink.kafka-config.sasl-gssapi-password                  text    another login than PLAIN and SCRAM
+sink.kafka-config.sasl-gssapi-realm                     text    another login than PLAIN and SCRAM
+sink.kafka-config.sasl-gssapi-disable-pafxfast          bool    another login than PLAIN and SCRAM
+sink.kafka-config.sasl-oauth-client-id                  text    another login than PLAIN and SCRAM
+sink.kafka-config.sasl-oauth-client-secret              text    another login than PLAIN and SCRAM
+sink.kafka-config.sasl-oauth-token-url                  text    another login than PLAIN and SCRAM
+sink.kafka-config.sasl-oauth-scopes                     texts   another login than PLAIN and SCRAM
+sink.kafka-config.sasl-oauth-grant-type                 text    another login than PLAIN and SCRAM
+sink.kafka-config.sasl-oauth-audience                   text    another login than PLAIN and SCRAM
+sink.kafka-config.enable-tls                            bool    use TLS
+sink.kafka-config.ca                                    text    path of the CA certificate
+sink.kafka-config.cert                                  text    path of the client certificate
+sink.kafka-config.key                                   text    path of the client key
+sink.kafka-config.insecure-skip-verify                  bool    TLS without checking the broker's certificate and name
+sink.kafka-config.output-raw-change-event               bool    an UPDATE of a key stays one event
+sink.kafka-config.codec-config.enable-tidb-extension    bool    canal-json: messages carry commit ts and watermarks
+sink.kafka-config.codec-config.max-batch-size           int     open-protocol: most rows of a message
 sink.kafka-config.codec-config.avro-enable-watermark    bool    avro messages
 sink.kafka-config.codec-config.avro-decimal-handling-mode           text    avro messages
 sink.kafka-config.codec-config.avro-bigint-unsigned-handling-mode   text    avro messages
 sink.kafka-config.codec-config.encoding-format          text    simple messages
-sink.kafka-config.large-message-handle.large-message-handle-option       text    recognised from the messages
-sink.kafka-config.large-message-handle.large-message-handle-compression  text    see source
-sink.kafka-config.large-message-handle.claim-check-storage-uri           text    see source.claim-check-storage-uri
-sink.kafka-config.large-message-handle.claim-check-raw-value             bool    see source.claim-check-raw-value
+sink.kafka-config.large-message-handle.large-message-handle-option       text    what becomes of rows too large
+sink.kafka-config.large-message-handle.large-message-handle-compression  text    compression inside each message value
+sink.kafka-config.large-message-handle.claim-check-storage-uri           text    where claim-check files are put
+sink.kafka-config.large-message-handle.claim-check-raw-value             bool    files of bare values (canal-json)
 sink.cloud-storage-config.worker-count                  int     storage sink
 sink.cloud-storage-config.flush-interval                text    storage sink
 sink.cloud-storage-config.file-size                     int     storage sink
@@ -189,8 +194,8 @@ scheduler.region-count-per-span                         int     TiCDC's placemen
 scheduler.write-key-threshold                           int     TiCDC's placement of tables
 scheduler.scheduling-task-count-per-node                int     TiCDC's placement of tables
 scheduler.enable-splittable-check                       bool    TiCDC's placement of tables
-integrity.integrity-check-level                         text    row checksums: not in these protocols
-integrity.corruption-handle-level                       text    row checksums: not in these protocols
+integrity.integrity-check-level                         text    `correctness` compares the checksums of rows
+integrity.corruption-handle-level                       text    `warn` or `error` for a row whose checksum is wrong
 consistent.level                                        text    redo log
 consistent.max-log-size                                 int     redo log
 consistent.flush-interval                               int     redo log

@@ -1,0 +1,151 @@
+r"""A delta:// address: a lake of Delta tables, and how it is written.
+
+delta:///srv/lake?schema-change=evolve      an absolute path
+delta://./lake                              a path from the working directory
+delta+s3://bucket/prefix                    an object store (also gs, az, abfss)
+"""
+
+import posixpath
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import unquote
+
+import msgspec
+
+from tidegate.app.config.param import TIME_MAX_MS, Given, Param, read_all
+from tidegate.app.config.refused import Refused
+from tidegate.app.config.uri import Parts, parameters, split
+from tidegate.model.errors import ConfigError, UnsupportedError, UriInvalid
+
+__all__ = ["DELTA_KEYS", "DELTA_REFUSED", "DELTA_SINK", "DeltaSink", "parse_sink"]
+
+SCHEME: Final = "delta"
+_OBJECT_STORES: Final = ("s3", "gs", "az", "abfss")
+_SCHEMES: Final = (SCHEME, *(f"{SCHEME}+{store}" for store in ("file", *_OBJECT_STORES)))
+
+DELTA_SINK: Final[Mapping[str, Param]] = {
+    "mode": Param(
+        "choice",
+        "mode",
+        "replica",
+        "`replica`: each table as upstream has it; `changelog`: every change; `history`: every version of every row",
+        ("replica", "changelog", "history"),
+        known=("append", "upsert"),
+    ),
+    "schema-change": Param(
+        "choice",
+        "schema_change",
+        "evolve",
+        "what a DDL does to the lake, in Flink CDC's words",
+        ("exception", "evolve", "try_evolve", "lenient", "ignore"),
+    ),
+    "zero-date": Param(
+        "choice",
+        "zero_date",
+        "null",
+        "dates that no calendar has (0000-00-00): NULL, or the columns kept as text",
+        ("null", "string"),
+    ),
+    "time-zone": Param("zone", "time_zone", "UTC", "the same as the source's `time-zone`"),
+    "worker-count": Param("int", "worker_count", "one a core", "tables merged at the same time", low=1, high=1024),
+    "flush-interval": Param("duration", "flush_interval_ms", "1s", "shortest time between two advances of the lake"),
+    "upkeep": Param(
+        "choice", "upkeep", "on", "`on`: delete what the following times allow; `off`: keep all", ("on", "off")
+    ),
+    "upkeep-interval": Param("duration", "upkeep_interval_ms", "1m", "time between two passes of the upkeep", low=1000),
+    "snapshot-retention": Param(
+        "duration",
+        "snapshot_retention_ms",
+        "168h",
+        "how long snapshots stay: all for 10 minutes, then one a minute for a day, then one an hour",
+        high=TIME_MAX_MS,
+    ),
+    "changelog-retention": Param(
+        "duration",
+        "changelog_retention_ms",
+        "1h",
+        "how long landed rows stay that the lake has already, measured back from the newest resolved ts",
+        high=TIME_MAX_MS,
+    ),
+    "recover-retention": Param(
+        "duration",
+        "recover_retention_ms",
+        "168h",
+        "how long the rows of dropped tables stay for RECOVER TABLE and FLASHBACK TABLE",
+        high=TIME_MAX_MS,
+    ),
+}
+
+
+DELTA_KEYS: Final = frozenset(f"sink.delta-config.{name}" for name in DELTA_SINK) | {
+    "sink.column-selectors[].matcher",
+    "sink.column-selectors[].columns",
+}
+"""Keys of a changefeed file that act where a lake is written."""
+
+_NAMES: Final = Refused(("",), UnsupportedError, "tables of a lake have the upstream's names")
+DELTA_REFUSED: Final[Mapping[str, Refused]] = {
+    "enable-sync-point": Refused(
+        (False,), ConfigError, "sync points are for databases; a lake is read at any ts that it has, without them"
+    ),
+    "sink.dispatchers[].target-schema": _NAMES,
+    "sink.dispatchers[].target-table": _NAMES,
+}
+"""Keys that a lake has no place for."""
+
+
+class DeltaSink(msgspec.Struct, frozen=True, kw_only=True):
+    """A lake of Delta tables. `path` is a file path or an object store address (s3://bucket/prefix)."""
+
+    path: str
+    mode: str = "replica"
+    schema_change: str = "evolve"
+    zero_date: str = "null"
+    time_zone: str | None = None
+    worker_count: int | None = None
+    flush_interval_ms: int = 1000
+    upkeep: str = "on"
+    upkeep_interval_ms: int = 60_000
+    snapshot_retention_ms: int = 7 * 86_400_000
+    changelog_retention_ms: int = 3_600_000
+    recover_retention_ms: int = 7 * 86_400_000
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def identity(self) -> str:
+        """What tells this sink from others in the names of changefeeds."""
+        return self.path
+
+    @property
+    def places(self) -> frozenset[str]:
+        """What is written."""
+        return frozenset({self.path})
+
+
+def parse_sink(uri: str, options: Mapping[str, Given] | None = None) -> DeltaSink:
+    """Return the lake behind `uri`; its parameters win over `options`, which come from a file."""
+    parts = split(uri, "sink-uri", _SCHEMES)
+    given = {**(options or {}), **parameters(parts, DELTA_SINK)}
+    fields, ignored = read_all(DELTA_SINK, given, UriInvalid)
+    return msgspec.convert({**fields, "path": _lake_path(parts), "ignored": ignored}, DeltaSink)
+
+
+def _lake_path(parts: Parts) -> str:
+    store = parts.scheme.partition("+")[2]
+    path = unquote(parts.path)
+    if "\0" in path:
+        raise UriInvalid("sink-uri: the path holds a NUL byte")
+    if store in _OBJECT_STORES:
+        if not parts.netloc:
+            raise UriInvalid(f"sink-uri: the bucket is missing in {parts.shown}")
+        return f"{store}://{parts.netloc}{path.rstrip('/')}"
+    if parts.netloc in {".", ".."}:
+        return posixpath.normpath(parts.netloc + path)
+    if parts.netloc:
+        raise UriInvalid(
+            f"sink-uri: write delta:///{parts.netloc}{parts.path} for an absolute path or "
+            f"delta://./{parts.netloc}{parts.path} for one from here"
+        )
+    if not path.strip("/"):
+        raise UriInvalid("sink-uri: the path of the lake is missing; write delta:///path/of/lake")
+    return posixpath.normpath(path)

@@ -1,0 +1,111 @@
+"""Entries of the scheme registry: what is said once of a source or a sink, and what a pair of them follows from.
+
+    SourceEntry   ordered?  tells start_ts?  old values?  types?          ─┐
+                                                                           ├─► rules (pair.py), none for a pair by name
+    SinkEntry     keeps its progress?  reads the changelog?  own zone?    ─┘
+
+`app/wiring.py` holds the entries: SOURCES and SINKS, by scheme.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tidegate.app.config.document import Document
+from tidegate.app.config.feed import FeedConfig, SinkAddress, SourceAddress
+from tidegate.app.config.param import Param
+from tidegate.app.config.refused import NO_START_TS, NOWHERE, Refused
+
+if TYPE_CHECKING:
+    from tidegate.changelog.landing import BatchLoop
+
+__all__ = ["SinkEntry", "SourceEntry", "is_landed", "refused_keys"]
+
+
+def _silent(_: Any) -> tuple[str, ...]:
+    return ()
+
+
+def _none(_: Any) -> None:
+    return None
+
+
+def _true(_: Any) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEntry:
+    """One kind of source. The functions take the address that `parse` returns."""
+
+    scheme: str
+    about: str
+    example: str
+    params: Mapping[str, Param]
+    parse: Callable[[str, Document], SourceAddress]
+    address: type
+    land: Callable[[FeedConfig, str], "BatchLoop"]
+    """Makes what appends the source's changes to the changelog of a home: a lake, or a feed's state."""
+    ordered: bool
+    """It can be read by commit ts as it is; others land in the changelog first."""
+    tells_start_ts: bool
+    """It tells the start_ts of transactions."""
+    moments: bool
+    """TIMESTAMPs come as moments, not as texts on the clocks of a zone."""
+    zone_of: Callable[[Any], str | None] = _none
+    """The zone that its address tells for such texts."""
+    start_ts_refused: str = ""
+    """Why start-ts is refused; empty where it says where a new changefeed begins."""
+    keys: frozenset[str] = frozenset()
+    """Keys of a file that act because of this source."""
+    refused: Mapping[str, Refused] = field(default_factory=dict)
+    has_old_values: Callable[[Any], bool] = _true
+    """False where messages may lack old values, so that an UPDATE may come as an INSERT does."""
+    has_types: Callable[[Any], bool] = _true
+    """False where a column's type comes without its parameters, such as the 50 of varchar(50)."""
+    verifies: Callable[[Any], bool] = lambda _: False
+    """True where the checksums of whole rows are compared."""
+    warnings: Callable[[Any], tuple[str, ...]] = _silent
+    """What a user should hear of an address that works, but perhaps not as meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkEntry:
+    """One kind of sink. The functions take the address that `parse` returns."""
+
+    scheme: str
+    about: str
+    example: str
+    params: Mapping[str, Param]
+    parse: Callable[[str, Document], SinkAddress]
+    address: type
+    keeps_progress: bool
+    """It keeps the checkpoint with the data; others need a state directory."""
+    reads_changelog: bool
+    """It reads what has landed, so that ordered sources land for it, too."""
+    zone_of: Callable[[Any], str | None]
+    """The zone that its address tells."""
+    renders_times: bool
+    """That zone is the one in which it writes TIMESTAMPs; else the one in which they come."""
+    keys: frozenset[str] = frozenset()
+    """Keys of a file that act because of this sink."""
+    refused: Mapping[str, Refused] = field(default_factory=dict)
+    needs_whole_tables: Callable[[Any], bool] = lambda _: False
+    """It replicates tables, so that a new changefeed begins with the rows that they have."""
+    check_tables: Callable[[Any, Any], None] = lambda *_: None
+    """Raises what is wrong with a FeedConfig for tables (TableVersion) that its source knows at the start."""
+    needs_types: Callable[[Any], str] = lambda _: ""
+    """The parameter that needs the parameters of column types; empty where none does."""
+    warnings: Callable[[Any], tuple[str, ...]] = _silent
+    """What a user should hear of an address that works, but perhaps not as meant."""
+
+
+def is_landed(source: SourceEntry, sink: SinkEntry) -> bool:
+    """Return True if changes go through the changelog between these two."""
+    return not source.ordered or sink.reads_changelog
+
+
+def refused_keys(source: SourceEntry, sink: SinkEntry) -> Mapping[str, Refused]:
+    """Return the keys of a file that a changefeed between these two cannot follow."""
+    told = {} if source.tells_start_ts else {"filter.ignore-txn-start-ts": NO_START_TS}
+    return {**NOWHERE, **told, **source.refused, **sink.refused}

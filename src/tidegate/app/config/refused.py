@@ -1,0 +1,56 @@
+"""Configuration keys that a changefeed cannot follow: which value asks for nothing, the error, and the reason.
+
+    NOWHERE           what no pair of source and sink does
+    SourceEntry       what needs more than the source tells        (app/wiring.py)
+    SinkEntry         what the sink has no place for               (app/wiring.py)
+
+A path is that of one key or, with "." or "-" at its end, the begin of several.  What TiCDC has a code for is told under
+it.  A value that asks for nothing (`false`, "none", "", an empty list) is accepted.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from tidegate.model.errors import ConfigError, InputError, UnsupportedError
+
+__all__ = ["NOWHERE", "NO_START_TS", "Refused", "refusal", "refuse"]
+
+
+class Refused(NamedTuple):
+    """Why a key is refused, and by which error."""
+
+    nothing: tuple[object, ...]
+    """Values that ask for nothing."""
+    error: type[InputError]
+    why: str
+
+
+NOWHERE: Final[Mapping[str, Refused]] = {
+    "bdr-mode": Refused((False,), UnsupportedError, "changes that a replication wrote upstream are not told apart"),
+    "consistent.level": Refused(
+        ("none", ""), UnsupportedError, "there is no redo log; the change log or the topic itself is kept"
+    ),
+    "filter.ignore-dml-event-filter": Refused(([],), UnsupportedError, "write filter.event-filters in its place"),
+}
+"""Keys that no pair of source and sink follows."""
+NO_START_TS: Final = Refused(
+    ([],), ConfigError, "messages do not tell the start_ts of their transaction; where the topic is written it acts"
+)
+"""`filter.ignore-txn-start-ts`, from a source that does not tell the start_ts of transactions."""
+
+
+def refuse(keys: Iterable[tuple[str, object]], refused: Mapping[str, Refused]) -> None:
+    """Raise for the first of `keys` (path, value) that is refused and asks for something."""
+    for path, value in keys:
+        found = refusal(path, refused)
+        if found is not None and not any(value == each for each in found.nothing):
+            raise found.error(f"{path}: {found.why}; leave the key out")
+
+
+def refusal(path: str, refused: Mapping[str, Refused]) -> Refused | None:
+    """Return why a key is refused, whatever its value; None when it is not."""
+    return next((each for key, each in refused.items() if path == key or _begins(key, path)), None)
+
+
+def _begins(key: str, path: str) -> bool:
+    return key.endswith((".", "-")) and path.startswith(key)

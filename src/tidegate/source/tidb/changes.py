@@ -1,0 +1,210 @@
+"""The row changes of a change log between two DDLs: read by span, mounted, as chunks of batches.
+
+    log ─► chunk of the log ─┬─ table with many rows ───────────────── by columns ─┬─► Chunk: a part for each table,
+                             ├─ table with few rows ───────────┐                   │   numbers in commit order
+                             ├─ table that an event filter names ─── row by row ───┘
+                             └─ table that columns cannot say ─┘
+
+One definition of each table holds for the whole range, so the definitions travel with the value.  Commit order is that
+of TiCDC's sorter: transactions by (commit_ts, start_ts), in each of them deletes first, updates before inserts, then by
+key, across the tables that were asked for.  A row that follows itself is there once.
+
+Columns never raise: what they cannot say goes row by row, which finds the first error in commit order and names table,
+timestamps and key.  Tables of a chunk that went by columns have none.
+"""
+
+import gc
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.codec.columnar.values import Misfit
+from tidegate.codec.wire_table import wire_table
+from tidegate.feed.change import Chunk, Layout, Part
+from tidegate.feed.event_filter import EventFilter
+from tidegate.feed.mount import Mounted
+from tidegate.feed.mount_columns import ColumnMounter
+from tidegate.feed.mount_rows import batch_of_rows
+from tidegate.feed.pace import Stretch
+from tidegate.model.errors import TidegateError
+from tidegate.model.table import TableName
+from tidegate.schema.stored_snapshot import TableVersion
+from tidegate.source.tidb.chunks import LogChunk, TableRows, chunks, numbered
+from tidegate.source.tidb.log import KvLog, LogPart
+from tidegate.source.tidb.tables import Tables, definition_of, name_of
+from tidegate.source.tidb.transactions import MountOptions, mounted_row, mounter_of
+
+__all__ = ["FEW_ROWS", "LogChanges", "LogSpan", "spans_of"]
+
+FEW_ROWS: Final = 32
+"""Fewer rows of a table are mounted one by one: the calls for columns cost as much as 35 rows of 4 columns, or 28 of
+16."""
+
+_SLOW: Final = (Misfit, TidegateError, pa.ArrowException, UnicodeError, OverflowError)
+"""What sends a table's rows the way row by row."""
+
+
+class LogSpan(NamedTuple):
+    """What parts of a log hold of a table in a range: `rows` at most, index entries counted, and what bounds their
+    commit_ts."""
+
+    rows: int
+    min_ts: int
+    max_ts: int
+
+
+def spans_of(tables: Mapping[int, TableVersion], parts: Iterable[LogPart], after: int, upto: int) -> dict[int, LogSpan]:
+    """Return what `parts` hold in (after, upto] of the tables, by table id; `tables` are by physical id."""
+    found: dict[int, LogSpan] = {}
+    for stored in (stored for part in parts for stored in part.stored):
+        version = tables.get(stored.table_id)
+        if version is None or stored.last_ts <= after or stored.first_ts > upto:
+            continue
+        low, high = max(stored.first_ts, after + 1), min(stored.last_ts, upto)
+        known = found.get(version.stored.id, LogSpan(0, low, high))
+        span = LogSpan(known.rows + stored.rows, min(known.min_ts, low), max(known.max_ts, high))
+        found[version.stored.id] = span
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class LogChanges:
+    """The row changes of `versions` with after < commit_ts <= upto; no DDL of theirs lies before `upto`.
+
+    `columns` says whether rows may be mounted by columns. A value that pickles: it reads when it is asked."""
+
+    log: KvLog
+    after: int
+    upto: int
+    versions: tuple[TableVersion, ...]
+    mount: MountOptions = field(default_factory=MountOptions)
+    events: EventFilter = field(default_factory=EventFilter)
+    columns: bool = True
+
+    def tables(self) -> dict[TableName, LogSpan]:
+        """Return the tables that may have rows in the range, by what the log tells without reading them."""
+        names = {version.stored.id: name_of(version) for version in self.versions}
+        spans = spans_of(self._physical(), self._parts(), self.after, self.upto)
+        return {names[table_id]: span for table_id, span in spans.items()}
+
+    def stretches(self) -> Iterator[Stretch]:
+        """Return the parts of the log, cut at the range, with the rows and bytes that they hold of the tables."""
+        physical = self._physical()
+        for part in self._parts():
+            low, high = max(part.low, self.after), min(part.high, self.upto)
+            mine = [one for one in part.stored if one.table_id in physical and one.last_ts > low]
+            mine = [one for one in mine if one.first_ts <= high]
+            if mine:
+                yield Stretch(low + 1, high, sum(one.rows for one in mine), sum(one.size_bytes for one in mine))
+
+    def layouts(self, name: TableName, after: int, upto: int) -> list[Layout]:  # noqa: ARG002 - a table has one
+        """Return the layout of a table's rows: one, as no DDL lies in the range."""
+        wires = (wire_table(definition_of(version)) for version in self._named((name,)))
+        return [Layout(wire.fields, wire.pk_names) for wire in wires]
+
+    def batches(self, name: TableName, after: int, upto: int) -> Iterator[Chunk]:
+        """Return the rows of one table in (after, upto], in commit order. Raises as `in_order` does."""
+        return self.in_order((name,), after, upto)
+
+    def in_order(self, names: Collection[TableName], after: int, upto: int) -> Iterator[Chunk]:
+        """Return the rows of several tables in (after, upto]: whole transactions, in commit order.
+
+        Raises HistoryLost, DecodeError, CorruptedRow, RowFilterFailed, and SchemaError or KvDecodeError with the row's
+        table and timestamps. Cyclic garbage is not collected before the last chunk: none comes of rows."""
+        low, high = max(after, self.after), min(upto, self.upto)
+        versions = self._named(names)
+        if not versions or low >= high:
+            return
+        mounter = _ChunkMounter(versions, self)
+        spans = [span for version in versions for span in Tables.spans(version)]
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            for chunk in chunks(self.log, (low, high), spans):
+                found = mounter.mount(chunk)
+                if found is not None:
+                    yield found
+        finally:
+            if collecting:
+                gc.enable()
+
+    def _named(self, names: Collection[TableName]) -> list[TableVersion]:
+        keys = {name.key for name in names}
+        return [version for version in self.versions if name_of(version).key in keys]
+
+    def _physical(self) -> dict[int, TableVersion]:
+        return {physical: version for version in self.versions for physical in version.stored.physical_ids}
+
+    def _parts(self) -> Sequence[LogPart]:
+        return self.log.parts(self.after, self.upto)
+
+
+class _ChunkMounter:
+    """Mounts chunks of some tables."""
+
+    def __init__(self, versions: Sequence[TableVersion], changes: LogChanges) -> None:
+        self._mounter = mounter_of(versions, changes.after, changes.mount)
+        self._columns = ColumnMounter(self._mounter) if changes.columns and not changes.mount.verify else None
+        self._filter = changes.events.rows(map(name_of, versions))
+        self._judged: frozenset[int] = frozenset()
+        if self._filter is not None:
+            judged = (version for version in versions if changes.events.rows([name_of(version)]) is not None)
+            self._judged = frozenset(physical for version in judged for physical in version.stored.physical_ids)
+        self._refuse = changes.mount.refuse_corrupt
+
+    def mount(self, chunk: LogChunk) -> Chunk | None:
+        """Return the changes of a chunk; None when there are none."""
+        parts: list[Part] = []
+        singly: list[TableRows] = []
+        for table in chunk.tables():
+            try:
+                parts += self._by_columns(table)
+            except _SLOW:
+                singly.append(table)
+        roads = {"mount/columns": sum(len(part.numbers) for part in parts)}
+        found, corrupt = self._by_rows(singly)
+        roads["mount/rows"] = sum(len(part.numbers) for part in found)
+        return _chunk([*parts, *found], chunk, {road: rows for road, rows in roads.items() if rows}, corrupt)
+
+    def _by_columns(self, table: TableRows) -> list[Part]:
+        """The changes of a table's rows as one part or none. Raises what `_SLOW` names if they have to go singly."""
+        if self._columns is None or len(table.numbers) < FEW_ROWS:
+            raise Misfit("rows that go one by one")
+        records = table.records
+        if records.physical_id in self._judged:
+            raise Misfit("rows that an event filter looks at")
+        mounted = self._columns.mount(records)
+        return [] if mounted is None else [Part(mounted.batch, table.numbers[mounted.rows])]
+
+    def _by_rows(self, tables: Sequence[TableRows]) -> tuple[list[Part], int]:
+        """The changes of some tables, one by one in commit order, and how many of them a checksum contradicts."""
+        found: dict[int, list[tuple[int, int, Mounted]]] = {}
+        corrupt = 0
+        for number, row in numbered(tables):
+            mounted = mounted_row(row, self._mounter, refuse=self._refuse)
+            if mounted is None or (self._filter is not None and not self._filter.kept((mounted,))):
+                continue
+            corrupt += mounted.corrupt
+            found.setdefault(mounted.table.version.stored.id, []).append((number, row.start_ts, mounted))
+        return [_part(rows) for rows in found.values()], corrupt
+
+
+def _part(rows: Sequence[tuple[int, int, Mounted]]) -> Part:
+    at, start_ts, mounted = zip(*rows, strict=True)
+    return Part(batch_of_rows(mounted, start_ts), np.array(at))
+
+
+def _chunk(parts: Sequence[Part], chunk: LogChunk, roads: Mapping[str, int], corrupt: int) -> Chunk | None:
+    """The parts as a chunk: rows that were dropped leave no gap in its numbers."""
+    transaction = chunk.transaction
+    kept = sum(roads.values())
+    if not kept:
+        return None
+    if kept < len(transaction):
+        numbers = np.sort(np.concatenate([part.numbers for part in parts]))
+        parts = [Part(part.batch, np.searchsorted(numbers, part.numbers)) for part in parts]
+        transaction = np.unique(transaction[numbers], return_inverse=True)[1]
+    return Chunk(tuple(parts), transaction, roads, corrupt)

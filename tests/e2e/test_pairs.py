@@ -1,0 +1,105 @@
+"""Every source into every sink ends equal to what the database held, however often the feed is killed on its way."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.pairs import SINKS, SOURCES, Pair, World, recorded_world, seeded_world
+from tests.e2e.rig import Topic, running
+from tidegate.app.changefeed import Changefeed
+from tidegate.testing.failpoint import armed
+
+ROOT = Path(__file__).parents[2]
+SEEDS = (11, 12, 13)
+EVERY = [(source, sink) for source in SOURCES for sink in SINKS]
+BY_COMMAND = {("open", "kafka-canal"), ("tidb", "replica"), ("canal", "callback")}
+"""Pairs whose command is killed in `make test`; the soak takes all."""
+KILLED = "round/applied=kill@{}"
+
+
+class Killed(BaseException):
+    """Ends a run as SIGKILL would: nothing in the code is there to catch it."""
+
+
+@pytest.fixture(scope="module")
+def recorded(open_topic: Topic, canal_topic: Topic, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """The recorded shop."""
+    return recorded_world({"open": open_topic, "canal": canal_topic}, tmp_path_factory.mktemp("recorded"))
+
+
+@pytest.fixture(scope="module", params=[pytest.param(seed, marks=pytest.mark.soak) for seed in SEEDS])
+def seeded(
+    request: pytest.FixtureRequest, spark: Any, bootstrap: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
+    """A life of the embedded TiDB."""
+    return seeded_world(request.param, bootstrap, tmp_path_factory.mktemp("seeded"))
+
+
+def killed_at(places: dict[str, int]) -> Any:
+    """What ends the run when a place was passed so often."""
+
+    def passing(place: str) -> None:
+        places[place] -= 1
+        if not places[place]:
+            raise Killed(place)
+
+    return armed({place: (lambda place=place: passing(place)) for place in places})
+
+
+def live(pair: Pair, spark: Any) -> None:
+    """A feed that is killed between a round and its checkpoint, and one that goes on."""
+    feed = Changefeed(pair.source_uri, pair.sink_uri, name="pair", state_dir=pair.state_dir)
+    with killed_at({"round/applied": 2}), pytest.raises(Killed):
+        feed.run(spark, until=pair.world.end_ts)
+    again = Changefeed(pair.source_uri, pair.sink_uri, name="pair", state_dir=pair.state_dir)
+    done = again.run(spark, until=pair.world.end_ts)
+
+    assert (done.state, done.error) == ("finished", None)
+    assert (done.checkpoint_ts or 0) >= pair.world.end_ts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", EVERY, ids="-".join)
+def test_changefeed(way: tuple[str, str], recorded: World, spark: Any, bootstrap: str, tmp_path: Path) -> None:
+    """The recorded shop through `tidegate.Changefeed`, killed between a round and its checkpoint."""
+    pair = Pair(recorded, *way, bootstrap, tmp_path)
+    live(pair, spark)
+
+    assert pair.differences() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", EVERY, ids="-".join)
+def test_seeded(way: tuple[str, str], seeded: World, spark: Any, bootstrap: str, tmp_path: Path) -> None:
+    """A seeded life through `tidegate.Changefeed`, killed between a round and its checkpoint."""
+    pair = Pair(seeded, *way, bootstrap, tmp_path)
+    live(pair, spark)
+
+    assert pair.differences() == []
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param(way, marks=pytest.mark.slow if way in BY_COMMAND else pytest.mark.soak, id="-".join(way))
+        for way in EVERY
+    ],
+)
+def test_run(
+    way: tuple[str, str], recorded: World, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recorded shop through `tidegate run`, whose process gets SIGKILL twice."""
+    pair = Pair(recorded, *way, bootstrap, tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    statuses = []
+    for number, deed in enumerate((KILLED.format(1), KILLED.format(2), "")):
+        monkeypatch.setenv("TIDEGATE_FAILPOINTS", deed)
+        with running([*pair.words(), "-c", "pair"], tmp_path / f"life-{number}") as run:
+            run.unread()
+            statuses.append(run.process.wait(300))
+
+    assert statuses == [-9, -9, 0], (tmp_path / "life-2").read_text() if (tmp_path / "life-2").is_file() else statuses
+    assert pair.differences() == []
