@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from tests.feed_tidb.kit import Broker, feed, target
-from tests.feed_tidb.promises import Place, keep_promises
 from tidegate.feed.gate import Gate
 from tidegate.model.event import Ddl, Delete, Event, Insert, Resolved, Update
+from tidegate.testing.validators.events import Place, keep_promises
 from tidegate.tidb.change_log import ChangeLog
 from tidegate.tidb.cluster import Cluster
 from tidegate.tidb.segment import SegmentWriter

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from tests.feed_tidb.kit import Broker, MemoryTarget, changes, feed, recorded_log, target
-from tests.feed_tidb.promises import keep_promises, rows
 from tidegate.feed.column_selector import ColumnSelectors, SelectorRule
 from tidegate.model.event import Event, RowChange
 from tidegate.model.feed_errors import ColumnSelectorFailed
+from tidegate.testing.validators.events import keep_promises, rows
 
 pytestmark = pytest.mark.slow
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from tests.feed_tidb.kit import Broker, changes, feed, recorded_log, target
-from tests.feed_tidb.promises import keep_promises, rows
 from tidegate.app.event_expression import event_filter
 from tidegate.model.event import Ddl, Delete, Event, Insert, Update
 from tidegate.model.feed_errors import ExpressionColumnNotFound, RowFilterFailed
+from tidegate.testing.validators.events import keep_promises, rows
 
 pytestmark = pytest.mark.slow
 

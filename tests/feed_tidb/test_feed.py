@@ -8,7 +8,6 @@ import pytest
 
 import tidegate
 from tests.feed_tidb.kit import Broker, InProcess, changes, failing, feed, recorded_log, target, write_log
-from tests.feed_tidb.promises import keep_promises, resolved, rows, without_repeats
 from tidegate.app import tidb_run
 from tidegate.app.progress import Progress
 from tidegate.app.segment_log import SegmentLog
@@ -25,6 +24,7 @@ from tidegate.model.event import Ddl, Resolved
 from tidegate.source.tidb.log import LogPart
 from tidegate.source.tidb.timeline import Timeline
 from tidegate.testing.failpoint import TOPIC_PLACES, armed
+from tidegate.testing.validators.events import keep_promises, resolved, rows, without_repeats
 from tidegate.tidb.segment import encode_segment, segments
 
 pytestmark = pytest.mark.slow

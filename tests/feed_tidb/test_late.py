@@ -7,13 +7,13 @@ import pytest
 
 import tidegate
 from tests.feed_tidb.kit import Broker, feed, target
-from tests.feed_tidb.promises import ddls, rows
 from tests.feed_tidb.test_chain import TABLES, Upstream
 from tests.feed_tidb.test_delta import stored
 from tidegate.app.log_holds import holds
 from tidegate.app.upstream_log import LogKeep, trim_log
 from tidegate.model.errors import HistoryLost
 from tidegate.model.tso import physical_ms
+from tidegate.testing.validators.events import ddls, rows
 from tidegate.tidb.segment import SegmentWriter, segments
 from tidegate.tidb.segment_base import base_of, begin_log, trim
 

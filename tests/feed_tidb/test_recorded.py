@@ -13,7 +13,6 @@ from zlib import crc32
 import pytest
 
 from tests.feed_tidb.kit import Broker, changes, feed, recorded_log, target, write_log
-from tests.feed_tidb.promises import ddls, keep_promises, resolved, rows, told
 from tests.golden.codec_cases import DATA
 from tests.golden.codec_cases import lines as golden_lines
 from tests.golden.encode_kit import BUILD_TIME, masked
@@ -22,6 +21,7 @@ from tidegate.app.segment_log import SegmentLog
 from tidegate.feed.filter import TableFilter
 from tidegate.model.errors import SchemaError
 from tidegate.source.tidb.timeline import Timeline
+from tidegate.testing.validators.events import ddls, keep_promises, resolved, rows, told
 
 pytestmark = pytest.mark.slow
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.feed_tidb.kit import Broker, feed, target
-from tests.feed_tidb.promises import resolved, without_repeats
 from tests.feed_tidb.test_chain import Upstream
 from tests.feed_tidb.test_feed import Killed
 from tidegate.app.topic_feed import TopicFeed
 from tidegate.sink.kafka import known_topics
 from tidegate.testing.failpoint import TOPIC_PLACES, armed
+from tidegate.testing.validators.events import resolved, without_repeats
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,6 @@ import pytest
 
 from tests.e2e.rig import cli, running
 from tests.feed_tidb.kit import Broker, feed, recorded_log, target
-from tests.feed_tidb.promises import keep_promises, resolved, told, without_repeats
 from tidegate.app.broker import MESSAGE_MAX_BYTES
 from tidegate.app.config.kafka_target import parse_target
 from tidegate.app.wiring import topic_target
@@ -16,6 +15,7 @@ from tidegate.model.errors import SinkRefused
 from tidegate.model.event import Event, Resolved
 from tidegate.source.kafka.cli_stream import messages
 from tidegate.source.kafka.client import KafkaTopics
+from tidegate.testing.validators.events import keep_promises, resolved, told, without_repeats
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,6 @@ import pytest
 from click.testing import CliRunner
 
 from tests.feed_tidb.kit import Broker, changes, failing, feed, recorded_log, target, write_log
-from tests.feed_tidb.promises import keep_promises, resolved, rows, without_repeats
 from tidegate.app.cli import main
 from tidegate.app.feed_error import Place, place_of
 from tidegate.app.topic_feed import TopicFeed
@@ -26,6 +25,7 @@ from tidegate.model.errors import (
 from tidegate.schema.stored_snapshot import StoredSnapshot
 from tidegate.source.tidb.log import KvLog, LogPart
 from tidegate.testing.failpoint import armed
+from tidegate.testing.validators.events import keep_promises, resolved, rows, without_repeats
 
 pytestmark = pytest.mark.slow
 

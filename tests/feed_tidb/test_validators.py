@@ -6,7 +6,6 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from tests.feed_tidb.promises import Place
 from tests.feed_tidb.validators import VALIDATORS, complaints
 from tests.feed_tidb.workload_faces import Facts
 from tests.feed_tidb.workload_feed import Disturbance
@@ -16,6 +15,7 @@ from tidegate.feed.split import SplitPolicy
 from tidegate.model.event import Ddl, Delete, Event, Field, Insert, Resolved, Update
 from tidegate.model.tso import LOGICAL_BITS
 from tidegate.schema.stored import Name, StoredColumn, StoredIndex, StoredPart, StoredTable, StoredType
+from tidegate.testing.validators.events import Place
 
 ID, C0, C1 = (Field(name, 3) for name in ("id", "c0", "c1"))
 OLD = StoredTable(

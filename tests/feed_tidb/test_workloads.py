@@ -21,7 +21,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.feed_tidb.promises import told
 from tests.feed_tidb.workload import Workload
 from tests.feed_tidb.workload_real import Real
 from tests.feed_tidb.workload_setting import draw_setting
@@ -32,6 +31,7 @@ from tidegate.feed import route
 from tidegate.model.event import Resolved
 from tidegate.sink.kafka.claim_files import ClaimFiles
 from tidegate.sink.kafka.control import Control
+from tidegate.testing.validators.events import told
 
 pytestmark = pytest.mark.slow
 

@@ -24,15 +24,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from tests.feed_tidb.promises import Place, told
 from tests.feed_tidb.workload_faces import Facts, face_of, spread_columns
 from tests.feed_tidb.workload_setting import SPREAD
 from tests.feed_tidb.workload_truth import TrueDdl
-from tidegate.model.event import Ddl, Delete, Event, Insert, Resolved, RowChange, Update, images
+from tidegate.model.event import Ddl, Event, Resolved, RowChange, images
+from tidegate.testing.validators import streams
+from tidegate.testing.validators.events import Place, resolved, told
 
 SYNTHESIZED = frozenset({4, 42})
 """DROP TABLE and EXCHANGE PARTITION, whose text is not the user's."""
-_KINDS: dict[type, int] = {Delete: 0, Update: 1, Insert: 2}
 
 Partitions = Mapping[Place, Sequence[Event]]
 Validator = Callable[[Facts, Partitions], Iterator[str]]
@@ -52,19 +52,10 @@ def row_events(partitions: Partitions) -> Iterator[tuple[Place, RowChange]]:
 def in_order(facts: Facts, partitions: Partitions) -> Iterator[str]:
     """First sendings go up in time."""
     setting = facts.setting
+    kinds = not setting.split.newarch
     for place, events in partitions.items():
-        last, seen, kind = -1, set[str](), (-1, -1)
-        for event in events:
-            if isinstance(event, Resolved) or (text := told(event)) in seen:
-                continue
-            seen.add(text)
-            at = 2 * setting.time(event) + (isinstance(event, Ddl) and setting.dated)
-            if at < last:
-                yield f"{place}: {text[:200]} comes behind {last // 2}"
-            now = (at, _KINDS.get(type(event), 3))
-            if now < kind and at == last and setting.dated and not setting.split.newarch:
-                yield f"{place}: {text[:200]} stands behind later kinds of its transaction"
-            last, kind = max(last, at), now
+        for what in streams.in_order(events, setting.time, exact=setting.dated, kinds=kinds):
+            yield f"{place}: {what}"
 
 
 def promised(facts: Facts, partitions: Partitions) -> Iterator[str]:
@@ -73,19 +64,13 @@ def promised(facts: Facts, partitions: Partitions) -> Iterator[str]:
         yield from _undated(partitions)
         return
     for place, events in partitions.items():
-        mark, seen = -1, set[str]()
-        for event in events:
-            if isinstance(event, Resolved):
-                mark = max(mark, event.ts)
-            elif (text := told(event)) not in seen:
-                seen.add(text)
-                if (event.commit_ts or 0) <= mark:
-                    yield f"{place}: {text[:200]} is new behind resolved {mark}"
+        yield from (f"{place}: {what}" for what in streams.promised(events))
+        mark = max(resolved(events), default=-1)
         if mark > facts.checkpoint:
             yield f"{place}: resolved {mark}, and the checkpoint is {facts.checkpoint}"
     for topic in {*facts.partitions, *(facts.setting.topic(table) for table in (*facts.living, ""))}:
         for number in range(facts.partitions.get(topic, 0)):
-            marks = [event.ts for event in partitions.get((topic, number), ()) if isinstance(event, Resolved)]
+            marks = resolved(partitions.get((topic, number), ()))
             if facts.checkpoint > facts.start and (not marks or marks[-1] != facts.checkpoint):
                 yield f"{topic}/{number}: ends with resolved {marks[-1:]}, not {facts.checkpoint}"
 
@@ -124,7 +109,8 @@ def ddls_in_place(facts: Facts, partitions: Partitions) -> Iterator[str]:
     for place in wanted.keys() | partitions.keys():
         events = partitions.get(place, ())
         yield from _ddls_of(facts, place, wanted[place], events)
-        yield from _rows_around(facts, place, events)
+        around = streams.around_ddls(events, facts.setting.time, exact=facts.setting.dated)
+        yield from (f"{place}: {what}" for what in around)
 
 
 def _ddls_of(facts: Facts, place: Place, wanted: Sequence[TrueDdl], events: Sequence[Event]) -> Iterator[str]:
@@ -142,24 +128,6 @@ def _ddls_of(facts: Facts, place: Place, wanted: Sequence[TrueDdl], events: Sequ
             yield f"{place}: {ddl} is missing"
     for event in found.values():
         yield f"{place}: {event} does not belong here"
-
-
-def _rows_around(facts: Facts, place: Place, events: Sequence[Event]) -> Iterator[str]:
-    """Rows of a DDL's ts stand before it; of its millisecond, on either side."""
-    setting = facts.setting
-    first: dict[str, int] = {}
-    for at, event in enumerate(events):
-        if not isinstance(event, Resolved):
-            first.setdefault(told(event), at)
-    rows = [(setting.time(events[at]), at) for at in first.values() if not isinstance(events[at], Ddl)]  # type: ignore[arg-type]
-    for at in first.values():
-        ddl = events[at]
-        if isinstance(ddl, Ddl):
-            ts = setting.time(ddl)
-            if any(when < ts + setting.dated and where > at for when, where in rows):
-                yield f"{place}: {ddl.query!r} at {ts} comes before a row up to it"
-            if any(when > ts and where < at for when, where in rows):
-                yield f"{place}: {ddl.query!r} at {ts} comes behind a row above it"
 
 
 def placed(facts: Facts, partitions: Partitions) -> Iterator[str]:

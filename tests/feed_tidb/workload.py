@@ -15,7 +15,6 @@ from pathlib import Path
 import msgspec
 from confluent_kafka.admin import AdminClient
 
-from tests.feed_tidb.promises import Place
 from tests.feed_tidb.validators import complaints
 from tests.feed_tidb.workload_faces import Facts
 from tests.feed_tidb.workload_feed import BENCHES, Bench
@@ -29,6 +28,7 @@ from tidegate.model.event import Event
 from tidegate.source.kafka.cli_stream import messages
 from tidegate.source.kafka.client import KafkaTopics
 from tidegate.source.kafka.whole import _reader
+from tidegate.testing.validators.events import Place
 from tidegate.tidb.cluster import Cluster
 from tidegate.tidb.server.upstream import Upstream
 

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import msgspec
 
-from tests.feed_tidb.promises import Place
 from tests.feed_tidb.workload_faces import Face, Facts, face_of
 from tests.feed_tidb.workload_setting import HANDLE_ONLY, PACKING, RAW, Setting
 from tidegate.codec import DecodeOptions, decode
 from tidegate.model.event import Ddl, Delete, Event, Field, Insert, Resolved, RowChange, Update
+from tidegate.testing.validators.events import Place
 
 RECORD = 36
 """What TiCDC adds to key and value of a message before it looks at max-message-bytes."""

@@ -20,7 +20,6 @@ from random import Random
 import pytest
 
 from tests.e2e.rig import cli, running, started_again
-from tests.feed_tidb.promises import Place
 from tests.feed_tidb.validators import complaints
 from tests.feed_tidb.workload_faces import Facts
 from tests.feed_tidb.workload_feed import Disturbance
@@ -34,6 +33,7 @@ from tidegate.codec import decode, from_config
 from tidegate.model.event import Event
 from tidegate.source.kafka.cli_stream import messages
 from tidegate.source.kafka.client import KafkaTopics
+from tidegate.testing.validators.events import Place
 
 AWAY_S = 3.0
 MOMENTS = 5

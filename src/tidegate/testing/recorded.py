@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tidegate.changelog import ledger
-from tidegate.changelog.files import ControlFiles, RowFiles
+from tidegate.changelog.files import DEAD, ControlFiles, RowFiles
 from tidegate.changelog.landing import BatchLoop
 from tidegate.changelog.report import State, TaskReport
 from tidegate.codec.frame import read_frames
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.frontier import Reached
 from tidegate.feed.ports import Tasks
+from tidegate.source.kafka.land import halted
 from tidegate.source.kafka.message import Message
 from tidegate.source.kafka.messages import LandPlan, land_messages
 
@@ -37,7 +38,9 @@ def partitions_of(where: Path) -> dict[int, list[Message]]:
 
 
 class RecordedLanding(BatchLoop):
-    """Lands `messages` (of one topic, by partition) into the changelog at `uri`. `pause` is called around commits."""
+    """Lands `messages` (of one topic, by partition) into the changelog at `uri`. `pause` is called around commits.
+
+    A message that cannot be read ends the landing (`exception`), or goes to the dead letters with `skip_dead`."""
 
     def __init__(
         self,
@@ -48,11 +51,12 @@ class RecordedLanding(BatchLoop):
         *,
         topic: str = "shop",
         seed: int = 0,
+        skip_dead: bool = False,
         pause: Callable[[str], None] = lambda _: None,
     ) -> None:
         super().__init__(feed)
         self.uri, self.decode, self.messages, self.topic, self.pause = uri, decode, messages, topic, pause
-        self.random = random.Random(seed)
+        self.skip_dead, self.random = skip_dead, random.Random(seed)
 
     def start(self, tasks: Tasks) -> None:
         """Claim the changelog; nothing lands by itself."""
@@ -64,7 +68,7 @@ class RecordedLanding(BatchLoop):
         return all(self._state.positions[self.topic][number].offset >= len(some) for number, some in self._all())
 
     def land(self, at_most: int) -> bool:
-        """Land a batch of up to `at_most` messages a partition; False at the end of the topic."""
+        """Land a batch of up to `at_most` messages a partition; False at the end of the topic or of the landing."""
         reports = []
         for number, messages in self._all():
             start = self._state.positions[self.topic][number].offset
@@ -72,7 +76,9 @@ class RecordedLanding(BatchLoop):
         self.pause("before landing commits")
         self._landed(ledger.commit_batch(self.uri, self._state, reports), {})
         self.pause("after landing commits")
-        return not self.idle()
+        if halts := [report.halt for report in reports if report.halt is not None]:
+            self._error = halted(halts, self.uri)
+        return self._error is None and not self.idle()
 
     def _all(self) -> list[tuple[int, Sequence[Message]]]:
         return list(self.messages.items())
@@ -86,21 +92,23 @@ class RecordedLanding(BatchLoop):
 
     def _read(self, number: int, messages: Sequence[Message], start: int, end: int) -> TaskReport:
         end = min(end, len(messages))
-        landed = land_messages(messages[start:end], LandPlan(self.topic, number, self.decode), start=start)
-        assert landed.halt is None, landed.halt
+        plan = LandPlan(self.topic, number, self.decode, skip_dead=self.skip_dead)
+        landed = land_messages(messages[start:end], plan, start=start)
         files, controls = RowFiles(self.uri, flush_bytes=FLUSH_BYTES), ControlFiles(self.uri, FLUSH_BYTES)
         files.add(landed.tables.items())
-        controls.add(landed.ddls, ())
+        controls.add(landed.ddls, [(DEAD, letter) for letter in landed.letters])
         written = (*files.close(), *controls.close())
         return TaskReport(
             topic=self.topic,
             partition=number,
             start=start,
-            position=end,
+            position=end if landed.halt is None else landed.position,
             resolved=landed.resolved,
             singly=landed.singly,
             messages=landed.messages,
             ddls=len(landed.ddls),
+            dead=controls.dead,
             tables=files.counts(),
             files=written,
+            halt=landed.halt,
         )

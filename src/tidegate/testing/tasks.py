@@ -1,13 +1,15 @@
 """Tasks in this process, one after the other: for tests, and for tools that need no Spark.
 
 HereTasks(slots=2).run(work, jobs)     jobs and answers go through pickle, as they do on their way to a worker
+Hurried()                              a stop for which nobody waits: pauses of an outage are over at once
 """
 
 import pickle
+import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-__all__ = ["HereTasks"]
+__all__ = ["HereTasks", "Hurried"]
 
 Job = TypeVar("Job")
 Answer = TypeVar("Answer")
@@ -38,3 +40,11 @@ class HereTasks:
 
     def cancel(self) -> None:
         """Nothing runs that could be ended."""
+
+
+class Hurried(threading.Event):
+    """A stop event whose `wait` returns at once, so that a feed never pauses."""
+
+    def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002
+        """Return whether the stop is set."""
+        return self.is_set()

@@ -1,15 +1,15 @@
 """A Python function as a sink: `write(batch)` is called in tasks, with rows as Arrow columns.
 
-Guarantee: at least once.  Batches of one table come in commit order, and all rows up to a DDL before it; after a crash
-what follows the checkpoint comes again, so writes keyed by handle and versioned by `batch.commit_ts` change nothing.
+Guarantee: at least once.  Batches of a table come in commit order, all rows up to a DDL before it; what follows the
+checkpoint comes again after a crash, so writes keyed by handle and versioned by `batch.commit_ts` change nothing.
 Progress lives in the given checkpoints.  A DDL is a call on the driver between the rows around it, a resolved ts one
-that says: everything at or below it has been written.
+that says: all at or below it has been written.  What a function raises is a SinkError, which is tried again.
 """
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from tidegate.feed.change import Batch, PlacedDdl
 from tidegate.feed.plan import Barrier, Round
@@ -21,13 +21,12 @@ from tidegate.model.event import Ddl
 __all__ = ["Callback", "CallbackSink"]
 
 
-@dataclass(frozen=True, slots=True)
-class Callback:
+class Callback(NamedTuple):
     """The functions. `write` travels to workers by pickle, so it stands at the top level of a module."""
 
     write: Callable[[Batch], None]
-    ddl: Callable[[Ddl], None] | None = None
-    resolved: Callable[[int], None] | None = None
+    ddl: Callable[[Ddl], None] = lambda _: None
+    resolved: Callable[[int], None] = lambda _: None
 
 
 class CallbackSink(Sink[Written]):
@@ -53,12 +52,11 @@ class CallbackSink(Sink[Written]):
 
     def ddl(self, placed: PlacedDdl) -> None:
         """Tell a DDL."""
-        _call(self._callback.ddl, placed.ddl)
+        _call(self._callback.ddl, placed.ddl, commit_ts=placed.ddl.commit_ts)
 
     def advance(self, planned: Round, results: Sequence[Written]) -> Standing:  # noqa: ARG002  their rows are written
         """Save the checkpoint, then tell the resolved ts."""
-        standing = Standing(planned.checkpoint, planned.state)
-        self._checkpoints.save(Saved(standing, {}))
+        self._checkpoints.save(Saved(standing := Standing(planned.checkpoint, planned.state), {}))
         _call(self._callback.resolved, planned.checkpoint.ts)
         return standing
 
@@ -67,17 +65,17 @@ def _write(write: Callable[[Batch], None], changes: Changes, step: Rows) -> Writ
     done = Written(step.table.name)
     for chunk in changes.batches(step.table.name, step.after, step.upto):
         for batch, _ in chunk.parts:
-            _call(write, batch)
+            _call(write, batch, table=str(step.table.name), commit_ts=batch.commit_ts[0].as_py())
             done.rows, done.messages = done.rows + batch.rows, done.messages + 1
         done.corrupt += chunk.corrupt
     return done
 
 
-def _call(function: Callable[..., None] | None, given: object) -> None:
-    """Call the user's function; SinkError, which is tried again, for whatever it raises but errors of ours."""
+def _call(function: Callable[..., None], given: object, **where: object) -> None:
     try:
-        None if function is None else function(given)
-    except TidegateError:
+        function(given)
+    except TidegateError as error:
+        error.at(**where)
         raise
     except Exception as error:
-        raise SinkError(f"callback {getattr(function, '__qualname__', function)!s} failed: {error!r}") from error
+        raise SinkError(f"callback {getattr(function, '__qualname__', function)}: {error!r}").at(**where) from error

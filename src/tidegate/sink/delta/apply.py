@@ -170,13 +170,32 @@ def _rows(
     columns = stored_columns(snapshot)
     count = slice_.num_rows
     how = ROW_STEPS[form_of(step.table, options.mode)]
-    changes = how.read(slice_, step.table, columns, options)
+    try:
+        changes = how.read(slice_, step.table, columns, options)
+    except TidegateError as error:
+        commit_ts = _first_refused(lambda some: how.read(some, step.table, columns, options), slice_)
+        error.at(table=str(step.table.name), commit_ts=commit_ts)
+        raise
     del slice_  # the texts are as large as all that follows
     actions = how.write(snapshot, columns, changes)
     reach("apply/rows-written")
     _commit(snapshot, actions, step, options, how.operation)
     reach("apply/rows-committed")
     return _Done(snapshot.version + 1, count)
+
+
+def _first_refused(read: Callable[[pa.Table], object], slice_: pa.Table) -> int:
+    """The commit_ts of the first row of `slice_` that `read` refuses, which it has done for all of them together."""
+    good, bad = 0, slice_.num_rows
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        try:
+            read(slice_.slice(0, middle))
+            good = middle
+        except TidegateError:
+            bad = middle
+    found: int = slice_.column("commit_ts")[bad - 1].as_py()
+    return found
 
 
 def _ddl_actions(

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, cast
+from typing import Final
 
+from tidegate.changelog.slice import ChangeSlice
 from tidegate.feed.change import PlacedDdl
 from tidegate.feed.pace import tasks_at_once
 from tidegate.feed.plan import Barrier, Round
@@ -22,6 +23,7 @@ from tidegate.model.errors import SinkError, SinkRefused, TidegateError
 from tidegate.objectstore.failpoint import reach
 from tidegate.sink.delta.apply import ChangeReader, TableResult, run_unit
 from tidegate.sink.delta.lake_upkeep import FAILURES, LakeUpkeep, storing_errors
+from tidegate.sink.delta.landed import AsLanded
 from tidegate.sink.delta.modes import check_mode
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.selection_check import check_round, check_rules
@@ -99,7 +101,8 @@ class DeltaSink:
         workers = self.workers
         if self.rhythm.rests:
             workers = tasks_at_once(sum(unit.rows for unit in units), tasks.slots, workers)
-        work = partial(_run_deck, reader=cast("ChangeReader", changes), options=self.options)
+        reader = changes if isinstance(changes, ChangeSlice) else AsLanded(changes)
+        work = partial(_run_deck, reader=reader, options=self.options)
         outcomes = [outcome for deck in tasks.run(work, decks(units, workers, tasks.slots)) for outcome in deck]
         results: list[TableResult] = []
         for outcome in outcomes:

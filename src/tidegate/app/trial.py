@@ -1,0 +1,37 @@
+"""One run of a source into a sink in this process, without Spark and without pauses: for tests of adapters.
+
+    run_here(source, sink)                 until nothing comes any more
+    run_here(source, sink, until=ts)       until the checkpoint is there
+
+The contract suites of tidegate.testing are handed this function: that floor does not know the engine.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from tidegate.app.engine import Engine, Feed
+from tidegate.app.meter import Meter
+from tidegate.app.progress import Progress
+from tidegate.feed.patience import Patience
+from tidegate.feed.ports import Sink, Source, Tasks
+from tidegate.testing.tasks import HereTasks, Hurried
+
+__all__ = ["run_here"]
+
+TRIES: Final = 10
+"""So many errors in a row that may pass are waited out; the next one ends the run."""
+
+
+def run_here(
+    source: Source,
+    sink: Sink[Any],
+    *,
+    until: int | None = None,
+    tasks: Tasks | None = None,
+    report: Callable[[Progress], None] = lambda _: None,
+) -> Progress:
+    """Run until the checkpoint reaches `until`, or until the source has nothing more; return the last report.
+
+    Raises the error that ended the run."""
+    feed = Feed("trial", source, sink, accept=lambda *_: True, patience=Patience(quick=TRIES, stuck_s=None))
+    return Engine(feed, tasks or HereTasks(), Meter(report), Hurried()).run(until=until, idle_s=0)

@@ -1,0 +1,348 @@
+"""One suite over all sinks: what the engine and its users rely on, whatever the target is.
+
+    class TestMySink(SinkContract):
+        run = staticmethod(run_here)                   the engine: tidegate.app.trial
+
+        def sink(self, home):  return MySink(...)      a new object on the state in `home`, as after a restart
+        def read(self, home):  return ReadBack(...)    what the target holds now
+
+pytest then runs every case.  `home` is an empty directory at the start of a case; two sinks of one home are one feed.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal, Protocol
+
+import pytest
+
+from tidegate.feed.ports import Sink, Source, Tasks
+from tidegate.model.errors import SinkError, TidegateError
+from tidegate.model.event import Event, RowChange, Value
+from tidegate.testing.contract import stories
+from tidegate.testing.contract.taps import PLACES, Died, Tap, TappedSink, TappedTasks, dies_at
+from tidegate.testing.script import Row, Script
+from tidegate.testing.scripted import ScriptedSource
+from tidegate.testing.tasks import HereTasks
+from tidegate.testing.validators import streams, tables
+from tidegate.testing.validators.events import ddls, first_sendings, rows
+
+__all__ = ["ReadBack", "Report", "Run", "SinkContract"]
+
+LIVES_MAX: Final = 60
+"""A feed that dies at each place of its way ends long before."""
+
+
+@dataclass(frozen=True)
+class ReadBack:
+    """What a target holds, in as many of these forms as it can tell.
+
+    `tables`: the rows of every table now. `log`: all events in the order in which each stream got them, DDLs among
+    them. `changes`: every row change of some tables, for targets that keep them without DDLs."""
+
+    tables: Mapping[str, Sequence[Row]] | None = None
+    log: Mapping[str, Sequence[Event]] | None = None
+    changes: Mapping[str, Sequence[RowChange]] = field(default_factory=dict)
+
+
+class Report(Protocol):
+    """What a run reports, and returns at its end (tidegate.app.progress.Progress)."""
+
+    state: str
+    checkpoint_ts: int | None
+    rows: int
+    ddls: int
+    resumed: bool
+
+
+class Run(Protocol):
+    """Runs a source into a sink until the checkpoint is at `until`, or until nothing comes (tidegate.app.trial)."""
+
+    def __call__(
+        self,
+        source: Source,
+        sink: Sink[Any],
+        *,
+        until: int | None = None,
+        tasks: Tasks | None = None,
+        report: Callable[[Any], None] = ...,
+    ) -> Any:
+        """Return the last Report; raise the error that ended the run."""
+
+
+class SinkContract:
+    """The cases; override `sink` and `read`, and the class attributes where they differ."""
+
+    run: ClassVar[Run]
+    guarantee: ClassVar[Literal["exactly once", "at least once"]] = "at least once"
+    refuses: ClassVar[Collection[str]] = ()
+    """Kinds of DDL (names of stories.DDLS) at which the sink ends the feed."""
+    poison: ClassVar[tuple[str, Value] | None] = None
+    """A column of `shop.notes (id INT, note TEXT, taken DATETIME)`, and a value of it that the sink cannot take."""
+
+    def sink(self, home: Path) -> Sink[Any]:
+        """Return a new sink on what earlier ones left in `home`."""
+        raise NotImplementedError
+
+    def read(self, home: Path) -> ReadBack:
+        """Return what the target holds."""
+        raise NotImplementedError
+
+    # --- a: everything arrives ---
+
+    def test_everything_arrives(self, tmp_path: Path) -> None:
+        """Every change arrives once, in order, DDLs between the right rows; the report counts them."""
+        story = stories.shop()
+        done = self.live(tmp_path, ScriptedSource(story), until=story.ts)
+
+        self.holds(tmp_path, story, story.ts, once=True)
+        assert (done.state, done.checkpoint_ts, done.resumed) == ("finished", story.ts, False)
+        assert done.ddls == len(story.ddls(story.ts))
+        assert done.rows >= len(story.rows(story.ts))
+
+    def test_nothing_above_the_frontier(self, tmp_path: Path) -> None:
+        """Of what is not resolved yet nothing arrives."""
+        story = stories.shop()
+        del story.marks[2:]
+        self.live(tmp_path, ScriptedSource(story))
+
+        self.holds(tmp_path, story, story.marks[-1], once=True)
+
+    # --- b: crashes ---
+
+    @pytest.mark.parametrize("place", PLACES)
+    def test_a_crash_at_each_step(self, tmp_path: Path, place: str) -> None:
+        """Dead at every time that a place is reached, and started again each time: no row is lost, none is told
+        where it does not belong, and none is there twice if the sink says exactly once."""
+        story = stories.shop()
+        nth = deaths = 0
+        before = None
+        for _ in range(LIVES_MAX):
+            checkpoint = self.checkpoint(tmp_path)
+            nth = 2 if before is not None and checkpoint > before else nth + 1
+            before = checkpoint
+            try:
+                self.live(tmp_path, ScriptedSource(story), until=story.ts, tap=dies_at(place, nth))
+                break
+            except Died:
+                deaths += 1
+        else:
+            pytest.fail(f"no end after {LIVES_MAX} lives")
+
+        assert deaths > 2 or (deaths == 0 and "ddl" in place)
+        self.holds(tmp_path, story, story.ts)
+
+    # --- c: what a source may do ---
+
+    @pytest.mark.parametrize("trouble", ["repeats", "back", "late"])
+    def test_troubles_of_a_source(self, tmp_path: Path, trouble: str) -> None:
+        """Rows that come twice, a resolved ts that goes back and DDLs that come when their ts is resolved change
+        nothing."""
+        story = stories.shop()
+        troubles = {name: name == trouble for name in ("repeats", "back", "late")}
+        self.live(tmp_path, ScriptedSource(story, **troubles), until=story.ts)  # type: ignore[arg-type]
+
+        self.holds(tmp_path, story, story.ts, late_ddls=trouble == "late")
+
+    def test_an_outage_of_the_source_is_waited_out(self, tmp_path: Path) -> None:
+        """A source that is away for some calls, or whose reading ends, delays the feed and nothing else."""
+        story = stories.shop()
+        outages = {"start": 1, "refresh": 2, "ddls": 1, "changes": 1, "failure": 1}
+        done = self.live(tmp_path, ScriptedSource(story, outages=outages), until=story.ts)
+
+        assert done.state == "finished"
+        self.holds(tmp_path, story, story.ts, once=True)
+
+    # --- d: DDL ---
+
+    @pytest.mark.parametrize("kind", stories.DDLS)
+    def test_a_ddl(self, tmp_path: Path, kind: str) -> None:
+        """Rows around a DDL are right, whatever it does; one that the sink does not do ends the feed and names it."""
+        story = stories.around_ddl(kind)
+        if kind not in self.refuses:
+            self.live(tmp_path, ScriptedSource(story), until=story.ts)
+            self.holds(tmp_path, story, story.ts, once=True)
+            return
+        with pytest.raises(TidegateError) as failed:
+            self.live(tmp_path, ScriptedSource(story), until=story.ts)
+        assert story.ddls(story.ts)[-1].query in str(failed.value)
+        assert self.checkpoint(tmp_path) < story.ts
+
+    # --- e: stop and go on ---
+
+    def test_stops_and_goes_on(self, tmp_path: Path) -> None:
+        """Stopped at any ts, those of DDLs among them, and started again, a feed goes on behind its checkpoint and
+        repeats nothing."""
+        story = stories.shop()
+        stops = {one.commit_ts or 0 for one in (*story.events[4::4], *story.ddls(story.ts))} | {story.ts}
+        for number, stop in enumerate(sorted(stops)):
+            done = self.live(tmp_path, ScriptedSource(story), until=stop)
+            assert (done.checkpoint_ts, done.resumed) == (stop, number > 0)
+
+        self.holds(tmp_path, story, story.ts, once=True)
+
+    def test_again_without_news(self, tmp_path: Path) -> None:
+        """A run that finds nothing new writes nothing."""
+        story = stories.shop()
+        self.live(tmp_path, ScriptedSource(story), until=story.ts)
+        done = self.live(tmp_path, ScriptedSource(story))
+
+        assert (done.rows, done.ddls, done.checkpoint_ts) == (0, 0, story.ts)
+        self.holds(tmp_path, story, story.ts, once=True)
+
+    # --- f: a second writer ---
+
+    def test_a_second_writer(self, tmp_path: Path) -> None:
+        """While one run is in the middle of a round, another one of the same feed is refused; or it goes on, and the
+        first one finds out and stops before it does harm."""
+        story = stories.shop()
+        others: list[object] = []
+
+        def meanwhile(place: str) -> None:
+            if place == "after run" and not others:
+                try:
+                    others.append(self.live(tmp_path, ScriptedSource(story), until=story.ts))
+                except TidegateError as refused:
+                    others.append(refused)
+
+        try:
+            self.live(tmp_path, ScriptedSource(story), until=story.ts, tap=meanwhile)
+        except TidegateError:
+            assert not isinstance(others[0], TidegateError), "each of two runs was stopped by the other"
+        else:
+            assert isinstance(others[0], TidegateError), "two runs of a feed have both written to the end"
+        self.holds(tmp_path, story, story.ts)
+
+    # --- g: a row that cannot be taken ---
+
+    def test_a_row_that_cannot_be_taken(self, tmp_path: Path) -> None:
+        """It ends the feed with an error that says its table and commit_ts, or the first commit_ts of the rows that
+        were written with it; what the checkpoint covers is there, and when it is mended, everything arrives."""
+        if self.poison is None:
+            pytest.skip("this sink takes every row")
+        (bad, ts), (good, _) = stories.notes(*self.poison), stories.notes("note", "mended")
+        with pytest.raises(TidegateError) as failed:
+            self.live(tmp_path, ScriptedSource(bad), until=bad.ts)
+
+        checkpoint, where = self.checkpoint(tmp_path), failed.value.where
+        assert where.table == stories.NOTES
+        assert checkpoint < where.commit_ts <= ts
+        self.holds(tmp_path, bad, checkpoint, cut_off=True)
+        self.live(tmp_path, ScriptedSource(good), until=good.ts)
+        self.holds(tmp_path, good, good.ts)
+
+    # --- h: an outage of the target ---
+
+    def test_an_outage_of_the_target_is_waited_out(self, tmp_path: Path) -> None:
+        """A target that is away is asked again until it is back: normal, warning, normal."""
+        story = stories.shop()
+        left = {place: 2 for place in PLACES if place.startswith("before") or place == "in a task"}
+        reports: list[Report] = []
+
+        def tap(place: str) -> None:
+            if left.get(place):
+                left[place] -= 1
+                raise SinkError("the target is away")
+
+        self.live(tmp_path, ScriptedSource(story), until=story.ts, tap=tap, reports=reports)
+
+        states = [one.state for at, one in enumerate(reports) if at == 0 or reports[at - 1].state != one.state]
+        outages = states[2:-1]
+        assert [*states[:2], states[-1]] == ["pending", "normal", "finished"]
+        assert outages == ["warning", "normal"] * (len(outages) // 2)
+        assert outages
+        self.holds(tmp_path, story, story.ts)
+
+    # --- what the cases share ---
+
+    def live(
+        self,
+        home: Path,
+        source: Source,
+        *,
+        until: int | None = None,
+        tap: Tap | None = None,
+        reports: list[Report] | None = None,
+    ) -> Any:
+        """Run a new sink; its checkpoint never goes back."""
+        seen: list[Report] = [] if reports is None else reports
+        sink = self.sink(home) if tap is None else TappedSink(self.sink(home), tap)
+        tasks = HereTasks() if tap is None else TappedTasks(tap)
+        try:
+            return self.run(source, sink, until=until, tasks=tasks, report=seen.append)  # type: ignore[arg-type]
+        finally:
+            checkpoints = [one.checkpoint_ts for one in seen if one.checkpoint_ts is not None]
+            assert checkpoints == sorted(checkpoints), "the checkpoint went back"
+
+    def checkpoint(self, home: Path) -> int:
+        """Return where a sink stands that is started now; 0 for a new one."""
+        standing = self.sink(home).recover()
+        return 0 if standing.is_new else standing.checkpoint.ts
+
+    def holds(self, home: Path, story: Script, upto: int, **how: bool) -> None:
+        """Assert that the target holds what happened up to `upto`.
+
+        `once`: nothing may have been repeated. `cut_off`: what lies above `upto` may have arrived, too. `late_ddls`:
+        DDLs may stand behind the resolved ts that is theirs."""
+        found = self.read(home)
+        how["once"] = how.get("once", False) or self.guarantee == "exactly once"
+        assert found.tables is not None or found.log is not None, "`read` tells neither tables nor a log"
+        wrong = [] if found.log is None else list(_log_faults(found.log, story, upto, **how))
+        for name, changes in found.changes.items():
+            wrong += _changes_faults(name, changes, story, upto, once=how["once"])
+        if found.tables is not None:
+            wrong += tables.unlike(story.tables(upto), found.tables)
+        assert not wrong, "\n".join(wrong)
+
+
+def _log_faults(
+    log: Mapping[str, Sequence[Event]],
+    story: Script,
+    upto: int,
+    *,
+    once: bool,
+    cut_off: bool = False,
+    late_ddls: bool = False,
+) -> Iterator[str]:
+    """What is wrong with streams of events."""
+    for name, events in log.items():
+        by_table: dict[str, list[Event]] = {}
+        for event in rows(events):
+            by_table.setdefault(event.table, []).append(event)
+        found = [*streams.promised(events, late_ddls=late_ddls), *streams.around_ddls(events)]
+        found += [what for mine in by_table.values() for what in streams.in_order(mine)]
+        yield from (f"{name}: {what}" for what in found)
+    every = [event for events in log.values() for event in events]
+    arrived, happened = tables.images_of(rows(every)), tables.images_of(story.rows(upto))
+    yield from streams.chained(tables.merged(log.values()))
+    yield from tables.untold(happened, arrived)
+    yield from tables.invented(tables.images_of(story.rows(story.ts)) if cut_off else happened, arrived)
+    if once:
+        yield from tables.repeated(happened, arrived)
+        for name, events in log.items():
+            counts = Counter((one.commit_ts, one.query) for one in ddls(events))
+            yield from (f"{name}: {ddl} arrived {count} times" for ddl, count in counts.items() if count > 1)
+    if not cut_off:
+        yield from _ddl_faults(every, story, upto)
+        yield from tables.unlike(story.tables(upto), tables.rebuilt(log.values()))
+
+
+def _ddl_faults(every: Sequence[Event], story: Script, upto: int) -> Iterator[str]:
+    """DDLs that are missing, too many or in another order."""
+    told_once = [event for _, event in first_sendings(ddls(every))]
+    arrived = list(dict.fromkeys((one.commit_ts, one.query) for one in ddls(told_once)))
+    arrived.sort(key=lambda one: one[0] or 0)
+    happened = [(one.commit_ts, one.query) for one in story.ddls(upto)]
+    if arrived != happened:
+        yield f"the DDLs {arrived} arrived, and {happened} happened"
+
+
+def _changes_faults(name: str, changes: Sequence[RowChange], story: Script, upto: int, *, once: bool) -> Iterator[str]:
+    """What is wrong with the changes that are kept of one table."""
+    mine = [row for row in story.rows(upto) if f"{row.schema}.{row.table}" == name]
+    happened, arrived = tables.images_of(mine), tables.images_of(changes)
+    yield from tables.untold(happened, arrived)
+    yield from tables.invented(happened, arrived)
+    if once:
+        yield from tables.repeated(happened, arrived)

@@ -1,0 +1,358 @@
+"""One suite over all sources: what the engine relies on, wherever changes come from.
+
+    class TestMySource(SourceContract):
+        def source(self, home):  return MySource(...)      a new object on the same material each time
+        def more(self, source):  ...                       let more of it come; False when all is there
+
+pytest then runs every case.  Sources of one home read the same; `more` is for material that comes in by steps.
+"""
+
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import ClassVar, Final
+
+import pytest
+
+from tidegate.feed.change import Chunk, Layout, Part, PlacedDdl
+from tidegate.feed.plan import Checkpoint, identity
+from tidegate.feed.ports import Changes, Source
+from tidegate.feed.segment import segment_end
+from tidegate.model.errors import Retry, TidegateError, Where
+from tidegate.model.event import RowChange
+from tidegate.model.table import TableName
+from tidegate.schema.state import SchemaState, apply_ddl
+from tidegate.testing.tasks import HereTasks
+from tidegate.testing.validators.events import events_of, told
+from tidegate.testing.validators.streams import commit_time
+
+__all__ = ["SourceContract"]
+
+STEPS_MAX: Final = 10_000
+"""No material of a test takes more."""
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """What lies between two stops: a range of changes, and the DDLs at its end."""
+
+    changes: Changes
+    ddls: tuple[PlacedDdl, ...]
+
+    @cached_property
+    def rows(self) -> list[str]:
+        """All rows as text, as `listed` orders them; read once."""
+        return listed(every(self.changes))
+
+
+@dataclass
+class _Walk:
+    """What an engine gets that reads to the end, DDL by DDL."""
+
+    begun: int
+    segments: list[_Segment] = field(default_factory=list)
+    frontiers: list[int] = field(default_factory=list)
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+
+    def rows(self) -> list[str]:
+        """Return all rows as text, in commit order."""
+        return [row for one in self.segments for row in one.rows]
+
+    def ddls(self) -> list[tuple[int | None, str]]:
+        """Return all DDLs in order."""
+        return [(placed.ddl.commit_ts, placed.ddl.query) for one in self.segments for placed in one.ddls]
+
+
+class SourceContract:
+    """The cases; override `source`, and what else differs."""
+
+    across_ddls: ClassVar[bool] = True
+    """Whether one range of changes may have DDLs inside."""
+    inclusive: ClassVar[bool] = True
+    """Whether DDLs of a ts that is resolved already may still come, so that `ddls` tells those at `after` again."""
+
+    def source(self, home: Path) -> Source:
+        """Return a new source of the same material."""
+        raise NotImplementedError
+
+    def more(self, source: Source) -> bool:  # noqa: ARG002
+        """Let more of the material come; return False when all is there."""
+        return False
+
+    def going_back(self, home: Path) -> Source | None:  # noqa: ARG002
+        """Return a source that is told a lower resolved ts behind a higher one; None where none is ever told."""
+        return None
+
+    def damaged(self, home: Path) -> tuple[Source, Where] | None:  # noqa: ARG002
+        """Return a source that meets something which it cannot read, and where that lies; None to leave it out."""
+        return None
+
+    def away(self, home: Path) -> Source | None:  # noqa: ARG002
+        """Return a source whose upstream does not answer; None to leave it out."""
+        return None
+
+    # --- the frontier ---
+
+    def test_the_frontier_never_goes_back(self, tmp_path: Path) -> None:
+        """The frontier rises to an end where the source is idle, with rows on the way."""
+        source = self.source(tmp_path)
+        walk = self.walk(source)
+
+        assert walk.frontiers == sorted(walk.frontiers)
+        assert source.idle()
+        assert source.failure() is None
+        assert walk.rows()
+        assert walk.ddls()
+
+    def test_a_lower_resolved_ts_is_ignored(self, tmp_path: Path) -> None:
+        """What is told twice, or too late, moves nothing."""
+        source = self.going_back(tmp_path)
+        if source is None:
+            pytest.skip("this source is told no resolved ts")
+        frontiers = self.walk(source).frontiers
+        assert frontiers == sorted(frontiers)
+
+    # --- rows ---
+
+    def test_chunks_are_whole_transactions_in_order(self, tmp_path: Path) -> None:
+        """Chunks number their rows and transactions, go up in commit_ts, and cut no transaction."""
+        for one in self.walk(self.source(tmp_path)).segments:
+            check_order(list(every(one.changes)), one.changes.after, one.changes.upto)
+
+    def test_a_table_alone_is_the_table_among_others(self, tmp_path: Path) -> None:
+        """`batches` of a table gives the rows that `in_order` has of it, in the same order."""
+        for one in self.walk(self.source(tmp_path)).segments:
+            changes = one.changes
+            rows = rows_of(every(changes))
+            for name in changes.tables():
+                alone = rows_of(changes.batches(name, changes.after, changes.upto))
+                assert list(map(told, alone)) == [told(row) for row in rows if key_of(row) == name.key], name
+
+    def test_ranges_add_up(self, tmp_path: Path) -> None:
+        """(a, b] and (b, c] are (a, c], asked of one value or of the source; no row is in two."""
+        walk, source = self.walk(self.source(tmp_path)), self.source(tmp_path)
+        self.walk(source, upto=walk.begun)
+        for one in walk.segments:
+            changes, rows = one.changes, rows_of(every(one.changes))
+            middle = commit_time(rows[len(rows) // 2]) if rows else changes.after
+            halves = [(changes.after, middle), (middle, changes.upto)]
+            names = list(changes.tables())
+            assert [row for low, high in halves for row in listed(changes.in_order(names, low, high))] == one.rows
+            asked = [source.changes(low, high) for low, high in halves if low < high]
+            assert [row for part in asked for row in listed(every(part))] == one.rows
+
+    def test_a_range_across_ddls(self, tmp_path: Path) -> None:
+        """A range that has DDLs inside holds the rows of its segments."""
+        if not self.across_ddls:
+            pytest.skip("this source gives ranges between DDLs")
+        source = self.source(tmp_path)
+        walk = self.walk(source)
+        assert listed(every(source.changes(walk.begun, walk.frontiers[-1]))) == walk.rows()
+
+    def test_what_is_told_without_reading(self, tmp_path: Path) -> None:
+        """Spans bound the rows of each table, stretches cover them, layouts are those of their batches."""
+        for one in self.walk(self.source(tmp_path)).segments:
+            changes = one.changes
+            stretches, spans = list(changes.stretches()), {name.key: span for name, span in changes.tables().items()}
+            chunks = list(every(changes))
+            rows = rows_of(chunks)
+            assert sum(stretch.rows for stretch in stretches) >= len(rows)
+            for row in rows:
+                ts, span = commit_time(row), spans[key_of(row)]
+                assert span.min_ts <= ts <= span.max_ts
+                assert any(stretch.first_ts <= ts <= stretch.last_ts for stretch in stretches)
+            for name in changes.tables():
+                mine = [
+                    part.batch for part in parts_of(chunks) if TableName(part.batch.schema, part.batch.table) == name
+                ]
+                assert spans[name.key].rows >= sum(batch.rows for batch in mine)
+                layouts = changes.layouts(name, changes.after, changes.upto)
+                assert {Layout(batch.fields, batch.pk_names) for batch in mine} <= set(layouts)
+
+    def test_changes_travel(self, tmp_path: Path) -> None:
+        """Changes pickle, and what is read from the copy is the same."""
+        for one in self.walk(self.source(tmp_path)).segments:
+            copy: Changes = pickle.loads(pickle.dumps(one.changes))  # noqa: S301  our own, a moment ago
+            assert (copy.after, copy.upto) == (one.changes.after, one.changes.upto)
+            assert listed(every(copy)) == one.rows
+
+    # --- DDLs and definitions ---
+
+    def test_ddls_come_once_in_order(self, tmp_path: Path) -> None:
+        """Each DDL is told once, with its commit_ts, and by (commit_ts, arrival); at `after` itself as well."""
+        source = self.source(tmp_path)
+        walk = self.walk(source)
+        placed = [one for segment in walk.segments for one in segment.ddls]
+        marks = [(one.ddl.commit_ts, identity(one.ddl)) for one in placed]
+        assert len(set(marks)) == len(marks)
+        assert [ts for ts, _ in marks] == sorted(ts for ts, _ in marks if ts is not None)
+        if self.inclusive:
+            ts = placed[-1].ddl.commit_ts
+            assert ts is not None
+            assert placed[-1] in source.ddls(ts, walk.frontiers[-1])
+
+    def test_rows_fit_the_definition_of_their_time(self, tmp_path: Path) -> None:
+        """A row has the columns that its table has just before its commit_ts: one at a DDL's ts lies before it."""
+        source = self.source(tmp_path)
+        walk = self.walk(source)
+        state = SchemaState()
+        for table in self.source_at(tmp_path, walk.begun).definitions(walk.begun):
+            state = state.with_table(table)
+        for one in walk.segments:
+            for row in rows_of(every(one.changes)):
+                known = state.table(TableName(row.schema, row.table))
+                if known is not None:
+                    columns = {one.name for one in known.columns if not one.virtual}
+                    assert {column.name for column in row.fields} == columns, told(row)
+            for seq, placed in enumerate(one.ddls, start=1):
+                state, _ = apply_ddl(state, placed.ddl, seq)
+
+    # --- starting again ---
+
+    def test_going_on_from_a_checkpoint(self, tmp_path: Path) -> None:
+        """Whoever starts at a checkpoint gets what lies behind it, whatever was released and stopped before."""
+        source = self.source(tmp_path)
+        walk = self.walk(source)
+        source.stop()
+        for at in (len(walk.segments) // 3, len(walk.segments) - 2):
+            again = self.walk(self.source(tmp_path), walk.checkpoints[at])
+            rest = _Walk(again.begun, walk.segments[at + 1 :])
+            assert again.begun == walk.checkpoints[at].ts
+            assert (again.rows(), again.ddls()) == (rest.rows(), rest.ddls())
+
+    def test_a_second_start(self, tmp_path: Path) -> None:
+        """A source that was stopped starts again, as it does after a failure."""
+        source = self.source(tmp_path)
+        source.start(HereTasks(), None)
+        source.stop()
+        whole = self.walk(self.source(tmp_path))
+        assert self.walk(source).rows() == whole.rows()
+
+    # --- what goes wrong ---
+
+    def test_what_cannot_be_read(self, tmp_path: Path) -> None:
+        """It ends the reading with an error that says where it lies; waiting does not help, and what is before it is
+        there."""
+        given = self.damaged(tmp_path)
+        if given is None:
+            pytest.skip("nothing is damaged here")
+        source, where = given
+        with pytest.raises(TidegateError) as failed:
+            self.walk(source)
+        assert failed.value.retry is Retry.NEVER
+        assert failed.value.where == where
+        assert pickle.loads(pickle.dumps(failed.value)).where == where  # noqa: S301
+
+    def test_an_outage(self, tmp_path: Path) -> None:
+        """An upstream that does not answer is an error that may pass."""
+        source = self.away(tmp_path)
+        if source is None:
+            pytest.skip("this source has nobody to wait for")
+        with pytest.raises(TidegateError) as failed:
+            self.walk(source)
+        assert failed.value.retry is Retry.LATER
+
+    # --- what the cases share ---
+
+    def source_at(self, home: Path, ts: int) -> Source:
+        """Return a new source that was started at `ts`."""
+        source = self.source(home)
+        source.start(HereTasks(), ts)
+        return source
+
+    def walk(self, source: Source, checkpoint: Checkpoint | None = None, *, upto: int | None = None) -> _Walk:
+        """Read as an engine does that stops at every DDL; raise the failure that ends the reading.
+
+        With `upto`, all comes and nothing is asked for."""
+        begun = source.start(HereTasks(), None if checkpoint is None else checkpoint.ts)
+        walk, at = _Walk(begun), checkpoint or Checkpoint(begun)
+        for _ in range(STEPS_MAX):
+            more, moved = self.more(source), False
+            source.refresh()
+            frontier = source.frontier()
+            if frontier is not None:
+                walk.frontiers.append(frontier)
+            while upto is None and frontier is not None and (step := self.step(source, at, frontier)) is not None:
+                segment, at = step
+                walk.segments.append(segment)
+                walk.checkpoints.append(at)
+                source.release(at.ts)
+                moved = True
+            if (failure := source.failure()) is not None:
+                raise failure
+            if not (more or moved) and (upto is not None or source.idle()):
+                return walk
+        pytest.fail(f"the source has no end in {STEPS_MAX} steps")
+
+    def step(self, source: Source, at: Checkpoint, frontier: int) -> tuple[_Segment, Checkpoint] | None:
+        """Return what lies between a checkpoint and the next DDL, and the checkpoint there; None at the frontier."""
+        if frontier < at.ts:
+            return None
+        ddls = source.ddls(at.ts, frontier)
+        end = segment_end(at, ddls, frontier)
+        known = at.done if end == at.ts else ()
+        here = tuple(one for one in ddls if one.ddl.commit_ts == end and identity(one.ddl) not in known)
+        if end == at.ts and not here:
+            return None
+        done = (*known, *(identity(one.ddl) for one in here))
+        return _Segment(source.changes(at.ts, end), here), Checkpoint(end, done)
+
+
+def every(changes: Changes) -> Iterator[Chunk]:
+    """Return all rows of some changes."""
+    return changes.in_order(list(changes.tables()), changes.after, changes.upto)
+
+
+def parts_of(chunks: Iterable[Chunk]) -> Iterator[Part]:
+    """Return the parts of some chunks."""
+    return (part for chunk in chunks for part in chunk.parts)
+
+
+def rows_of(chunks: Iterable[Chunk]) -> list[RowChange]:
+    """Return the rows of chunks in the order that their numbers give."""
+    found: list[RowChange] = []
+    for chunk in chunks:
+        numbered = [
+            (number, row)
+            for part in chunk.parts
+            for number, row in zip(part.numbers.tolist(), events_of(part.batch), strict=True)
+        ]
+        found += [row for _, row in sorted(numbered, key=lambda one: one[0])]
+    return found
+
+
+def listed(chunks: Iterable[Chunk]) -> list[str]:
+    """Return the rows of chunks as text; those of one commit_ts table by table, since tables have no order in it."""
+    return [told(row) for row in sorted(rows_of(chunks), key=lambda row: (commit_time(row), key_of(row)))]
+
+
+def key_of(row: RowChange) -> tuple[str, str]:
+    """Return the table of a row, as names compare."""
+    return TableName(row.schema, row.table).key
+
+
+def check_order(chunks: Sequence[Chunk], after: int, upto: int) -> None:
+    """Assert what feed/change.py says of chunks."""
+    last = (after, -1)
+    for chunk in chunks:
+        assert len(chunk) > 0
+        numbers = [number for part in chunk.parts for number in part.numbers.tolist()]
+        assert sorted(numbers) == list(range(len(chunk)))
+        transaction = chunk.transaction.tolist()
+        assert transaction[0] == 0
+        assert all(later - one in (0, 1) for one, later in pairwise(transaction))
+        moments: dict[int, set[tuple[int, int]]] = {}
+        for part in chunk.parts:
+            starts = part.batch.start_ts
+            begun = [0] * part.batch.rows if starts is None else starts.to_pylist()
+            assert part.numbers.tolist() == sorted(part.numbers.tolist())
+            for number, ts, start in zip(part.numbers.tolist(), part.batch.commit_ts.to_pylist(), begun, strict=True):
+                moments.setdefault(transaction[number], set()).add((ts, start))
+        for _, of_one in sorted(moments.items()):
+            (moment,) = of_one
+            assert moment > last, "a transaction is cut, or lies behind a later one"
+            last = moment
+    assert last[0] <= upto

@@ -1,0 +1,60 @@
+"""Every sink keeps the contract of tidegate.testing."""
+
+from pathlib import Path
+
+from tests.contract.adapters import Journal, lake_changes, lake_tables
+from tidegate.app.checkpoints import DirectoryCheckpoints
+from tidegate.app.trial import run_here
+from tidegate.feed.ports import Sink
+from tidegate.sink.callback.sink import CallbackSink
+from tidegate.sink.delta.modes import Mode
+from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.sink import DeltaSink
+from tidegate.testing.contract import ReadBack, SinkContract
+
+
+class TestCallback(SinkContract):
+    """A Python function."""
+
+    run = staticmethod(run_here)
+    poison = ("note", "poison")
+
+    def sink(self, home: Path) -> Sink:
+        """A callback that writes a file."""
+        callback = Journal(home / "journal", "poison").callback()
+        return CallbackSink(callback, DirectoryCheckpoints(home, "feed"))
+
+    def read(self, home: Path) -> ReadBack:
+        """The file."""
+        return ReadBack(log={"journal": Journal(home / "journal", "").read()})
+
+
+class TestReplica(SinkContract):
+    """A lake of tables."""
+
+    run = staticmethod(run_here)
+    guarantee = "exactly once"
+    refuses = ("unreadable",)
+    poison = ("taken", "0000-00-00 00:00:00")
+    mode: Mode = "replica"
+
+    def sink(self, home: Path) -> Sink:
+        """A lake whose progress lies in it."""
+        options = DeltaOptions(root=str(home / "lake"), feed="feed", mode=self.mode, zero_date="error")
+        return DeltaSink(options, workers=1000)
+
+    def read(self, home: Path) -> ReadBack:
+        """Its newest snapshot."""
+        return ReadBack(lake_tables(home / "lake"), changes=lake_changes(home / "lake", "shop.accounts"))
+
+
+class TestChangelog(TestReplica):
+    """A lake of all changes."""
+
+    mode = "changelog"
+
+
+class TestHistory(TestReplica):
+    """A lake of all versions of rows."""
+
+    mode = "history"
