@@ -26,7 +26,7 @@ from typing import Any, Final
 from tidegate.app.meter import Meter
 from tidegate.app.outage import Outage
 from tidegate.app.progress import Progress
-from tidegate.feed.pace import BUSY_ROWS, rest_s
+from tidegate.feed.pace import BUSY_ROWS, Stretch, rest_s
 from tidegate.feed.patience import Patience
 from tidegate.feed.plan import Barrier, Checkpoint, Drops, Round
 from tidegate.feed.ports import Changes, Result, Sink, Source, Standing, Tasks
@@ -151,7 +151,9 @@ class Engine:
                 continue
             if self._reached(until):
                 return
-            if failure is not None:
+            if failure is None:
+                self.outage.calm(CALM_S)
+            else:
                 self.start_again(failure)
             if idle_s is not None and time.monotonic() - moved_s >= idle_s and self.outage.retrying(self.source.idle):
                 return
@@ -171,11 +173,12 @@ class Engine:
         if self.sink.barrier is Barrier.ALL:
             goal = segment_end(at, ddls, goal)
         whole = self.outage.retrying(partial(self.source.changes, at.ts, goal))
-        if self.resting(whole):
+        waiting = self.outage.retrying(lambda: list(whole.stretches()))
+        if self.resting(waiting):
             return False
         most = self.sink.rhythm.most
-        end = end_of_round(at.ts, goal, whole.stretches(), until=until, floor=self.floor, most=most)
-        planned, changes = self.plan(whole, end)  # 5 cut
+        end = end_of_round(at.ts, goal, waiting, until=until, floor=self.floor, most=most)
+        planned, changes = self.outage.retrying(partial(self.plan, whole, end))  # 5 cut
         if planned.units or planned.ddls:
             self.work(planned, changes)
             self.outage.over()
@@ -223,11 +226,11 @@ class Engine:
         self.published_s = time.monotonic()
         self.meter.advanced(planned, results)
 
-    def resting(self, changes: Changes) -> bool:
+    def resting(self, waiting: Sequence[Stretch]) -> bool:
         """Return True while merging rests and little waits."""
         if not self.sink.rhythm.rests:
             return False
-        rows = sum(stretch.rows for stretch in changes.stretches())
+        rows = sum(stretch.rows for stretch in waiting)
         return 0 < rows < BUSY_ROWS and time.monotonic() < self.due_s
 
     def idle_advance(self, planned: Round, *, now: bool) -> None:
@@ -243,8 +246,6 @@ class Engine:
         if reading.messages > self.heard:
             self.heard = reading.messages
             self.outage.over()
-        if self.source.failure() is None:
-            self.outage.over(after_s=CALM_S)
 
     def keep_up(self) -> None:
         """Let the sink tidy up for a short while; its failures are warnings, the next pass tries again."""
@@ -258,7 +259,7 @@ class Engine:
 
     def start_again(self, failure: TidegateError) -> None:
         """Begin to read anew after a failure that may pass; raises the others."""
-        self.outage.survive(failure)
+        self.outage.survive(failure, beside=True)
         self.outage.retrying(lambda: self.source.start(self.tasks, self.standing.checkpoint.ts))
         self.heard = 0
 
