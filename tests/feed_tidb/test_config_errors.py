@@ -7,7 +7,7 @@ import pytest
 from tests.feed_tidb.kit import Broker, changes, feed, recorded_log, target
 from tidegate.app.config.load import load
 from tidegate.app.event_expression import SqlExpressions
-from tidegate.app.tidb_run import RunWords, feed_config
+from tidegate.app.wiring import feed_of, topic_target
 from tidegate.feed.event_filter import EventFilter
 from tidegate.model.errors import Retry, TidegateError
 from tidegate.model.feed_errors import PartitionNumInvalid

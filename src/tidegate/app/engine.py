@@ -107,18 +107,21 @@ class Engine:
         begun = self.wait_for_source(at, idle_s)
         if begun is None:
             return False
-        if standing.is_new:
-            state = standing.state
-            for table in self.source.definitions(begun):
-                state = state.with_table(table)
-            standing = Standing(Checkpoint(begun), state)
-        self.standing = standing
+        self.standing = standing = self.known(standing, begun)
         self.outage.retrying(lambda: self.sink.open(standing))
         self.source.release(begun)
         self.meter.started(standing.checkpoint.ts, resumed=at is not None)
         self.outage.over()
         self.outage.patience = self.feed.patience
         return True
+
+    def known(self, standing: Standing, begun: int) -> Standing:
+        """Where the feed goes on, with the tables that the source alone knows: all of a new feed, or of a checkpoint
+        that was kept without a schema, and those that other filter rules bring in."""
+        state = standing.state
+        for table in self.source.definitions(begun):
+            state = state if state.table(table.name) else state.with_table(table)
+        return Standing(Checkpoint(begun) if standing.is_new else standing.checkpoint, state)
 
     def wait_for_source(self, at: int | None, idle_s: float | None) -> int | None:
         """Return where reading begins, once the source has come as far as `at`; None if the wait for it is over."""
@@ -142,12 +145,12 @@ class Engine:
         """Do rounds until one of the ends of `run`."""
         if until is not None or idle_s is not None:
             self.sink.rhythm = replace(self.sink.rhythm, rests=False)
-        moved_s = time.monotonic()
+        moved_s, silent = time.monotonic(), False
         while not self.halt.is_set():
             self.keep_up()
             failure = self.source.failure()
             if self.round(until):
-                moved_s = time.monotonic()
+                moved_s, silent = time.monotonic(), False
                 continue
             if self._reached(until):
                 return
@@ -155,8 +158,13 @@ class Engine:
                 self.outage.calm(CALM_S)
             else:
                 self.start_again(failure)
-            if idle_s is not None and time.monotonic() - moved_s >= idle_s and self.outage.retrying(self.source.idle):
-                return
+                silent = False
+            if idle_s is not None and time.monotonic() - moved_s >= idle_s:
+                if silent:
+                    return
+                silent = self.outage.retrying(self.source.idle)
+                if silent:  # one more round: what made it idle may have come behind the last one
+                    continue
             pause_s, rest = self.sink.rhythm.flush_s, self.due_s - time.monotonic()
             self.halt.wait(rest if 0 < rest < pause_s else pause_s)
 
