@@ -179,32 +179,22 @@ def target(broker: Broker, protocol: str, dispatchers: Sequence[object] = (), **
     return MemoryTarget("feed", options, {}, dispatch_rules(list(dispatchers)), split=policy, broker=broker)
 
 
-class InProcess:
-    """Jobs one after the other."""
-
-    def __init__(self, tasks: int = 2) -> None:
-        self.tasks = tasks
-        self.jobs = 0
-
-    def __call__(self, work: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
-        """The answers."""
-        self.jobs += len(jobs)
-        return [work(job) for job in jobs]
-
-
 class Run:
-    """A feed into topics that runs in this process, through the engine."""
+    """A feed into topics that runs in this process, through an engine of its own each time."""
 
     def __init__(self, config: dict[str, Any], tasks: Any) -> None:
         self.given, self.tasks = config, tasks
         self.stop = Hurried()
         self.reports: list[Progress] = []
+        self.show: Callable[[Progress], None] = lambda _: None
+        """Is told every report as well."""
         self.engine = self._engine()
 
     def _engine(self) -> Engine:
         given = self.given
-        rules, events, log = TableFilter.parse(given["rules"]), given["events"], SegmentLog(given["log"])
-        self.checkpoints = DirectoryCheckpoints(given["state"], given["name"], source=str(given["log"]), target="feed")
+        rules, events, log = TableFilter.parse(given["rules"]), given["events"], given["open"](given["log"])
+        topic, where = given["target"].topic, str(given["log"])
+        self.checkpoints = DirectoryCheckpoints(given["state"], given["name"], source=where, target=topic)
         mount = MountOptions(force_replicate=given["force"]) if given["mount"] is None else given["mount"]
         source = LogSource(log, given["name"], rules=rules, mount=mount, events=events, start_ts=given["start_ts"])
         sink = KafkaSink(given["target"], self.checkpoints, rules=rules, force=mount.force_replicate)
@@ -217,11 +207,12 @@ class Run:
             drops=events.ddls(),
             patience=Patience(quick=3, stuck_s=None),
         )
-        kept = StatusFile(str(given["state"]), given["name"], given["name"], source=str(given["log"]), sink="feed")
+        kept = StatusFile(str(given["state"]), given["name"], given["name"], source=where, sink=topic)
 
         def told(progress: Progress) -> None:
             kept.save(progress)
             self.reports.append(progress)
+            self.show(progress)
 
         return Engine(feed, self.tasks, Meter(told), self.stop)
 
@@ -232,14 +223,16 @@ class Run:
 
     def run(self, *, idle_s: float | None = None) -> Progress:
         """Run to the target, a stop or a silence."""
+        self.engine = self._engine()
         return self.engine.run(until=self.given["target_ts"], idle_s=idle_s)
 
 
 def feed(
     log: Path, made: MemoryTarget, state: Path, *, rules: Sequence[str] = ("*.*",), tasks: int = 2, **given: Any
 ) -> Run:
-    """A feed that is ready to run; `force` is force-replicate."""
+    """A feed that is ready to run; `force` is force-replicate, `open` makes the log of its directory."""
     defaults = {
+        "open": SegmentLog,
         "name": "feed",
         "force": True,
         "mount": None,

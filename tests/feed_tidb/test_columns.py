@@ -14,10 +14,9 @@ import pytest
 from tests.feed.test_mount import NOT_NULL, VARCHAR, column, record, table
 from tests.feed_tidb.kit import Broker, MemoryTarget, changes, feed, recorded_log, target, write_log
 from tests.feed_tidb.test_transactions import Log
-from tidegate.app import topic_feed, topic_task
-from tidegate.app.topic_task import GroupJob, write_group
 from tidegate.codec.columnar import ColumnarEncoder
 from tidegate.feed.column_selector import ColumnSelectors, SelectorRule
+from tidegate.feed.ports import Written
 from tidegate.feed.split import SplitPolicy
 from tidegate.kv import Row, encode_row
 from tidegate.kv.handle import IntHandle
@@ -27,11 +26,14 @@ from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.schema.stored import Name, StoredIndex, StoredPart
 from tidegate.schema.stored_layout import table_layout
 from tidegate.schema.stored_snapshot import TableVersion
+from tidegate.sink.kafka import sink, task
 from tidegate.sink.kafka import target as target_module
-from tidegate.sink.kafka import task
 from tidegate.sink.kafka.column_partitions import ColumnPartitions
-from tidegate.sink.kafka.task import Written
+from tidegate.sink.kafka.task import GroupJob, write_group
+from tidegate.source.tidb import changes as log_changes
+from tidegate.source.tidb.changes import LogChanges
 from tidegate.source.tidb.chunks import CHUNK_ROWS, chunks
+from tidegate.source.tidb.tables import name_of
 from tidegate.source.tidb.transactions import MountOptions
 
 PROTOCOLS = ("open-protocol", "canal-json")
@@ -55,7 +57,7 @@ VARIANTS: dict[str, tuple[Sequence[object], dict[str, str]]] = {
 def by_columns(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Columns however few the rows, a clock that stands, and how often a chunk was mounted or encoded row by row."""
     PLAIN.clear()
-    monkeypatch.setattr(topic_task, "FEW_ROWS", 1)
+    monkeypatch.setattr(log_changes, "FEW_ROWS", 1)
     monkeypatch.setattr(task, "FEW_ROWS", 1)
     monkeypatch.setattr(target_module, "now_ms", lambda: 7)
     monkeypatch.setattr(target_module, "ColumnarEncoder", partial(ColumnarEncoder, few_rows=0))
@@ -68,7 +70,7 @@ def by_columns(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         return call
 
     monkeypatch.setattr(ColumnPartitions, "texts_of_rows", counted(ColumnPartitions.texts_of_rows))
-    monkeypatch.setattr(topic_task, "_by_rows", counted(topic_task._by_rows))
+    monkeypatch.setattr(log_changes, "batch_of_rows", counted(log_changes.batch_of_rows))
     return PLAIN
 
 
@@ -118,7 +120,14 @@ def job(log: Any, made_target: MemoryTarget, *, columns: bool) -> GroupJob:
     """All rows of a log for partitions 0 and 1 of the topics; another task has partition 2."""
     places = frozenset((topic, number) for topic in ("feed", "other") for number in (0, 1))
     counts = {"feed": 3, "other": 3}
-    return GroupJob(log, 1, 1 << 60, VERSIONS, places, counts, made_target, MountOptions(), columns=columns)
+    rows = LogChanges(log, 1, 1 << 60, VERSIONS, MountOptions(), columns=columns)
+    names = tuple(map(name_of, VERSIONS))
+    return GroupJob(rows, 1, 1 << 60, names, places, counts, made_target, columns=columns)
+
+
+def plainly(job: GroupJob) -> Written:
+    """The same row by row."""
+    return write_group(replace(job, columns=False, changes=replace(job.changes, columns=False)))
 
 
 def written(log: Any, made_target: MemoryTarget, *, columns: bool) -> tuple[Written, Any]:
@@ -170,11 +179,11 @@ def test_selected_columns(protocol: str, by_columns: list[int]) -> None:
 def test_recorded_streams(stream: str, protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole feeds over recorded keys and values, spread by key: the same topics."""
     found = []
-    for columns in (True, False):
-        monkeypatch.setattr(topic_feed, "write_group", lambda job, c=columns: write_group(replace(job, columns=c)))
-        broker = Broker()
-        log = recorded_log(tmp_path / f"log{columns}", stream)
-        feed(log, target(broker, protocol, SPREAD), tmp_path / f"state{columns}").run(idle_s=0)
+    for work in (write_group, plainly):
+        monkeypatch.setattr(sink, "write_group", work)
+        broker, name = Broker(), work.__name__
+        log = recorded_log(tmp_path / f"log-{name}", stream)
+        feed(log, target(broker, protocol, SPREAD), tmp_path / f"state-{name}").run(idle_s=0)
         found.append(broker.messages)
 
     assert found[0] == found[1]
@@ -195,10 +204,11 @@ def test_errors_are_those_of_the_plain_way() -> None:
         for columns in (True, False):
             with pytest.raises(TidegateError) as raised:
                 written(Log([*rows, row]), made_target, columns=columns)
-            told.append((type(raised.value), str(raised.value)))
+            told.append((type(raised.value), str(raised.value), raised.value.where))
         assert told[0] == told[1]
         assert told[0][0] is kind
         assert "501" in told[0][1]
+        assert (told[0][2].table, told[0][2].commit_ts) == (f"db.{'abc'[number]}", 501)
 
 
 def test_chunks_end_with_transactions(tmp_path: Path) -> None:

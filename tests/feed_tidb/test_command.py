@@ -7,7 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 from tidegate.app.cli import main
-from tidegate.app.tidb_run import RunWords, feed_config
+from tidegate.app.config.feed import FeedConfig
+from tidegate.app.config.load import load
+from tidegate.app.wiring import feed_of
 from tidegate.model.errors import (
     ChangefeedIdInvalid,
     ConfigError,
@@ -17,6 +19,9 @@ from tidegate.model.errors import (
 )
 from tidegate.model.feed_errors import ExpressionParseFailed
 from tidegate.model.table import TableName
+from tidegate.sink.kafka.sink import KafkaSink
+from tidegate.sink.kafka.target import TopicTarget
+from tidegate.source.tidb.source import LogSource
 
 SINK = "kafka://h:9092/shop?protocol=open-protocol"
 FILE = """
@@ -35,45 +40,60 @@ output-raw-change-event = true
 """
 
 
-def words(log: Path, **given: object) -> RunWords:
-    """A command line for a log, with some words in place of others."""
-    return RunWords(**{"source_uri": f"tidb://{log}", "sink_uri": SINK, "state_dir": log / "state"} | given)  # type: ignore[arg-type]
+def meant(log: Path, **given: object) -> FeedConfig:
+    """What a command line for a log means, with some words in place of others."""
+    return load(**{"source_uri": f"tidb://{log}", "sink_uri": SINK, "state_dir": log / "state"} | given)  # type: ignore[arg-type]
+
+
+def target_of(config: FeedConfig) -> TopicTarget:
+    """What it writes, and to whom."""
+    sink = feed_of(config).sink
+    assert isinstance(sink, KafkaSink)
+    return sink._asked
+
+
+def source_of(config: FeedConfig) -> LogSource:
+    """What it reads."""
+    source = feed_of(config).source
+    assert isinstance(source, LogSource)
+    return source
 
 
 def test_words_and_file(tmp_path: Path) -> None:
     """The file's tables, keys and switches count, the command line's win."""
     file = tmp_path / "feed.toml"
     file.write_text(FILE)
-    config = feed_config(words(tmp_path, path=str(file), start_ts=5, target_ts=9))
-    other = feed_config(words(tmp_path, path=str(file), rules=("x.y",), name="two"))
+    config = meant(tmp_path, path=file, start_ts=5, target_ts=9)
+    other = meant(tmp_path, path=file, rules=("x.y",), name="two")
+    one, two = (each.table_filter() for each in (config, other))
 
     assert (config.name, config.start_ts, config.target_ts, other.name) == ("one", 5, 9, "two")
-    assert config.mount == (True, True, True)
-    assert (config.rules.matches("shop", "a"), config.rules.matches("x", "y")) == (True, False)
-    assert (other.rules.matches("shop", "a"), other.rules.matches("x", "y")) == (False, True)
-    assert not config.target.split.unique_keys
-    assert [rule.partition for rule in config.target.rules] == ["ts"]
+    assert source_of(config)._mount == (True, True, True)
+    assert (one.matches("shop", "a"), one.matches("x", "y")) == (True, False)
+    assert (two.matches("shop", "a"), two.matches("x", "y")) == (False, True)
+    assert not target_of(config).split.unique_keys
+    assert [rule.partition for rule in target_of(config).rules] == ["ts"]
 
 
 def test_without_a_file(tmp_path: Path) -> None:
     """Everything has a default; the name is the same for the same log and topic."""
-    config = feed_config(
-        words(tmp_path, sink_uri=f"{SINK}&partition-num=2&compression=lz4&sasl-user=u&sasl-password=p")
-    )
+    config = meant(tmp_path, sink_uri=f"{SINK}&partition-num=2&compression=lz4&sasl-user=u&sasl-password=hidden")
+    made = target_of(config)
 
-    assert config.name == feed_config(words(tmp_path)).name
+    assert config.name == meant(tmp_path).name
     assert config.name.startswith("shop-")
-    assert config.target.partition_num == 2
-    assert config.target.client["compression.type"] == "lz4"
-    assert config.mount == (False, False, False)
-    assert "sasl" not in repr(config)
+    assert made.partition_num == 2
+    assert made.client["compression.type"] == "lz4"
+    assert source_of(config)._mount == (False, False, False)
+    assert "hidden" not in repr(config) + repr(made)
+    assert "sasl" not in repr(made)
 
 
 @pytest.mark.parametrize(
     ("given", "kind", "text"),
     [
-        ({"sink_uri": "delta:///x"}, UriInvalid, "kafka://HOST"),
-        ({"sink_uri": None}, UriInvalid, "kafka://HOST"),
+        ({"sink_uri": "kafka:///shop?protocol=open-protocol"}, UriInvalid, "HOST:PORT"),
+        ({"sink_uri": None}, UriInvalid, "--sink-uri"),
         ({"sink_uri": "kafka://h/a,b?protocol=open-protocol"}, UriInvalid, "one topic"),
         ({"sink_uri": f"{SINK}&compression=rar"}, KafkaConfigInvalid, "none, gzip"),
         ({"sink_uri": "kafka://h/a"}, TidegateError, "protocol"),
@@ -86,7 +106,7 @@ def test_without_a_file(tmp_path: Path) -> None:
 def test_what_cannot_be_meant(tmp_path: Path, given: dict[str, object], kind: type[TidegateError], text: str) -> None:
     """The error says what is wrong and what to write."""
     with pytest.raises(kind, match=text):
-        feed_config(words(tmp_path, **given))
+        meant(tmp_path, **given)
 
 
 def test_event_filters_come_from_the_file(tmp_path: Path) -> None:
@@ -94,13 +114,13 @@ def test_event_filters_come_from_the_file(tmp_path: Path) -> None:
     file = tmp_path / "feed.toml"
     rule = '[[filter.event-filters]]\nmatcher = ["shop.*"]\nignore-event = ["delete"]\n'
     file.write_text(f"[filter]\nignore-txn-start-ts = [7]\n{rule}")
-    events = feed_config(words(tmp_path, path=str(file))).events
+    events = meant(tmp_path, path=file).events
 
     assert events.start_ts == {7}
     assert events.rows([TableName("shop", "a")]) is not None
     file.write_text(f'{rule}ignore-insert-value-expr = "id ="\n')
     with pytest.raises(ExpressionParseFailed, match="'id ='"):
-        feed_config(words(tmp_path, path=str(file)))
+        meant(tmp_path, path=file)
 
 
 def test_levels_that_nobody_knows(tmp_path: Path) -> None:
@@ -108,7 +128,7 @@ def test_levels_that_nobody_knows(tmp_path: Path) -> None:
     file = tmp_path / "feed.toml"
     file.write_text('[integrity]\nintegrity-check-level = "full"\n')
     with pytest.raises(ConfigError, match="none, correctness"):
-        feed_config(words(tmp_path, path=str(file)))
+        meant(tmp_path, path=file)
 
 
 def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
@@ -129,8 +149,8 @@ def test_a_configuration_travels(tmp_path: Path) -> None:
         '[sink]\ncolumn-selectors = [{matcher = ["shop.a"], columns = ["*", "!/secret/"]}]\n'
         'dispatchers = [{matcher = ["shop.a"], topic = "{schema}"}]\n'
     )
-    config = feed_config(words(tmp_path, path=str(file)))
-    events, target = pickle.loads(pickle.dumps((config.events, config.target)))
+    config = meant(tmp_path, path=file)
+    events, target = pickle.loads(pickle.dumps((config.events, target_of(config))))
 
     assert events.rows([TableName("shop", "a")]) is not None
     assert target.selectors.narrows(TableName("shop", "a"))

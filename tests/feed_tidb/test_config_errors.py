@@ -7,7 +7,7 @@ import pytest
 from tests.feed_tidb.kit import Broker, changes, feed, recorded_log, target
 from tidegate.app.config.load import load
 from tidegate.app.event_expression import SqlExpressions
-from tidegate.app.tidb_run import RunWords, feed_config
+from tidegate.app.wiring import feed_of
 from tidegate.feed.event_filter import EventFilter
 from tidegate.model.errors import Retry, TidegateError
 from tidegate.model.feed_errors import PartitionNumInvalid
@@ -19,7 +19,8 @@ LARGE = "[sink.kafka-config.large-message-handle]\n"
 
 CASES = [
     # The address.
-    ("delta:///lake", "", "ErrSinkURIInvalid"),
+    ("lake:///srv", "", "ErrSinkURIInvalid"),
+    ("mysql://h:3306/", "", "ErrUnsupported"),
     ("kafka://h:9092/?protocol=open-protocol", "", "ErrKafkaInvalidConfig"),
     ("kafka://h:99999/shop?protocol=open-protocol", "", "ErrSinkURIInvalid"),
     (f"{URI}&partition-numb=3", "", "ErrSinkURIInvalid"),
@@ -84,7 +85,7 @@ def test_codes(tmp_path: Path, uri: str, file: str, code: str) -> None:
     path = tmp_path / "feed.toml"
     path.write_text(file)
     with pytest.raises(TidegateError) as told:
-        feed_config(RunWords(f"tidb://{tmp_path}", uri, tmp_path / "state", str(path)))
+        load(path, source_uri=f"tidb://{tmp_path}", sink_uri=uri, state_dir=tmp_path / "state")
 
     assert (told.value.code, told.value.retry) == (f"CDC:{code}", Retry.NEVER)
     assert len(str(told.value)) > 20
@@ -195,14 +196,16 @@ def test_what_acts_and_what_does_not(tmp_path: Path) -> None:
     path = tmp_path / "feed.toml"
     path.write_text(FULL)
     uri = "kafka://h:9092/shop?partition-num=3"
-    config = feed_config(RunWords(f"tidb://{tmp_path}", uri, tmp_path / "state", str(path)))
+    config = load(path, source_uri=f"tidb://{tmp_path}", sink_uri=uri, state_dir=tmp_path / "state")
+    made = feed_of(config)
+    topics = made.sink._asked
 
-    assert (config.target.options.protocol, config.target.options.enable_tidb_extension) == ("canal-json", True)
-    assert config.target.partition_num == 3
-    assert config.target.new_topics == (3, 2)
-    assert config.target.client["sasl.mechanism"] == "SCRAM-SHA-256"
-    assert config.patience.stuck_s == 3600
-    assert "hidden" not in repr(config)
+    assert (topics.options.protocol, topics.options.enable_tidb_extension) == ("canal-json", True)
+    assert topics.partition_num == 3
+    assert topics.new_topics == (3, 2)
+    assert topics.client["sasl.mechanism"] == "SCRAM-SHA-256"
+    assert made.patience.stuck_s == 3600
+    assert "hidden" not in repr(config) + repr(topics)
     [told] = config.warnings
     assert told.endswith(
         ": memory-quota, mounter.worker-num, sink.encoder-concurrency, sink.kafka-config.required-acks"

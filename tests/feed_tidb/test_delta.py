@@ -11,8 +11,9 @@ from tests.e2e.rig import cli, running
 from tests.feed_tidb.test_chain import TABLES, Upstream
 from tidegate.app.config.load import load
 from tidegate.app.lake import Lake
-from tidegate.app.wiring import delta_options, landing
+from tidegate.app.wiring import entries_of, home_of
 from tidegate.model.errors import ConfigError
+from tidegate.spark.tasks import SparkTasks
 
 pytestmark = pytest.mark.slow
 
@@ -120,8 +121,8 @@ def test_a_file_names_the_log(spark: Any, tmp_path: Path) -> None:
     upstream.run("ALTER TABLE a ADD COLUMN w INT DEFAULT 3; INSERT INTO a VALUES (2, 2, 2, 2)")
     upstream.writer.write()
     config = load(file)
-    ahead = landing(config, delta_options(config))
-    ahead.start(spark)
+    ahead = entries_of(config)[0].land(config, home_of(config))
+    ahead.start(SparkTasks(spark))
     while not ahead.idle():
         time.sleep(0.05)
     ahead.stop()

@@ -1,17 +1,15 @@
 """The loop of a feed into topics: crashes, outages, limits, and what it refuses."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import tidegate
-from tests.feed_tidb.kit import Broker, InProcess, changes, failing, feed, recorded_log, target, write_log
-from tidegate.app import tidb_run
+from tests.feed_tidb.kit import Broker, changes, failing, feed, recorded_log, target, write_log
+from tidegate.app import wiring
 from tidegate.app.progress import Progress
 from tidegate.app.segment_log import SegmentLog
-from tidegate.app.topic_tables import ActiveTables
 from tidegate.model.errors import (
     ConfigError,
     EnvironmentFault,
@@ -22,8 +20,8 @@ from tidegate.model.errors import (
 )
 from tidegate.model.event import Ddl, Resolved
 from tidegate.source.tidb.log import LogPart
-from tidegate.source.tidb.timeline import Timeline
 from tidegate.testing.failpoint import TOPIC_PLACES, armed
+from tidegate.testing.tasks import HereTasks
 from tidegate.testing.validators.events import keep_promises, resolved, rows, without_repeats
 from tidegate.tidb.segment import encode_segment, segments
 
@@ -97,11 +95,11 @@ def test_a_stop_ends_in_good_order(tmp_path: Path) -> None:
     log = recorded_log(tmp_path / "log", "types")
     broker = Broker()
     one = feed(log, target(broker, "open-protocol"), tmp_path / "state")
-    with armed({"topic/rows-written": one._stop.set}):
+    with armed({"topic/rows-written": one.stop.set}):
         done = one.run()
     other = feed(log, target(broker, "open-protocol"), tmp_path / "state").run(idle_s=0)
 
-    assert (done.state, done.stretches, done.checkpoint_ts) == ("stopped", 1, one.checkpoint)
+    assert (done.state, done.watermarks, done.checkpoint_ts) == ("stopped", 1, one.checkpoint)
     assert (other.resumed, done.rows + other.rows) == (True, 111)
     keep_promises(broker.events("open-protocol"), "open-protocol")
 
@@ -112,7 +110,7 @@ def test_a_stop_ends_the_waiting(tmp_path: Path) -> None:
     one = feed(recorded_log(tmp_path / "log", "types"), target(broker, "open-protocol"), tmp_path / "state")
 
     def away(_topic: str, _partition: int) -> None:
-        one._stop.set()
+        one.stop.set()
         raise SinkError("away")
 
     broker.refuse = away
@@ -129,7 +127,7 @@ def test_patience_ends(tmp_path: Path) -> None:
     with pytest.raises(SinkError, match="the broker is away"):
         one.run(idle_s=0)
     assert one.checkpoint == 0
-    assert one.meter.progress.state == "failed"
+    assert one.reports[-1].state == "failed"
 
 
 def test_start_and_target(tmp_path: Path) -> None:
@@ -230,7 +228,7 @@ def test_one_feed_at_a_time(tmp_path: Path) -> None:
     """A second feed of the same name and state is refused while the first one runs."""
     log = recorded_log(tmp_path / "log", "rename_swap")
     one, other = (feed(log, target(Broker(), "open-protocol"), tmp_path / "state") for _ in range(2))
-    with one._file.held(), pytest.raises(EnvironmentFault, match=r"feed\.lock"):
+    with one.checkpoints.held(), pytest.raises(EnvironmentFault, match=r"feed\.lock"):
         other.run(idle_s=0)
 
 
@@ -250,7 +248,7 @@ def test_another_topic_needs_another_name(tmp_path: Path) -> None:
     feed(log, target(Broker(), "open-protocol"), tmp_path / "state").run(idle_s=0)
     made = target(Broker(), "open-protocol")
     object.__setattr__(made, "topic", "other")
-    with pytest.raises(ConfigError, match="into topic feed, not other"):
+    with pytest.raises(ConfigError, match="into feed, not other"):
         feed(log, made, tmp_path / "state").run(idle_s=0)
 
 
@@ -260,7 +258,7 @@ def test_a_log_that_is_not_there_yet(tmp_path: Path) -> None:
     broker = Broker()
     for directory, start in ((tmp_path / "empty", None), (log, 1 << 62)):
         done = feed(directory, target(broker, "open-protocol"), tmp_path / "state", start_ts=start).run(idle_s=0)
-        assert (done.state, done.stretches) == ("stopped", 0)
+        assert (done.state, done.watermarks) == ("stopped", 0)
     assert not broker.messages
     assert not (tmp_path / "state" / "feed.json").exists()
 
@@ -331,10 +329,7 @@ class Beating(SegmentLog):
 def test_time_alone_keeps_no_feed_up(tmp_path: Path) -> None:
     """A feed that ends when nothing comes ends although the log goes on, and has told how far it is."""
     log, broker = recorded_log(tmp_path / "log", "partition", 3), Broker()
-    made = feed(log, target(broker, "open-protocol"), tmp_path / "state")
-    made.config = replace(made.config, log=Beating(log))
-    made._timeline = Timeline(made.config.log, made.config.rules, force=True)
-    made._tables = ActiveTables(made._timeline, made._router)
+    made = feed(log, target(broker, "open-protocol"), tmp_path / "state", open=Beating)
 
     done = made.run(idle_s=0.2)
 
@@ -347,15 +342,15 @@ def test_the_python_call_for_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """`tidegate.Changefeed` takes a log to a topic too, up to a ts, and reports as any feed does."""
     log, broker, heard = recorded_log(tmp_path / "log", "partition", 3), Broker(), list[Progress]()
     made = target(broker, "open-protocol")
-    monkeypatch.setattr(tidb_run, "topic_target", lambda *_, **_given: made)
-    monkeypatch.setattr(tidb_run, "SparkTasks", lambda _spark: InProcess())
+    monkeypatch.setattr(wiring, "topic_target", lambda *_, **_given: made)
     sink = "kafka://h:9092/feed?protocol=open-protocol"
     one = tidegate.Changefeed(f"tidb://{log}", sink, name="one", state_dir=tmp_path / "state")
     until = segments(log)[1][1]
 
-    done = one.run(on_progress=heard.append, until=until)
+    done = one.run(tasks=HereTasks(pickles=False), on_progress=heard.append, until=until)
 
-    assert (done.phase, done.checkpoint_ts, heard[0].phase) == ("stopped", until, "running")
+    assert (done.phase, done.checkpoint_ts) == ("stopped", until)
+    assert list(dict.fromkeys(each.phase for each in heard)) == ["starting", "running", "stopping", "stopped"]
     assert 0 < done.rows == sum(len(rows(events)) for events in broker.events("open-protocol").values())
     with pytest.raises(ConfigError, match="state-dir"):
         tidegate.Changefeed(f"tidb://{log}", sink)

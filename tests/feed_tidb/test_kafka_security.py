@@ -5,6 +5,7 @@ SSL        a client certificate, made by "ca"; so is the broker's own, which is 
 PLAINTEXT  the broker's own talk, and what the tests look at it by
 """
 
+import json
 import logging
 import re
 import shutil
@@ -14,8 +15,8 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from threading import Event
 from typing import Any
 from urllib.parse import quote
 
@@ -30,9 +31,8 @@ from tests.feed_tidb.test_states import status
 from tidegate.app import broker as brokers
 from tidegate.app.broker import running_broker
 from tidegate.app.config.kafka_target import parse_target
-from tidegate.app.tidb_run import RunWords, SparkTasks, feed_config
-from tidegate.app.topic_feed import TopicFeed
-from tidegate.app.topic_progress import TopicMeter, TopicProgress
+from tidegate.app.config.load import load
+from tidegate.app.progress import Progress
 from tidegate.app.topics import kafka_topics
 from tidegate.app.wiring import topic_target
 from tidegate.codec import decode, from_config
@@ -288,7 +288,8 @@ def test_a_feed_that_is_not_let_in_says_so(guarded: Guarded, tmp_path: Path, cap
     kept = status(tmp_path / "state")
 
     assert done.exit_code == 1
-    assert [line.partition(",")[0] for line in done.stdout.splitlines()] == ['{"state":"warning"', '{"state":"failed"']
+    states = [state for state, _ in groupby(json.loads(line)["state"] for line in done.stdout.splitlines())]
+    assert states == ["pending", "warning", "failed"]
     assert "CDC:ErrKafkaNewProducer" in done.stderr
     error = kept["error"]
     assert isinstance(error, dict)
@@ -302,17 +303,18 @@ def test_an_account_that_is_made_late(guarded: Guarded, tmp_path: Path) -> None:
     Upstream(1, tmp_path / "log").writer.write(empty=True)
     login = {"sasl-user": "carol", "sasl-password": SCRAM, "sasl-mechanism": "SCRAM-SHA-256"}
     sink = guarded.uri("late", guarded.sasl, ca="ca.crt", **names(**login))
-    seen = []
+    seen: list[str] = []
 
-    def show(progress: TopicProgress) -> None:
-        seen.append(progress.state)
-        if seen == ["warning"]:
+    def show(progress: Progress) -> None:
+        if progress.state == "warning" and "warning" not in seen:
             guarded.account("carol", ScramMechanism.SCRAM_SHA_256)
+        seen.append(progress.state)
 
-    config = feed_config(RunWords(f"tidb://{tmp_path / 'log'}", sink, tmp_path / "state", rules=("test.*",)))
-    TopicFeed(config, SparkTasks(), TopicMeter(show, every_s=0), Event()).run(idle_s=0)
+    log, state = tmp_path / "log", tmp_path / "state"
+    config = load(source_uri=f"tidb://{log}", sink_uri=sink, state_dir=state, rules=("test.*",))
+    tidegate.Changefeed(config).run(on_progress=show, idle_s=0)
 
-    assert (seen[0], seen[-1], "failed" in seen) == ("warning", "stopped", False)
+    assert [state for state, _ in groupby(seen)] == ["pending", "warning", "normal", "stopped"]
     assert {type(event) for event in guarded.events("late")} == {Ddl, Resolved}
 
 

@@ -11,7 +11,7 @@ from tests.feed_tidb.test_chain import Upstream
 from tidegate.app.config.load import load
 from tidegate.app.progress import Progress
 from tidegate.app.segment_log import SegmentLog
-from tidegate.app.wiring import delta_options, landing
+from tidegate.app.wiring import entries_of, home_of
 from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.filter import TableFilter
 from tidegate.model.errors import SchemaError
@@ -51,7 +51,7 @@ class Lake:
     def land(self, spark: Any) -> None:
         """What there is lands, and is not merged."""
         config = load(self.home / "feed.toml", **self.uris)
-        ahead = landing(config, delta_options(config))
+        ahead = entries_of(config)[0].land(config, home_of(config))
         ahead.start(SparkTasks(spark))
         while not ahead.idle():
             time.sleep(0.05)

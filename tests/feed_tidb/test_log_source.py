@@ -55,11 +55,12 @@ class Walked(NamedTuple):
 def walked(found: Source, checkpoint_ts: int | None = None) -> Walked:
     """What rounds between DDLs give, up to the frontier or a failure."""
     at = found.start(TASKS, checkpoint_ts)
-    told = Walked([], [], {at: list(found.definitions(at))})
+    told = Walked([], [], {})
     while True:
         found.refresh()
         frontier = found.frontier()
         assert frontier is not None
+        told.definitions[at] = list(found.definitions(at))
         ddls = found.ddls(at, frontier)
         end = min([frontier, *(placed.ddl.commit_ts or 0 for placed in ddls)])
         if end == at:
@@ -69,7 +70,6 @@ def walked(found: Source, checkpoint_ts: int | None = None) -> Walked:
         told.ddls.extend(ddls)
         at = end
         found.release(at)
-        told.definitions[at] = list(found.definitions(at))
 
 
 def rows_between(found: Source, after: int, upto: int) -> Iterator[RowChange]:

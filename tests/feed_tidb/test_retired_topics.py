@@ -1,15 +1,14 @@
 """Topics whose last table is gone: they are resolved as before, over every restart, until an operator deletes them."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.feed_tidb.kit import Broker, feed, target
+from tests.feed_tidb.kit import Broker, Run, feed, target
 from tests.feed_tidb.test_chain import Upstream
 from tests.feed_tidb.test_feed import Killed
-from tidegate.app.topic_feed import TopicFeed
 from tidegate.sink.kafka import known_topics
 from tidegate.testing.failpoint import TOPIC_PLACES, armed
 from tidegate.testing.validators.events import resolved, without_repeats
@@ -34,12 +33,12 @@ class Chain:
         self.upstream, self.broker = Upstream(1, self.log), Broker()
         self.upstream.run("CREATE DATABASE away; INSERT INTO a VALUES (1, 1, 1); INSERT INTO b VALUES (1, 1, 1)")
 
-    def carry(self, *statements: str) -> TopicFeed:
+    def carry(self, *statements: str, rules: Sequence[str] = ("test.*",)) -> Run:
         """A new feed carries what there is and what these statements do."""
         for statement in statements:
             self.upstream.run(statement)
         self.upstream.writer.write(empty=True)
-        one = feed(self.log, target(self.broker, self.protocol, DISPATCHERS), self.state, rules=("test.*",))
+        one = feed(self.log, target(self.broker, self.protocol, DISPATCHERS), self.state, rules=rules)
         one.run(idle_s=0)
         return one
 
@@ -137,7 +136,7 @@ def test_a_deleted_topic_is_forgotten(
     for number in range(2):
         one = chain.carry(f"REPLACE INTO a VALUES ({number}, 2, {number})")
         assert chain.last()["feed"] == {one.checkpoint}
-        assert json.loads((chain.state / "feed.json").read_bytes())["topics"] == ["feed"]
+        assert json.loads((chain.state / "feed.json").read_bytes())["notes"] == {"topics": ["feed"]}
     assert chain.broker.deleted == {"other"}
     assert {at: len(held) for at, held in chain.broker.messages.items() if at[0] == "other"} == messages
     assert [record.message for record in caplog.records if "other" in record.message] == [
@@ -160,14 +159,42 @@ def test_a_deleted_topic_with_a_table_is_made_anew(tmp_path: Path) -> None:
     assert chain.last()["other"] == {one.checkpoint}
 
 
+def test_a_table_that_other_rules_bring_in(tmp_path: Path) -> None:
+    """Its topic is resolved from the next start on, before any row of it comes."""
+    chain = Chain(tmp_path)
+    chain.carry(rules=("test.a",))
+    assert set(chain.last()) == {"feed"}
+    one = chain.carry()
+
+    assert chain.last() == {"feed": {one.checkpoint}, "other": {one.checkpoint}}
+
+
 def test_a_checkpoint_from_before(tmp_path: Path) -> None:
     """One that names no topics is taken up; those of living tables are known then."""
     chain = Chain(tmp_path)
     chain.carry()
     path = chain.state / "feed.json"
     kept = json.loads(path.read_bytes())
-    assert kept.pop("topics") == ["feed", "other"]
+    assert kept.pop("notes") == {"topics": ["feed", "other"]}
     path.write_text(json.dumps(kept))
     one = chain.carry("DROP TABLE b")
 
     assert chain.last()["other"] == {one.checkpoint}
+
+
+@pytest.mark.parametrize("topics", [(), ("feed", "views")])
+def test_a_checkpoint_of_an_earlier_release(tmp_path: Path, topics: tuple[str, ...]) -> None:
+    """It has no schema and its topics elsewhere: the log knows the tables, so all topics are resolved as before."""
+    chain = Chain(tmp_path)
+    one = chain.carry("CREATE VIEW view1 AS SELECT 1 AS one")
+    old = {"changefeed": "feed", "checkpoint_ts": one.checkpoint, "source": "log", "topic": "feed", "topics": topics}
+    for path in chain.state.glob("feed.*"):
+        path.unlink()
+    (chain.state / "feed.json").write_text(json.dumps(old | {"protocol": "open-protocol"}))
+    before = one.checkpoint
+    one = chain.carry("INSERT INTO a VALUES (5, 5, 5)")
+
+    assert one.reports[-1].resumed
+    last = chain.last()
+    assert (last["feed"], last["other"]) == ({one.checkpoint}, {one.checkpoint})
+    assert last["views"] == {one.checkpoint if topics else before}

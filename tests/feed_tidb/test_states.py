@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from pathlib import Path
 
 import msgspec
@@ -10,32 +11,26 @@ from click.testing import CliRunner
 
 from tests.feed_tidb.kit import Broker, changes, failing, feed, recorded_log, target, write_log
 from tidegate.app.cli import main
-from tidegate.app.feed_error import Place, place_of
-from tidegate.app.topic_feed import TopicFeed
-from tidegate.app.topic_progress import TopicProgress, line
+from tidegate.app.progress import Progress, line
+from tidegate.app.segment_log import SegmentLog
 from tidegate.model.errors import (
     EnvironmentFault,
     KvDecodeError,
     MessageTooLarge,
-    SinkError,
     SourceError,
-    TableNotFound,
     TidegateError,
 )
-from tidegate.schema.stored_snapshot import StoredSnapshot
-from tidegate.source.tidb.log import KvLog, LogPart
+from tidegate.source.tidb.log import LogPart
 from tidegate.testing.failpoint import armed
 from tidegate.testing.validators.events import keep_promises, resolved, rows, without_repeats
 
 pytestmark = pytest.mark.slow
 
 
-def heard(one: TopicFeed) -> list[TopicProgress]:
-    """The reports of a feed, as they come."""
-    seen: list[TopicProgress] = []
-    one.meter._every_s = 0
-    one.meter._show = lambda progress: seen.append(msgspec.structs.replace(progress))
-    return seen
+def tries(seen: Sequence[Progress]) -> list[Progress]:
+    """The first report of each try of an outage."""
+    waiting = (each for each in seen if each.state == "warning" and each.error is not None)
+    return [next(told) for _, told in groupby(waiting, key=lambda each: each.error)]
 
 
 def status(state: Path, *more: str) -> dict[str, object]:
@@ -66,10 +61,10 @@ def test_an_outage_is_a_warning_until_it_is_over(tmp_path: Path) -> None:
     expected = calm(log, tmp_path)
     broker.refuse = failing((20, 21, 22))
     one = feed(log, target(broker, "open-protocol"), tmp_path / "state")
-    seen = heard(one)
     one.run(idle_s=0)
 
-    warnings = [each for each in seen if each.state == "warning"]
+    seen = one.reports
+    warnings = tries(seen)
     errors = [each.error for each in warnings if each.error is not None]
     assert [(error.code, error.tries, error.next_try_s) for error in errors] == [
         ("CDC:ErrSink", 1, 1.0),
@@ -77,11 +72,12 @@ def test_an_outage_is_a_warning_until_it_is_over(tmp_path: Path) -> None:
         ("CDC:ErrSink", 3, 4.0),
     ]
     assert len({error.since for error in errors}) == len({each.since for each in warnings}) == 1
-    after = seen[seen.index(warnings[-1]) + 1]
+    after = next(each for each in seen[seen.index(warnings[-1]) :] if each.state != "warning")
     assert (after.state, after.error) == ("normal", None)
     assert seen[-1].state == "stopped"
     text = line(warnings[0])
-    assert text.startswith("warning: checkpoint ")
+    assert text.startswith("warning  ")
+    assert "  checkpoint 20" in text
     assert f"CDC:ErrSink since {errors[0].since}: the broker is away (next try in 1 s)" in text
     same(broker, expected)
 
@@ -92,11 +88,10 @@ def test_a_row_that_is_too_large_fails_the_feed_and_arrives_later(tmp_path: Path
     log, broker = recorded_log(tmp_path / "log", "types", 6), Broker()
     expected = calm(log, tmp_path)
     one = feed(log, target(broker, "open-protocol", max_message_bytes="9000"), tmp_path / "state")
-    seen = heard(one)
     with pytest.raises(MessageTooLarge):
         one.run(idle_s=0)
 
-    told, kept = seen[-1], status(tmp_path / "state")
+    told, kept = one.reports[-1], status(tmp_path / "state")
     assert told.error is not None
     assert (told.state, told.error.code, told.error.next_try_s) == ("failed", "CDC:ErrMessageTooLarge", None)
     large = {(f"{row.schema}.{row.table}", row.commit_ts) for row in _rows(expected)}
@@ -147,35 +142,30 @@ def test_a_damaged_row_fails_the_feed_by_its_table(tmp_path: Path) -> None:
     same(broker, calm(whole, tmp_path))
 
 
-class Flaky:
+class Flaky(SegmentLog):
     """A log that cannot be read at some calls."""
 
-    def __init__(self, log: KvLog, calls: set[int]) -> None:
-        self.log, self.calls, self.call = log, calls, 0
+    call = 0
 
     def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
         """Those of the log, but now and then."""
-        self.call += 1
-        if self.call in self.calls:
+        Flaky.call += 1
+        if Flaky.call in {4, 5}:
             raise SourceError("the log cannot be read")
-        return self.log.parts(low, high)
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.log, name)
+        return SegmentLog.parts(self, low, high)
 
 
 def test_a_log_that_cannot_be_read_now(tmp_path: Path) -> None:
     """It is a warning until it can be read, though there is nothing new in it."""
     log, broker = recorded_log(tmp_path / "log", "types", 3), Broker()
     feed(log, target(broker, "open-protocol"), tmp_path / "state").run(idle_s=0)
-    one = feed(log, target(broker, "open-protocol"), tmp_path / "state")
-    object.__setattr__(one.config, "log", Flaky(one.config.log, {2, 3}))
-    seen = heard(one)
+    one = feed(log, target(broker, "open-protocol"), tmp_path / "state", open=Flaky)
     one.run(idle_s=0)
 
-    states = [each.state for each in seen]
-    assert states == ["normal", "warning", "warning", "normal", "stopped"]
-    assert [each.error.code for each in seen if each.error is not None] == ["CDC:ErrSource", "CDC:ErrSource"]
+    states = [state for state, _ in groupby(one.reports, key=lambda each: each.state)]
+    assert states == ["pending", "normal", "warning", "normal", "stopped"]
+    errors = [each.error for each in tries(one.reports)]
+    assert [(error.code, error.tries) for error in errors if error] == [("CDC:ErrSource", 1), ("CDC:ErrSource", 2)]
 
 
 def full(state: Path) -> Callable[[], None]:
@@ -192,17 +182,16 @@ def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
     log, broker = recorded_log(tmp_path / "log", "types", 3), Broker()
     expected, free = calm(log, tmp_path), full(tmp_path / "state")
     one = feed(log, target(broker, "open-protocol"), tmp_path / "state")
-    seen, made = [], []
+    made = []
 
-    def show(progress: TopicProgress) -> None:
-        seen.append(msgspec.structs.replace(progress))
-        if progress.error is not None and progress.error.tries == 2:
+    def show(progress: Progress) -> None:
+        if progress.error is not None and progress.error.tries == 2 and not made:
             made.append(free())
 
-    one.meter._every_s, one.meter._show = 0, show
+    one.show = show
     done = one.run(idle_s=0)
 
-    [first, second] = [each.error for each in seen if each.state == "warning"]
+    [first, second] = [each.error for each in tries(one.reports)]
     assert first is not None
     assert second is not None
     assert first.code == "CDC:ErrMetaOpFailed"
@@ -283,15 +272,27 @@ def test_the_end_of_a_feed_is_a_state(tmp_path: Path) -> None:
     assert (nowhere.exit_code, "cannot be read" in nowhere.stderr) == (1, True)
 
 
+NO_INDEX = ({"matcher": ["gt.t_int"], "partition": "index-value", "index": "nothing"},)
+
+
 @pytest.mark.parametrize(
-    ("error", "place"),
+    ("stream", "dispatchers", "code", "table", "timed"),
     [
-        (MessageTooLarge("s.t, s.t at commit_ts 7,", "1", 9, 8, ""), Place("s.t", 7)),
-        (SinkError("broker b: topic t partition 0: away"), Place()),
-        (TableNotFound("commit_ts 8, start_ts 7, key 00: table 9 is not in the schema"), Place("", 8)),
-        (KvDecodeError("commit_ts 8, start_ts 7, key 74: no value", "row", 0, b"t"), Place("", 8)),
+        ("types", NO_INDEX, "CDC:ErrDispatcherFailed", "gt.t_int", False),
+        ("rename_swap", (), "CDC:ErrSchemaStorage", "", True),
     ],
 )
-def test_places(error: TidegateError, place: Place) -> None:
-    """Where an error happened, as far as it is known."""
-    assert place_of(error, StoredSnapshot()) == place
+def test_places(
+    tmp_path: Path, stream: str, dispatchers: Sequence[object], code: str, table: str, *, timed: bool
+) -> None:
+    """Where an error happened, as far as it is known: a rule that does not fit a table, a DDL not to be followed."""
+    one = feed(
+        recorded_log(tmp_path / "log", stream), target(Broker(), "open-protocol", dispatchers), tmp_path / "state"
+    )
+    with pytest.raises(TidegateError) as told:
+        one.run(idle_s=0)
+
+    error = one.reports[-1].error
+    assert error is not None
+    assert (error.code, error.table, error.message) == (code, table, str(told.value))
+    assert (error.commit_ts > one.checkpoint) == timed

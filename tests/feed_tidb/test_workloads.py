@@ -26,11 +26,15 @@ from tests.feed_tidb.workload_real import Real
 from tests.feed_tidb.workload_setting import draw_setting
 from tests.tidb.worlds import seeds
 from tidegate.app.broker import start_broker, stop_broker
-from tidegate.app.topic_feed import TopicFeed
+from tidegate.app.engine import Engine
 from tidegate.feed import route
+from tidegate.feed.plan import Round
+from tidegate.feed.ports import Changes, Saved, Standing
+from tidegate.model.errors import SinkError
 from tidegate.model.event import Resolved
 from tidegate.sink.kafka.claim_files import ClaimFiles
 from tidegate.sink.kafka.control import Control
+from tidegate.sink.kafka.sink import KafkaSink
 from tidegate.testing.validators.events import told
 
 pytestmark = pytest.mark.slow
@@ -114,27 +118,27 @@ def topics(work: Workload) -> list[list[object]]:
 
 def resolves_first(patch: pytest.MonkeyPatch) -> None:
     """Resolved timestamps go out before the rows that they are about."""
-    rows = TopicFeed._rows
+    work = Engine.work
 
-    def early(feed: TopicFeed, counts: dict[int, int], end: int) -> object:
-        feed._open().resolved(end, feed._tables.topics)
-        return rows(feed, counts, end)
+    def early(engine: Engine, planned: Round, changes: Changes) -> None:
+        sink = engine.sink
+        engine.outage.retrying(lambda: sink._tell(planned.checkpoint.ts, sink._active(planned.state).topics))
+        work(engine, planned, changes)
 
-    patch.setattr(TopicFeed, "_rows", early)
+    patch.setattr(Engine, "work", early)
 
 
 def forgets_rows(patch: pytest.MonkeyPatch) -> None:
-    """A stretch that fails is taken for done."""
-    patch.setattr(TopicFeed, "_patiently", lambda _feed, work, *_: _or_nothing(work))
+    """Rows that fail are taken for written."""
+    run = KafkaSink.run
 
+    def forgetful(sink: KafkaSink, *given: object) -> object:
+        try:
+            return run(sink, *given)  # type: ignore[arg-type]
+        except SinkError:
+            return []
 
-def _or_nothing(work: object) -> object:
-    from tidegate.model.errors import SinkError
-
-    try:
-        return work()  # type: ignore[operator]
-    except SinkError:
-        return []
+    patch.setattr(KafkaSink, "run", forgetful)
 
 
 def one_partition_of_ddls(patch: pytest.MonkeyPatch) -> None:
@@ -144,15 +148,14 @@ def one_partition_of_ddls(patch: pytest.MonkeyPatch) -> None:
 
 def saves_too_early(patch: pytest.MonkeyPatch) -> None:
     """The checkpoint is saved before the rows are written."""
-    rows = TopicFeed._rows
+    work = Engine.work
 
-    def saved(feed: TopicFeed, counts: dict[int, int], end: int) -> object:
-        at = feed.checkpoint
-        feed._advance(end)
-        feed.checkpoint = at
-        return rows(feed, counts, end)
+    def early(engine: Engine, planned: Round, changes: Changes) -> None:
+        notes = {"topics": list(engine.sink._known.names)}
+        engine.sink._checkpoints.save(Saved(Standing(planned.checkpoint, planned.state), notes))
+        work(engine, planned, changes)
 
-    patch.setattr(TopicFeed, "_rows", saved)
+    patch.setattr(Engine, "work", early)
 
 
 def loses_files(patch: pytest.MonkeyPatch) -> None:

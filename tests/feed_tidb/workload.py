@@ -1,6 +1,6 @@
 """One seed, one changefeed from SQL to a lake: upstream, log, feed, real topics, validators, lake.
 
-Story ── segments ──► Bench: TopicFeed, real producer ──► broker ──► what arrived ──► validators ──► complaints
+Story ── segments ──► Bench: the engine, real producer ──► broker ──► what arrived ──► validators ──► complaints
   └─ truth of every commit, and of every table at many moments ───────────────────────────┴──► lake ──► differences
 """
 

@@ -134,7 +134,7 @@ class Bench:
         BENCHES[name] = self
 
     @property
-    def tasks(self) -> int:
+    def slots(self) -> int:
         """How many tasks there are at a time: a bench runs the jobs of its feed."""
         return self.setting.tasks
 
@@ -171,7 +171,7 @@ class Bench:
         at = self.checkpoint
         return sum(one.low == at for one in self.disturbed if one.what == "broker")
 
-    def __call__(self, work: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
+    def run(self, work: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
         """Run jobs as tasks, in any order; one whose executor dies is tried again."""
         answers: dict[int, Any] = {}
         packed = [pickle.dumps(job) for job in jobs]
@@ -194,7 +194,7 @@ class Bench:
     def _straggle(self) -> None:
         work, packed = self.stragglers.pop()
         job: GroupJob = pickle.loads(packed)
-        self.disturbed.append(Disturbance(job.low, job.high, "straggler"))
+        self.disturbed.append(Disturbance(job.after, job.upto, "straggler"))
         self.fired["straggler"] += 1
         self.troubled = False
         work(job)
@@ -214,7 +214,8 @@ class Bench:
 
     def _disturb(self, what: str) -> None:
         assert self.one is not None
-        self.disturbed.append(Disturbance(self.one.checkpoint, self.one.meter.progress.frontier_ts, what))
+        frontier = max(report.frontier_ts or 0 for report in self.one.reports)
+        self.disturbed.append(Disturbance(self.one.checkpoint, frontier, what))
         self.fired[what] += 1
 
     def _feed(self) -> Run:
@@ -227,7 +228,7 @@ class Bench:
             force=self.setting.force,
             start_ts=self.start_ts,
         )
-        made._run = self
+        made.tasks = self
         return made
 
     def _uri(self, bootstrap: str) -> str:

@@ -84,7 +84,7 @@ class Real:
                 statuses.append(run.process.wait())
         monkeypatch.delenv("TIDEGATE_FAILPOINTS")
         with running(self._words(), self.home / "life-last") as run:
-            run.reach(lambda report: report["stretches"] > 0)
+            run.reach(lambda report: report["watermarks"] > 0)
             self._break_off()
             run.unread()
             statuses.append(run.process.wait())

@@ -26,7 +26,7 @@ from typing import Any, Final
 from tidegate.app.meter import Meter
 from tidegate.app.outage import Outage
 from tidegate.app.progress import Progress
-from tidegate.feed.pace import BUSY_ROWS, rest_s
+from tidegate.feed.pace import BUSY_ROWS, Stretch, rest_s
 from tidegate.feed.patience import Patience
 from tidegate.feed.plan import Barrier, Checkpoint, Drops, Round
 from tidegate.feed.ports import Changes, Result, Sink, Source, Standing, Tasks
@@ -107,18 +107,21 @@ class Engine:
         begun = self.wait_for_source(at, idle_s)
         if begun is None:
             return False
-        if standing.is_new:
-            state = standing.state
-            for table in self.source.definitions(begun):
-                state = state.with_table(table)
-            standing = Standing(Checkpoint(begun), state)
-        self.standing = standing
+        self.standing = standing = self.known(standing, begun)
         self.outage.retrying(lambda: self.sink.open(standing))
         self.source.release(begun)
         self.meter.started(standing.checkpoint.ts, resumed=at is not None)
         self.outage.over()
         self.outage.patience = self.feed.patience
         return True
+
+    def known(self, standing: Standing, begun: int) -> Standing:
+        """Where the feed goes on, with the tables that the source alone knows: all of a new feed, or of a checkpoint
+        that was kept without a schema, and those that other filter rules bring in."""
+        state = standing.state
+        for table in self.source.definitions(begun):
+            state = state if state.table(table.name) else state.with_table(table)
+        return Standing(Checkpoint(begun) if standing.is_new else standing.checkpoint, state)
 
     def wait_for_source(self, at: int | None, idle_s: float | None) -> int | None:
         """Return where reading begins, once the source has come as far as `at`; None if the wait for it is over."""
@@ -142,19 +145,26 @@ class Engine:
         """Do rounds until one of the ends of `run`."""
         if until is not None or idle_s is not None:
             self.sink.rhythm = replace(self.sink.rhythm, rests=False)
-        moved_s = time.monotonic()
+        moved_s, silent = time.monotonic(), False
         while not self.halt.is_set():
             self.keep_up()
             failure = self.source.failure()
             if self.round(until):
-                moved_s = time.monotonic()
+                moved_s, silent = time.monotonic(), False
                 continue
             if self._reached(until):
                 return
-            if failure is not None:
+            if failure is None:
+                self.outage.calm(CALM_S)
+            else:
                 self.start_again(failure)
-            if idle_s is not None and time.monotonic() - moved_s >= idle_s and self.outage.retrying(self.source.idle):
-                return
+                silent = False
+            if idle_s is not None and time.monotonic() - moved_s >= idle_s:
+                if silent:
+                    return
+                silent = self.outage.retrying(self.source.idle)
+                if silent:  # one more round: what made it idle may have come behind the last one
+                    continue
             pause_s, rest = self.sink.rhythm.flush_s, self.due_s - time.monotonic()
             self.halt.wait(rest if 0 < rest < pause_s else pause_s)
 
@@ -171,11 +181,12 @@ class Engine:
         if self.sink.barrier is Barrier.ALL:
             goal = segment_end(at, ddls, goal)
         whole = self.outage.retrying(partial(self.source.changes, at.ts, goal))
-        if self.resting(whole):
+        waiting = self.outage.retrying(lambda: list(whole.stretches()))
+        if self.resting(waiting):
             return False
         most = self.sink.rhythm.most
-        end = end_of_round(at.ts, goal, whole.stretches(), until=until, floor=self.floor, most=most)
-        planned, changes = self.plan(whole, end)  # 5 cut
+        end = end_of_round(at.ts, goal, waiting, until=until, floor=self.floor, most=most)
+        planned, changes = self.outage.retrying(partial(self.plan, whole, end))  # 5 cut
         if planned.units or planned.ddls:
             self.work(planned, changes)
             self.outage.over()
@@ -223,11 +234,11 @@ class Engine:
         self.published_s = time.monotonic()
         self.meter.advanced(planned, results)
 
-    def resting(self, changes: Changes) -> bool:
+    def resting(self, waiting: Sequence[Stretch]) -> bool:
         """Return True while merging rests and little waits."""
         if not self.sink.rhythm.rests:
             return False
-        rows = sum(stretch.rows for stretch in changes.stretches())
+        rows = sum(stretch.rows for stretch in waiting)
         return 0 < rows < BUSY_ROWS and time.monotonic() < self.due_s
 
     def idle_advance(self, planned: Round, *, now: bool) -> None:
@@ -243,8 +254,6 @@ class Engine:
         if reading.messages > self.heard:
             self.heard = reading.messages
             self.outage.over()
-        if self.source.failure() is None:
-            self.outage.over(after_s=CALM_S)
 
     def keep_up(self) -> None:
         """Let the sink tidy up for a short while; its failures are warnings, the next pass tries again."""
@@ -258,7 +267,7 @@ class Engine:
 
     def start_again(self, failure: TidegateError) -> None:
         """Begin to read anew after a failure that may pass; raises the others."""
-        self.outage.survive(failure)
+        self.outage.survive(failure, beside=True)
         self.outage.retrying(lambda: self.source.start(self.tasks, self.standing.checkpoint.ts))
         self.heard = 0
 

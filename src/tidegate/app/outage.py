@@ -30,6 +30,7 @@ class Outage:
         self._begun_s = time.monotonic()
         self._trouble: Trouble | None = None
         self._failed_s = 0.0
+        self._beside = False
         self.stopped = False
         """True once a stop has ended the waiting."""
 
@@ -46,12 +47,15 @@ class Outage:
             except TidegateError as error:
                 self.survive(error)
 
-    def survive(self, error: TidegateError) -> None:
-        """Return when it is time for the next try; raises `error` when it will not pass, or a stop is asked for."""
+    def survive(self, error: TidegateError, *, beside: bool = False) -> None:
+        """Return when it is time for the next try; raises `error` when it will not pass, or a stop is asked for.
+
+        `beside` says that it came from an activity beside the rounds, of which they hear only now and then."""
         if error.retry is Retry.NEVER:
             raise error
         now_s = time.monotonic()
         self._trouble, self._failed_s = self.patience.met(self._trouble, now_s), now_s
+        self._beside = self._beside or beside
         pause_s = self.patience.pause_s(self._trouble, now_s, begun_s=self._begun_s)
         if pause_s is None:
             raise error
@@ -63,5 +67,9 @@ class Outage:
     def over(self, *, after_s: float = 0.0) -> None:
         """The feed has got on, or nothing has failed for as long as is given."""
         if self._trouble is not None and time.monotonic() - self._failed_s >= after_s:
-            self._trouble = None
+            self._trouble, self._beside = None, False
             self._meter.recovered()
+
+    def calm(self, after_s: float) -> None:
+        """A round has found nothing to do and nothing in its way; what runs beside it is believed after a while."""
+        self.over(after_s=after_s if self._beside else 0.0)

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.app.config.callback_sink import CALLBACK_SINK, CallbackTarget, parse_callback
+from tidegate.app.config.callback_sink import CALLBACK_REFUSED, CALLBACK_SINK, CallbackTarget, parse_callback
 from tidegate.app.config.delta_sink import DELTA_KEYS, DELTA_REFUSED, DELTA_SINK, DeltaSink, parse_sink
 from tidegate.app.config.entry import SinkEntry, SourceEntry, is_landed
 from tidegate.app.config.feed import FeedConfig
@@ -223,6 +223,7 @@ SINKS: Final[Mapping[str, SinkEntry]] = {
         parse=parse_callback,
         address=CallbackTarget,
         open=_open_callback,
+        refused=CALLBACK_REFUSED,
         keeps_progress=False,
         reads_changelog=False,
     ),

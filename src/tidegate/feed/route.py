@@ -101,7 +101,8 @@ class TablePlan:
             try:
                 hashed ^= crc32(NULL_TEXT if value is None else text(value), name_crc)
             except (TypeError, AttributeError) as error:
-                raise EncodeError(f"column {name!r} of {self._name} cannot be {value!a:.60}") from error
+                told = EncodeError(f"column {name!r} of {self._name} cannot be {value!a:.60}")
+                raise told.at(table=self._name) from error
         return hashed
 
     def hashes(self, columns: Callable[[int], Sequence[Value]], rows: int) -> list[int]:

@@ -92,8 +92,10 @@ class Splitter:
                 if _text(text, before) != _text(text, after):
                     return True
             except (TypeError, AttributeError) as error:
-                where = f"column {update.fields[at].name!r} of {update.schema}.{update.table}"
-                raise EncodeError(f"{where} cannot change from {before!a:.60} to {after!a:.60}") from error
+                table = f"{update.schema}.{update.table}"
+                where = f"column {update.fields[at].name!r} of {table}"
+                told = EncodeError(f"{where} cannot change from {before!a:.60} to {after!a:.60}")
+                raise told.at(table=table) from error
         return False
 
     def _moves(self, update: Update) -> bool:

@@ -120,12 +120,14 @@ class ColumnPartitions:
         try:
             sent: list[Sent] = self._dispatcher.transaction(transaction)
         except EncodeError as error:
-            raise _located(error, f"commit_ts {commit_ts}") from error
+            raise _located(error, f"commit_ts {commit_ts}").at(commit_ts=commit_ts) from error
         for place, row, wire in sent:
             try:
                 pair = self._encoder.pair(row, wire)
             except EncodeError as error:
-                raise _located(error, f"{row.schema}.{row.table} at commit_ts {commit_ts}") from error
+                table = f"{row.schema}.{row.table}"
+                located = _located(error, f"{table} at commit_ts {commit_ts}")
+                raise located.at(table=table, commit_ts=commit_ts, topic=place[0], partition=place[1]) from error
             yield place, pair
 
 
@@ -135,9 +137,13 @@ def _rows(batch: Batch, plan: Plan) -> Iterator[RowChange]:
 
 def _located(error: EncodeError, where: str) -> EncodeError:
     """The same error with the words that say where it happened."""
+    found: EncodeError
     if isinstance(error, MessageTooLarge):
-        return MessageTooLarge(f"{error.table}, {where},", error.key, error.size, error.limit, error.options)
-    return type(error)(f"{where}: {error}")
+        found = MessageTooLarge(f"{error.table}, {where},", error.key, error.size, error.limit, error.options)
+    else:
+        found = type(error)(f"{where}: {error}")
+    found.where = error.where
+    return found
 
 
 def _place(topics: Sequence[str], code: int) -> Place:

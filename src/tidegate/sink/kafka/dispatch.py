@@ -22,6 +22,7 @@ from tidegate.feed.column_selector import ColumnSelectors, Selection
 from tidegate.feed.dispatch_rule import PartitionBy
 from tidegate.feed.route import Router, TablePlan
 from tidegate.feed.split import SplitPolicy, Splitter
+from tidegate.model.errors import ConfigError
 from tidegate.model.event import Delete, Field, Insert, RowChange, Update
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.infer import infer_table
@@ -115,9 +116,13 @@ class Dispatcher:
     def _made(self, name: TableName, info: TableInfo, wire: WireTable, fields: tuple[Field, ...]) -> Plan:
         rule = self._router.rule(*name)
         spread = rule.columns if rule.by is PartitionBy.COLUMNS else ()
-        whole = self._router.plan(name, fields, info)
-        splitter = Splitter.of(self.policy, whole)
-        selection = self._selectors.selection(info, wire, spread)
-        if selection is None:
-            return Plan(whole, splitter, None, wire, wire)
-        return Plan(self._router.plan(name, selection.fields, info), splitter, selection, wire, selection.wire)
+        try:
+            whole = self._router.plan(name, fields, info)
+            splitter = Splitter.of(self.policy, whole)
+            selection = self._selectors.selection(info, wire, spread)
+            if selection is None:
+                return Plan(whole, splitter, None, wire, wire)
+            return Plan(self._router.plan(name, selection.fields, info), splitter, selection, wire, selection.wire)
+        except ConfigError as error:
+            error.at(table=str(name))
+            raise

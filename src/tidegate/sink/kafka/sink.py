@@ -110,7 +110,7 @@ class KafkaSink:
             with self._connected() as writer:
                 self._control(writer).ddl(ddl, placed.previous)
         except EncodeError as error:
-            told = EncodeError(f"DDL at ts {ddl.commit_ts}: {error}: {ddl.query[:500]}")
+            told = type(error)(f"DDL at ts {ddl.commit_ts}: {error}: {ddl.query[:500]}")
             raise told.at(table=f"{ddl.schema}.{ddl.table}", commit_ts=ddl.commit_ts or 0) from error
         reach("topic/ddl-sent")
 

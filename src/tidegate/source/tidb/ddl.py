@@ -157,7 +157,7 @@ def _is_sent(change: _Change, job: Job, commit_ts: int, tables: Tables) -> bool:
                 f"DDL job {job.id} at {commit_ts}: {name_of(before)}, which the filter leaves out, becomes "
                 f"{name_of(after)}, which it takes ({job.query!a:.200}); its rows from before are not downstream: let "
                 "the filter take both names from a start-ts before the table was made, or leave the new name out"
-            )
+            ).at(table=str(name_of(after)), commit_ts=commit_ts)
         matched = matched[:1]
     if not any(matched):
         return False
@@ -166,7 +166,7 @@ def _is_sent(change: _Change, job: Job, commit_ts: int, tables: Tables) -> bool:
         raise SchemaError(
             f"DDL job {job.id} at {commit_ts}: {name_of(after)} has no primary or NOT NULL unique key any more "
             f"({job.query!a:.200}), so its rows cannot be told apart; set force-replicate=true to go on with it"
-        )
+        ).at(table=str(name_of(after)), commit_ts=commit_ts)
     return eligible
 
 

@@ -170,8 +170,9 @@ class LogSource:
         return LogChanges(self._rows, after, upto, versions, self._mount, self._events)
 
     def release(self, checkpoint_ts: int) -> None:
-        """Tell the log that what lies at or below is not needed by this feed."""
-        self._at = max(self._at, checkpoint_ts)
+        """Tell the log that what lies at or below is not needed by this feed, and look ahead from there: the frontier
+        is that of the stop, or the failure, behind it."""
+        self._move(checkpoint_ts)
         self._hold.at(checkpoint_ts)
 
     def reading(self) -> Reading:

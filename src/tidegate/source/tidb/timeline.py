@@ -21,7 +21,7 @@ import msgspec
 from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.filter import TableFilter
 from tidegate.kv.table_key import table_span
-from tidegate.model.errors import HistoryLost
+from tidegate.model.errors import HistoryLost, TidegateError
 from tidegate.model.kv_change import KvOp
 from tidegate.schema.job import Job, JobState
 from tidegate.schema.job_row import JOB_TABLE, decode_job_row
@@ -95,6 +95,13 @@ class Timeline:
         event filter leaves out marked.
 
         SchemaError for a job that contradicts the schema: the timeline then stays where it was."""
+        try:
+            return self._walked(ts)
+        except TidegateError as error:
+            error.at(commit_ts=ts)
+            raise
+
+    def _walked(self, ts: int) -> list[DdlEvent]:
         events: list[DdlEvent] = []
         while self._ahead and self._ahead[0][0] == ts:
             job = self._ahead[0][1]
