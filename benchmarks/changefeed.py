@@ -43,12 +43,13 @@ from tidegate.app.segment_log import SegmentLog
 from tidegate.app.tidb_run import SparkTasks
 from tidegate.app.topic_feed import TopicFeed, TopicFeedConfig
 from tidegate.app.topic_progress import TopicMeter, TopicProgress
-from tidegate.app.topic_target import TopicTarget
 from tidegate.app.wiring import topic_target
+from tidegate.sink.kafka.target import TopicTarget
 from tidegate.codec import DecodeOptions, decode
 from tidegate.feed.filter import TableFilter
 from tidegate.model.event import Delete, Insert, Update
 from tidegate.model.tso import physical_ms
+from tidegate.sink.kafka.target import TopicTarget
 
 PARTS: Final = ("rates", "latency", "cores", "memory")
 KINDS: Final = ("sysbench", "wide")

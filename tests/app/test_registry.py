@@ -173,11 +173,11 @@ def test_rules_of_a_topic_from_a_topic(
     assert told.value.code.startswith("CDC:Err")
 
 
-def test_column_selectors_act_for_topics_from_any_source() -> None:
+def test_column_selectors_act_with_every_source_and_sink() -> None:
     """They are kept for the sink, and are no warning."""
     text = '[sink]\ncolumn-selectors = [{matcher = ["a.*"], columns = ["*", "!secret"]}]\n'
-    for source in SOURCES.values():
-        config = example(source, SINKS["kafka"], text)
+    for source, sink in itertools.product(SOURCES.values(), SINKS.values()):
+        config = example(source, sink, text)
         assert (config.selectors[0].columns, config.warnings) == (("*", "!secret"), ())
 
 

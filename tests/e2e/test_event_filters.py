@@ -175,18 +175,6 @@ RULE = '[[filter.event-filters]]\nmatcher = ["a.b"]\n'
 )
 def test_what_messages_do_not_tell(tmp_path: Path, sink: str, text: str, told: str) -> None:
     """Rules that would need it are refused before anything is read, and so are keys that would act elsewhere."""
-    refused(tmp_path, sink, text, told)
-
-
-def test_columns_are_chosen_where_a_topic_is_made(tmp_path: Path) -> None:
-    """From topic to topic column selectors are refused; into a lake they act."""
-    text = '[sink]\ncolumn-selectors = [{matcher = ["a.b"], columns = ["c"]}]'
-    sink = "kafka://h/u?protocol=canal-json&enable-tidb-extension=true"
-    refused(tmp_path, sink, text, "sink.column-selectors[].matcher")
-
-
-def refused(tmp_path: Path, sink: str, text: str, told: str) -> None:
-    """Runs a feed from a topic with that file, which ends at once with an error."""
     file = tmp_path / "feed.toml"
     file.write_text(text)
     result = cli("run", str(file), "--source-uri", "kafka://h/t?protocol=open-protocol", "--sink-uri", sink)

@@ -17,7 +17,7 @@ SEEDS = (11, 12, 13)
 EVERY = [(source, sink) for source in SOURCES for sink in SINKS]
 BY_COMMAND = {("open", "kafka-canal"), ("tidb", "replica"), ("canal", "callback")}
 """Pairs whose command is killed in `make test`; the soak takes all."""
-KILLED = "round/applied=kill@{}"
+DEEDS = ("round/planned=kill", "round/applied=kill", "")
 
 
 class Killed(BaseException):
@@ -52,7 +52,7 @@ def killed_at(places: dict[str, int]) -> Any:
 def live(pair: Pair, spark: Any) -> None:
     """A feed that is killed between a round and its checkpoint, and one that goes on."""
     feed = Changefeed(pair.source_uri, pair.sink_uri, name="pair", state_dir=pair.state_dir)
-    with killed_at({"round/applied": 2}), pytest.raises(Killed):
+    with killed_at({"round/applied": 1}), pytest.raises(Killed):
         feed.run(spark, until=pair.world.end_ts)
     again = Changefeed(pair.source_uri, pair.sink_uri, name="pair", state_dir=pair.state_dir)
     done = again.run(spark, until=pair.world.end_ts)
@@ -95,7 +95,7 @@ def test_run(
     pair = Pair(recorded, *way, bootstrap, tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     statuses = []
-    for number, deed in enumerate((KILLED.format(1), KILLED.format(2), "")):
+    for number, deed in enumerate(DEEDS):
         monkeypatch.setenv("TIDEGATE_FAILPOINTS", deed)
         with running([*pair.words(), "-c", "pair"], tmp_path / f"life-{number}") as run:
             run.unread()

@@ -1,12 +1,17 @@
 """A table with keys of every kind and rows of it, for the tests of dispatch and splitting."""
 
+from collections.abc import Sequence
+
 from tidegate.codec import encode_options
+from tidegate.codec.columnar import Batch
 from tidegate.codec.wire_table import wire_table
 from tidegate.feed.dispatch_rule import dispatch_rules
+from tidegate.feed.mount import Mounted
 from tidegate.feed.route import Router, TablePlan
 from tidegate.model.event import Delete, Insert, Update, Value
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnInfo, ColumnType, IndexInfo, TableInfo, TableName
+from tidegate.sink.kafka.dispatch import Dispatcher, Sent
 
 INT = ColumnType(MysqlType.LONG, charset="binary")
 TEXT = ColumnType(MysqlType.VARCHAR, 20)
@@ -58,3 +63,19 @@ def delete(*values: Value) -> Delete:
 def update(before: tuple[Value, ...], after: tuple[Value, ...]) -> Update:
     """A changed row."""
     return Update(schema="Shop", table="Item", fields=FIELDS, before=before, after=after, commit_ts=TS, row_id=7)
+
+
+def dispatched(dispatcher: Dispatcher, rows: Sequence[Mounted]) -> list[Sent]:
+    """What a task sends of a transaction, whose rows go table by table."""
+    tables: dict[int, list[Mounted]] = {}
+    for row in rows:
+        tables.setdefault(row.table.physical_id, []).append(row)
+    batches = [
+        Batch(row.schema, row.table, row.fields, row.pk_names, *[None] * 7, definition=found[0].table.info)
+        for found in tables.values()
+        if (row := found[0].row)
+    ]
+    plans = [dispatcher.plan(batch) for batch in batches]
+    return dispatcher.transaction(
+        [(plan, [each.row for each in found]) for plan, found in zip(plans, tables.values(), strict=True)]
+    )

@@ -89,5 +89,7 @@ def test_ddls_of_one_ts_keep_their_arrival():
 
 
 def test_a_place_says_where():
-    """A place reads as topic, partition and offset."""
+    """A place reads as topic, partition and offset; that of a change log has none of them."""
     assert str(Place("shop", 2, 7041, 3)) == "topic shop partition 2 offset 7041"
+    assert str(Place(seq=3)) == "event 3 of the change log"
+    assert Place(seq=2) < Place(seq=3) < Place("a", 0, 0)

@@ -1,6 +1,7 @@
 """Which columns of a table are sent, and which selections would lose rows."""
 
 import pytest
+from tests.feed.dispatch_rows import dispatched
 from tests.feed.test_mount import column, record, table
 
 from tidegate.codec import encode_options
@@ -43,7 +44,7 @@ def sent(chosen: ColumnSelectors, row: Mounted, rule: dict[str, object] | None =
     rules = dispatch_rules([{"matcher": ["*.*"], **rule}] if rule else [])
     places = frozenset(("topic", number) for number in range(3))
     router = Router.of(rules, "topic", OPTIONS)
-    return Dispatcher(router, SplitPolicy(), {"topic": 3}, places, chosen).transaction([row])
+    return dispatched(Dispatcher(router, SplitPolicy(), {"topic": 3}, places, chosen), [row])
 
 
 def shown(row: RowChange) -> tuple[object, ...]:

@@ -9,19 +9,26 @@ from pathlib import Path
 from typing import Any
 
 from tests.kv.kv_recordings import lines, raw
+from tidegate.app.checkpoints import DirectoryCheckpoints
+from tidegate.app.engine import Engine, Feed
+from tidegate.app.meter import Meter
+from tidegate.app.progress import Progress
 from tidegate.app.segment_log import SegmentLog
-from tidegate.app.topic_feed import TopicFeed, TopicFeedConfig
-from tidegate.app.topic_progress import TopicMeter
-from tidegate.app.topic_target import TopicTarget
+from tidegate.app.status import StatusFile
 from tidegate.codec import decode, encode_options, from_config
 from tidegate.feed.dispatch_rule import dispatch_rules
+from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.filter import TableFilter
 from tidegate.feed.patience import Patience
 from tidegate.feed.split import SplitPolicy
 from tidegate.model.errors import SinkError
 from tidegate.model.event import Event
 from tidegate.model.kv_change import KvChange, KvOp, LogType
+from tidegate.sink.kafka.sink import KafkaSink
+from tidegate.sink.kafka.target import TopicTarget
+from tidegate.source.tidb.source import LogSource
 from tidegate.source.tidb.transactions import MountOptions
+from tidegate.testing.tasks import HereTasks
 from tidegate.tidb.segment import encode_segment
 from tidegate.tidb.span_feed import in_order
 
@@ -185,22 +192,65 @@ class InProcess:
         return [work(job) for job in jobs]
 
 
+class Run:
+    """A feed into topics that runs in this process, through the engine."""
+
+    def __init__(self, config: dict[str, Any], tasks: Any) -> None:
+        self.given, self.tasks = config, tasks
+        self.stop = Hurried()
+        self.reports: list[Progress] = []
+        self.engine = self._engine()
+
+    def _engine(self) -> Engine:
+        given = self.given
+        rules, events, log = TableFilter.parse(given["rules"]), given["events"], SegmentLog(given["log"])
+        self.checkpoints = DirectoryCheckpoints(given["state"], given["name"], source=str(given["log"]), target="feed")
+        mount = MountOptions(force_replicate=given["force"]) if given["mount"] is None else given["mount"]
+        source = LogSource(log, given["name"], rules=rules, mount=mount, events=events, start_ts=given["start_ts"])
+        sink = KafkaSink(given["target"], self.checkpoints, rules=rules, force=mount.force_replicate)
+        feed = Feed(
+            given["name"],
+            source,
+            sink,
+            accept=rules.matches,
+            takes=rules.takes_ddl,
+            drops=events.ddls(),
+            patience=Patience(quick=3, stuck_s=None),
+        )
+        kept = StatusFile(str(given["state"]), given["name"], given["name"], source=str(given["log"]), sink="feed")
+
+        def told(progress: Progress) -> None:
+            kept.save(progress)
+            self.reports.append(progress)
+
+        return Engine(feed, self.tasks, Meter(told), self.stop)
+
+    @property
+    def checkpoint(self) -> int:
+        """Where the feed stands."""
+        return self.engine.standing.checkpoint.ts
+
+    def run(self, *, idle_s: float | None = None) -> Progress:
+        """Run to the target, a stop or a silence."""
+        return self.engine.run(until=self.given["target_ts"], idle_s=idle_s)
+
+
 def feed(
     log: Path, made: MemoryTarget, state: Path, *, rules: Sequence[str] = ("*.*",), tasks: int = 2, **given: Any
-) -> TopicFeed:
+) -> Run:
     """A feed that is ready to run; `force` is force-replicate."""
-    config = TopicFeedConfig(
-        name=given.pop("name", "feed"),
-        log=SegmentLog(log),
-        source=str(log),
-        target=made,
-        rules=TableFilter.parse(rules),
-        state=state,
-        mount=MountOptions(force_replicate=given.pop("force", True)),
-        patience=Patience(quick=3, stuck_s=None),
-        **given,
+    defaults = {
+        "name": "feed",
+        "force": True,
+        "mount": None,
+        "events": EventFilter(),
+        "start_ts": None,
+        "target_ts": None,
+    }
+    return Run(
+        {**defaults, "log": log, "target": made, "state": state, "rules": rules, **given},
+        HereTasks(tasks, pickles=False),
     )
-    return TopicFeed(config, InProcess(tasks), TopicMeter(lambda _: None), Hurried())
 
 
 class Hurried(threading.Event):

@@ -1,6 +1,6 @@
 """The way through columns writes what the way row by row writes: byte by byte, place by place, error by error."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,8 +14,8 @@ import pytest
 from tests.feed.test_mount import NOT_NULL, VARCHAR, column, record, table
 from tests.feed_tidb.kit import Broker, MemoryTarget, changes, feed, recorded_log, target, write_log
 from tests.feed_tidb.test_transactions import Log
-from tidegate.app import topic_feed, topic_target, topic_task
-from tidegate.app.topic_task import GroupJob, GroupReport, write_group
+from tidegate.app import topic_feed, topic_task
+from tidegate.app.topic_task import GroupJob, write_group
 from tidegate.codec.columnar import ColumnarEncoder
 from tidegate.feed.column_selector import ColumnSelectors, SelectorRule
 from tidegate.feed.split import SplitPolicy
@@ -27,12 +27,17 @@ from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.schema.stored import Name, StoredIndex, StoredPart
 from tidegate.schema.stored_layout import table_layout
 from tidegate.schema.stored_snapshot import TableVersion
+from tidegate.sink.kafka import target as target_module
+from tidegate.sink.kafka import task
 from tidegate.sink.kafka.column_partitions import ColumnPartitions
+from tidegate.sink.kafka.task import Written
 from tidegate.source.tidb.chunks import CHUNK_ROWS, chunks
 from tidegate.source.tidb.transactions import MountOptions
 
 PROTOCOLS = ("open-protocol", "canal-json")
 STREAMS = ("types", "partition", "ddl", "interleave")
+PLAIN: list[int] = []
+"""An entry for each chunk that went row by row where columns were asked for."""
 SPREAD = ({"matcher": ["*.*"], "partition": "index-value"},)
 VARIANTS: dict[str, tuple[Sequence[object], dict[str, str]]] = {
     "by table": ((), {}),
@@ -48,19 +53,23 @@ VARIANTS: dict[str, tuple[Sequence[object], dict[str, str]]] = {
 
 @pytest.fixture(autouse=True)
 def by_columns(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Columns however few the rows, a clock that stands, and how many chunks went row by row all the same."""
-    plain: list[int] = []
+    """Columns however few the rows, a clock that stands, and how often a chunk was mounted or encoded row by row."""
+    PLAIN.clear()
     monkeypatch.setattr(topic_task, "FEW_ROWS", 1)
-    monkeypatch.setattr(topic_target, "clock", lambda _: lambda: 7)
-    monkeypatch.setattr(topic_target, "ColumnarEncoder", partial(ColumnarEncoder, few_rows=0))
-    rows = ColumnPartitions.texts_of_rows
+    monkeypatch.setattr(task, "FEW_ROWS", 1)
+    monkeypatch.setattr(target_module, "now_ms", lambda: 7)
+    monkeypatch.setattr(target_module, "ColumnarEncoder", partial(ColumnarEncoder, few_rows=0))
 
-    def counted(self: ColumnPartitions, *given: Any) -> Any:
-        plain.append(1)
-        return rows(self, *given)
+    def counted(rows: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any, **named: Any) -> Any:
+            PLAIN.append(1)
+            return rows(*given, **named)
 
-    monkeypatch.setattr(ColumnPartitions, "texts_of_rows", counted)
-    return plain
+        return call
+
+    monkeypatch.setattr(ColumnPartitions, "texts_of_rows", counted(ColumnPartitions.texts_of_rows))
+    monkeypatch.setattr(topic_task, "_by_rows", counted(topic_task._by_rows))
+    return PLAIN
 
 
 UNIQUE = StoredIndex(2, Name.of("u"), idx_cols=[StoredPart(Name.of("u"), offset=2)], is_unique=True)
@@ -112,11 +121,13 @@ def job(log: Any, made_target: MemoryTarget, *, columns: bool) -> GroupJob:
     return GroupJob(log, 1, 1 << 60, VERSIONS, places, counts, made_target, MountOptions(), columns=columns)
 
 
-def written(log: Any, made_target: MemoryTarget, *, columns: bool) -> tuple[GroupReport, Any]:
-    """The report, and what the broker has."""
-    broker = Broker()
+def written(log: Any, made_target: MemoryTarget, *, columns: bool) -> tuple[Written, Any]:
+    """The report without the roads that rows took, and what the broker has."""
+    broker, before = Broker(), len(PLAIN)
     report = write_group(job(log, replace(made_target, broker=broker), columns=columns))
-    return report, broker.messages
+    if not columns:
+        del PLAIN[before:]
+    return replace(report, roads={}), broker.messages
 
 
 @pytest.mark.slow

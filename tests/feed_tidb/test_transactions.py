@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.feed.dispatch_rows import dispatched
 from tests.feed.test_mount import column, record, table
 from tidegate.codec import encode_options
 from tidegate.feed.mount import Mounted
@@ -100,7 +101,7 @@ def test_split_updates_in_a_partition(*, newarch: bool) -> None:
     dispatcher = Dispatcher(router, policy, {"topic": 1}, frozenset({("topic", 0)}))
     log = Log([change(0, 1, 10, 11), change(0, 2, None, 7), change(1, 3, 20, 21), change(1, 4, 5, None)])
     (rows,) = found(log)
-    sent = shown(dispatcher.transaction(rows))
+    sent = shown(dispatched(dispatcher, rows))
 
     classic = [("Delete", 4), ("Delete", 3), ("Delete", 1), ("Insert", 3), ("Insert", 1), ("Insert", 2)]
     of_tables = [("Delete", 4), ("Delete", 3), ("Insert", 3), ("Delete", 1), ("Insert", 2), ("Insert", 1)]
@@ -114,7 +115,7 @@ def test_rows_of_other_tasks_are_left_out() -> None:
     log = Log([change(number, handle, None, 1) for number in (0, 1) for handle in range(3)])
     (rows,) = found(log)
     parts = [
-        Dispatcher(router, SplitPolicy(), {"topic": 2}, frozenset({("topic", at)})).transaction(rows) for at in (0, 1)
+        dispatched(Dispatcher(router, SplitPolicy(), {"topic": 2}, frozenset({("topic", at)})), rows) for at in (0, 1)
     ]
 
     assert sorted(map(len, parts)) == [0, 6], "both tables are named t, so they share a partition"

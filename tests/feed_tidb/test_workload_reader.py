@@ -14,10 +14,10 @@ from tests.feed_tidb.workload_faces import Facts
 from tests.feed_tidb.workload_reader import Consumer, Frame
 from tests.feed_tidb.workload_setting import CLAIM, HANDLE_ONLY, OPTION, PACKING, RAW, Setting
 from tests.feed_tidb.workload_truth import TrueRow
-from tidegate.app.claim_files import ClaimFiles
 from tidegate.codec import BatchEncoder, encode_options
 from tidegate.model.event import Delete, Field, Insert, Resolved, RowChange, Update
 from tidegate.model.mysql import ColumnFlag
+from tidegate.sink.kafka.claim_files import ClaimFiles
 
 WIDE = tuple(f"n{number}" for number in range(40))
 ID = Field("id", 3, flag=int(ColumnFlag.HANDLE_KEY), handle=True)

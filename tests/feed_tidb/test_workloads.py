@@ -26,10 +26,10 @@ from tests.feed_tidb.workload_real import Real
 from tests.feed_tidb.workload_setting import draw_setting
 from tests.tidb.worlds import seeds
 from tidegate.app.broker import start_broker, stop_broker
-from tidegate.app.claim_files import ClaimFiles
 from tidegate.app.topic_feed import TopicFeed
 from tidegate.feed import route
 from tidegate.model.event import Resolved
+from tidegate.sink.kafka.claim_files import ClaimFiles
 from tidegate.sink.kafka.control import Control
 from tidegate.testing.validators.events import told
 

@@ -18,16 +18,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tests.feed_tidb.kit import Queue, feed
+from tests.feed_tidb.kit import Queue, Run, feed
 from tests.feed_tidb.workload_setting import CLAIM, DEFAULT, OPTION, PACKING, RAW, Setting
 from tidegate.app.config.document import Document
 from tidegate.app.config.kafka_target import parse_target
-from tidegate.app.topic_feed import TopicFeed
-from tidegate.app.topic_target import TopicTarget
-from tidegate.app.topic_task import GroupJob
 from tidegate.app.wiring import topic_target
 from tidegate.feed.dispatch_rule import dispatch_rules
 from tidegate.model.errors import SinkError
+from tidegate.sink.kafka.target import TopicTarget
+from tidegate.sink.kafka.task import GroupJob
 from tidegate.sink.kafka.writer import TopicWriter
 from tidegate.testing.failpoint import TOPIC_PLACES, armed
 
@@ -129,7 +128,7 @@ class Bench:
         self.fired: Counter[str] = Counter()
         self.troubled = True
         self.start_ts: int | None = None
-        self.one: TopicFeed | None = None
+        self.one: Run | None = None
         self.target = self._target(bootstrap)
         self.real: TopicWriter = topic_target(parse_target(self._uri(bootstrap))).writer()
         BENCHES[name] = self
@@ -218,7 +217,7 @@ class Bench:
         self.disturbed.append(Disturbance(self.one.checkpoint, self.one.meter.progress.frontier_ts, what))
         self.fired[what] += 1
 
-    def _feed(self) -> TopicFeed:
+    def _feed(self) -> Run:
         log = self.home / "log"
         made = feed(
             log,

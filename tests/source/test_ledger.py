@@ -7,7 +7,7 @@ from tidegate.changelog import ledger
 from tidegate.changelog.report import Halt, State, TaskReport
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.frontier import Reached
-from tidegate.model.errors import Fenced
+from tidegate.model.errors import ConfigError, Fenced
 from tidegate.objectstore import deltalog
 
 KNOWN = State(feed="f", epoch=1, batch=4, positions={TOPIC: {0: Reached(10, 50), 1: Reached(5, 40)}}, frontier=40)
@@ -43,6 +43,43 @@ def test_a_new_partition_joins_without_moving_the_frontier():
     resolved_ = ledger.advance(joined, [report(2, 0, 1, 80)])
 
     assert (joined.frontier, resolved_.frontier) == (40, 80)
+
+
+LOG = State(feed="f", epoch=1, batch=4, frontier=40)
+
+
+def stretch(start: int, position: int) -> TaskReport:
+    """What a batch brings of a change log."""
+    return TaskReport(start=start, position=position)
+
+
+def test_a_log_moves_the_frontier_alone():
+    """A change log has no positions: its batches follow each other by timestamps, the first one begins anywhere."""
+    state = ledger.advance(LOG, [stretch(40, 55)])
+
+    assert (state.positions, state.frontier, state.batch) == ({}, 55, 5)
+    assert ledger.advance(State(), [stretch(7, 9)]).frontier == 9
+    with pytest.raises(Fenced, match="begins at ts 41 of the change log, the changelog stands at 40"):
+        ledger.advance(LOG, [stretch(41, 55)])
+
+
+def test_a_log_is_fenced_by_its_frontier(uri):
+    """A batch of a log that was committed already is not committed again, and another landing fences this one."""
+    state = ledger.claim(uri, "f", None, lambda _: {})
+    landed = ledger.commit_batch(uri, state, [stretch(0, 9)])
+    with pytest.raises(Fenced):
+        ledger.commit_batch(uri, state, [stretch(0, 9)])
+
+    ledger.append(uri, (), rows=0, ddls=0)
+    assert ledger.commit_batch(uri, landed, [stretch(9, 12)]).frontier == 12
+
+
+def test_a_topic_does_not_follow_a_log(uri):
+    """A changelog that a change log has filled is no place for a topic, whose positions would begin anew."""
+    ledger.commit_batch(uri, ledger.claim(uri, "f", None, lambda _: {}), [stretch(0, 9)])
+
+    with pytest.raises(ConfigError, match="was landed from a change log"):
+        begin(uri)
 
 
 def test_halts_stay_until_they_are_passed():

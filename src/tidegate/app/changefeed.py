@@ -3,29 +3,34 @@
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tidegate.app.config.delta_sink import DeltaSink as DeltaAddress
+from tidegate.app.checkpoints import DirectoryCheckpoints
 from tidegate.app.config.feed import FeedConfig
 from tidegate.app.config.load import load
 from tidegate.app.engine import Engine
 from tidegate.app.meter import Meter
 from tidegate.app.progress import Progress
 from tidegate.app.wiring import feed_of, status_of
-from tidegate.spark.tasks import SparkTasks
+from tidegate.feed.ports import Sink, Tasks
+from tidegate.sink.callback.sink import Callback, CallbackSink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["Changefeed"]
 
+OWN: str = "callback://tidegate.sinks/callback"
+"""The address that stands for a sink of the caller's own, which has none."""
+
 
 class Changefeed:
     """One source into one sink.
 
     `Changefeed("kafka://…", "delta://…").run(spark)` or `Changefeed(config).run()` with a FeedConfig; `tidb:///LOG` is
-    a source, too, and `start_ts` where a new feed of it begins. Into `kafka://…` a directory keeps the checkpoint:
-    `state_dir`.
+    a source, too, and `start_ts` where a new feed of it begins.  Into a sink that keeps no progress of its own a
+    directory keeps the checkpoint: `state_dir`.  The sink may also be functions (`tidegate.sinks.callback(write)`), or
+    what makes a Sink of checkpoints: `Changefeed("kafka://…", MySink, state_dir=…)`.
     """
 
     config: FeedConfig
@@ -33,21 +38,24 @@ class Changefeed:
     def __init__(
         self,
         source: FeedConfig | str,
-        sink: str | None = None,
+        sink: "str | Callback | Callable[[DirectoryCheckpoints], Sink[Any]] | None" = None,
         *,
         name: str | None = None,
         start_ts: int | None = None,
         state_dir: str | Path | None = None,
     ) -> None:
+        self._own = None if sink is None or isinstance(sink, str) else sink
         if not isinstance(source, str):
             self.config = source
         else:
-            self.config = load(source_uri=source, sink_uri=sink, name=name, start_ts=start_ts, state_dir=state_dir)
+            uri = OWN if self._own is not None else str(sink or "")
+            self.config = load(source_uri=source, sink_uri=uri, name=name, start_ts=start_ts, state_dir=state_dir)
 
     def run(
         self,
         spark: "SparkSession | None" = None,
         *,
+        tasks: Tasks | None = None,
         on_progress: Callable[[Progress], None] | None = None,
         stop: threading.Event | None = None,
         until: int | None = None,
@@ -57,22 +65,28 @@ class Changefeed:
 
         Raises the error that ends the feed: a poison message under dead-letter=halt, a DDL that cannot be followed,
         another writer. Errors that may pass, such as a broker that is away, are waited out; one at the start, where it
-        may be a wrong address, for some seconds only. What was applied until then is published.
+        may be a wrong address, for some seconds only. What was applied until then is published. `tasks` stand for those
+        of Spark.
         """
-        report, stop = on_progress or _silent, stop or threading.Event()
-        until = self.config.target_ts if until is None else until
-        if not isinstance(self.config.sink, DeltaAddress):  # until one engine runs every pair
-            from tidegate.app.tidb_run import run_topics
+        from tidegate.spark.tasks import SparkTasks
 
-            return run_topics(self.config, spark, report, stop, until=until, idle_s=idle_s)
         kept = status_of(self.config)
 
         def told(progress: Progress) -> None:
             kept.save(progress)
-            report(progress)
+            if on_progress is not None:
+                on_progress(progress)
 
-        return Engine(feed_of(self.config), SparkTasks(spark), Meter(told), stop).run(until=until, idle_s=idle_s)
+        engine = Engine(
+            feed_of(self.config, self._sink()), tasks or SparkTasks(spark), Meter(told), stop or threading.Event()
+        )
+        return engine.run(until=self.config.target_ts if until is None else until, idle_s=idle_s)
 
+    def _sink(self) -> "Sink[Any] | None":
+        """The sink of the caller's own, with the checkpoints of this changefeed."""
+        from tidegate.app.wiring import checkpoints_of
 
-def _silent(_: Progress) -> None:
-    """Nobody is watching."""
+        if self._own is None:
+            return None
+        checkpoints = checkpoints_of(self.config)
+        return CallbackSink(self._own, checkpoints) if isinstance(self._own, Callback) else self._own(checkpoints)

@@ -1,7 +1,7 @@
 """One chain of the demo: the upstream's log, a changefeed into a topic, a changefeed into a lake, at the same time.
 
-    log ──TopicFeed──► topic (3 partitions) ──Changefeed──► lake
-          thread 1                            thread 2              tasks of both in one Spark
+    log ──Changefeed──► topic (3 partitions) ──Changefeed──► lake
+          thread 1                             thread 2             tasks of both in one Spark
 
 They are the very changefeeds of `tidegate run`, wired by the same functions; only the processes are fewer.
 """
@@ -11,16 +11,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from tidegate.app.changefeed import Changefeed
+from tidegate.app.config.load import load
 from tidegate.app.demo_recorded import create_topic
 from tidegate.app.demo_workload import DATABASES
 from tidegate.app.progress import Progress
 from tidegate.app.stop_signals import wait_until
-from tidegate.app.tidb_run import RunWords, SparkTasks, feed_config
-from tidegate.app.topic_feed import TopicFeed
-from tidegate.app.topic_progress import TopicMeter, TopicProgress
 
 __all__ = ["PROTOCOLS", "Chain"]
 
@@ -38,7 +34,7 @@ class Chain:
         self.name = protocol.partition("-")[0]
         self.topic = f"demo-{self.name}"
         self.lake = home / f"lake-{self.name}"
-        self.topic_progress = TopicProgress()
+        self.topic_progress = Progress("starting")
         self.lake_progress = Progress("starting")
         self._stop = threading.Event()
         self._threads = ThreadPoolExecutor(2, thread_name_prefix=f"demo-{self.name}")
@@ -59,14 +55,17 @@ class Chain:
         """Make the topic and start both. Raises SourceError when the broker does not answer."""
         create_topic(self.bootstrap, self.topic, PARTITIONS)
         address = f"kafka://{self.bootstrap}/{self.topic}?protocol={self.protocol}{PROTOCOLS[self.protocol]}"
-        words = RunWords(
-            f"tidb://{self.log}", f"{address}&partition-num={PARTITIONS}", self.log.with_name("state"), rules=_RULES
+        topic = load(
+            source_uri=f"tidb://{self.log}",
+            sink_uri=f"{address}&partition-num={PARTITIONS}",
+            rules=_RULES,
+            state_dir=self.log.with_name("state"),
         )
-        into_topic = TopicFeed(feed_config(words), SparkTasks(), TopicMeter(self._topic_told), self._stop)
+        into_topic = Changefeed(topic)
         lake = self.lake.as_uri().replace("file:", "delta:", 1)
         into_lake = Changefeed(address, lake)
         self._running = [
-            self._threads.submit(into_topic.run),
+            self._threads.submit(into_topic.run, on_progress=self._topic_told, stop=self._stop),
             self._threads.submit(into_lake.run, on_progress=self._lake_told, stop=self._stop),
         ]
 
@@ -87,8 +86,8 @@ class Chain:
         wait_until(lambda: all(one.done() for one in self._running))
         self._threads.shutdown()
 
-    def _topic_told(self, progress: TopicProgress) -> None:
-        self.topic_progress = msgspec.structs.replace(progress)
+    def _topic_told(self, progress: Progress) -> None:
+        self.topic_progress = progress
 
     def _lake_told(self, progress: Progress) -> None:
         self.lake_progress = progress

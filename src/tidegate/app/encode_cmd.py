@@ -23,7 +23,6 @@ from typing import Final, TypeVar, cast
 
 import click
 
-from tidegate.app.claim_files import ClaimFiles, random_names
 from tidegate.app.framed import Refused, clock, settings_of, write_out
 from tidegate.codec.batch import BatchEncoder, Message, join_for_storage
 from tidegate.codec.csv import CsvEncoder, csv_options
@@ -32,6 +31,7 @@ from tidegate.codec.frame import pack_frame
 from tidegate.codec.neutral_read import EventReader
 from tidegate.model.errors import ConfigError, EncodeError
 from tidegate.model.event import Ddl, Resolved
+from tidegate.sink.kafka.claim_files import ClaimFiles, random_names
 
 __all__ = ["encode"]
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from tidegate.codec import BatchEncoder, EncodeOptions, Message
 from tidegate.codec.batch import ClaimStore
 from tidegate.feed.dispatch_rule import DispatchRule
+from tidegate.feed.previous_name import previous_name
 from tidegate.feed.route import Router, TablePlan
 from tidegate.feed.split import SplitPolicy, Splitter
 from tidegate.model.errors import EncodeError, SchemaError, SqlError, UnsupportedError
@@ -122,7 +123,7 @@ class Relay:
         messages = self._control.append(ddl)
         self.flush()
         statements = _statements(ddl)
-        previous = _previous(statements)
+        previous = previous_name(ddl)
         partitions = self._writer.partitions(self._router.ddl_topic(ddl.schema, ddl.table, previous))
         route = self._router.ddl(ddl.schema, ddl.table, partitions, previous)
         self._known.note([route.topic])
@@ -186,11 +187,6 @@ def _statements(ddl: Ddl) -> Sequence[Statement]:
         return parse(ddl.query, ddl.schema)
     except SqlError:
         return ()
-
-
-def _previous(statements: Sequence[Statement]) -> TableName | None:
-    """The name that a RENAME takes away; None for other statements."""
-    return next((name for each in statements for name in _old_names(each)), None)
 
 
 def _old_names(statement: Statement) -> Iterator[TableName]:

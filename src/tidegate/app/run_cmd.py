@@ -8,48 +8,15 @@ second SIGINT              stop at once (the checkpoint keeps it safe, as after 
 
 import sys
 import time
-from math import inf
 from pathlib import Path
 
 import click
 
-from tidegate.app.config.document import read_document
-from tidegate.app.config.feed import FeedConfig
-from tidegate.app.config.kafka_target import KafkaTarget
-from tidegate.app.config.load import addresses, load
-from tidegate.app.config.tidb_source import TidbSource
+from tidegate.app.config.load import load
 from tidegate.app.stop_signals import stop_on_signals
 from tidegate.app.tso_cmd import parse_ts
 
 __all__ = ["run"]
-
-
-def _legacy(  # noqa: PLR0917
-    config: FeedConfig,
-    path: str | None,
-    source_uri: str | None,
-    sink_uri: str | None,
-    rules: tuple[str, ...],
-    idle_s: float | None,
-    as_json: bool,  # noqa: FBT001
-) -> bool:
-    """Bridge to the loops of topics until one engine runs every pair: run the changefeed there; False for a lake."""
-    if not isinstance(config.sink, KafkaTarget):
-        return False
-    if isinstance(config.source, TidbSource):
-        from tidegate.app.tidb_run import run_tidb
-
-        run_tidb(config, idle_s=idle_s, as_json=as_json)
-        return True
-    if config.target_ts is not None:
-        raise click.UsageError("--until is not for a topic that becomes a topic; leave it out")
-    from tidegate.app.transcode_topic import transcode_topic
-
-    uris = addresses(read_document(path), source_uri, sink_uri)
-    state = None if config.state_dir is None else (config.state_dir, config.name)
-    idle_s = inf if idle_s is None else idle_s
-    transcode_topic(uris, ({}, {}), path=path, now_ms=None, idle_s=idle_s, as_json=as_json, state=state, rules=rules)
-    return True
 
 
 @click.command()
@@ -57,7 +24,9 @@ def _legacy(  # noqa: PLR0917
 @click.option(
     "--source-uri", help="Where to read: kafka://HOST:PORT/TOPIC?protocol=open-protocol|canal-json&..., tidb:///LOG"
 )
-@click.option("--sink-uri", help="Where to write: delta:///path/of/lake?... or kafka://HOST:PORT/TOPIC?protocol=...")
+@click.option(
+    "--sink-uri", help="Where to write: delta:///LAKE?..., kafka://HOST:PORT/TOPIC?protocol=..., callback://MODULE/NAME"
+)
 @click.option("--filter", "rules", multiple=True, metavar="RULE", help="Tables, such as 'shop.*' or '!shop.tmp_*'.")
 @click.option("-c", "--changefeed-id", "name", help="Name under which progress is kept.")
 @click.option("--workers", type=click.IntRange(1, 1024), help="Into a lake: tables merged at the same time.")
@@ -66,7 +35,9 @@ def _legacy(  # noqa: PLR0917
 )
 @click.option("--start-ts", metavar="TSO|TIME", help="From tidb://: where a new changefeed begins; else with the log.")
 @click.option(
-    "--state-dir", type=click.Path(file_okay=False, path_type=Path), help="Into topics: keeps the checkpoint."
+    "--state-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="For the checkpoint, if the sink keeps none.",
 )
 @click.option(
     "--stop-when-idle", "idle_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop after a silence."
@@ -88,7 +59,7 @@ def run(
     as_json: bool,
     no_color: bool,
 ) -> None:
-    """Run a changefeed from a Kafka topic or the log of a TiDB into a lake or a topic.
+    """Run a changefeed: a Kafka topic or the log of a TiDB into a lake, topics or a function.
 
     Values on the command line win over those of CONFIG, a changefeed file as TiCDC has them with a [source] section.
     """
@@ -106,9 +77,6 @@ def run(
         target_ts=None if until is None else parse_ts(until, now_ms=now_ms),
         state_dir=state_dir,
     )
-    if _legacy(config, path, source_uri, sink_uri, rules, idle_s, as_json):
-        return
-
     from tidegate.app import logging, progress
     from tidegate.app.changefeed import Changefeed
 

@@ -12,12 +12,8 @@ from typing import Final, Protocol
 
 from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.filter import TableFilter
-from tidegate.model.errors import RenameRefused, SqlError
+from tidegate.feed.previous_name import previous_name
 from tidegate.model.event import Ddl, Resolved, RowChange
-from tidegate.model.table import TableName
-from tidegate.schema.parse import parse
-from tidegate.schema.spec import RenameTo
-from tidegate.schema.statement import AlterTable, RenameTables
 
 __all__ = ["Sieve"]
 
@@ -67,35 +63,5 @@ class Sieve:
         return self._tables.matches(row.schema, row.table) and (self._judge is None or not self._judge.drops(row))
 
     def _takes_ddl(self, ddl: Ddl) -> bool:
-        previous = _previous(ddl)
-        return self._is_of_a_table(ddl, previous) and not self._events.drops_ddl(ddl, previous, _UNKNOWN)
-
-    def _is_of_a_table(self, ddl: Ddl, previous: TableName | None) -> bool:
-        if not ddl.table:
-            return self._tables.matches_schema(ddl.schema)
-        matched = self._tables.matches(ddl.schema, ddl.table)
-        if previous is None or self._tables.matches(*previous):
-            return matched or previous is not None
-        if matched:
-            raise RenameRefused(
-                f"ts {ddl.commit_ts}: {previous}, which the filter leaves out, becomes {ddl.schema}.{ddl.table}, which "
-                f"it takes ({ddl.query!a:.200}); its rows from before are not written: let filter.rules take both "
-                "names and begin where the table began, or leave the new name out"
-            )
-        return False
-
-
-def _previous(ddl: Ddl) -> TableName | None:
-    """The name that a RENAME takes away; None for other statements, and for those that cannot be read."""
-    if "RENAME" not in ddl.query.upper():
-        return None
-    try:
-        statements = parse(ddl.query, ddl.schema)
-    except SqlError:
-        return None
-    for statement in statements:
-        if isinstance(statement, RenameTables):
-            return statement.pairs[0].old
-        if isinstance(statement, AlterTable) and any(isinstance(spec, RenameTo) for spec in statement.specs):
-            return statement.table
-    return None
+        previous = previous_name(ddl)
+        return self._tables.takes_ddl(ddl, previous) and not self._events.drops_ddl(ddl, previous, _UNKNOWN)

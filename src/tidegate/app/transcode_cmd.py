@@ -22,18 +22,18 @@ from typing import Final
 import click
 import msgspec
 
-from tidegate.app.claim_files import ClaimFiles, random_names
-from tidegate.app.ddl_actions import action_of
 from tidegate.app.framed import Refused, clock, framed_messages, settings_of, whole_events, write_out
 from tidegate.codec import BatchEncoder, DecodeOptions, EncodeOptions, encode_options, from_config
+from tidegate.codec.canal.ddl_actions import with_action
 from tidegate.codec.frame import CODEC as FRAME
 from tidegate.codec.frame import pack_frame
 from tidegate.codec.sniff import Sniffed, sniff_all
 from tidegate.codec.stream import Place, decode_messages
 from tidegate.model.errors import ConfigError, DecodeError, EncodeError, TidegateError
-from tidegate.model.event import Ddl, Event
+from tidegate.model.event import Ddl
+from tidegate.sink.kafka.claim_files import ClaimFiles, random_names
 
-__all__ = ["carried", "target_options", "transcode"]
+__all__ = ["target_options", "transcode"]
 
 AUTO: Final = "auto"
 KAFKA: Final = "kafka://"
@@ -164,18 +164,10 @@ def _transcoded(frames: Frames, read: DecodeOptions, encoder: BatchEncoder) -> I
         yield from refused
         refused.clear()
         try:
-            for message in encoder.append(carried(event)):
+            for message in encoder.append(with_action(event) if isinstance(event, Ddl) else event):
                 yield pack_frame(message.key, message.value)
         except (DecodeError, EncodeError) as error:
             yield Refused(f"message {place.message}", error)
     yield from refused
     for message in encoder.flush():
         yield pack_frame(message.key, message.value)
-
-
-def carried(event: Event) -> Event:
-    """The event as the other protocol can say it; EncodeError when saying it would be telling something else."""
-    if not isinstance(event, Ddl):
-        return event
-    action = event.type if event.type is not None else action_of(event.canal_type, event.query)
-    return msgspec.structs.replace(event, type=action)

@@ -14,34 +14,31 @@ passed over as repeated or left out by the filters, and how far the watermark ha
 """
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 import click
 import msgspec
 
-from tidegate.app.claim_files import ClaimFiles, random_names
 from tidegate.app.config.document import Document, read_document
 from tidegate.app.config.entry import refused_keys
-from tidegate.app.config.kafka_source import KAFKA_CLIENT, KAFKA_SOURCE, KafkaSource, parse_source
+from tidegate.app.config.kafka_source import KAFKA_CLIENT, KafkaSource, parse_source
 from tidegate.app.config.kafka_target import encoder_keys
 from tidegate.app.config.pair import check_dispatchers, check_old_values, idle_keys
-from tidegate.app.config.param import Given, read_all
+from tidegate.app.config.param import Given
 from tidegate.app.config.refused import Refused, refuse
 from tidegate.app.event_expression import event_filter
 from tidegate.app.framed import clock, whole_events
 from tidegate.app.relay import Relay, RelayTarget
 from tidegate.app.sieve import Sieve
 from tidegate.app.stop_signals import stop_on_signals
-from tidegate.app.topic_marks import MarkFile, Marks, as_start
 from tidegate.app.topics import LOOKING, topics_of
-from tidegate.app.transcode_cmd import carried, target_options
+from tidegate.app.transcode_cmd import target_options
 from tidegate.app.wiring import SINKS, SOURCES
 from tidegate.codec import BatchEncoder, DecodeOptions, decode, from_config
+from tidegate.codec.canal.ddl_actions import with_action
 from tidegate.codec.options import DECODE_KEYS
 from tidegate.feed.dispatch_rule import complaints
 from tidegate.feed.event_filter import EventFilter
@@ -49,8 +46,8 @@ from tidegate.feed.filter import DEFAULT_RULES, TableFilter
 from tidegate.feed.gate import Gate
 from tidegate.feed.split import SplitPolicy
 from tidegate.model.errors import ConfigError, DecodeError, EncodeError, TidegateError, UnsupportedError, UriInvalid
-from tidegate.model.event import Event, Resolved
-from tidegate.model.tso import MAX_TS
+from tidegate.model.event import Ddl, Event
+from tidegate.sink.kafka.claim_files import ClaimFiles, random_names
 from tidegate.sink.kafka.known_topics import KnownTopics
 from tidegate.sink.kafka.writer import NewTopics, TopicWriter
 from tidegate.source.kafka.gathered import Gathered, Partition
@@ -88,13 +85,8 @@ def transcode_topic(
     now_ms: int | None,
     idle_s: float | None,
     as_json: bool,
-    state: tuple[Path, str] | None = None,
-    rules: Sequence[str] = (),
 ) -> None:
-    """Write the topics of `uris[0]` into the topic of `uris[1]`; status 1 when something was refused.
-
-    `state` is a directory and a changefeed's name: positions are kept there, and win over the source's `start`.
-    `rules` choose tables in place of the file's."""
+    """Write the topics of `uris[0]` into the topic of `uris[1]`; status 1 when something was refused."""
     file = read_document(path)
     check_dispatchers(file.dispatchers)
     source = parse_source(uris[0], file.section("source."))
@@ -103,26 +95,20 @@ def transcode_topic(
     target = _target(sink, uris[1], settings[1], read, file)
     if (source.bootstrap, target.topic) in {(sink.bootstrap, topic) for topic in source.topics}:
         raise UriInvalid(f"--to: topic {target.topic} is the one that is read")
-    tables = TableFilter.parse(rules or file.rules or DEFAULT_RULES, case_sensitive=file.case_sensitive)
+    tables = TableFilter.parse(file.rules or DEFAULT_RULES, case_sensitive=file.case_sensitive)
     sieve = Sieve(tables, _events(file, read))
     idle = idle_keys(file, SOURCES["kafka"], SINKS["kafka"])
     if idle:
         click.echo(f"warning: accepted without effect: {', '.join(idle)}", err=True)
     for complaint in complaints(target.rules):
         click.echo(f"warning: {complaint}", err=True)
-    file_of_marks = None if state is None else MarkFile(*state, target.topic)
-    with nullcontext() if file_of_marks is None else file_of_marks.held():
-        connected = partial(TopicWriter, sink.client_config(), target.options.max_message_bytes)
-        known = KnownTopics(partial(connected, None), BatchEncoder(target.options, now_ms=clock(now_ms)))
-        if file_of_marks is not None and (kept := file_of_marks.load()) is not None:
-            found, _ = read_all(KAFKA_SOURCE, {"start": Given(str(file_of_marks.path), kept.start)}, ConfigError)
-            source = msgspec.structs.replace(source, **found)
-            known.note(kept.topics)
-        writer = connected(_new_topics(uris[1]))
-        run = _Run(source, read, known, file_of_marks, as_json=as_json)
-        claims = ClaimFiles(target.options.claim_check_storage_uri, random_names())
-        relay = Relay(target, writer, known, now_ms=clock(now_ms), claims=claims, refused=run.refused)
-        run.play(Gathered(topics_of(source, read), idle_s=idle_s), relay, writer, sieve)
+    connected = partial(TopicWriter, sink.client_config(), target.options.max_message_bytes)
+    known = KnownTopics(partial(connected, None), BatchEncoder(target.options, now_ms=clock(now_ms)))
+    writer = connected(_new_topics(uris[1]))
+    run = _Run(source, read, as_json=as_json)
+    claims = ClaimFiles(target.options.claim_check_storage_uri, random_names())
+    relay = Relay(target, writer, known, now_ms=clock(now_ms), claims=claims, refused=run.refused)
+    run.play(Gathered(topics_of(source, read), idle_s=idle_s), relay, writer, sieve)
     if run.report.refused:
         click.get_current_context().exit(1)
 
@@ -130,18 +116,8 @@ def transcode_topic(
 class _Run:
     """One transcoding: what is refused, and how far it has come."""
 
-    def __init__(
-        self,
-        source: KafkaSource,
-        read: DecodeOptions,
-        known: KnownTopics,
-        file: MarkFile | None = None,
-        *,
-        as_json: bool,
-    ) -> None:
-        self._source, self._read, self._file, self._as_json = source, read, file, as_json
-        self._known = known
-        self._marks = Marks()
+    def __init__(self, source: KafkaSource, read: DecodeOptions, *, as_json: bool) -> None:
+        self._source, self._read, self._as_json = source, read, as_json
         self.report = Report()
 
     def refused(self, place: str, error: TidegateError) -> None:
@@ -163,9 +139,8 @@ class _Run:
                 for (partition, place), event in whole_events(
                     decoded, self._read, lambda at, e: self.refused(at[1], e)
                 ):
-                    self._mark(partition, place, event)
                     try:
-                        gate.add(partition, carried(event))
+                        gate.add(partition, with_action(event) if isinstance(event, Ddl) else event)
                     except EncodeError as error:
                         self.refused(place, error)
                 sieve.pass_on(gate.take(), relay)
@@ -174,30 +149,14 @@ class _Run:
                     break
                 if time.monotonic() - told > REPORT_S:
                     told = time.monotonic()
-                    self._keep(gate, relay, messages.positions)
                     self._tell(gate, relay, writer)
         if not stop.is_set():
             sieve.pass_on(gate.rest(), relay)
             self.report.left_out = sieve.left_out
-            self.report.start = as_start(messages.positions)
+            self.report.start = _as_start(messages.positions)
         relay.flush()
-        if self._file is not None:
-            passed = MAX_TS if self.report.start else gate.resolved or 0
-            self._file.save(as_start(self._marks.safe(messages.positions, passed)), self._known.names)
         self.report.done = True
         self._tell(gate, relay, writer)
-
-    def _mark(self, partition: Partition, place: str, event: Event) -> None:
-        """Remember what a message says, for whoever goes on."""
-        ts = event.ts if isinstance(event, Resolved) else event.commit_ts
-        if self._file is not None and ts is not None:
-            self._marks.add(partition, int(place.rpartition("/")[2]), ts)
-
-    def _keep(self, gate: Gate[Partition], relay: Relay, positions: dict[Partition, int]) -> None:
-        """Save how far everything is written."""
-        if self._file is not None and gate.resolved is not None:
-            relay.flush()
-            self._file.save(as_start(self._marks.safe(positions, gate.resolved)), self._known.names)
 
     def _decoded(
         self, chunk: Iterator[tuple[Partition, int, bytes | None, bytes | None]]
@@ -223,6 +182,11 @@ class _Run:
         if report.done and report.start:
             line += f"; to go on from here: start={report.start}"
         click.echo(line, err=True)
+
+
+def _as_start(positions: Mapping[Partition, int]) -> str:
+    """Positions as the source's parameter `start`."""
+    return ",".join(f"{topic}/{number}:{offset}" for (topic, number), offset in sorted(positions.items()))
 
 
 def _read_options(source: KafkaSource, given: Settings) -> DecodeOptions:

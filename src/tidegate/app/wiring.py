@@ -1,7 +1,8 @@
 """The scheme registry: what a changefeed can read and write, and how configuration becomes pieces.
 
-    kafka://   topics of TiCDC       ─┐                  ┌─ delta://   a lake of Delta tables
-    tidb://    the log of a TiDB     ─┴─ any with any ───┴─ kafka://   topics, as TiCDC writes them
+    kafka://   topics of TiCDC    ─┐                ┌─ delta://      a lake of Delta tables
+    tidb://    the log of a TiDB  ─┴─ any with any ─┼─ kafka://      topics, as TiCDC writes them
+                                                    └─ callback://   a Python function
 
 A new source or sink is a folder of its own, its address and parameters in app/config/, and one entry here.  What a
 pair cannot do follows from the two entries (app/config/pair.py).  Factories import what they make when they are
@@ -11,8 +12,9 @@ called: reading a configuration needs neither Spark nor Kafka.
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from tidegate.app.config.callback_sink import CALLBACK_SINK, CallbackTarget, parse_callback
 from tidegate.app.config.delta_sink import DELTA_KEYS, DELTA_REFUSED, DELTA_SINK, DeltaSink, parse_sink
 from tidegate.app.config.entry import SinkEntry, SourceEntry, is_landed
 from tidegate.app.config.feed import FeedConfig
@@ -24,28 +26,34 @@ from tidegate.feed.dispatch_rule import DispatchRule
 from tidegate.feed.split import SplitPolicy
 
 if TYPE_CHECKING:
+    from tidegate.app.checkpoints import DirectoryCheckpoints
     from tidegate.app.engine import Feed
     from tidegate.app.status import StatusFile
-    from tidegate.app.topic_target import TopicTarget
     from tidegate.changelog.landing import BatchLoop
+    from tidegate.feed.ports import Sink, Source
     from tidegate.feed.retention import Limits
     from tidegate.schema.stored_snapshot import TableVersion
     from tidegate.sink.delta.options import DeltaOptions
     from tidegate.sink.delta.sink import DeltaSink as DeltaTables
+    from tidegate.sink.kafka.target import TopicTarget
 
 __all__ = [
     "SINKS",
     "SOURCES",
+    "checkpoints_of",
     "delta_options",
     "delta_sink",
     "entries_of",
     "feed_of",
-    "landing",
+    "home_of",
     "lands",
     "limits_of",
     "status_of",
     "topic_target",
 ]
+
+READER_GRACE_MS: Final = 60_000
+"""How long files that left a changelog stay for tasks that still read them, where only the feed itself reads it."""
 
 
 def _land_topics(config: FeedConfig, home: str) -> "BatchLoop":
@@ -93,6 +101,48 @@ def _check_lake(config: FeedConfig, tables: "Iterable[TableVersion]") -> None:
         stored_definition(table_info(table.stored, table.schema, table.version), options)
 
 
+def _open_log(config: FeedConfig, home: str) -> "Source":
+    """Return a change log that is read as it is."""
+    from tidegate.app.log_holds import hold_name
+    from tidegate.app.segment_log import SegmentLog
+    from tidegate.source.tidb.source import LogSource
+    from tidegate.source.tidb.transactions import MountOptions
+
+    source = config.source
+    assert isinstance(source, TidbSource)
+    return LogSource(
+        SegmentLog(Path(source.directory)),
+        hold_name(config.name, home),
+        rules=config.table_filter(),
+        mount=MountOptions(source.force_replicate, source.verify, source.refuse_corrupt),
+        events=config.events,
+        start_ts=config.start_ts,
+    )
+
+
+def _open_topics(config: FeedConfig) -> "Sink[Any]":
+    """Return topics that are written."""
+    from tidegate.sink.kafka.sink import KafkaSink
+
+    assert isinstance(config.sink, KafkaTarget)
+    target = topic_target(
+        config.sink,
+        dispatchers=config.dispatchers,
+        selectors=config.selectors,
+        case_sensitive=config.case_sensitive,
+    )
+    force = entries_of(config)[0].brings_keyless(config.source)
+    return KafkaSink(target, checkpoints_of(config), rules=config.table_filter(), force=force)
+
+
+def _open_callback(config: FeedConfig) -> "Sink[Any]":
+    """Return a function of the user's own."""
+    from tidegate.sink.callback.sink import CallbackSink
+
+    assert isinstance(config.sink, CallbackTarget)
+    return CallbackSink(config.sink.callback(), checkpoints_of(config))
+
+
 SOURCES: Final[Mapping[str, SourceEntry]] = {
     "kafka": SourceEntry(
         scheme="kafka",
@@ -124,6 +174,8 @@ SOURCES: Final[Mapping[str, SourceEntry]] = {
         moments=True,
         keys=TIDB_KEYS,
         verifies=lambda source: source.verify,
+        brings_keyless=lambda source: source.force_replicate,
+        open=_open_log,
     ),
 }
 """What can be read, by the scheme of its address."""
@@ -136,6 +188,7 @@ SINKS: Final[Mapping[str, SinkEntry]] = {
         params=DELTA_SINK,
         parse=lambda uri, document: parse_sink(uri, document.section("sink.delta-config.")),
         address=DeltaSink,
+        open=lambda config: delta_sink(config),  # noqa: PLW0108  it stands further down
         keeps_progress=True,
         reads_changelog=True,
         zone_of=lambda sink: sink.time_zone,
@@ -152,6 +205,7 @@ SINKS: Final[Mapping[str, SinkEntry]] = {
         params=KAFKA_TARGET,
         parse=parse_target,
         address=KafkaTarget,
+        open=_open_topics,
         keeps_progress=False,
         reads_changelog=False,
         zone_of=lambda sink: sink.options.time_zone,
@@ -160,6 +214,17 @@ SINKS: Final[Mapping[str, SinkEntry]] = {
         refused=KAFKA_REFUSED,
         needs_types=KafkaTarget.needs_types,
         warnings=KafkaTarget.warnings,
+    ),
+    "callback": SinkEntry(
+        scheme="callback",
+        about="a Python function",
+        example="callback://shop.sinks/write",
+        params=CALLBACK_SINK,
+        parse=parse_callback,
+        address=CallbackTarget,
+        open=_open_callback,
+        keeps_progress=False,
+        reads_changelog=False,
     ),
 }
 """What can be written, by the scheme of its address."""
@@ -176,9 +241,22 @@ def lands(config: FeedConfig) -> bool:
     return is_landed(*entries_of(config))
 
 
-def landing(config: FeedConfig, options: "DeltaOptions") -> "BatchLoop":
-    """Return what appends the changes of a changefeed's source to the changelog beside its lake."""
-    return entries_of(config)[0].land(config, options.root)
+def home_of(config: FeedConfig) -> str:
+    """Return where a changefeed keeps what is its own: its lake, or a directory below the state directory."""
+    entry = entries_of(config)[1]
+    if entry.keeps_progress:
+        return entry.home(config.sink)
+    assert config.state_dir is not None
+    return str(config.state_dir / config.name)
+
+
+def checkpoints_of(config: FeedConfig) -> "DirectoryCheckpoints":
+    """Return where the checkpoint is kept of a changefeed whose sink keeps none."""
+    from tidegate.app.checkpoints import DirectoryCheckpoints
+
+    assert config.state_dir is not None
+    identity = config.sink.identity
+    return DirectoryCheckpoints(config.state_dir, config.name, source=config.source_uri, target=identity)
 
 
 def delta_options(config: FeedConfig) -> "DeltaOptions":
@@ -226,25 +304,46 @@ def limits_of(sink: DeltaSink) -> "Limits":
     )
 
 
-def feed_of(config: FeedConfig) -> "Feed":
-    """Return the pieces of a changefeed into a lake."""
+def feed_of(config: FeedConfig, sink: "Sink[Any] | None" = None) -> "Feed":
+    """Return the pieces of a changefeed; `sink` stands for the one that its address names."""
     from tidegate.app.engine import Feed
-    from tidegate.changelog.source import LandedSource
     from tidegate.feed.patience import Patience
 
-    sink = delta_sink(config)
-    source = LandedSource(partial(landing, config, sink.options), sink.options.changelog_uri)
-    rules, patience = config.table_filter(), Patience(config.source.max_retry, config.stuck_ms / 1000)
-    drops = config.events.ddls()
-    return Feed(config.name, source, sink, rules.matches, takes=rules.takes_ddl, drops=drops, patience=patience)
+    rules = config.table_filter()
+    return Feed(
+        config.name,
+        _source(config),
+        entries_of(config)[1].open(config) if sink is None else sink,
+        accept=rules.matches,
+        takes=rules.takes_ddl,
+        drops=config.events.ddls(),
+        patience=Patience(config.source.max_retry, config.stuck_ms / 1000),
+    )
+
+
+def _source(config: FeedConfig) -> "Source":
+    """The source, behind a changelog where it has no order or the sink reads what has landed."""
+    from tidegate.changelog.changelog import changelog_uri
+    from tidegate.changelog.source import LandedSource
+    from tidegate.feed.retention import Limits
+
+    source, sink = entries_of(config)
+    home = home_of(config)
+    if source.open is not None and not is_landed(source, sink):
+        return source.open(config, home)
+    limits = None if sink.reads_changelog else Limits(changelog_ms=0, reader_grace_ms=READER_GRACE_MS)
+    return LandedSource(partial(source.land, config, home), changelog_uri(home), limits=limits)
 
 
 def status_of(config: FeedConfig) -> "StatusFile":
-    """Return where a changefeed keeps its reports."""
+    """Return where a changefeed keeps its reports: with its progress."""
     from tidegate.app.status import LAKE_FILE, StatusFile
 
-    control = delta_options(config).control_uri
-    return StatusFile(control, LAKE_FILE, config.name, source=config.source_uri, sink=config.sink_uri)
+    if config.state_dir is None or entries_of(config)[1].keeps_progress:
+        place, name = f"{home_of(config).rstrip('/')}/_tidegate", LAKE_FILE
+    else:
+        place, name = str(config.state_dir), config.name
+    return StatusFile(place, name, config.name, source=config.source_uri, sink=config.sink_uri)
 
 
 def topic_target(
@@ -255,7 +354,7 @@ def topic_target(
     case_sensitive: bool = False,
 ) -> "TopicTarget":
     """Return what is written to topics, and to whom: a value that travels into tasks."""
-    from tidegate.app.topic_target import TopicTarget
+    from tidegate.sink.kafka.target import TopicTarget
     from tidegate.sink.kafka.writer import NewTopics
 
     new_topics = NewTopics(sink.partition_num or NewTopics().partitions, sink.replication_factor)

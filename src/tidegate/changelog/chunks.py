@@ -27,7 +27,7 @@ CHUNK_ROWS: Final = 16_384
 def chunks_of(tables: Sequence[pa.Table], most: int = CHUNK_ROWS) -> Iterator[Chunk]:
     """Return the rows of `tables` (LANDED_SCHEMA, each sorted by commit_ts, one upstream table each) as chunks of about
     `most` rows, images typed. EncodeError for a text that is no value of its column."""
-    tables = [table.combine_chunks() for table in tables if table.num_rows]
+    tables = [table for table in tables if table.num_rows]
     times = [table.column("commit_ts").to_numpy() for table in tables]
     starts = [0] * len(tables)
     for ts in _cuts(times, most):

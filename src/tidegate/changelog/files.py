@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from tidegate.changelog.columns import LANDED_SCHEMA
 from tidegate.changelog.report import LandedFile, TableRows
 from tidegate.feed.change import CONTROL_SCHEMA, DeadLetter, Place, PlacedDdl
+from tidegate.feed.ddl_event import acting
 from tidegate.feed.frontier import larger
 from tidegate.model.table import TableName
 from tidegate.objectstore.deltalog import store
@@ -194,7 +195,7 @@ def _ddl_row(placed: PlacedDdl) -> dict[str, Any]:
         "schema": ddl.schema,
         "table": ddl.table,
         "query": ddl.query,
-        "ddl_type": ddl.type,
+        "ddl_type": acting(ddl).type,
     }
 
 

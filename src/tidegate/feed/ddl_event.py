@@ -13,13 +13,17 @@ Source: tiflow, pkg/filter (ddlToEventType), which parses the text as well; TiDB
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
+from tidegate.codec.canal.ddl_actions import with_action
 from tidegate.model.errors import InputError
+from tidegate.model.event import Ddl
 from tidegate.model.mysql import ActionType
 from tidegate.schema import spec, statement
 from tidegate.schema.definition import TableOptions
 from tidegate.schema.detail import DropForeignKey, RemoveTtl
 
-__all__ = ["action_of_text"]
+__all__ = ["acting", "action_of_text"]
 
 _A: Final = ActionType
 _STATEMENTS: Final[Mapping[type, int]] = {
@@ -58,6 +62,14 @@ _SPECS: Final[Mapping[type, int]] = {
     spec.RemovePartitioning: _A.REMOVE_PARTITIONING,
     spec.PartitionBy: _A.ALTER_TABLE_PARTITIONING,
 }
+
+
+def acting(ddl: Ddl) -> Ddl:
+    """Return the DDL with its action: as it came, else as canal's word or its text tells; None where neither does."""
+    found = with_action(ddl)
+    if found.type is not None:
+        return found
+    return msgspec.structs.replace(found, type=action_of_text(ddl.query, ddl.schema))
 
 
 def action_of_text(query: str, schema: str) -> int | None:

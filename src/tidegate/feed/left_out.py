@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from tidegate.feed.previous_name import previous_name
 from tidegate.model.errors import InputError, SchemaError
 from tidegate.model.event import Ddl
 from tidegate.model.feed_errors import RowsLackDdl
@@ -104,9 +105,8 @@ def foreseen(state: SchemaState, ddl: Ddl, seq: int) -> Sequence[Effect] | None:
 
 
 def renamed_away(state: SchemaState, ddl: Ddl) -> TableName | None:
-    """The name that a RENAME takes away; None for other DDLs and unknown tables."""
-    effects = foreseen(state, ddl, 0) if "RENAME" in ddl.query.upper() else None
-    return next((effect.old.name for effect in effects or () if isinstance(effect, RenameTable)), None)
+    """Return the name that a RENAME takes away; None for other DDLs."""
+    return previous_name(ddl, foreseen(state, ddl, 0)) if "RENAME" in ddl.query.upper() else None
 
 
 def _strangers(effect: Effect) -> list[TableName]:

@@ -263,26 +263,31 @@ class Sink(Protocol[R]):
     def recover(self) -> Standing:
         """Return where the sink stands. SinkRefused when what is there is another feed's or of another form."""
 
-    def open(self, standing: Standing) -> None:
+    def open(self, standing: Standing) -> None:  # noqa: ARG002
         """Meet the target before the first round: raises what an address, an account or a rule gets wrong."""
+        return
 
-    def admit(self, planned: Round) -> None:
+    def admit(self, planned: Round) -> None:  # noqa: ARG002
         """Raise SinkRefused for a round that cannot be done."""
+        return
 
     def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> Sequence[R]:
         """Do the units in tasks; return when all is durable. Doing a unit again changes nothing that is done."""
 
-    def ddl(self, placed: PlacedDdl) -> None:
+    def ddl(self, placed: PlacedDdl) -> None:  # noqa: ARG002
         """Do one DDL (barrier ALL); everything before it is durable, and it is when this returns."""
+        return
 
     def advance(self, planned: Round, results: Sequence[R]) -> Standing:
         """Make the round's end the checkpoint, in one atomic write, and tell whom resolved timestamps are for."""
 
-    def upkeep(self, tasks: Tasks, frontier: int | None, enough: Callable[[], bool]) -> None:
+    def upkeep(self, tasks: Tasks, frontier: int | None, enough: Callable[[], bool]) -> None:  # noqa: ARG002
         """Tidy up for a short while if it is time; `enough()` asks to end soon. Errors here are warnings."""
+        return
 
     def close(self) -> None:
         """Let go of connections."""
+        return
 
 
 class Saved(NamedTuple):

@@ -117,7 +117,8 @@ class TablePlan:
         """Raises DispatcherFailed unless the plan was made for this table and these columns."""
         if row.fields is not self.fields and row.fields != self.fields:
             raise DispatcherFailed(f"a row of {self._name} has other columns than its dispatcher was made for")
-        if f"{row.schema}.{row.table}" != self._name:
+        name = f"{row.schema}.{row.table}"
+        if name != self._name and name.lower() != self._name.lower():
             raise DispatcherFailed(f"a row of {row.schema}.{row.table} met the dispatcher of {self._name}")
 
     def _commit_ts(self, row: RowChange) -> int:

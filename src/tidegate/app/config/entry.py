@@ -18,6 +18,7 @@ from tidegate.app.config.refused import NO_START_TS, NOWHERE, Refused
 
 if TYPE_CHECKING:
     from tidegate.changelog.landing import BatchLoop
+    from tidegate.feed.ports import Sink, Source
 
 __all__ = ["SinkEntry", "SourceEntry", "is_landed", "refused_keys"]
 
@@ -67,6 +68,10 @@ class SourceEntry:
     """True where the checksums of whole rows are compared."""
     warnings: Callable[[Any], tuple[str, ...]] = _silent
     """What a user should hear of an address that works, but perhaps not as meant."""
+    brings_keyless: Callable[[Any], bool] = _true
+    """It brings rows of tables without a key: whoever writes a topic has chosen them."""
+    open: "Callable[[FeedConfig, str], Source] | None" = None
+    """Makes the source that is read as it is, for a feed with this home; None where changes land first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +84,17 @@ class SinkEntry:
     params: Mapping[str, Param]
     parse: Callable[[str, Document], SinkAddress]
     address: type
+    open: "Callable[[FeedConfig], Sink[Any]]"
+    """Makes the sink of a changefeed."""
     keeps_progress: bool
     """It keeps the checkpoint with the data; others need a state directory."""
     reads_changelog: bool
     """It reads what has landed, so that ordered sources land for it, too."""
-    zone_of: Callable[[Any], str | None]
+    home: Callable[[Any], str] = lambda address: str(address.path)
+    """Where a sink that keeps progress keeps it; the changelog lies there."""
+    zone_of: Callable[[Any], str | None] = _none
     """The zone that its address tells."""
-    renders_times: bool
+    renders_times: bool = True
     """That zone is the one in which it writes TIMESTAMPs; else the one in which they come."""
     keys: frozenset[str] = frozenset()
     """Keys of a file that act because of this sink."""

@@ -4,12 +4,8 @@ import re
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, Protocol
 
-from tidegate.app.config.delta_sink import DeltaSink
-from tidegate.app.config.kafka_source import KafkaSource
-from tidegate.app.config.kafka_target import KafkaTarget
-from tidegate.app.config.tidb_source import TidbSource
 from tidegate.feed.column_selector import SelectorRule
 from tidegate.feed.dispatch_rule import DispatchRule
 from tidegate.feed.event_filter import EventFilter
@@ -19,12 +15,49 @@ from tidegate.model.errors import ChangefeedIdInvalid
 
 __all__ = ["FeedConfig", "SinkAddress", "SourceAddress", "feed_id"]
 
-SourceAddress: TypeAlias = KafkaSource | TidbSource
-SinkAddress: TypeAlias = DeltaSink | KafkaTarget
-
 _ID: Final = re.compile(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*")
 _ID_MAX: Final = 128
 STUCK_MS: Final = 1_800_000
+
+
+class SinkAddress(Protocol):
+    """A parsed sink-uri, as far as every sink has one."""
+
+    @property
+    def identity(self) -> str:
+        """What tells this sink from others in the names of changefeeds."""
+
+    @property
+    def places(self) -> frozenset[str]:
+        """What is written."""
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Parameters that were accepted without effect."""
+
+
+class SourceAddress(Protocol):
+    """A parsed source-uri, as far as every source has one."""
+
+    @property
+    def identity(self) -> str:
+        """What tells this source from others in the names of changefeeds."""
+
+    @property
+    def label(self) -> str:
+        """What a changefeed of it is named after."""
+
+    @property
+    def places(self) -> frozenset[str]:
+        """What is read."""
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Parameters that were accepted without effect."""
+
+    @property
+    def max_retry(self) -> int:
+        """Quick tries of a failing step."""
 
 
 @dataclass(frozen=True, slots=True)

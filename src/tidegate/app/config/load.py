@@ -102,7 +102,8 @@ def _pair(document: Document, source_uri: str, sink_uri: str, workers: int | Non
     if _WORKERS not in sink.params:
         return pair, ["workers"]
     fields, _ = read_all(sink.params, {_WORKERS: Given("workers", workers)}, ConfigError)
-    return replace(pair, sink=msgspec.structs.replace(pair.sink, **fields)), []
+    sized = msgspec.structs.replace(pair.sink, **fields)  # type: ignore[type-var]  # addresses are structs
+    return replace(pair, sink=sized), []
 
 
 def _entry(entries: Mapping[str, Entry], uri: str, where: str) -> Entry:

@@ -2,7 +2,7 @@
 
 from tidegate.codec.columnar.chunk import Chunk, Pairs, Rest, decode_chunk
 from tidegate.codec.columnar.encode import ColumnarEncoder
-from tidegate.codec.columnar.encode_changes import batch_of_changes
+from tidegate.codec.columnar.encode_changes import batch_of_changes, typed_batch
 from tidegate.codec.columnar.encode_cut import Cutter, Messages, Texts
 from tidegate.codec.columnar.rows import Batch, RowTexts
 
@@ -18,4 +18,5 @@ __all__ = [
     "Texts",
     "batch_of_changes",
     "decode_chunk",
+    "typed_batch",
 ]

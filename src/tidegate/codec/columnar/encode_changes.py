@@ -7,26 +7,27 @@
 
     int      decimal digits          FLOAT, DOUBLE   shortest digits          texts   UTF-8         bytes   themselves
 
-Each column is one `list_element` and one cast.  The rows are of one table and one layout, in the order in which they
+Each column is one `take` and one cast.  The rows are of one table and one layout, in the order in which they
 are to be sent; a text column that holds a byte which is no UTF-8 stays one of bytes, which the encoder knows.
 
 Source: `feed/change.py`, whose ROWS_SCHEMA this is.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.codec.columnar.rows import Batch
+from tidegate.codec.columnar.rows import Batch, RowTexts
 from tidegate.codec.columnar.values import Column, Form
 from tidegate.codec.values import INT_RANGES, integer_range
 from tidegate.model.errors import EncodeError
 from tidegate.model.event import Field
 from tidegate.model.mysql import FLOATS, STRINGS
 
-__all__ = ["batch_of_changes"]
+__all__ = ["batch_of_changes", "typed_batch"]
 
 
 def batch_of_changes(rows: Any, fields: tuple[Field, ...], pk_names: tuple[str, ...] | None) -> Batch:
@@ -35,15 +36,10 @@ def batch_of_changes(rows: Any, fields: tuple[Field, ...], pk_names: tuple[str, 
 
     EncodeError for a text that is no value of its column."""
     schema, table = rows.column("schema")[0].as_py(), rows.column("table")[0].as_py()
-    op = _whole(rows, "op").cast(pa.string())
-    try:
-        before, after = (
-            _images(_whole(rows, name), pc.not_equal(op, absent), fields)
-            for name, absent in (("before", "I"), ("after", "D"))
-        )
-    except pa.ArrowInvalid as error:
-        raise EncodeError(f"rows of {schema}.{table} with a value that is none of its column: {error}") from error
-    return Batch(
+    op, width = _whole(rows, "op").cast(pa.string()), len(fields)
+    before = _row_texts(_whole(rows, "before"), pc.not_equal(op, "I"), width)
+    after = _row_texts(_whole(rows, "after"), pc.not_equal(op, "D"), width)
+    found = Batch(
         schema=schema,
         table=table,
         fields=fields,
@@ -56,16 +52,42 @@ def batch_of_changes(rows: Any, fields: tuple[Field, ...], pk_names: tuple[str, 
         before=before,
         after=after,
     )
+    return typed_batch(found)
+
+
+def typed_batch(batch: Batch) -> Batch:
+    """Return `batch` with typed columns in the place of RowTexts. EncodeError for a text that is no value of its
+    column."""
+    try:
+        before, after = (
+            _columns(image, batch.fields) if isinstance(image, RowTexts) else image
+            for image in (batch.before, batch.after)
+        )
+    except pa.ArrowInvalid as error:
+        where = f"rows of {batch.schema}.{batch.table}"
+        raise EncodeError(f"{where} with a value that is none of its column: {error}") from error
+    return replace(batch, before=before, after=after)
 
 
 def _whole(rows: Any, name: str) -> Any:
     found = rows.column(name)
-    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+    if not isinstance(found, pa.ChunkedArray):
+        return found
+    return found.chunk(0) if found.num_chunks == 1 else found.combine_chunks()
 
 
-def _images(lists: Any, present: Any, fields: tuple[Field, ...]) -> Any:
-    there = lists.filter(present)
-    arrays = [_typed(pc.list_element(there, at), field) for at, field in enumerate(fields)]
+def _row_texts(lists: Any, present: Any, width: int) -> RowTexts:
+    """The values of lists, which have `width` of them where the image is `present`, and are null elsewhere."""
+    sizes = pc.list_value_length(lists).fill_null(0).to_numpy()
+    if not np.array_equal(sizes, width * present.to_numpy(zero_copy_only=False)):
+        raise EncodeError(f"images that have not as many values as their layout has columns ({width})")
+    return RowTexts(lists.flatten(), width)
+
+
+def _columns(image: RowTexts, fields: tuple[Field, ...]) -> Any:
+    """Each column is one `take` and one cast."""
+    rows = np.arange(0, len(image.values), image.width)
+    arrays = [_typed(image.values.take(pa.array(rows + at)), field) for at, field in enumerate(fields)]
     return pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields])
 
 

@@ -1,66 +1,70 @@
-"""The partitions that one task writes, chunk by chunk: rows as columns to messages, in the order of each partition.
+"""The partitions that one task writes, chunk by chunk: rows to messages, in the order of each partition.
 
-    chunk ── by table ─► placed ─► texts ┐                        ┌► shop/0: take ─► cut ─► producer
+    chunk ── by batch ─► placed ─► texts ┐                        ┌► shop/0: take ─► cut ─► producer
                          placed ─► texts ┴─► one order of all ────┴► shop/1: take ─► cut ─► producer
 
 A chunk holds whole transactions, so the order of a partition is that of its chunks.  Rows of a message may be of two
 chunks: a cutter keeps the open one.  `texts` changes nothing here, so what it refuses may be written row by row
-(`texts_of_rows`), with the same cutters behind.
-
-Source: partitions.py, whose messages these are and which stays the reference.
+(`texts_of_rows`), with the same cutters behind: that way is the reference, and says what is wrong with which row.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from tidegate.codec.columnar import ColumnarEncoder, Cutter, Messages, Texts
+from tidegate.codec.columnar import Batch, ColumnarEncoder, Cutter, Messages, Texts, typed_batch
+from tidegate.codec.columnar.encode_plain import rows_of
 from tidegate.codec.open.encode import Pair
-from tidegate.feed.mount import Mounted
-from tidegate.feed.mount_columns import MountedColumns
+from tidegate.feed.change import Chunk
+from tidegate.model.errors import EncodeError, MessageTooLarge
+from tidegate.model.event import RowChange
 from tidegate.sink.kafka.column_place import PlacedColumns, in_order, kept, placed
-from tidegate.sink.kafka.dispatch import Dispatcher
+from tidegate.sink.kafka.dispatch import Dispatcher, Plan, Sent
 from tidegate.sink.kafka.groups import Place
-from tidegate.sink.kafka.partitions import Located, Producer, encoded
+from tidegate.sink.kafka.producer import Producer
 
 __all__ = ["ColumnPartitions", "PlacedTexts"]
 
 PlacedTexts: TypeAlias = list[tuple[Place, Texts]]
 """Texts of rows in the order of each partition."""
+_Transaction: TypeAlias = list[tuple[Plan, list[RowChange]]]
+"""Its rows, by the batch that they are of."""
 
 
 class ColumnPartitions:
-    """Writes the partitions that `dispatcher` gives rows to. Counts as Partitions does."""
+    """Writes the partitions that `dispatcher` gives rows to. Counts `rows`, `messages` and the bytes of their keys and
+    values."""
 
     def __init__(self, dispatcher: Dispatcher, encoder: ColumnarEncoder, producer: Producer) -> None:
         self._dispatcher, self._encoder, self._producer = dispatcher, encoder, producer
         self._cutters: dict[Place, Cutter] = {}
         self.rows = self.messages = self.size_bytes = 0
 
-    def texts(self, tables: Iterable[tuple[MountedColumns, Any]], transaction: Any) -> PlacedTexts:
-        """The texts of a chunk: of each table its changes and the numbers of their rows; `transaction` is by number.
-
-        Raises Misfit, EncodeError and DispatcherFailed."""
-        found = [self._placed(mounted, numbers, transaction[numbers]) for mounted, numbers in tables]
+    def texts(self, chunk: Chunk) -> PlacedTexts:
+        """Encode the rows of a chunk column by column. Raises Misfit, EncodeError and DispatcherFailed."""
+        found = [
+            self._placed(typed_batch(batch), numbers, chunk.transaction[numbers]) for batch, numbers in chunk.parts
+        ]
         found = [rows for rows in found if rows.batch.rows]
         if not found:
             return []
-        texts = [self._encoder.texts(rows.batch, rows.wire, row_ids=rows.row_ids) for rows in found]
+        texts = [self._encoder.texts(rows.batch, rows.wire, row_ids=rows.batch.row_ids) for rows in found]
         order = in_order([rows.order for rows in found], newarch=self._dispatcher.policy.newarch)
         return self._by_place(found, _joined(texts), order)
 
-    def texts_of_rows(self, transactions: Iterable[Sequence[Mounted]], located: Located) -> PlacedTexts:
-        """The same of transactions that were mounted row by row. `located` is as Partitions has it."""
+    def texts_of_rows(self, chunk: Chunk) -> PlacedTexts:
+        """Encode the rows of a chunk one by one. EncodeError and its kinds with the row's table and commit_ts."""
         pairs: dict[Place, list[Pair]] = {}
-        for rows in transactions:
-            for place, pair in encoded(self._dispatcher, rows, located, lambda _, *row: self._encoder.pair(*row)):
+        for rows in self._transactions(chunk):
+            for place, pair in self._encoded(rows):
                 pairs.setdefault(place, []).append(pair)
         return [(place, self._encoder.texts_of(rows)) for place, rows in pairs.items()]
 
     def write(self, found: PlacedTexts) -> None:
-        """Sends the messages that these texts complete. Raises SinkError."""
+        """Send the messages that these texts complete. Raises SinkError."""
         for place, texts in found:
             cutter = self._cutters.get(place)
             if cutter is None:
@@ -69,7 +73,7 @@ class ColumnPartitions:
             self.rows += len(texts)
 
     def flush(self) -> None:
-        """Returns when the broker has all rows. Raises SinkError."""
+        """Return when the broker has all rows. Raises SinkError."""
         for place, cutter in self._cutters.items():
             self._send(place, cutter.flush())
         self._producer.flush()
@@ -78,10 +82,10 @@ class ColumnPartitions:
         self.messages += len(messages)
         self.size_bytes += self._producer.send_all(*place, messages.pairs())
 
-    def _placed(self, mounted: MountedColumns, numbers: Any, transaction: Any) -> PlacedColumns:
-        plan = self._dispatcher.plan(mounted.table)
+    def _placed(self, batch: Batch, numbers: Any, transaction: Any) -> PlacedColumns:
+        plan = self._dispatcher.plan(batch)
         topic = plan.places.topic
-        rows = placed(mounted, numbers, transaction, plan, self._dispatcher.partitions[topic])
+        rows = placed(batch, numbers, transaction, plan, self._dispatcher.partitions[topic])
         own = [partition for name, partition in self._dispatcher.own if name == topic]
         return kept(rows, np.isin(rows.partition, own))
 
@@ -94,6 +98,46 @@ class ColumnPartitions:
             return [(_place(topics, int(codes[0])), whole)]
         rows = np.arange(len(codes)) if order is None else order
         return [(_place(topics, code), texts.take(pa.array(rows[codes == code]))) for code in np.unique(codes).tolist()]
+
+    def _transactions(self, chunk: Chunk) -> Iterator[_Transaction]:
+        """The rows of a chunk one by one, transaction by transaction."""
+        plans = [self._dispatcher.plan(batch) for batch, _ in chunk.parts]
+        rows = [
+            (number, at, row)
+            for at, (batch, numbers) in enumerate(chunk.parts)
+            for number, row in zip(numbers.tolist(), _rows(typed_batch(batch), plans[at]), strict=True)
+        ]
+        rows.sort(key=lambda each: each[0])
+        transaction = chunk.transaction.tolist()
+        for _, group in groupby(rows, key=lambda each: transaction[each[0]]):
+            batches: dict[int, list[RowChange]] = {}
+            for _, at, row in group:
+                batches.setdefault(at, []).append(row)
+            yield [(plans[at], mine) for at, mine in batches.items()]
+
+    def _encoded(self, transaction: _Transaction) -> Iterator[tuple[Place, Pair]]:
+        commit_ts = transaction[0][1][0].commit_ts
+        try:
+            sent: list[Sent] = self._dispatcher.transaction(transaction)
+        except EncodeError as error:
+            raise _located(error, f"commit_ts {commit_ts}") from error
+        for place, row, wire in sent:
+            try:
+                pair = self._encoder.pair(row, wire)
+            except EncodeError as error:
+                raise _located(error, f"{row.schema}.{row.table} at commit_ts {commit_ts}") from error
+            yield place, pair
+
+
+def _rows(batch: Batch, plan: Plan) -> Iterator[RowChange]:
+    return rows_of(batch, range(batch.rows), plan.whole, batch.row_ids)
+
+
+def _located(error: EncodeError, where: str) -> EncodeError:
+    """The same error with the words that say where it happened."""
+    if isinstance(error, MessageTooLarge):
+        return MessageTooLarge(f"{error.table}, {where},", error.key, error.size, error.limit, error.options)
+    return type(error)(f"{where}: {error}")
 
 
 def _place(topics: Sequence[str], code: int) -> Place:

@@ -22,11 +22,9 @@ import pyarrow.compute as pc
 
 from tidegate.codec.columnar import Batch
 from tidegate.codec.columnar.encode_images import DELETE, INSERT, UPDATE, differing
-from tidegate.codec.columnar.values import Misfit
 from tidegate.codec.wire_table import WireTable
 from tidegate.feed.column_selector import Selection
 from tidegate.feed.dispatch_rule import PartitionBy
-from tidegate.feed.mount_columns import MountedColumns
 from tidegate.feed.route import TablePlan
 from tidegate.feed.split import Splitter
 from tidegate.feed.value_text import NULL_TEXT, ValueText
@@ -53,45 +51,37 @@ class TableOrder(NamedTuple):
 
 
 class PlacedColumns(NamedTuple):
-    """Rows of one table as they are sent: the columns that are, the rows, their handles or None, where each goes, and
-    what orders them."""
+    """Rows of one table as they are sent: the columns that are, the rows, where each goes, and what orders them."""
 
     wire: WireTable
     batch: Batch
-    row_ids: Any
     topic: str
     partition: Any
     order: TableOrder
 
 
-def placed(mounted: MountedColumns, numbers: Any, transaction: Any, plan: Plan, partitions: int) -> PlacedColumns:
-    """The rows of `mounted` as they are sent; `numbers` and `transaction` are those of its rows in the chunk."""
-    batch, codes = mounted.batch, _codes(mounted.batch)
-    follows = transaction[1:] == transaction[:-1]
-    if (follows & (_RANKS[codes[1:]] < _RANKS[codes[:-1]])).any():
-        raise Misfit("a transaction whose rows are in another order")
+def placed(batch: Batch, numbers: Any, transaction: Any, plan: Plan, partitions: int) -> PlacedColumns:
+    """Return the rows of `batch` as they are sent; `numbers` and `transaction` are those of its rows in the chunk."""
+    codes = _codes(batch)
     split = _splits(batch, codes, plan.splitter)
     rows = np.repeat(np.arange(len(codes)), 1 + split)
     second = np.zeros(len(rows), np.bool_)
     second[1:] = rows[1:] == rows[:-1]
     sent = np.where(split[rows], np.where(second, INSERT, DELETE), codes[rows])
     starts = np.ones(len(codes), np.bool_)
-    starts[1:] = ~follows
+    starts[1:] = transaction[1:] != transaction[:-1]
     first = numbers[starts][np.cumsum(starts) - 1]
-    row_ids = mounted.row_ids
     if split.any():
-        chosen = pa.array(rows)
-        row_ids = None if row_ids is None else row_ids.take(chosen)
-        batch = _resized(batch, chosen, sent, batch.before, batch.after)
+        batch = _resized(batch, pa.array(rows), sent, batch.before, batch.after)
     if plan.selection is not None:
         batch = _narrowed(batch, plan.selection)
     order = TableOrder(transaction[rows], _RANKS[sent], first[rows], numbers[rows], second)
     partition = _partitions(batch, sent, plan.places, partitions)
-    return PlacedColumns(plan.wire, batch, row_ids, plan.places.topic, partition, order)
+    return PlacedColumns(plan.wire, batch, plan.places.topic, partition, order)
 
 
 def kept(rows: PlacedColumns, chosen: Any) -> PlacedColumns:
-    """The rows of which `chosen` is true."""
+    """Return the rows of which `chosen` is true."""
     if chosen.all():
         return rows
     codes = _codes(rows.batch)
@@ -100,7 +90,6 @@ def kept(rows: PlacedColumns, chosen: Any) -> PlacedColumns:
     places = pa.array(np.flatnonzero(chosen))
     return rows._replace(
         batch=_resized(rows.batch, places, codes[chosen], before, after),
-        row_ids=None if rows.row_ids is None else rows.row_ids.take(places),
         partition=rows.partition[chosen],
         order=TableOrder(*(column[chosen] for column in rows.order)),
     )
@@ -128,6 +117,7 @@ def _resized(batch: Batch, rows: Any, codes: Any, before: Any, after: Any) -> Ba
         commit_ts=batch.commit_ts.take(rows),
         op=_OPS.take(pa.array(codes)),
         partition_id=batch.partition_id.take(rows),
+        row_ids=None if batch.row_ids is None else batch.row_ids.take(rows),
         before=before,
         after=after,
     )

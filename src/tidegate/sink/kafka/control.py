@@ -17,7 +17,7 @@ from tidegate.codec.batch import BatchEncoder, Message
 from tidegate.feed.route import Router
 from tidegate.model.event import Ddl, Resolved
 from tidegate.model.table import TableName
-from tidegate.sink.kafka.partitions import Producer
+from tidegate.sink.kafka.producer import Producer
 
 __all__ = ["Control"]
 

@@ -3,29 +3,34 @@
     [delete u1, update t1, insert t2] ─ by table ─► split ─► together ─► delete t1 to shop/0, delete u1 to shop/1 ..
                                                             selected columns (feed/column_selector.py), then placed
 
-Updates are split table by table (feed/split.py).  What comes of it stands in the order of TiCDC's sorter: deletes,
-updates, inserts, each kind as it came, whatever table it is of; the new architecture keeps each table's own order.
+    classic     deletes, updates, inserts over all tables of the transaction, each kind as it came: TiCDC's sorter
+    newarch     each table in its own order, the inserts of split updates behind its other rows
+
+Updates are split table by table (feed/split.py).  Rows of one commit_ts are one transaction where a source does not
+tell start_ts, such as a topic; these too go in that order, so it does not matter how they lay in its partitions.
 
 A dispatcher serves one task: rows of partitions that are another task's are left out.
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from tidegate.codec.wire_table import WireTable, wire_table
+from tidegate.codec.columnar import Batch
+from tidegate.codec.wire_table import WireTable, table_of_fields, wire_table
 from tidegate.feed.column_selector import ColumnSelectors, Selection
 from tidegate.feed.dispatch_rule import PartitionBy
-from tidegate.feed.mount import Mounted, MountTable
 from tidegate.feed.route import Router, TablePlan
 from tidegate.feed.split import SplitPolicy, Splitter
 from tidegate.model.event import Delete, Field, Insert, RowChange, Update
-from tidegate.model.table import TableInfo
+from tidegate.model.table import TableInfo, TableName
+from tidegate.schema.infer import infer_table
 from tidegate.sink.kafka.groups import Place
 
 __all__ = ["Dispatcher", "Plan", "Sent"]
 
 WHOLE: Final = ColumnSelectors()
-_ORDER: dict[type[RowChange], int] = {Delete: 0, Update: 1, Insert: 2}
+_ORDER: Final[Mapping[type[RowChange], int]] = {Delete: 0, Update: 1, Insert: 2}
 
 
 class Sent(NamedTuple):
@@ -37,16 +42,21 @@ class Sent(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """A table's: where what is sent of its rows goes, how whole updates are split, and what is sent."""
+    """What is done with rows of a table: where they go, how updates are split, and which columns are sent.
+
+    `whole` describes the columns that rows come with, `wire` those that are sent."""
 
     places: TablePlan
     splitter: Splitter
     selection: Selection | None
+    whole: WireTable
     wire: WireTable
 
 
 class Dispatcher:
-    """Places the rows of one task; `partitions` counts those of each topic, `own` are the task's."""
+    """Places the rows of one task; `partitions` counts those of each topic, `own` are the task's.
+
+    `tables` by TableName.key: rows go by the names there, and batches without a definition by the definitions."""
 
     def __init__(
         self,
@@ -55,58 +65,59 @@ class Dispatcher:
         partitions: Mapping[str, int],
         own: frozenset[Place],
         selectors: ColumnSelectors = WHOLE,
+        *,
+        tables: Mapping[tuple[str, str], TableInfo] = MappingProxyType({}),
     ) -> None:
         self.policy, self.partitions, self.own = policy, partitions, own
-        self._router = router
-        self._selectors = selectors
-        self._plans: dict[int, tuple[MountTable, Plan]] = {}
+        self._router, self._selectors, self._tables = router, selectors, tables
+        self._plans: dict[object, tuple[TableInfo | None, Plan]] = {}
 
     def check(self, info: TableInfo) -> None:
-        """Raises DispatcherFailed and ColumnSelectorFailed for rules that do not fit a table."""
+        """Raise DispatcherFailed and ColumnSelectorFailed for rules that do not fit a table."""
         wire = wire_table(info)
-        self._made(info, wire, wire.fields)
+        self._made(info.name, info, wire, wire.fields)
 
-    def transaction(self, rows: Sequence[Mounted]) -> list[Sent]:
-        """The rows of one transaction that this task writes, in their order.
+    def transaction(self, tables: Sequence[tuple[Plan, Sequence[RowChange]]]) -> list[Sent]:
+        """Return the rows of one transaction that this task writes, in their order; `tables` have rows of one table
+        and one layout each.
 
-        DispatcherFailed and ColumnSelectorFailed for a rule that does not fit a table, EncodeError for a value that
-        cannot be placed."""
-        if len(rows) == 1 and not isinstance(rows[0].row, Update):
-            return self._placed(rows[0].table, (rows[0].row,))
-        tables: dict[int, list[Mounted]] = {}
-        for found in rows:
-            tables.setdefault(found.table.physical_id, []).append(found)
-        sent: list[Sent] = []
-        for of_table in tables.values():
-            table = of_table[0].table
-            sent += self._placed(table, self.plan(table).splitter.transaction([found.row for found in of_table]))
-        if self.policy.newarch or len(tables) == 1:
-            return sent
-        return sorted(sent, key=lambda each: _ORDER[type(each.row)])
+        EncodeError for a value that cannot be placed."""
+        sent = [each for plan, rows in tables for each in self._placed(plan, plan.splitter.transaction(rows))]
+        return sent if self.policy.newarch else sorted(sent, key=lambda each: _ORDER[type(each.row)])
 
-    def _placed(self, table: MountTable, rows: Sequence[RowChange]) -> list[Sent]:
-        found = self.plan(table)
-        partitions, sent = self.partitions[found.places.topic], []
+    def _placed(self, plan: Plan, rows: Sequence[RowChange]) -> list[Sent]:
+        partitions, sent = self.partitions[plan.places.topic], []
         for whole in rows:
-            row = whole if found.selection is None else found.selection.narrowed(whole)
-            place = found.places.topic, found.places.route(row, partitions).partition
+            row = whole if plan.selection is None else plan.selection.narrowed(whole)
+            place = plan.places.topic, plan.places.route(row, partitions).partition
             if place in self.own:
-                sent.append(Sent(place, row, found.wire))
+                sent.append(Sent(place, row, plan.wire))
         return sent
 
-    def plan(self, table: MountTable) -> Plan:
-        """What is done with rows of a table. DispatcherFailed and ColumnSelectorFailed as above."""
-        found = self._plans.get(id(table))
+    def plan(self, batch: Batch) -> Plan:
+        """Return what is done with the rows of a batch. DispatcherFailed and ColumnSelectorFailed as `check`."""
+        told = batch.definition
+        key = (batch.schema, batch.table, batch.fields, batch.pk_names) if told is None else id(told)
+        found = self._plans.get(key)
         if found is None:
-            found = self._plans[id(table)] = table, self._made(table.info, table.wire, table.fields)
+            found = self._plans[key] = told, self._plan(batch)
         return found[1]
 
-    def _made(self, info: TableInfo, wire: WireTable, fields: tuple[Field, ...]) -> Plan:
-        rule = self._router.rule(*info.name)
+    def _plan(self, batch: Batch) -> Plan:
+        name = TableName(batch.schema, batch.table)
+        known = self._tables.get(name.key)
+        name = name if known is None else known.name
+        if batch.definition is not None:
+            return self._made(name, batch.definition, wire_table(batch.definition), batch.fields)
+        info = known or infer_table(name, batch.fields, batch.pk_names, 0)
+        return self._made(name, info, table_of_fields(batch.fields, batch.pk_names), batch.fields)
+
+    def _made(self, name: TableName, info: TableInfo, wire: WireTable, fields: tuple[Field, ...]) -> Plan:
+        rule = self._router.rule(*name)
         spread = rule.columns if rule.by is PartitionBy.COLUMNS else ()
-        whole = self._router.plan(info.name, fields, info)
+        whole = self._router.plan(name, fields, info)
         splitter = Splitter.of(self.policy, whole)
         selection = self._selectors.selection(info, wire, spread)
         if selection is None:
-            return Plan(whole, splitter, None, wire)
-        return Plan(self._router.plan(info.name, selection.fields, info), splitter, selection, selection.wire)
+            return Plan(whole, splitter, None, wire, wire)
+        return Plan(self._router.plan(name, selection.fields, info), splitter, selection, wire, selection.wire)

@@ -20,7 +20,7 @@ from typing import Final, Protocol
 from tidegate.codec.batch import BatchEncoder, Message
 from tidegate.model.errors import SinkError, SinkRefused
 from tidegate.model.event import Resolved
-from tidegate.sink.kafka.partitions import Producer
+from tidegate.sink.kafka.producer import Producer
 
 __all__ = ["Keeper", "KnownTopics"]
 

@@ -7,10 +7,12 @@ for, as TiCDC's sorter has them.  A transaction is held whole.  What cannot be m
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import NamedTuple
 
 from tidegate.feed.mount import Mounted, Mounter
+from tidegate.kv.table_key import decode_table_key
 from tidegate.model.errors import (
     CorruptedRow,
     DecodeError,
@@ -96,10 +98,20 @@ def mounted_row(row: KvChange, mounter: Mounter, *, refuse: bool) -> Mounted | N
     try:
         found = mounter.mount(row.key, row.value, row.old_value, row.commit_ts)
     except TidegateError as error:
-        raise placed_error(error, f"commit_ts {row.commit_ts}, start_ts {row.start_ts}, key {row.key.hex()}") from error
+        placed = placed_error(error, f"commit_ts {row.commit_ts}, start_ts {row.start_ts}, key {row.key.hex()}")
+        raise placed.at(table=_table_of(row, mounter), commit_ts=row.commit_ts) from error
     if found is not None and found.corrupt and refuse:
         raise CorruptedRow(
             f"{found.row.schema}.{found.row.table} at commit_ts {row.commit_ts}, key {row.key.hex()}: the checksum of "
             "the row does not fit its values; compare the row upstream, or set corruption-handle-level to warn"
-        )
+        ).at(table=str(found.table.info.name), commit_ts=row.commit_ts)
     return found
+
+
+def _table_of(row: KvChange, mounter: Mounter) -> str:
+    """The name of the table that a key is of, "" where that is not known."""
+    with suppress(TidegateError):
+        key = decode_table_key(row.key)
+        table = mounter.table(key.table_id, row.commit_ts)
+        return "" if table is None else str(table.info.name)
+    return ""

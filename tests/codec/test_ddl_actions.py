@@ -1,9 +1,9 @@
 """The action code of a DDL that came as canal-json."""
 
 import pytest
-from tests.golden.codec_cases import events
 
-from tidegate.app.ddl_actions import action_of
+from tests.golden.codec_cases import events
+from tidegate.codec.canal.ddl_actions import action_of
 from tidegate.codec.canal.ddl_types import ddl_type
 
 STREAMS = ("types", "partition", "ddl", "interleave", "rename_swap")

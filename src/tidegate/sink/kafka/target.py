@@ -1,13 +1,16 @@
-"""What a changefeed writes to topics, made of its configuration (wiring.py): a value that travels into tasks.
+"""A Kafka sink as a value: what is written, to whom, and who writes it.
 
-It may hold passwords, and does not print them.
+    TopicTarget ─┬─ router(), split, selectors         where rows go, and what is sent of them
+                 ├─ encoder(), columnar_encoder()      events and columns to messages
+                 └─ writer(), keeper(), producer()     clients of the cluster
+
+A target travels into tasks by pickle; it may hold passwords, and does not print them.
 """
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tidegate.app.claim_files import ClaimFiles, random_names
-from tidegate.app.framed import clock
 from tidegate.codec import BatchEncoder, EncodeOptions
 from tidegate.codec.columnar import ColumnarEncoder
 from tidegate.codec.encoding import limited
@@ -15,14 +18,19 @@ from tidegate.feed.column_selector import ColumnSelectors
 from tidegate.feed.dispatch_rule import DispatchRule
 from tidegate.feed.route import Router
 from tidegate.feed.split import SplitPolicy
-from tidegate.schema.stored_snapshot import TableVersion
-from tidegate.schema.stored_table import table_info
+from tidegate.model.table import TableInfo
+from tidegate.sink.kafka.claim_files import ClaimFiles, random_names
 from tidegate.sink.kafka.dispatch import Dispatcher
 from tidegate.sink.kafka.known_topics import Keeper
-from tidegate.sink.kafka.partitions import Producer
+from tidegate.sink.kafka.producer import Producer
 from tidegate.sink.kafka.writer import NewTopics, TopicWriter
 
-__all__ = ["TopicTarget"]
+__all__ = ["TopicTarget", "now_ms"]
+
+
+def now_ms() -> int:
+    """Return the time of now in ms, which canal-json messages carry."""
+    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True)
@@ -40,40 +48,40 @@ class TopicTarget:
     selectors: ColumnSelectors = field(default_factory=ColumnSelectors)
 
     def router(self) -> Router:
-        """The dispatchers."""
+        """Return the dispatchers."""
         return Router.of(self.rules, self.topic, self.options, case_sensitive=self.case_sensitive)
 
-    def check(self, tables: Iterable[TableVersion]) -> None:
-        """Raises DispatcherFailed and ColumnSelectorFailed for dispatchers and selectors that do not fit a table."""
+    def check(self, tables: Iterable[TableInfo]) -> None:
+        """Raise DispatcherFailed and ColumnSelectorFailed for dispatchers and selectors that do not fit a table."""
         dispatcher = Dispatcher(self.router(), self.split, {}, frozenset(), self.selectors)
         for table in tables:
-            dispatcher.check(table_info(table.stored, table.schema, table.version, every_state=True))
+            dispatcher.check(table)
 
     def encoder(self) -> BatchEncoder:
-        """A new encoder, with the clock of now and files for claim checks."""
-        return BatchEncoder(self.options, now_ms=clock(None), claims=self._claims())
+        """Return a new encoder of single events, with the clock of now and files for claim checks."""
+        return BatchEncoder(self.options, now_ms=now_ms, claims=self._claims())
 
     def columnar_encoder(self) -> ColumnarEncoder:
-        """The same for rows as columns."""
-        return ColumnarEncoder(self.options, now_ms=clock(None), claims=self._claims())
+        """Return a new encoder of batches, with the clock of now and files for claim checks."""
+        return ColumnarEncoder(self.options, now_ms=now_ms, claims=self._claims())
 
     def _claims(self) -> ClaimFiles:
         return ClaimFiles(self.options.claim_check_storage_uri, random_names())
 
     def writer(self) -> TopicWriter:
-        """A new producer, which makes topics that are missing if it may."""
+        """Return a new producer, which makes topics that are missing if it may."""
         return TopicWriter(self.client, self.options.max_message_bytes, self.new_topics)
 
     def keeper(self) -> Keeper:
-        """A producer for topics that have no table any more: it makes none."""
+        """Return a new producer for topics that have no table any more: it makes none."""
         return TopicWriter(self.client, self.options.max_message_bytes, None)
 
+    def producer(self) -> Producer:
+        """Return a new producer for a task."""
+        return self.writer()
+
     def fitted(self, writer: TopicWriter) -> "TopicTarget":
-        """The same with no larger messages than the default topic takes, which is made if need be."""
+        """Return this target with messages no larger than the default topic takes, which is made if need be."""
         writer.partitions(self.topic)
         most = writer.max_bytes(self.topic)
         return self if most is None else replace(self, options=limited(self.options, most))
-
-    def producer(self) -> Producer:
-        """A new producer for a task."""
-        return self.writer()

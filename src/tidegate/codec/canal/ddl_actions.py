@@ -15,7 +15,11 @@ Source: recorded DDLs of all words.
 import re
 from typing import Final
 
-__all__ = ["action_of"]
+import msgspec
+
+from tidegate.model.event import Ddl
+
+__all__ = ["action_of", "with_action"]
 
 _QUOTED: Final = re.compile(r"`(?:[^`]|``)*`|'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\"\"|\\.)*\"", re.DOTALL)
 _COMMENT: Final = re.compile(r"/\*T!\[[a-z_]+\]|/\*T!|\*/")
@@ -75,6 +79,12 @@ def action_of(word: str, query: str) -> int | None:
     if "," in flat:
         return _MULTI if word == "ALTER" and flat.startswith("ALTER TABLE ") else None
     return _first(_SINGLE, word, flat)
+
+
+def with_action(ddl: Ddl) -> Ddl:
+    """Return `ddl` with its action code, read off word and text if it came as canal-json; without one where those do
+    not say one action for certain."""
+    return ddl if ddl.type is not None else msgspec.structs.replace(ddl, type=action_of(ddl.canal_type, ddl.query))
 
 
 def _first(table: tuple[tuple[str, str, int], ...], word: str, text: str) -> int | None:

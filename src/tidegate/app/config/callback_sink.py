@@ -1,0 +1,69 @@
+"""A callback:// address: a Python function of the user's own, by the module and the name that it has there.
+
+    callback://shop.sinks/write                    write(batch), or a tidegate.sinks.callback of that name
+    callback://shop.sinks/into?index=orders        into(index="orders") gives one
+
+The module is imported as Python imports any: from PYTHONPATH, on the driver and on the workers.
+"""
+
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from tidegate.app.config.document import Document
+from tidegate.app.config.param import Param
+from tidegate.app.config.uri import split
+from tidegate.model.errors import UriInvalid
+
+if TYPE_CHECKING:
+    from tidegate.sink.callback.sink import Callback
+
+__all__ = ["CALLBACK_SINK", "CallbackTarget", "parse_callback"]
+
+CALLBACK_SINK: Final[Mapping[str, Param]] = {}
+"""The parameters of an address are those of the function that it names."""
+
+
+class CallbackTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """A function of a module, and what it is called with to make the sink; nothing: it is the sink."""
+
+    module: str
+    function: str
+    given: dict[str, str] = {}
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def identity(self) -> str:
+        """What tells this sink from others in the names of changefeeds."""
+        return f"{self.module}/{self.function}"
+
+    @property
+    def places(self) -> frozenset[str]:
+        """What is written; only the function knows."""
+        return frozenset()
+
+    def callback(self) -> "Callback":
+        """Import and return the functions. UriInvalid when there is no such module or name."""
+        from tidegate.sink.callback.sink import Callback
+
+        try:
+            found = getattr(importlib.import_module(self.module), self.function)
+        except (ImportError, AttributeError) as missing:
+            raise UriInvalid(
+                f"sink-uri: callback://{self.identity}: {missing}; is the module's directory on PYTHONPATH?"
+            ) from missing
+        made = found(**self.given) if self.given else found
+        return made if isinstance(made, Callback) else Callback(made)
+
+
+def parse_callback(uri: str, document: Document) -> CallbackTarget:  # noqa: ARG001  a file says nothing to a function
+    """Return the function that `uri` names."""
+    parts = split(uri, "sink-uri", ("callback",))
+    function = parts.path.strip("/")
+    if not parts.netloc or not function.isidentifier():
+        raise UriInvalid(f"sink-uri: write callback://package.module/function, found {parts.shown}")
+    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    return CallbackTarget(module=parts.netloc, function=function, given=given)

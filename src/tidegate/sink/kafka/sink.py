@@ -1,0 +1,197 @@
+"""Kafka topics as a sink: rows from tasks, DDLs and resolved timestamps from the driver.
+
+    run       rows ≤ T, by the tasks; acknowledged
+    ddl       each DDL of T to its partitions; acknowledged
+    advance   resolved T to every partition of every topic that was ever written to; acknowledged; then the checkpoint
+
+Guarantee: at least once, in the order of each partition.  A crash anywhere leaves the old checkpoint or the new one;
+whoever starts again sends what follows the checkpoint once more, in the same order.  Progress lives in a `Checkpoints`
+store, beside it the topics that were written to (known_topics.py): a broker has no place for either.
+
+A DDL cuts all tables (barrier ALL): its message stands behind all rows that are before it and before all others.  The
+driver's producer is dropped after an error and made anew by the next call, so what waited in it cannot come later.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final, NamedTuple
+
+from tidegate.feed.change import PlacedDdl
+from tidegate.feed.ddl_event import acting
+from tidegate.feed.filter import TableFilter
+from tidegate.feed.pace import Most
+from tidegate.feed.plan import Barrier, Checkpoint, Round
+from tidegate.feed.ports import Changes, Checkpoints, Rhythm, Saved, Standing, Tasks, Written
+from tidegate.feed.step import Rows, Unit
+from tidegate.model.errors import EncodeError, SinkError
+from tidegate.model.table import TableInfo
+from tidegate.objectstore.failpoint import reach
+from tidegate.schema.snapshot import SchemaState
+from tidegate.sink.kafka.control import Control
+from tidegate.sink.kafka.groups import TableRows, groups_of
+from tidegate.sink.kafka.known_topics import KnownTopics
+from tidegate.sink.kafka.producer import partition_count
+from tidegate.sink.kafka.target import TopicTarget
+from tidegate.sink.kafka.task import GroupJob, write_group
+from tidegate.sink.kafka.writer import TopicWriter
+
+__all__ = ["KafkaSink"]
+
+TOPICS: Final = "topics"
+"""The note beside the checkpoint: all topics that were written to since the start."""
+
+
+class _Active(NamedTuple):
+    """The tables that are replicated in a schema, and the topics of their rows, the default one among them."""
+
+    state: SchemaState
+    tables: Sequence[TableInfo]
+    topics: Sequence[str]
+
+
+class KafkaSink:
+    """Writes to the topics of `target`. `rules` choose the tables whose topics are told resolved timestamps, `force`
+    takes those whose rows cannot be told apart as well (force-replicate)."""
+
+    barrier = Barrier.ALL
+    rhythm = Rhythm(most=Most(rows=500_000, size_bytes=256 << 20))
+
+    def __init__(
+        self, target: TopicTarget, checkpoints: Checkpoints, *, rules: TableFilter, force: bool = False
+    ) -> None:
+        self._asked = self._target = target
+        self._checkpoints, self._rules, self._force = checkpoints, rules, force
+        self._router = target.router()
+        self._known = KnownTopics(target.keeper, target.encoder(), partition_num=target.partition_num)
+        self._writer: TopicWriter | None = None
+        self._reckoned: _Active | None = None
+        self._resolved_ts = -1
+
+    def held(self) -> AbstractContextManager[None]:
+        """Keep another run of the same feed out until the block ends. EnvironmentFault when one runs."""
+        return self._checkpoints.held()
+
+    def recover(self) -> Standing:
+        """Return what was saved last. ConfigError for what is another feed's."""
+        saved = self._checkpoints.load()
+        if saved is None:
+            return Standing(Checkpoint(), SchemaState(), is_new=True)
+        self._known.note(saved.notes.get(TOPICS, ()))
+        return saved.standing
+
+    def open(self, standing: Standing) -> None:
+        """Check dispatchers and selectors against the tables, connect, and fit messages to the default topic.
+
+        Raises DispatcherFailed, ColumnSelectorFailed, ConfigError and SinkError."""
+        active = self._active(standing.state)
+        self._asked.check(active.tables)
+        self._known.note(active.topics)
+        with self._connected() as writer:
+            self._target = self._asked.fitted(writer)
+
+    def admit(self, planned: Round) -> None:
+        """Take every round."""
+
+    def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> Sequence[Written]:
+        """Write the rows of the units; return when all are acknowledged.
+
+        Raises SinkError, and what reading, placing and encoding raise in tasks."""
+        steps = [step for unit in units for step in unit.steps if isinstance(step, Rows)]
+        with self._connected() as writer:
+            answers = tasks.run(write_group, self._jobs(steps, changes, writer, tasks.slots)) if steps else []
+        reach("topic/rows-written")
+        return answers
+
+    def ddl(self, placed: PlacedDdl) -> None:
+        """Send one DDL; return when it is acknowledged. EncodeError for one that the protocol cannot say."""
+        ddl = acting(placed.ddl)
+        self._known.note([self._router.ddl_topic(ddl.schema, ddl.table, placed.previous)])
+        try:
+            with self._connected() as writer:
+                self._control(writer).ddl(ddl, placed.previous)
+        except EncodeError as error:
+            told = EncodeError(f"DDL at ts {ddl.commit_ts}: {error}: {ddl.query[:500]}")
+            raise told.at(table=f"{ddl.schema}.{ddl.table}", commit_ts=ddl.commit_ts or 0) from error
+        reach("topic/ddl-sent")
+
+    def advance(self, planned: Round, results: Sequence[object]) -> Standing:  # noqa: ARG002
+        """Send the round's end as resolved timestamp, then save it as the checkpoint. Raises SinkError and
+        StateUnwritable."""
+        ts = planned.checkpoint.ts
+        if ts > self._resolved_ts:
+            self._tell(ts, self._active(planned.state).topics)
+            self._resolved_ts = ts
+        reach("topic/resolved-sent")
+        standing = Standing(planned.checkpoint, planned.state)
+        self._checkpoints.save(Saved(standing, {TOPICS: list(self._known.names)}))
+        reach("topic/advanced")
+        return standing
+
+    def upkeep(self, tasks: Tasks, frontier: int | None, enough: Callable[[], bool]) -> None:
+        """Do nothing: brokers keep topics tidy."""
+
+    def close(self) -> None:
+        """Let go of the producer; all that was sent is acknowledged."""
+        self._writer = None
+
+    def _tell(self, ts: int, topics: Sequence[str]) -> None:
+        """Tell every partition of the active topics, and of those without a table any more."""
+        self._known.note(topics)
+        with self._connected() as writer:
+            self._control(writer).resolved(ts, topics)
+            writer.forget(self._known.retired(topics))
+            self._known.resolved(ts, topics)
+
+    def _jobs(self, steps: Sequence[Rows], changes: Changes, writer: TopicWriter, slots: int) -> list[GroupJob]:
+        (after, upto), *others = {(step.after, step.upto) for step in steps}
+        assert not others, others
+        rows = {name.key: span.rows for name, span in changes.tables().items()}
+        names = [step.table.name for step in steps]
+        topics = [self._router.topic(*name) for name in names]
+        self._known.note(topics)
+        counts = {topic: self._partitions(writer, topic) for topic in dict.fromkeys(topics)}
+        tables = [
+            TableRows(name, topic, self._router.only_partition(name, counts[topic]), rows.get(name.key, 0))
+            for name, topic in zip(names, topics, strict=True)
+        ]
+        return [
+            GroupJob(
+                changes,
+                after,
+                upto,
+                tuple(names[number] for number in group.tables),
+                group.places,
+                counts,
+                self._target,
+                {names[number].key: steps[number].table for number in group.tables},
+            )
+            for group in groups_of(tables, counts, slots)
+        ]
+
+    def _active(self, state: SchemaState) -> _Active:
+        """Reckoned once for each schema: between two DDLs nothing of it changes."""
+        found = self._reckoned
+        if found is None or found.state is not state:
+            takes = [table for table in state.tables.values() if self._rules.matches(*table.name)]
+            tables = [table for table in takes if self._force or table.handle_key]
+            topics = self._router.watermark_topics(table.name for table in tables)
+            found = self._reckoned = _Active(state, tables, topics)
+        return found
+
+    def _control(self, writer: TopicWriter) -> Control:
+        return Control(self._router, self._target.encoder(), writer, lambda topic: self._partitions(writer, topic))
+
+    def _partitions(self, writer: TopicWriter, topic: str) -> int:
+        return partition_count(writer.partitions(topic), self._target.partition_num, topic)
+
+    @contextmanager
+    def _connected(self) -> Iterator[TopicWriter]:
+        """The driver's producer; after a SinkError the next call makes a new one."""
+        if self._writer is None:
+            self._writer = self._target.writer()
+        try:
+            yield self._writer
+        except SinkError:
+            self._writer.abandon()
+            self._writer = None
+            raise

@@ -1,0 +1,96 @@
+"""What a task does of a round: read changes, place, encode, and write its own partitions.
+
+    changes ─► chunks of its tables in commit order ─► Dispatcher ─► encoder ─► producer ─► acknowledged ─► Written
+               whole transactions                     its partitions only
+
+A job is a plan of some kilobytes: definitions, timestamps, partitions.  Rows are read, written and forgotten in here.
+"""
+
+import gc
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+
+from tidegate.codec.columnar.values import Misfit
+from tidegate.feed.change import Chunk
+from tidegate.feed.ports import Changes, Written
+from tidegate.model.errors import TidegateError
+from tidegate.model.table import TableInfo, TableName
+from tidegate.objectstore.failpoint import reach
+from tidegate.sink.kafka.column_partitions import ColumnPartitions, PlacedTexts
+from tidegate.sink.kafka.dispatch import Dispatcher
+from tidegate.sink.kafka.groups import Place
+from tidegate.sink.kafka.producer import Producer
+from tidegate.sink.kafka.target import TopicTarget
+
+__all__ = ["GroupJob", "write_group"]
+
+FEW_ROWS: Final = 24
+"""A chunk of fewer rows goes row by row: the calls for columns would cost as much."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupJob:
+    """Rows of the tables `names` with after < commit_ts <= upto, of which those for `places` are written; `partitions`
+    counts those of each topic."""
+
+    changes: Changes
+    after: int
+    upto: int
+    names: tuple[TableName, ...]
+    places: frozenset[Place]
+    partitions: Mapping[str, int]
+    target: TopicTarget
+    tables: Mapping[tuple[str, str], TableInfo] = field(default_factory=dict)
+    """Definitions by TableName.key, as the round has them; batches that bring one of their own need none."""
+    columns: bool = True
+    """Whether rows may go as columns, many at once."""
+
+
+def write_group(job: GroupJob) -> Written:
+    """Write the job's rows; return when they are acknowledged. Raises what reading, placing and writing do."""
+    producer = job.target.producer()
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return _written(job, producer)
+    except BaseException:
+        producer.abandon()
+        raise
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _written(job: GroupJob, producer: Producer) -> Written:
+    target, roads, corrupt = job.target, Counter[str](), 0
+    dispatcher = Dispatcher(
+        target.router(), target.split, job.partitions, job.places, target.selectors, tables=job.tables
+    )
+    partitions = ColumnPartitions(dispatcher, target.columnar_encoder(), producer)
+    for chunk in job.changes.in_order(job.names, job.after, job.upto):
+        before, road = partitions.rows, "encode/columns"
+        found = _by_columns(chunk, partitions) if job.columns else None
+        if found is None:
+            found, road = partitions.texts_of_rows(chunk), "encode/rows"
+        partitions.write(found)
+        roads.update(chunk.roads)
+        roads[road] += partitions.rows - before
+        corrupt += chunk.corrupt
+    reach("topic/rows-queued")
+    partitions.flush()
+    counts = partitions.rows, partitions.messages, partitions.size_bytes
+    return Written(None, *counts, corrupt=corrupt, roads=dict(roads))
+
+
+def _by_columns(chunk: Chunk, partitions: ColumnPartitions) -> PlacedTexts | None:
+    """The texts of a chunk; None if it has to go row by row, which also says what is wrong with it."""
+    if len(chunk) < FEW_ROWS:
+        return None
+    try:
+        return partitions.texts(chunk)
+    except (Misfit, TidegateError, pa.ArrowException, UnicodeError, OverflowError):
+        return None
