@@ -6,14 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from tidegate.app.topic_task import StretchOfLog
 
 from tests.feed_tidb.kit import Broker, failing
-from tests.feed_tidb.promises import ddls, keep_promises, resolved, rows, told, without_repeats
 from tests.feed_tidb.test_columns import VERSIONS
 from tests.feed_tidb.test_columns import made as made_log
 from tests.feed_tidb.test_transactions import Log
 from tests.sink.topics import FIELDS, TS, Feed, InProcess, Made, Span, placed
-from tidegate.app.topic_task import StretchOfLog
 from tidegate.feed.column_selector import ColumnSelectors, SelectorRule
 from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.plan import Checkpoint, Round
@@ -30,6 +29,7 @@ from tidegate.sink.kafka import known_topics
 from tidegate.source.tidb.tables import name_of
 from tidegate.source.tidb.transactions import MountOptions
 from tidegate.testing.failpoint import TOPIC_PLACES, armed
+from tidegate.testing.validators.events import ddls, keep_promises, resolved, rows, told, without_repeats
 
 PROTOCOLS = ("open-protocol", "canal-json")
 BY_TABLE = ({"matcher": ["s.*"], "topic": "of_{table}"},)

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from tests.feed_tidb.kit import Broker, MemoryTarget, target
-from tests.feed_tidb.promises import rows
 from tests.sink.topics import TS, Made
 from tidegate.codec import decode, from_config
 from tidegate.codec.columnar import RowTexts
@@ -27,6 +26,7 @@ from tidegate.sink.kafka import target as target_module
 from tidegate.sink.kafka import task
 from tidegate.sink.kafka.target import TopicTarget
 from tidegate.sink.kafka.task import GroupJob, Written, write_group
+from tidegate.testing.validators.events import rows
 
 PROTOCOLS = ("open-protocol", "canal-json")
 FIELDS = (

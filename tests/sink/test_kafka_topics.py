@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.feed_tidb.promises import ddls, keep_promises, resolved, rows
 from tests.sink.topics import Feed, landed
 from tests.source.kit import recording
 from tidegate.codec import BatchEncoder, decode, from_config
@@ -17,6 +16,7 @@ from tidegate.model.event import Delete, Event, Resolved, RowChange, Update
 from tidegate.model.table import TableName
 from tidegate.sink.kafka import target as target_module
 from tidegate.source.kafka.message import Message
+from tidegate.testing.validators.events import ddls, keep_promises, resolved, rows
 
 PROTOCOLS = {"open": "open-protocol", "canal": "canal-json"}
 OTHER = {"open": "canal-json", "canal": "open-protocol"}
