@@ -3,6 +3,7 @@
     from tidegate import codec                                   events from bytes, without Spark
     tidegate.Changefeed("kafka://...", "delta://...").run()      a topic becomes tables
     tidegate.Changefeed("tidb:///log", "delta://...").run()      so does the change log of a TiDB
+    tidegate.Changefeed("kafka://...", tidegate.sinks.callback(write), state_dir="...").run()
     tidegate.lake("/srv/lake").table("shop.orders")              all tables at one timestamp
     tidegate.decode(frame, protocol="canal-json")                a Spark DataFrame of messages, decoded
 
@@ -14,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     __version__: str
+    from tidegate import sinks
     from tidegate.app.changefeed import Changefeed
     from tidegate.app.lake import Lake as lake  # noqa: N813  reads as a function: lake(path).table(name)
     from tidegate.source.frame import decode_frame as decode
 
-__all__ = ["Changefeed", "__version__", "decode", "lake"]
+__all__ = ["Changefeed", "__version__", "decode", "lake", "sinks"]
 
 _PLACES: Final = {
     "Changefeed": ("tidegate.app.changefeed", "Changefeed"),
@@ -32,6 +34,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("tidegate")
+    if name == "sinks":
+        return import_module("tidegate.sinks")
     if name not in _PLACES:
         raise AttributeError(f"module 'tidegate' has no attribute {name!r}")
     module, attribute = _PLACES[name]
