@@ -3,16 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.feed_tidb.kit import Broker, target
 from tidegate.app.checkpoints import DirectoryCheckpoints
 from tidegate.app.trial import run_here
 from tidegate.feed.filter import TableFilter
 from tidegate.feed.ports import Sink
+from tidegate.sink.kafka.sink import KafkaSink
 from tidegate.testing.contract import ReadBack, SinkContract
-
-kafka = pytest.importorskip("tidegate.sink.kafka.sink")
 
 BROKERS: dict[str, "SharedBroker"] = {}
 
@@ -44,7 +41,7 @@ class TestOpenProtocol(SinkContract):
         """A sink of one topic with three partitions."""
         made = target(broker(str(home)), self.protocol, max_message_bytes="4000")
         checkpoints = DirectoryCheckpoints(home, "feed")
-        return kafka.KafkaSink(made, checkpoints, rules=TableFilter.parse(["*.*"]), force=True)
+        return KafkaSink(made, checkpoints, rules=TableFilter.parse(["*.*"]), force=True)
 
     def read(self, home: Path) -> ReadBack:
         """The partitions, decoded."""

@@ -2,17 +2,14 @@
 
 from pathlib import Path
 
-import pytest
-
 from tests.feed_tidb.kit import recorded_log
 from tidegate.app.segment_log import SegmentLog
 from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.filter import TableFilter
 from tidegate.feed.ports import Source
+from tidegate.source.tidb.source import LogSource
 from tidegate.source.tidb.transactions import MountOptions
 from tidegate.testing.contract import SourceContract
-
-tidb = pytest.importorskip("tidegate.source.tidb.source")
 
 
 class TestLog(SourceContract):
@@ -31,7 +28,7 @@ class TestLog(SourceContract):
 
     def of(self, log: Path) -> Source:
         """A log in a directory."""
-        return tidb.LogSource(
+        return LogSource(
             SegmentLog(log),
             "feed",
             rules=TableFilter.parse(["*.*"]),

@@ -1,6 +1,5 @@
 """Recorded key-value streams as segments, a broker in memory, and a feed that runs in this process."""
 
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from tidegate.sink.kafka.sink import KafkaSink
 from tidegate.sink.kafka.target import TopicTarget
 from tidegate.source.tidb.source import LogSource
 from tidegate.source.tidb.transactions import MountOptions
-from tidegate.testing.tasks import HereTasks
+from tidegate.testing.tasks import HereTasks, Hurried
 from tidegate.tidb.segment import encode_segment
 from tidegate.tidb.span_feed import in_order
 
@@ -244,14 +243,6 @@ def feed(
         {**defaults, "log": log, "target": made, "state": state, "rules": rules, **given},
         HereTasks(tasks, pickles=False),
     )
-
-
-class Hurried(threading.Event):
-    """A stop that nobody waits for."""
-
-    def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002
-        """At once."""
-        return self.is_set()
 
 
 def failing(times: Iterable[int]) -> Callable[[str, int], None]:

@@ -11,7 +11,7 @@ from tests.feed_tidb.kit import Broker, failing
 from tests.feed_tidb.test_columns import VERSIONS
 from tests.feed_tidb.test_columns import made as made_log
 from tests.feed_tidb.test_transactions import Log
-from tests.sink.topics import FIELDS, TS, Feed, InProcess, Made, Span, StretchOfLog, placed
+from tests.sink.topics import FIELDS, TS, Feed, InProcess, Made, Span, placed
 from tidegate.feed.column_selector import ColumnSelectors, SelectorRule
 from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.plan import Checkpoint, Round
@@ -25,6 +25,7 @@ from tidegate.schema.infer import infer_table
 from tidegate.schema.state import SchemaState
 from tidegate.schema.stored_table import table_info
 from tidegate.sink.kafka import known_topics
+from tidegate.source.tidb.changes import LogChanges
 from tidegate.source.tidb.tables import name_of
 from tidegate.source.tidb.transactions import MountOptions
 from tidegate.testing.failpoint import TOPIC_PLACES, armed
@@ -103,9 +104,9 @@ def replace_ddl(one: Any, **given: Any) -> Any:
 def test_a_ddl_that_the_protocol_cannot_say() -> None:
     """The error names its ts and its text, and rows before it are there."""
     feed = Feed("open-protocol")
-    source = Made([insert(TS, 1)], [placed(TS + 1, "ALTER TABLE t ADD COLUMN a INT, FORCE", kind=None)], upto=TS + 9)
+    source = Made([insert(TS, 1)], [placed(TS + 1, "ALTER TABLE t FROBNICATE", kind=None)], upto=TS + 9)
 
-    with pytest.raises(EncodeError, match=rf"DDL at ts {TS + 1}: .*action code.*ALTER TABLE t ADD COLUMN a INT, FORCE"):
+    with pytest.raises(EncodeError, match=rf"DDL at ts {TS + 1}: .*action code.*ALTER TABLE t FROBNICATE"):
         feed.carry(source)
 
     assert sum(len(rows(held)) for held in feed.events().values()) == 1
@@ -310,7 +311,7 @@ class Spanned(Log):
         return Log(inside).windows(low, high, spans)
 
 
-class LogRows(StretchOfLog):
+class LogRows(LogChanges):
     """Rows of a change log as a range of changes."""
 
     def tables(self) -> dict[TableName, Span]:
@@ -329,7 +330,7 @@ def test_rows_of_a_change_log(protocol: str) -> None:
         feed = Feed(protocol, ({"matcher": ["db.a"], "partition": "index-value"},))
         sink = feed.sink()
         sink.open(sink.recover())
-        changes = LogRows(log, VERSIONS, MountOptions(), EventFilter(), columns)
+        changes = LogRows(log, 1, 1 << 60, VERSIONS, MountOptions(), EventFilter(), columns)
         results = sink.run(InProcess(slots), [Unit(tuple(Rows(table, 1, 1 << 60) for table in tables))], changes)
         topics.append(feed.events())
         assert sum(result.rows for result in results) == sum(len(rows(held)) for held in topics[-1].values())

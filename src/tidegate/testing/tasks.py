@@ -1,6 +1,6 @@
 """Tasks in this process, one after the other: for tests, and for tools that need no Spark.
 
-HereTasks(slots=2).run(work, jobs)     jobs and answers go through pickle, as they do on their way to a worker
+HereTasks(slots=2).run(work, jobs)     work, jobs and answers go through pickle, as they do on their way to a worker
 Hurried()                              a stop for which nobody waits: pauses of an outage are over at once
 """
 
@@ -18,7 +18,7 @@ Answer = TypeVar("Answer")
 class HereTasks:
     """Runs jobs in this process; `slots` is what it says of itself, `jobs` counts what it ran.
 
-    With `pickles`, jobs and answers travel by pickle, so that what cannot go to a worker fails here too."""
+    With `pickles`, work, jobs and answers travel by pickle, so that what cannot go to a worker fails here too."""
 
     def __init__(self, slots: int = 2, *, pickles: bool = True) -> None:
         self.slots = slots
@@ -30,8 +30,8 @@ class HereTasks:
         self.jobs += len(jobs)
         if not self._pickles:
             return [work(job) for job in jobs]
-        travelled: list[Job] = [pickle.loads(pickle.dumps(job)) for job in jobs]  # noqa: S301  our own, a moment ago
-        answers: list[Answer] = [pickle.loads(pickle.dumps(work(job))) for job in travelled]  # noqa: S301
+        there: tuple[Callable[[Job], Answer], Sequence[Job]] = pickle.loads(pickle.dumps((work, jobs)))  # noqa: S301  ours
+        answers: list[Answer] = pickle.loads(pickle.dumps([there[0](job) for job in there[1]]))  # noqa: S301
         return answers
 
     def aside(self, name: str) -> "HereTasks":  # noqa: ARG002

@@ -1,9 +1,8 @@
 """A Python function as a sink: `write(batch)` is called in tasks, with rows as Arrow columns.
 
-Guarantee: at least once.  Batches of a table come in commit order, all rows up to a DDL before it; what follows the
-checkpoint comes again after a crash, so writes keyed by handle and versioned by `batch.commit_ts` change nothing.
-Progress lives in the given checkpoints.  A DDL is a call on the driver between the rows around it, a resolved ts one
-that says: all at or below it has been written.  What a function raises is a SinkError, which is tried again.
+Guarantee: at least once.  Batches of a table come in commit order, rows up to a DDL before it; after a crash what
+follows the checkpoint comes again: writes keyed by handle and versioned by `batch.commit_ts` change nothing then.
+Progress lives in the given checkpoints.  `ddl` and `resolved` are called on the driver, behind the rows up to there.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ __all__ = ["Callback", "CallbackSink"]
 
 
 class Callback(NamedTuple):
-    """The functions. `write` travels to workers by pickle, so it stands at the top level of a module."""
+    """The functions. `write` travels to tasks by pickle, so it stands at the top level of a module."""
 
     write: Callable[[Batch], None]
     ddl: Callable[[Ddl], None] = lambda _: None
@@ -74,8 +73,7 @@ def _write(write: Callable[[Batch], None], changes: Changes, step: Rows) -> Writ
 def _call(function: Callable[..., None], given: object, **where: object) -> None:
     try:
         function(given)
-    except TidegateError as error:
-        error.at(**where)
+    except TidegateError:
         raise
     except Exception as error:
         raise SinkError(f"callback {getattr(function, '__qualname__', function)}: {error!r}").at(**where) from error

@@ -6,12 +6,12 @@ Changes       chunk ─► part: typed columns ─► texts ─┐
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from tidegate.changelog.columns import LANDED_SCHEMA, landed_batch
+from tidegate.changelog.columns import LANDED_SCHEMA, landed_part
 from tidegate.feed.change import Chunk
 from tidegate.feed.ports import Changes
 from tidegate.model.table import TableName
@@ -33,12 +33,9 @@ class AsLanded:
 
 
 def _rows(chunk: Chunk) -> Iterator[pa.Table]:
-    parts = [
-        landed_batch("", 0, part.numbers, replace(part.batch, message=pa.array(np.arange(part.batch.rows))))
-        for part in chunk.parts
-    ]
+    parts = [landed_part(part) for part in chunk.parts]
     if len(parts) == 1:
         yield parts[0]
         return
     rows = pa.concat_tables(parts).unify_dictionaries()
-    yield rows.take(pa.array(np.argsort(rows.column("offset").to_numpy())))
+    yield rows.take(pa.array(np.argsort(rows.column("seq").to_numpy())))

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
+from tidegate.codec.columnar import typed_batch
 from tidegate.codec.columnar.encode_plain import rows_of
 from tidegate.codec.neutral import event_object
 from tidegate.codec.wire_table import table_of_fields
@@ -35,8 +36,9 @@ def told(event: RowChange | Ddl) -> str:
 
 
 def events_of(batch: Batch) -> list[RowChange]:
-    """Return the rows of a batch with typed images, one event each."""
-    return list(rows_of(batch, range(batch.rows), table_of_fields(batch.fields, batch.pk_names), batch.row_ids))
+    """Return the rows of a batch, one event each."""
+    table = table_of_fields(batch.fields, batch.pk_names)
+    return list(rows_of(typed_batch(batch), range(batch.rows), table, batch.row_ids))
 
 
 def rows(events: Iterable[Event]) -> list[RowChange]:

@@ -1,0 +1,63 @@
+"""The sink on the page keeps the contract, as the page says, and is as short."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.feed_tidb.kit import recorded_log
+
+from tidegate.testing.tasks import HereTasks
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"```python\n# (\w+\.py)\n(.*?)```", re.DOTALL)
+
+
+def blocks() -> dict[str, str]:
+    """The files that the page shows."""
+    return dict(BLOCK.findall((ROOT / "docs" / "write-a-sink.md").read_text()))
+
+
+def test_the_sink_of_the_page_passes_the_suite(tmp_path):
+    """Every case of the contract suite passes, run as a user would run it."""
+    for name, text in blocks().items():
+        (tmp_path / name).write_text(text)
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+    path = os.pathsep.join([str(ROOT / "src"), str(tmp_path)])
+    ran = subprocess.run(
+        [*command, "-c", os.devnull, "test_json_lines.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+    assert ran.returncode == 0, ran.stdout[-3000:]
+    assert int(re.search(r"(\d+) passed", ran.stdout)[1]) > 35
+
+
+def test_a_changefeed_takes_it(tmp_path, monkeypatch):
+    """The changefeed of the page carries a recorded log into its files, and a second run has nothing to do."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "json_lines.py").write_text(blocks()["json_lines.py"])
+    recorded_log(tmp_path / "log", "partition")
+    names: dict[str, Any] = {}
+    exec(blocks()["use_it.py"].replace("/srv", str(tmp_path)).removesuffix("feed.run()\n"), names)
+    done = [names["feed"].run(tasks=HereTasks(), idle_s=0) for _ in range(2)]
+
+    lines = {path.stem: path.read_text().splitlines() for path in (tmp_path / "lines").glob("*.jsonl")}
+    assert sum(map(len, lines.values())) == done[0].rows + done[0].ddls
+    assert len(lines["ddl"]) == done[0].ddls > 0
+    assert (done[1].resumed, done[1].rows) == (True, 0)
+
+
+def test_a_sink_is_short():
+    """That of the page, and the callback that it points to, take fewer than 80 lines."""
+    callback = (ROOT / "src" / "tidegate" / "sink" / "callback" / "sink.py").read_text()
+
+    assert len(blocks()["json_lines.py"].splitlines()) < 80
+    assert len(callback.splitlines()) < 80
