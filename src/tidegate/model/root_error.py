@@ -38,6 +38,7 @@ class TidegateError(Exception):
 
     def at(self, **places: Any) -> Self:
         """Return this error with the fields of `Where` that are given; those that it has already stay."""
-        known = {name: value for name, value in msgspec.structs.asdict(self.where).items() if value}
+        nothing = msgspec.structs.asdict(Where())
+        known = {name: value for name, value in msgspec.structs.asdict(self.where).items() if value != nothing[name]}
         self.where = Where(**{**places, **known})
         return self
