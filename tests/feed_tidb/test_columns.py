@@ -16,6 +16,7 @@ from tests.feed_tidb.kit import Broker, MemoryTarget, changes, feed, recorded_lo
 from tests.feed_tidb.test_transactions import Log
 from tidegate.codec.columnar import ColumnarEncoder
 from tidegate.feed.column_selector import ColumnSelectors, SelectorRule
+from tidegate.feed.ports import Written
 from tidegate.feed.split import SplitPolicy
 from tidegate.kv import Row, encode_row
 from tidegate.kv.handle import IntHandle
@@ -25,7 +26,6 @@ from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.schema.stored import Name, StoredIndex, StoredPart
 from tidegate.schema.stored_layout import table_layout
 from tidegate.schema.stored_snapshot import TableVersion
-from tidegate.feed.ports import Written
 from tidegate.sink.kafka import sink, task
 from tidegate.sink.kafka import target as target_module
 from tidegate.sink.kafka.column_partitions import ColumnPartitions

@@ -285,8 +285,10 @@ NO_INDEX = ({"matcher": ["gt.t_int"], "partition": "index-value", "index": "noth
 def test_places(
     tmp_path: Path, stream: str, dispatchers: Sequence[object], code: str, table: str, *, timed: bool
 ) -> None:
-    """Where an error happened, as far as it is known: a rule that does not fit a table, a DDL that cannot be followed."""
-    one = feed(recorded_log(tmp_path / "log", stream), target(Broker(), "open-protocol", dispatchers), tmp_path / "state")
+    """Where an error happened, as far as it is known: the table that a rule does not fit, the ts of a DDL that cannot be
+    followed."""
+    made = target(Broker(), "open-protocol", dispatchers)
+    one = feed(recorded_log(tmp_path / "log", stream), made, tmp_path / "state")
     with pytest.raises(TidegateError) as told:
         one.run(idle_s=0)
 
