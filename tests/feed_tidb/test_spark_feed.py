@@ -98,7 +98,7 @@ def test_a_recorded_stream_through_spark(bootstrap: str, spark: None, tmp_path: 
     assert (first.exit_code, second.exit_code) == (0, 0), first.output
     report, again = (json.loads(result.stdout.splitlines()[-1]) for result in (first, second))
     assert (report["state"], report["resumed"], report["rows"], report["ddls"]) == ("stopped", False, 54, 26)
-    assert (again["resumed"], again["rows"], again["stretches"]) == (True, 0, 0)
+    assert (again["resumed"], again["rows"], again["watermarks"]) == (True, 0, 0)
     assert again["checkpoint_ts"] == report["checkpoint_ts"] == report["frontier_ts"]
     wanted = expected(log, protocol, tmp_path / "calm")
     for name, where in ((topic, "feed"), (f"{topic}-spread", "spread")):

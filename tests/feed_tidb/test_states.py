@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.feed_tidb.kit import Broker, changes, failing, feed, recorded_log, target, write_log
+from tests.feed_tidb.promises import keep_promises, resolved, rows, without_repeats
 from tidegate.app.cli import main
 from tidegate.app.progress import Progress, line
 from tidegate.app.segment_log import SegmentLog
@@ -22,7 +23,6 @@ from tidegate.model.errors import (
 )
 from tidegate.source.tidb.log import LogPart
 from tidegate.testing.failpoint import armed
-from tidegate.testing.validators.events import keep_promises, resolved, rows, without_repeats
 
 pytestmark = pytest.mark.slow
 
@@ -285,10 +285,10 @@ NO_INDEX = ({"matcher": ["gt.t_int"], "partition": "index-value", "index": "noth
 def test_places(
     tmp_path: Path, stream: str, dispatchers: Sequence[object], code: str, table: str, *, timed: bool
 ) -> None:
-    """Where an error happened, as far as it is known: a rule that does not fit a table, a DDL not to be followed."""
-    one = feed(
-        recorded_log(tmp_path / "log", stream), target(Broker(), "open-protocol", dispatchers), tmp_path / "state"
-    )
+    """Where an error happened, as far as it is known: the table that a rule does not fit, the ts of a DDL that cannot be
+    followed."""
+    made = target(Broker(), "open-protocol", dispatchers)
+    one = feed(recorded_log(tmp_path / "log", stream), made, tmp_path / "state")
     with pytest.raises(TidegateError) as told:
         one.run(idle_s=0)
 
