@@ -126,7 +126,8 @@ def _test(  # noqa: PLR0917
                 row[at] = read(values[at])
             value = compiled(row, Context(datetime.now(UTC), zone, sql_mode))
         except (UpstreamError, EncodeError) as error:
-            raise RowFilterFailed(f"expression {text!r} has no value ({error}) for a row of {table}") from error
+            found = RowFilterFailed(f"expression {text!r} has no value ({error}) for a row of {table}")
+            raise found.at(table=table) from error
         return isinstance(value, int) and value == 1
 
     return drops

@@ -99,7 +99,8 @@ class RowFilter:
         try:
             return [row for row in rows if not self._drops(row)]
         except RowFilterFailed as error:
-            raise RowFilterFailed(f"{error} at commit_ts {commit_ts}") from error
+            found = RowFilterFailed(f"{error} at commit_ts {commit_ts}")
+            raise found.at(table=error.where.table, commit_ts=commit_ts) from error
 
     def _drops(self, mounted: Mounted) -> bool:
         known = id(mounted.table), type(mounted.row)
@@ -138,7 +139,8 @@ class MessageFilter:
             return self._tests_of(row, rules).drop(row)
         except (InputError, SchemaError) as error:
             where = "" if isinstance(error, RowFilterFailed) else f" for a row of {row.schema}.{row.table}"
-            raise type(error)(f"{error}{where} at commit_ts {row.commit_ts}") from error
+            found = type(error)(f"{error}{where} at commit_ts {row.commit_ts}")
+            raise found.at(table=f"{row.schema}.{row.table}", commit_ts=row.commit_ts) from error
 
     def _of(self, schema: str, table: str) -> Sequence[RowRule]:
         found = self._judged.get((schema, table))

@@ -120,12 +120,14 @@ class ColumnPartitions:
         try:
             sent: list[Sent] = self._dispatcher.transaction(transaction)
         except EncodeError as error:
-            raise _located(error, f"commit_ts {commit_ts}") from error
+            raise _located(error, f"commit_ts {commit_ts}").at(commit_ts=commit_ts) from error
         for place, row, wire in sent:
             try:
                 pair = self._encoder.pair(row, wire)
             except EncodeError as error:
-                raise _located(error, f"{row.schema}.{row.table} at commit_ts {commit_ts}") from error
+                table = f"{row.schema}.{row.table}"
+                located = _located(error, f"{table} at commit_ts {commit_ts}")
+                raise located.at(table=table, commit_ts=commit_ts, topic=place[0], partition=place[1]) from error
             yield place, pair
 
 
