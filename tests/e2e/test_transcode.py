@@ -8,7 +8,7 @@ from zlib import crc32
 
 import pytest
 
-from tests.e2e.rig import PROTOCOLS, Topic, cli, recorded
+from tests.e2e.rig import PROTOCOLS, Topic, cli, moment_ts, recorded
 from tidegate.codec import decode, from_config
 from tidegate.codec.neutral import event_object
 from tidegate.model.event import Ddl, Event, Resolved, RowChange
@@ -37,7 +37,7 @@ def held(bootstrap: str, topic: str, kind: str) -> dict[int, list[Event]]:
     return found
 
 
-def told(event: RowChange | Ddl) -> str:
+def told_of(event: RowChange | Ddl) -> str:
     """What both protocols say of an event."""
     line: dict[str, Any] = event_object(event)
     if isinstance(event, Ddl):
@@ -49,7 +49,7 @@ def told(event: RowChange | Ddl) -> str:
 
 def changes(events: Iterator[Event]) -> set[str]:
     """All rows and DDLs, once."""
-    return {told(event) for event in events if not isinstance(event, Resolved)}
+    return {told_of(event) for event in events if not isinstance(event, Resolved)}
 
 
 def check_order(partitions: dict[int, list[Event]], kind: str) -> None:
@@ -98,7 +98,7 @@ def test_rows_lie_where_ticdc_puts_them(bootstrap: str) -> None:
     result = cli("transcode", "--from", source.uri(), "--to", target(bootstrap, "placed", "canal", partition_num=3))
     assert result.exit_code == 0, result.output
     written = held(bootstrap, "placed", "canal")
-    rows = {told(e): number for number, events in written.items() for e in events if not isinstance(e, Resolved | Ddl)}
+    rows = {told_of(e): number for number, events in written.items() for e in events if not isinstance(e, Resolved | Ddl)}
     assert rows
     for text, number in rows.items():
         assert crc32("".join(json.loads(text)[1:3]).encode()) % 3 == number
@@ -149,26 +149,54 @@ def test_reading_goes_on_where_it_ended(bootstrap: str) -> None:
     assert changes(e for one in written.values() for e in one) == changes(e for one in theirs.values() for e in one)
 
 
-def test_run_keeps_its_place(bootstrap: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "other"), [("open", "canal"), ("canal", "open")])
+def test_run_keeps_its_place(bootstrap: str, tmp_path: Path, kind: str, other: str) -> None:
     """`tidegate run` from topic to topic goes on from its state directory: what came meanwhile follows, nothing that
-    was resolved is written twice; words that it has no use for are refused."""
-    whole = recorded("canal", 2)
+    was resolved is written twice, and all of it stands in TiCDC's order."""
+    whole = recorded(kind, 2)
     cut = [len(some) * (2 + at) // 6 for at, some in enumerate(whole)]
-    source = Topic.fed(bootstrap, "kept-canal", "canal", [some[:at] for some, at in zip(whole, cut, strict=True)])
-    to = target(bootstrap, "kept", "open", partition_num=3)
+    source = Topic.fed(bootstrap, f"kept-{kind}", kind, [some[:at] for some, at in zip(whole, cut, strict=True)])
+    to = target(bootstrap, f"kept-to-{other}", other, partition_num=3)
     line = ["run", "--source-uri", source.uri(), "--sink-uri", to, "--state-dir", str(tmp_path), "--json"]
-    first = cli(*line, "--stop-when-idle", "1")
-    saved = [path.read_text() for path in tmp_path.glob("*.place")]
+    first = cli(*line, "-c", "kept", "--stop-when-idle", "1")
+    saved = json.loads((tmp_path / "kept.json").read_text())
     source.send([some[at:] for some, at in zip(whole, cut, strict=True)])
-    second = cli(*line, "--stop-when-idle", "1")
-    refused = cli(*line, "--until", "now")
+    second = cli(*line, "-c", "kept", "--until", str(moment_ts(2)))
 
-    assert (first.exit_code, second.exit_code, refused.exit_code) == (0, 0, 2), first.output + second.output
-    assert len(saved) == 1
-    assert f"kept-canal/0:{cut[0]}" in saved[0]
-    assert json.loads(second.stdout.splitlines()[-1])["messages_read"] == sum(map(len, whole)) - sum(cut)
-    written, theirs = held(bootstrap, "kept", "open"), held(bootstrap, source.name, "canal")
-    assert changes(e for one in written.values() for e in one) == changes(e for one in theirs.values() for e in one)
+    assert (first.exit_code, second.exit_code) == (0, 0), first.stderr + second.stderr
+    told = [json.loads(result.stdout.splitlines()[-1]) for result in (first, second)]
+    assert [one["state"] for one in told] == ["stopped", "finished"]
+    assert told[0]["checkpoint_ts"] == saved["checkpoint_ts"] < told[1]["checkpoint_ts"] == moment_ts(2)
+    assert [one["messages"] for one in told] == [sum(cut), sum(map(len, whole)) - sum(cut)]
+    written, theirs = held(bootstrap, f"kept-to-{other}", other), held(bootstrap, source.name, kind)
+    check_order(written, other)
+    assert {resolved_of(events) for events in written.values()} == {moment_ts(2)}
+    rows = [e for one in written.values() for e in one if not isinstance(e, Resolved | Ddl)]
+    assert len(rows) == sum(one["rows"] for one in told) == len({told_of(e) for e in rows})
+    both = [{told_of(e) for one in events.values() for e in upto(one, moment_ts(2))} for events in (written, theirs)]
+    assert both[0] == both[1]
+    assert sorted(path.name for path in (tmp_path / "kept" / "_tidegate").iterdir()) == ["changelog"]
+
+
+def resolved_of(events: list[Event]) -> int:
+    """How far a partition is resolved."""
+    return max(event.ts for event in events if isinstance(event, Resolved))
+
+
+def upto(events: list[Event], ts: int) -> list[RowChange | Ddl]:
+    """Rows and DDLs at or below a ts."""
+    return [event for event in events if not isinstance(event, Resolved) and (event.commit_ts or 0) <= ts]
+
+
+def test_run_refuses_words_without_a_use(tmp_path: Path) -> None:
+    """What a feed between topics has no use for is told before anything is read."""
+    uris = ["--source-uri", "kafka://h/t?protocol=open-protocol", "--sink-uri", "kafka://h/u?protocol=open-protocol"]
+    begun = cli("run", *uris, "--state-dir", str(tmp_path), "--start-ts", "now")
+    nowhere = cli("run", *uris)
+
+    assert (begun.exit_code, nowhere.exit_code) == (1, 1)
+    assert "start-ts is for tidb://" in begun.stderr
+    assert "give --state-dir" in nowhere.stderr
 
 
 @pytest.mark.parametrize(

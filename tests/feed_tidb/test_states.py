@@ -285,7 +285,7 @@ NO_INDEX = ({"matcher": ["gt.t_int"], "partition": "index-value", "index": "noth
 def test_places(
     tmp_path: Path, stream: str, dispatchers: Sequence[object], code: str, table: str, *, timed: bool
 ) -> None:
-    """Where an error happened, as far as it is known: the table that a rule does not fit, the ts of a DDL that cannot be
+    """Where an error happened, as far as it is known: the table no rule fits, the ts of a DDL that cannot be
     followed."""
     made = target(Broker(), "open-protocol", dispatchers)
     one = feed(recorded_log(tmp_path / "log", stream), made, tmp_path / "state")

@@ -7,15 +7,19 @@ $ tidegate dlq list /srv/lake
 $ tidegate dlq show /srv/lake --at shop/2/7041
 $ tidegate dlq skip /srv/lake --at shop/2/7041
 $ tidegate dlq replay /srv/lake --at shop/2/7041 --value-file fixed.json
+
+PLACE is where the feed keeps what has landed: its lake, or STATE-DIR/CHANGEFEED where its sink keeps no progress.
 """
 
 import base64
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
+from tidegate.app.checkpoints import DirectoryCheckpoints
 from tidegate.feed.change import DeadLetter, Place
 from tidegate.model.errors import ConfigError, Fenced
 from tidegate.sink.delta.options import DeltaOptions
@@ -28,7 +32,7 @@ __all__ = ["dlq"]
 PREVIEW_BYTES = 32
 HEX_WIDTH = 16
 
-LAKE = click.argument("lake", metavar="LAKE")
+PLACE = click.argument("home", metavar="PLACE")
 AT = click.option("--at", "place", required=True, metavar="TOPIC/PARTITION/OFFSET", help="Which message.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -39,11 +43,11 @@ def dlq() -> None:
 
 
 @dlq.command("list")
-@LAKE
+@PLACE
 @JSON
-def list_(lake: str, *, as_json: bool) -> None:
+def list_(home: str, *, as_json: bool) -> None:
     """List dead letters, and the messages that the feed stands at."""
-    changelog = opened_changelog(_root(lake))
+    changelog = opened_changelog(_root(home))
     letters = [(letter, "halted") for halt, kept in changelog.halted() for letter in [kept or _bare(halt)]]
     letters += [(letter, "dead") for letter in changelog.dead_letters()]
     if as_json:
@@ -60,12 +64,12 @@ def list_(lake: str, *, as_json: bool) -> None:
 
 
 @dlq.command()
-@LAKE
+@PLACE
 @AT
 @JSON
-def show(lake: str, place: str, *, as_json: bool) -> None:
+def show(home: str, place: str, *, as_json: bool) -> None:
     """Show one message whole: why it cannot be read, and its bytes."""
-    letter, halted = find(opened_changelog(_root(lake)), parse_place(place))
+    letter, halted = find(opened_changelog(_root(home)), parse_place(place))
     if letter is None:
         raise ConfigError(f"{place}: the feed stands there, but the message was not kept; read it from the topic")
     state = "halted" if halted else "dead"
@@ -80,34 +84,35 @@ def show(lake: str, place: str, *, as_json: bool) -> None:
 
 
 @dlq.command("skip")
-@LAKE
+@PLACE
 @AT
-def skip_(lake: str, place: str) -> None:
+def skip_(home: str, place: str) -> None:
     """Let a halted feed leave out the message that it stands at."""
-    path = skip(_root(lake), parse_place(place))
+    path = skip(_root(home), parse_place(place))
     click.echo(f"{place} will be left out when the feed starts again (recorded in {path})")
 
 
 @dlq.command("replay")
-@LAKE
+@PLACE
 @AT
 @click.option("--key-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Bytes of the key.")
 @click.option("--value-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Bytes of the value.")
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="A decode option; may be repeated.")
-def replay_(lake: str, place: str, key_file: Path | None, value_file: Path | None, settings: tuple[str, ...]) -> None:
+def replay_(home: str, place: str, key_file: Path | None, value_file: Path | None, settings: tuple[str, ...]) -> None:
     """Decode a message again, with other bytes or options, and land it after all."""
-    at, root = parse_place(place), _root(lake)
+    at, root = parse_place(place), _root(home)
     instead = Bytes(
         key_file.read_bytes() if key_file else None,
         value_file.read_bytes() if value_file else None,
         _settings(settings),
     )
-    before = _checkpoint_ts(root)
-    done = replay(root, at, instead, checkpoint_ts=before)
+    with _held(root):
+        before = _checkpoint_ts(root)
+        done = replay(root, at, instead, checkpoint_ts=before)
+        after = _checkpoint_ts(root)
     if done.resolution is not None:
         click.echo(f"{place} reads well now; it will land when the feed starts again (recorded in {done.resolution})")
         return
-    after = _checkpoint_ts(root)
     if done.first_ts is not None and after >= done.first_ts:
         raise Fenced(
             f"{place}: {done.rows} rows were appended, but a running feed moved the checkpoint to {after} and "
@@ -116,12 +121,28 @@ def replay_(lake: str, place: str, key_file: Path | None, value_file: Path | Non
     click.echo(f"{place}: {done.rows} rows and {done.ddls} DDLs were appended to the changelog")
 
 
-def _root(lake: str) -> str:
-    return lake if "://" in lake else str(Path(lake).absolute())
+def _root(home: str) -> str:
+    return home if "://" in home else str(Path(home).absolute())
+
+
+def _held(root: str) -> AbstractContextManager[None]:
+    """Keep the feed out until the block ends, if its checkpoint is kept in a directory; a lake has no lock."""
+    beside = _beside(root)
+    return nullcontext() if beside is None else beside.held()
 
 
 def _checkpoint_ts(root: str) -> int:
-    return latest(DeltaOptions(root=root, feed="")).checkpoint.ts
+    beside = _beside(root)
+    kept = None if beside is None else beside.kept()
+    return latest(DeltaOptions(root=root, feed="")).checkpoint.ts if kept is None else kept.checkpoint_ts
+
+
+def _beside(root: str) -> DirectoryCheckpoints | None:
+    """The checkpoint in a state directory whose changefeed has its changelog at `root`; None for a lake."""
+    home = Path(root)
+    if "://" in root or not home.with_name(f"{home.name}.lock").is_file():
+        return None
+    return DirectoryCheckpoints(home.parent, home.name)
 
 
 def _settings(settings: tuple[str, ...]) -> dict[str, str]:

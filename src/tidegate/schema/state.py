@@ -17,7 +17,7 @@ from dataclasses import replace
 
 import msgspec
 
-from tidegate.model.errors import SchemaError, UnsupportedError
+from tidegate.model.errors import SchemaError, TidegateError, UnsupportedError
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableInfo, TableName
 from tidegate.model.tso import compose
@@ -57,11 +57,15 @@ def apply_ddl(state: SchemaState, ddl: Ddl, seq: int) -> tuple[SchemaState, tupl
     """The state after `ddl`, and its effects (at least one); `seq` is its place among the DDLs of its commit_ts.
 
     Raises SqlError (unreadable), UnsupportedError (readable, not followed), SchemaError (does not fit the tables)."""
-    occasion = Occasion(_commit_ts(ddl), seq, ddl.query)
     found: list[Effect] = []
-    for statement in parse(ddl.query, ddl.schema):
-        state, more = _apply(state, statement, ddl, occasion, made=_made(found))
-        found += more
+    try:
+        occasion = Occasion(_commit_ts(ddl), seq, ddl.query)
+        for statement in parse(ddl.query, ddl.schema):
+            state, more = _apply(state, statement, ddl, occasion, made=_made(found))
+            found += more
+    except TidegateError as error:
+        error.at(table=f"{ddl.schema}.{ddl.table}" if ddl.table else "", commit_ts=ddl.commit_ts or 0)
+        raise
     return state, tuple(found) or (NoEffect("empty statement"),)
 
 

@@ -208,8 +208,9 @@ class TopicWriter:
     def _wrapped(self, topic: str, partition: int, error: Any) -> SinkError:
         place = f"broker {self._bootstrap}: topic {topic} partition {partition}: {error.str()}"
         if error.code() in REFUSED:
-            return SinkRefused(place)
-        return _kind(self._words)(place + (self._words.aside() if error.code() in CAUSELESS else ""))
+            return SinkRefused(place).at(topic=topic, partition=partition)
+        found = _kind(self._words)(place + (self._words.aside() if error.code() in CAUSELESS else ""))
+        return found.at(topic=topic, partition=partition)
 
     def _answer(self, future: Any) -> Any:
         """Of the admin client. Raises KafkaException, or LoginRefused before the request's own end."""

@@ -3,7 +3,7 @@
     the feed stands at it      a resolution is recorded; the next start of the feed lands the message in its place
     it was skipped before      decoded now, its rows and DDLs are appended to the changelog in one commit
 
-Appending can only add to the future: an event at or below the lake's checkpoint would never be applied, so it is
+Appending can only add to the future: an event at or below the feed's checkpoint would never be applied, so it is
 refused, with what can be done instead.  The same goes for what the frontier has passed while a feed runs; the feed
 must stand still while letters are replayed, and the caller checks that the checkpoint has not moved meanwhile.
 """
@@ -50,7 +50,10 @@ def opened_changelog(lake: str) -> Changelog:
     """The lake's changelog as it is now. Raises ConfigError when there is none."""
     changelog = Changelog(changelog_uri(lake))
     if not changelog.refresh():
-        raise ConfigError(f"{lake} has no changelog: is it the path of a lake that a feed has landed into?")
+        raise ConfigError(
+            f"{lake} has no changelog: give a lake that a feed has landed into, or STATE-DIR/CHANGEFEED for a sink "
+            "that keeps no progress"
+        )
     return changelog
 
 
@@ -123,8 +126,7 @@ def _refuse_late(landed: Landed, place: Place, checkpoint_ts: int) -> int | None
     ts, what = min(firsts)
     if ts <= checkpoint_ts:
         raise UnsupportedError(
-            f"{place}: {what} at ts {ts} lies at or below the lake's checkpoint {checkpoint_ts}, which was published "
-            "without it. Touch the row upstream (an UPDATE sends it again), or start a fresh feed into a "
-            "fresh lake"
+            f"{place}: {what} at ts {ts} lies at or below the feed's checkpoint {checkpoint_ts}, which was reached "
+            "without it. Touch the row upstream (an UPDATE sends it again), or start a fresh feed into a fresh sink"
         )
     return ts
