@@ -117,7 +117,7 @@ def test_killed_again_and_again_nothing_is_told_twice(tmp_path, mode, recording,
     lives = 0
 
     def crash(_place: str) -> None:
-        if chance.random() < 0.02:
+        if chance.random() < 0.06:
             raise Crash
 
     while True:

@@ -44,7 +44,7 @@ def test_killed_again_and_again(tmp_path, recording, seed):
     lives = 0
 
     def crash(_place: str) -> None:
-        if chance.random() < 0.02:
+        if chance.random() < 0.06:
             raise Crash
 
     last = TRUTHS[-1]
