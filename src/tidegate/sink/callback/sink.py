@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 
+from tidegate.codec.columnar import typed_batch
 from tidegate.feed.change import Batch, PlacedDdl
 from tidegate.feed.plan import Barrier, Round
 from tidegate.feed.ports import Changes, Checkpoints, Rhythm, Saved, Sink, Standing, Tasks, Written, standing_of
@@ -67,7 +68,7 @@ def _write(write: Callable[[Batch], None], changes: Changes, step: Rows) -> Writ
     done = Written(step.table.name)
     for chunk in changes.batches(step.table.name, step.after, step.upto):
         for batch, _ in chunk.parts:
-            _call(write, batch)
+            _call(write, typed_batch(batch))
             done.rows, done.messages = done.rows + batch.rows, done.messages + 1
         done.corrupt += chunk.corrupt
     return done
