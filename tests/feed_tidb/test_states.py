@@ -10,7 +10,6 @@ import pytest
 from click.testing import CliRunner
 
 from tests.feed_tidb.kit import Broker, changes, failing, feed, recorded_log, target, write_log
-from tests.feed_tidb.promises import keep_promises, resolved, rows, without_repeats
 from tidegate.app.cli import main
 from tidegate.app.progress import Progress, line
 from tidegate.app.segment_log import SegmentLog
@@ -23,6 +22,7 @@ from tidegate.model.errors import (
 )
 from tidegate.source.tidb.log import LogPart
 from tidegate.testing.failpoint import armed
+from tidegate.testing.validators.events import keep_promises, resolved, rows, without_repeats
 
 pytestmark = pytest.mark.slow
 

@@ -1,11 +1,14 @@
 """Hand-made row changes and a lake in a temporary directory, for tests of the Delta sink without Spark or Kafka."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 
-from tidegate.feed.change import ROWS_SCHEMA, encode_layout, encode_row
+from tidegate.changelog.chunks import text_chunks
+from tidegate.changelog.columns import LANDED_SCHEMA
+from tidegate.feed.change import ROWS_SCHEMA, Chunk, encode_layout, encode_row
 from tidegate.feed.step import Step, Unit
 from tidegate.model.event import Delete, Field, Insert, RowChange, Update
 from tidegate.model.mysql import MysqlType
@@ -33,7 +36,7 @@ def table(
 
 @dataclass
 class Rows:
-    """A landed range in memory: the reader that a unit gets."""
+    """A landed range in memory: the changes that a unit gets."""
 
     changes: list[RowChange] = field(default_factory=list)
 
@@ -54,21 +57,28 @@ class Rows:
             Delete(schema="s", table=name, commit_ts=ts, fields=fields(row), before=tuple(row.values()))
         )
 
-    def read(self, name: TableName, after: int, upto: int) -> pa.Table:
+    def batches(self, name: TableName, after: int, upto: int) -> Iterator[Chunk]:
         """The changes of a table in a range, as the changelog gives them."""
+        return text_chunks(self.landed(name, after, upto))
+
+    def landed(self, name: TableName, after: int = 0, upto: int = 1 << 62) -> pa.Table:
+        """The same as they stand there."""
         rows = []
-        for at, change in enumerate(self.changes):
+        for at, change in enumerate(sorted(self.changes, key=lambda change: change.commit_ts or 0)):
             if change.table != name.table or not after < (change.commit_ts or 0) <= upto:
                 continue
             op, before, after_image = encode_row(change)
             place = {"topic": "x", "partition": 0, "offset": at, "seq": 0, "partition_id": None}
             where = {"commit_ts": change.commit_ts, "op": op, "schema": change.schema, "table": change.table}
             rows.append(place | where | {"layout": encode_layout(change), "before": before, "after": after_image})
-        return pa.Table.from_pylist(rows, schema=ROWS_SCHEMA)
+        return pa.Table.from_pylist(rows, schema=ROWS_SCHEMA).cast(LANDED_SCHEMA)
+
+
+KINDS = {str: MysqlType.VARCHAR, float: MysqlType.DOUBLE}
 
 
 def fields(row: dict[str, object]) -> tuple[Field, ...]:
-    return tuple(Field(name, int(MysqlType.LONG)) for name in row)
+    return tuple(Field(name, int(KINDS.get(type(value), MysqlType.LONG))) for name, value in row.items())
 
 
 def options(root: Path, **more: object) -> DeltaOptions:

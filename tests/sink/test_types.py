@@ -9,10 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.feed.change import encode_value
+from tidegate.feed.mount_columns import array_of
+from tidegate.kv.value_columns import arrow_type as column_type
 from tidegate.model.errors import SinkRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
-from tidegate.sink.delta.types import arrow_type, delta_type, from_neutral, from_text, map_neutral, to_neutral
+from tidegate.sink.delta.types import (
+    ARROW_TYPES,
+    arrow_type,
+    delta_type,
+    from_image,
+    from_neutral,
+    from_text,
+    map_neutral,
+    to_neutral,
+)
 
 BINARY = {"charset": "binary"}
 CASES = [
@@ -59,6 +70,23 @@ def test_values_survive(column, delta, values):
     assert to_neutral(stored, column, time_zone="UTC") == [*values, None]
 
 
+@pytest.mark.parametrize(("column", "delta", "values"), CASES, ids=lambda value: str(value)[:40])
+def test_typed_values_are_their_texts(column, delta, values):
+    """Whatever a column is stored as, typed values give what their texts give, also where they do not fit."""
+    typed = array_of([*values, None], column_type(column))
+    texts = pa.array([encode_value(value) for value in [*values, None]], pa.binary())
+
+    def stored(values, target):
+        try:
+            return from_image(values, column, target, time_zone="UTC", zero_date="null")
+        except pa.ArrowInvalid:
+            return None
+
+    assert stored(typed, delta) is not None
+    for target in (*ARROW_TYPES, "decimal(10,2)", "decimal(20,0)", "decimal(38,10)"):
+        assert stored(typed, target) == stored(texts, target), target
+
+
 def test_enum_and_set_become_names():
     """Numbers become names in definition order; 0 is the empty value; without a definition the number stays as text."""
     texts = pa.array([b"2", b"0", None], pa.binary())
@@ -68,6 +96,8 @@ def test_enum_and_set_become_names():
     assert from_text(texts, ColumnType(T.ENUM), "string").to_pylist() == ["2", "0", None]
     flags = ColumnType(T.SET, elems=("x", "y", "z"))
     assert from_text(pa.array([b"5", b"0"]), flags, "string").to_pylist() == ["x,z", ""]
+    typed = pa.array([2, 0, None], pa.uint64())
+    assert from_image(typed, names, "string", time_zone="UTC", zero_date="null").to_pylist() == ["b,c", "", None]
 
 
 ZEROS = pa.array([b"0000-00-00 00:00:00", b"2020-00-10 00:00:00", b"2020-10-00 00:00:00", b"2020-10-10 00:00:00"])

@@ -33,15 +33,15 @@ from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.filter import TableFilter
 from tidegate.feed.plan import Round
 from tidegate.feed.round import plan_landed
-from tidegate.feed.step import Create, Rows, Unit
+from tidegate.feed.step import Create, Rows, Step, Unit
 from tidegate.model.errors import ConfigError, HistoryLost
 from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog
 from tidegate.sink.delta.apply import run_unit
-from tidegate.sink.delta.columns import stored_columns
+from tidegate.sink.delta.columns import StoredColumn, stored_columns
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.position import position
-from tidegate.sink.delta.rows import log_rows, net_changes
+from tidegate.sink.delta.rows import Changes, if_any, log_rows, net_changes
 from tidegate.sink.delta.selection_check import check_round
 from tidegate.sink.delta.snapshots import Snapshot
 
@@ -173,14 +173,18 @@ class Live:
         unit = self._units.get(table.incarnation)
         merged_ts, _ = position(stored, self.options.feed)
         columns = stored_columns(stored)
-        parts = []
-        for step in unit.steps if unit is not None else ():
-            assert isinstance(step, Rows), step
-            rows = _found(self._slice.read, step.table.name, max(step.after, merged_ts), step.upto)
-            if rows.num_rows:
-                reads = net_changes if step.table.handle_key else log_rows
-                parts.append(reads(rows, step.table, columns, self.options))
-        return Tail(tuple(parts))
+        steps = unit.steps if unit is not None else ()
+        parts = [_found(self._following, step, merged_ts, columns) for step in steps]
+        return Tail(tuple(part for part in parts if part is not None))
+
+    def _following(self, step: Step, merged_ts: int, columns: Sequence[StoredColumn]) -> Changes | pa.Table | None:
+        """What one step brings; None where it has no rows."""
+        assert isinstance(step, Rows), step
+        chunks = if_any(self._slice.batches(step.table.name, max(step.after, merged_ts), step.upto))
+        if chunks is None:
+            return None
+        reads = net_changes if step.table.handle_key else log_rows
+        return reads(chunks, step.table, columns, self.options)
 
     def _cloned(self, table: TableInfo) -> tuple[str, int]:
         """Where the table lies after its unit of steps ran on clones of the stored tables of that unit."""

@@ -5,7 +5,7 @@
       part=rows/           Parquet, one table a row group, commit_ts ascending inside it
       part=control/        DDLs and dead letters
 
-    Changelog.slice(after, upto)  ->  ChangeSlice  --pickle-->  executor: .read(table) -> Arrow
+    Changelog.slice(after, upto)  ->  ChangeSlice  --pickle-->  executor: .batches(table) -> Chunks
 
 A slice knows from footers alone which row groups hold which table and which timestamps; reading a table opens the
 files that have it and nothing else.  Rows stay as they came: a restart of the changefeed sends some again, with the

@@ -4,29 +4,50 @@
     table b   rows by commit_ts   ───┘                           └─► Chunk: ...
 
 Each table comes as rows of ROWS_SCHEMA, sorted.  A cut never divides a commit_ts, so a transaction above the limit
-makes a chunk of its own.  Rows of one commit_ts are one transaction: messages do not tell start_ts.
+makes a chunk of its own, in parts of PART_BYTES.  Rows of one commit_ts are one transaction: messages do not tell
+start_ts.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.codec.columnar import Batch, batch_of_changes
+from tidegate.codec.columnar import Batch, batch_of_changes, text_batch
 from tidegate.feed.change import Chunk, Part, decode_layout
+from tidegate.model.event import Field
 
-__all__ = ["CHUNK_ROWS", "chunks_of"]
+__all__ = ["CHUNK_ROWS", "chunks_of", "text_chunks"]
 
 CHUNK_ROWS: Final = 16_384
 """Enough that the calls of a chunk cost little a row; what follows holds some copies of it."""
+PART_BYTES: Final = 32 << 20
+"""What the images of a part take, one row may be larger: what is made of them takes several times as much."""
+
+MakeBatch: TypeAlias = Callable[[pa.Table, tuple[Field, ...], tuple[str, ...] | None], Batch]
 
 
 def chunks_of(tables: Sequence[pa.Table], most: int = CHUNK_ROWS) -> Iterator[Chunk]:
     """Return the rows of `tables` (LANDED_SCHEMA, each sorted by commit_ts, one upstream table each) as chunks of about
     `most` rows, images typed. EncodeError for a text that is no value of its column."""
+    return _chunks(tables, most, batch_of_changes)
+
+
+def text_chunks(rows: pa.Table) -> Iterator[Chunk]:
+    """Return the rows of one upstream table (LANDED_SCHEMA, sorted by commit_ts) as chunks of about PART_BYTES, images
+    as RowTexts."""
+    return _chunks([rows], _rows_within(rows, PART_BYTES), text_batch)
+
+
+def _rows_within(rows: pa.Table, size_bytes: int) -> int:
+    """How many of the rows have images of `size_bytes` on average, at least one."""
+    return max(1, int(rows.num_rows * size_bytes // max(1, rows.select(["before", "after"]).nbytes)))
+
+
+def _chunks(tables: Sequence[pa.Table], most: int, batch: MakeBatch) -> Iterator[Chunk]:
     tables = [table for table in tables if table.num_rows]
     times = [table.column("commit_ts").to_numpy() for table in tables]
     starts = [0] * len(tables)
@@ -38,7 +59,7 @@ def chunks_of(tables: Sequence[pa.Table], most: int = CHUNK_ROWS) -> Iterator[Ch
             if end > start
         ]
         starts = ends
-        yield _chunk(pieces)
+        yield _chunk(pieces, batch)
 
 
 def _cuts(times: Sequence[Any], most: int) -> Iterator[int]:
@@ -51,7 +72,7 @@ def _cuts(times: Sequence[Any], most: int) -> Iterator[int]:
         at = int(np.searchsorted(every, ts, "right"))
 
 
-def _chunk(pieces: Sequence[tuple[pa.Table, Any]]) -> Chunk:
+def _chunk(pieces: Sequence[tuple[pa.Table, Any]], batch: MakeBatch) -> Chunk:
     every = np.concatenate([time for _, time in pieces])
     order = np.argsort(every, kind="stable")
     numbers = np.empty(len(every), np.int64)
@@ -61,20 +82,25 @@ def _chunk(pieces: Sequence[tuple[pa.Table, Any]]) -> Chunk:
     parts: list[Part] = []
     at = 0
     for rows, time in pieces:
-        parts += _parts(rows, numbers[at : at + len(time)])
+        parts += _parts(rows, numbers[at : at + len(time)], batch)
         at += len(time)
     return Chunk(tuple(parts), transaction, {"changelog/columns": len(every)})
 
 
-def _parts(rows: pa.Table, numbers: Any) -> Iterator[Part]:
-    """The batches of one table's rows, one for each layout."""
+def _parts(rows: pa.Table, numbers: Any, batch: MakeBatch) -> Iterator[Part]:
+    """The batches of one table's rows, layout by layout."""
     layouts = rows.column("layout").combine_chunks()
-    codes = layouts.indices.to_numpy()
-    for code in np.unique(codes).tolist():
-        mine = np.flatnonzero(codes == code)
-        some, some_numbers = (rows, numbers) if len(mine) == len(codes) else (rows.take(pa.array(mine)), numbers[mine])
+    codes = pc.unique(layouts.indices).to_pylist()
+    for code in codes:
+        some, some_numbers = rows, numbers
+        if len(codes) > 1:
+            mine = pc.equal(layouts.indices, code)
+            some, some_numbers = rows.filter(mine), numbers[mine.to_numpy(zero_copy_only=False)]
         layout = decode_layout(layouts.dictionary[code].as_py())
-        yield Part(_placed(batch_of_changes(some, layout.fields, layout.pk_names), some_numbers), some_numbers)
+        step = _rows_within(some, PART_BYTES)
+        for at in range(0, len(some_numbers), step):
+            made = batch(some.slice(at, step), layout.fields, layout.pk_names)
+            yield Part(_placed(made, some_numbers[at : at + step]), some_numbers[at : at + step])
 
 
 def _placed(batch: Batch, numbers: Any) -> Batch:

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.codec.columnar import Batch, RowTexts
+from tidegate.codec.columnar import Batch, RowTexts, as_texts
 from tidegate.feed.change import ROWS_SCHEMA, Layout, Part, encode_layout, encode_row
 from tidegate.model.event import Field, RowChange
 from tidegate.model.table import TableName
@@ -175,15 +175,6 @@ def _image_lists(images: Any, present: Any) -> Any:
 def _row_texts(images: Any) -> RowTexts:
     """Typed columns as texts."""
     rows, width = images.num_rows, images.num_columns
-    texts = pa.concat_arrays([_texts(column) for column in images.columns])
+    texts = pa.concat_arrays([as_texts(column) for column in images.columns])
     order = np.arange(rows * width, dtype=np.int32).reshape(width, rows).T.ravel()
     return RowTexts(texts.take(pa.array(order)), width)
-
-
-def _texts(column: Any) -> Any:
-    """The values of a column as ROWS_SCHEMA writes them."""
-    if pa.types.is_floating(column.type):
-        return pa.array([None if value is None else repr(value).encode() for value in column.to_pylist()], pa.binary())
-    if pa.types.is_integer(column.type):
-        column = column.cast(pa.string())
-    return column.cast(pa.binary())

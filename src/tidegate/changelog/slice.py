@@ -1,7 +1,7 @@
 """A range of timestamps of the changelog, made on the driver and read by workers.
 
     footers  ->  Group(path, number, table, rows, min_ts, max_ts ...)   ->  tables()            driver, no row is read
-                                                                       ->  read(table) -> Arrow   any process
+                                                              ->  batches(table) -> Chunks        any process
 
 A slice is a plain value: it pickles, and `narrow` leaves only what one table needs.  Names match without case.
 """
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidegate.changelog.chunks import chunks_of
+from tidegate.changelog.chunks import chunks_of, text_chunks
 from tidegate.changelog.columns import LANDED_SCHEMA
 from tidegate.feed.change import Chunk, Layout, decode_layout
 from tidegate.feed.pace import Stretch
@@ -111,8 +111,8 @@ class ChangeSlice:
         return [decode_layout(text) for text in first.column("layout").to_pylist()]
 
     def batches(self, name: TableName, after: int, upto: int) -> Iterator[Chunk]:
-        """Return the rows of one table in (after, upto] in commit order."""
-        return self.in_order((name,), after, upto)
+        """Return the rows of one table in (after, upto] in commit order, arrival order within it; images are texts."""
+        return text_chunks(self.read(name, after, upto))
 
     def in_order(self, names: Collection[TableName], after: int, upto: int) -> Iterator[Chunk]:
         """Return the rows of several tables in (after, upto]: whole transactions, in commit order."""

@@ -110,7 +110,7 @@ class Changes(Protocol):
         """Return the different layouts of a table's rows in (after, upto], in the order of their first row."""
 
     def batches(self, name: TableName, after: int, upto: int) -> Iterator[Chunk]:
-        """Return the rows of one table in (after, upto], in commit order."""
+        """Return the rows of one table in (after, upto], in commit order; images are typed or texts."""
 
     def in_order(self, names: Collection[TableName], after: int, upto: int) -> Iterator[Chunk]:
         """Return the rows of several tables in (after, upto]: whole transactions, in commit order."""

@@ -2,7 +2,7 @@
 
 from tidegate.codec.columnar.chunk import Chunk, Pairs, Rest, decode_chunk
 from tidegate.codec.columnar.encode import ColumnarEncoder
-from tidegate.codec.columnar.encode_changes import batch_of_changes, typed_batch
+from tidegate.codec.columnar.encode_changes import as_texts, batch_of_changes, text_batch, typed_batch
 from tidegate.codec.columnar.encode_cut import Cutter, Messages, Texts
 from tidegate.codec.columnar.rows import Batch, RowTexts
 
@@ -16,7 +16,9 @@ __all__ = [
     "Rest",
     "RowTexts",
     "Texts",
+    "as_texts",
     "batch_of_changes",
     "decode_chunk",
+    "text_batch",
     "typed_batch",
 ]

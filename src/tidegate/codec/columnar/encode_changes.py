@@ -1,4 +1,4 @@
-"""Rows as a changelog holds them, lists of texts, to the typed columns that the encoder takes.
+"""Rows as a changelog holds them, lists of texts, to batches of texts or of the typed columns that the encoder takes.
 
     commit_ts  op  partition_id  before        after              before.id  before.n     after.id  after.n
     5          I                               ["1", "a"]                                 1         a
@@ -7,8 +7,9 @@
 
     int      decimal digits          FLOAT, DOUBLE   shortest digits          texts   UTF-8         bytes   themselves
 
-Each column is one `take` and one cast.  The rows are of one table and one layout, in the order in which they
-are to be sent; a text column that holds a byte which is no UTF-8 stays one of bytes, which the encoder knows.
+Texts lie in the lists already; a typed column is one `take` and one cast.  The rows are of one table and one
+layout, in the order in which they are to be sent; a text column that holds a byte which is no UTF-8 stays one
+of bytes, which the encoder knows.
 
 Source: `feed/change.py`, whose ROWS_SCHEMA this is.
 """
@@ -27,19 +28,26 @@ from tidegate.model.errors import EncodeError
 from tidegate.model.event import Field
 from tidegate.model.mysql import FLOATS, STRINGS
 
-__all__ = ["batch_of_changes", "typed_batch"]
+__all__ = ["as_texts", "batch_of_changes", "text_batch", "typed_batch"]
 
 
 def batch_of_changes(rows: Any, fields: tuple[Field, ...], pk_names: tuple[str, ...] | None) -> Batch:
-    """The columns of some rows (an Arrow table of ROWS_SCHEMA, at least one row); `fields` and `pk_names` are those of
-    their layout.
+    """Return some rows (an Arrow table of ROWS_SCHEMA, at least one row) as typed columns; `fields` and `pk_names` are
+    those of their layout. EncodeError for a text that is no value of its column."""
+    return typed_batch(text_batch(rows, fields, pk_names))
 
-    EncodeError for a text that is no value of its column."""
+
+def text_batch(rows: Any, fields: tuple[Field, ...], pk_names: tuple[str, ...] | None) -> Batch:
+    """Return some rows (an Arrow table of ROWS_SCHEMA, at least one row) with images as RowTexts, not copied where
+    every row has one; `fields` and `pk_names` are those of their layout.
+
+    EncodeError for an image that has not as many values as the layout has fields."""
     schema, table = rows.column("schema")[0].as_py(), rows.column("table")[0].as_py()
     op, width = _whole(rows, "op").cast(pa.string()), len(fields)
     before = _row_texts(_whole(rows, "before"), pc.not_equal(op, "I"), width)
     after = _row_texts(_whole(rows, "after"), pc.not_equal(op, "D"), width)
-    found = Batch(
+    place = rows.select(["topic", "partition", "offset"])
+    return Batch(
         schema=schema,
         table=table,
         fields=fields,
@@ -51,8 +59,8 @@ def batch_of_changes(rows: Any, fields: tuple[Field, ...], pk_names: tuple[str, 
         partition_id=_whole(rows, "partition_id"),
         before=before,
         after=after,
+        place=None if place.column("topic").null_count == rows.num_rows else place,
     )
-    return typed_batch(found)
 
 
 def typed_batch(batch: Batch) -> Batch:
@@ -82,6 +90,15 @@ def _row_texts(lists: Any, present: Any, width: int) -> RowTexts:
     if not np.array_equal(sizes, width * present.to_numpy(zero_copy_only=False)):
         raise EncodeError(f"images that have not as many values as their layout has columns ({width})")
     return RowTexts(lists.flatten(), width)
+
+
+def as_texts(column: Any) -> Any:
+    """Return the values of a typed column as the texts that a changelog holds, in a binary array."""
+    if pa.types.is_floating(column.type):
+        return pa.array([None if value is None else repr(value).encode() for value in column.to_pylist()], pa.binary())
+    if pa.types.is_integer(column.type):
+        column = column.cast(pa.string())
+    return column.cast(pa.binary())
 
 
 def _columns(image: RowTexts, fields: tuple[Field, ...]) -> Any:

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import NamedTuple
 
+from tidegate.codec.columnar import typed_batch
 from tidegate.feed.change import Batch, PlacedDdl
 from tidegate.feed.plan import Barrier, Round
 from tidegate.feed.ports import Changes, Checkpoints, Rhythm, Saved, Sink, Standing, Tasks, Written, standing_of
@@ -64,7 +65,7 @@ def _write(write: Callable[[Batch], None], changes: Changes, step: Rows) -> Writ
     done = Written(step.table.name)
     for chunk in changes.batches(step.table.name, step.after, step.upto):
         for batch, _ in chunk.parts:
-            _call(write, batch, table=str(step.table.name), commit_ts=batch.commit_ts[0].as_py())
+            _call(write, typed_batch(batch), table=str(step.table.name), commit_ts=batch.commit_ts[0].as_py())
             done.rows, done.messages = done.rows + batch.rows, done.messages + 1
         done.corrupt += chunk.corrupt
     return done

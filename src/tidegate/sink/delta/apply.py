@@ -8,12 +8,13 @@ The somebody is an earlier try of the same steps (a worker that outlived its dri
 whoever runs them, so losing the race is no loss.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
-import pyarrow as pa
-
+from tidegate.feed.change import Chunk
+from tidegate.feed.ports import Changes
 from tidegate.feed.step import Alter, Create, Exchange, Position, Rows, Step, Trim, Unit, position_of
 from tidegate.model.errors import Fenced, SinkError, TidegateError
 from tidegate.model.table import TableInfo, TableName
@@ -28,17 +29,11 @@ from tidegate.sink.delta.modes import MODE, check_mode, form_of
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.partitions import exchange, trim
 from tidegate.sink.delta.position import position, progress
+from tidegate.sink.delta.rows import if_any
 
-__all__ = ["ChangeReader", "TableResult", "run_unit"]
+__all__ = ["TableResult", "run_unit"]
 
 TRIES_MAX: Final = 5
-
-
-class ChangeReader(Protocol):
-    """Reads the row changes of one table out of a landed range; picklable."""
-
-    def read(self, name: TableName, after: int, upto: int) -> pa.Table:
-        """The changes with after < commit_ts <= upto, as ROWS_SCHEMA."""
 
 
 @dataclass(slots=True)
@@ -53,20 +48,22 @@ class TableResult:
     """Where the table stood already when a step was found done; above the round's end if a longer one was cut off."""
     messages: int = 0
     corrupt: int = 0
-    roads: Mapping[str, int] = field(default_factory=dict)
+    roads: Counter[str] = field(default_factory=Counter)
 
 
-def run_unit(unit: Unit, reader: ChangeReader, options: DeltaOptions) -> list[TableResult]:
+def run_unit(unit: Unit, changes: Changes, options: DeltaOptions) -> list[TableResult]:
     """Bring the unit's tables to the end of its steps; the result tells each table once."""
     results: dict[str, TableResult] = {}
     for step in unit.steps:
         for nth, table in enumerate(_tables_of(step)):
-            done = _retrying(lambda step=step, table=table: _run(step, table, reader, options))  # type: ignore[misc]
+            done = _retrying(lambda step=step, table=table: _run(step, table, changes, options))  # type: ignore[misc]
             if isinstance(step, Exchange) and nth == 0:
                 reach("apply/exchange-half")
             result = results.setdefault(table.incarnation, TableResult(table.incarnation, table.name, 0))
             result.name, result.version = table.name, done.version
-            result.rows += done.rows
+            result.rows += done.tally.rows
+            result.corrupt += done.tally.corrupt
+            result.roads.update(done.tally.roads)
             result.ahead = max(result.ahead, done.ahead)
     return list(results.values())
 
@@ -93,13 +90,29 @@ def _retrying(work: Callable[[], T]) -> T:
     raise Fenced(f"{last}: another writer keeps committing to this table; run one changefeed per lake") from last
 
 
+@dataclass(slots=True)
+class _Tally:
+    """Counts the rows of chunks while a step reads them."""
+
+    rows: int = 0
+    corrupt: int = 0
+    roads: Counter[str] = field(default_factory=Counter)
+
+    def passing(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        for chunk in chunks:
+            self.rows += len(chunk)
+            self.corrupt += chunk.corrupt
+            self.roads.update(chunk.roads)
+            yield chunk
+
+
 class _Done(NamedTuple):
     version: int
-    rows: int = 0
+    tally: _Tally = _Tally()
     ahead: int = 0
 
 
-def _run(step: Step, table: TableInfo, reader: ChangeReader, options: DeltaOptions) -> _Done:
+def _run(step: Step, table: TableInfo, changes: Changes, options: DeltaOptions) -> _Done:
     """Do one step for one table, unless it is done."""
     uri = options.table_uri(table.incarnation)
     snapshot = deltalog.load(uri)
@@ -113,7 +126,7 @@ def _run(step: Step, table: TableInfo, reader: ChangeReader, options: DeltaOptio
     if at >= position_of(step):
         return _Done(snapshot.version, ahead=at[0])
     if isinstance(step, Rows):
-        return _rows(step, at, snapshot, reader, options)
+        return _rows(step, at, snapshot, changes, options)
     try:
         actions = _ddl_actions(step, table, snapshot, options)
     except TidegateError as error:
@@ -160,42 +173,20 @@ def _rows(
     step: Rows,
     at: Position,
     snapshot: Snapshot,
-    reader: ChangeReader,
+    changes: Changes,
     options: DeltaOptions,
 ) -> _Done:
-    slice_ = reader.read(step.table.name, max(step.after, at[0]), step.upto)
-    if slice_.num_rows == 0:
+    chunks = if_any(changes.batches(step.table.name, max(step.after, at[0]), step.upto))
+    if chunks is None:
         return _Done(snapshot.version)
     reach("apply/rows-read")
-    columns = stored_columns(snapshot)
-    count = slice_.num_rows
+    columns, tally = stored_columns(snapshot), _Tally()
     how = ROW_STEPS[form_of(step.table, options.mode)]
-    try:
-        changes = how.read(slice_, step.table, columns, options)
-    except TidegateError as error:
-        commit_ts = _first_refused(lambda some: how.read(some, step.table, columns, options), slice_)
-        error.at(table=str(step.table.name), commit_ts=commit_ts)
-        raise
-    del slice_  # the texts are as large as all that follows
-    actions = how.write(snapshot, columns, changes)
+    actions = how.write(snapshot, columns, how.read(tally.passing(chunks), step.table, columns, options))
     reach("apply/rows-written")
     _commit(snapshot, actions, step, options, how.operation)
     reach("apply/rows-committed")
-    return _Done(snapshot.version + 1, count)
-
-
-def _first_refused(read: Callable[[pa.Table], object], slice_: pa.Table) -> int:
-    """The commit_ts of the first row of `slice_` that `read` refuses, which it has done for all of them together."""
-    good, bad = 0, slice_.num_rows
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        try:
-            read(slice_.slice(0, middle))
-            good = middle
-        except TidegateError:
-            bad = middle
-    found: int = slice_.column("commit_ts")[bad - 1].as_py()
-    return found
+    return _Done(snapshot.version + 1, tally)
 
 
 def _ddl_actions(

@@ -15,21 +15,22 @@ may be split otherwise (UPDATE here, DELETE and INSERT there): then the UPDATE i
 together take its place.  What `folded` gives is what upstream holds.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.feed.change import Chunk
 from tidegate.feed.step import Position
 from tidegate.model.table import TableInfo
 from tidegate.model.tso import LOGICAL_BITS
 from tidegate.sink.delta.columns import StoredColumn, logical_key
 from tidegate.sink.delta.files import logical_schema
+from tidegate.sink.delta.images import ImageReader, Side
 from tidegate.sink.delta.modes import CHANGE_SEQ, CHANGE_TIME, CHANGE_TS, CHANGE_TYPE, OWN_COLUMNS
 from tidegate.sink.delta.options import DeltaOptions
-from tidegate.sink.delta.rows import ImageReader, by_layout, check_columns, read_images
 
 __all__ = [
     "COMES",
@@ -44,7 +45,7 @@ __all__ = [
 ]
 
 COMES: Final = ("insert", "update_postimage")
-IMAGES: Final[Mapping[str, tuple[str, str]]] = {
+IMAGES: Final[Mapping[str, tuple[str, Side]]] = {
     "update_preimage": ("U", "before"),
     "update_postimage": ("U", "after"),
     "delete": ("D", "before"),
@@ -65,26 +66,27 @@ def change_columns(columns: Sequence[StoredColumn]) -> tuple[StoredColumn, ...]:
 
 
 def change_rows(
-    slice_: pa.Table,
+    chunks: Iterable[Chunk],
     table: TableInfo,
     columns: Sequence[StoredColumn],
     options: DeltaOptions,
     *,
     leaving: Sequence[StoredColumn] | None = None,
 ) -> pa.Table:
-    """The images of a slice of row changes (ROWS_SCHEMA) in order of time, each once.
+    """Return the images of row changes in order of time, each once.
 
     Of rows that leave only the columns `leaving` are read, the others are NULL."""
     data = row_columns(columns)
-    parts = [logical_schema(change_columns(columns)).empty_table()]
-    for kind, (op, image) in IMAGES.items():
-        wanted = data if kind in COMES or leaving is None else leaving
-        of_kind = pc.and_(pc.equal(slice_.column("op"), op), pc.is_valid(slice_.column(image)))
-        some = slice_.drop_columns([name for name in ("before", "after") if name != image])
-        for layout, part in by_layout(some.filter(of_kind)):
-            check_columns(layout, table, part)
-            rows = read_images(ImageReader(table, layout, options), part, image, wanted)
-            parts.append(stamped(_widened(rows, data), kind, part.column("commit_ts")))
+    found: dict[str, list[pa.Table]] = {kind: [] for kind in IMAGES}
+    for chunk in chunks:
+        for batch, _ in chunk.parts:
+            reader = ImageReader(batch, table, options)
+            for kind, (op, side) in IMAGES.items():
+                some = reader.rows(op)
+                if some.any():
+                    rows = reader.read(side, some, data if kind in COMES or leaving is None else leaving)
+                    found[kind].append(stamped(_widened(rows, data), kind, reader.commit_ts(some)))
+    parts = [logical_schema(change_columns(columns)).empty_table(), *(one for kind in IMAGES for one in found[kind])]
     key = logical_key(table, data)
     told = bool(key) and len(key) == len(table.handle_key)
     return _once(pa.concat_tables(parts), key if told else [column.name for column in data])

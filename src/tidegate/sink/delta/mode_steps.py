@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from tidegate.feed.change import Chunk
 from tidegate.feed.step import Position
 from tidegate.model.errors import SchemaError
 from tidegate.model.table import TableInfo
@@ -39,9 +40,9 @@ Leaves = Callable[[pa.Table], Any]
 
 
 class RowSteps(NamedTuple):
-    """How row changes come to a table: `read` from a slice, then `write`; two steps, for the slice is large."""
+    """How row changes come to a table: `read` from chunks, then `write`; two steps, for chunks are large."""
 
-    read: Callable[[pa.Table, TableInfo, Columns, DeltaOptions], Any]
+    read: Callable[[Iterable[Chunk], TableInfo, Columns, DeltaOptions], Any]
     write: Callable[[Snapshot, Columns, Any], list[Action]]
     operation: str
 
@@ -73,7 +74,7 @@ def _append_changes(snapshot: Snapshot, columns: Columns, log: pa.Table) -> list
     return list(write(snapshot.uri, log.select([column.name for column in columns]), columns, [CHANGE_TS]))
 
 
-def _read_news(slice_: pa.Table, table: TableInfo, columns: Columns, options: DeltaOptions) -> News:
+def _read_news(chunks: Iterable[Chunk], table: TableInfo, columns: Columns, options: DeltaOptions) -> News:
     names = logical_key(table, columns)
     if len(names) < len(table.handle_key):
         raise SchemaError(
@@ -81,7 +82,7 @@ def _read_news(slice_: pa.Table, table: TableInfo, columns: Columns, options: De
             "is stored in the lake"
         )
     keyed = [column for column in columns if column.name in names]
-    return news_of(change_rows(slice_, table, columns, options, leaving=keyed), names)
+    return news_of(change_rows(chunks, table, columns, options, leaving=keyed), names)
 
 
 def _merge_news(snapshot: Snapshot, columns: Columns, news: News) -> list[Action]:

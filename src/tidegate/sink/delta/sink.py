@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from tidegate.changelog.slice import ChangeSlice
 from tidegate.feed.change import PlacedDdl
 from tidegate.feed.pace import tasks_at_once
 from tidegate.feed.plan import Barrier, Round
@@ -21,9 +20,8 @@ from tidegate.feed.retention import PURGED
 from tidegate.feed.step import Unit
 from tidegate.model.errors import SinkError, SinkRefused, TidegateError
 from tidegate.objectstore.failpoint import reach
-from tidegate.sink.delta.apply import ChangeReader, TableResult, run_unit
+from tidegate.sink.delta.apply import TableResult, run_unit
 from tidegate.sink.delta.lake_upkeep import FAILURES, LakeUpkeep, storing_errors
-from tidegate.sink.delta.landed import AsLanded
 from tidegate.sink.delta.modes import check_mode
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.selection_check import check_round, check_rules
@@ -101,8 +99,7 @@ class DeltaSink:
         workers = self.workers
         if self.rhythm.rests:
             workers = tasks_at_once(sum(unit.rows for unit in units), tasks.slots, workers)
-        reader = changes if isinstance(changes, ChangeSlice) else AsLanded(changes)
-        work = partial(_run_deck, reader=reader, options=self.options)
+        work = partial(_run_deck, changes=changes, options=self.options)
         outcomes = [outcome for deck in tasks.run(work, decks(units, workers, tasks.slots)) for outcome in deck]
         results: list[TableResult] = []
         for outcome in outcomes:
@@ -163,14 +160,14 @@ class DeltaSink:
 
 
 def _run_deck(
-    dealt: Sequence[Unit], *, reader: ChangeReader, options: DeltaOptions
+    dealt: Sequence[Unit], *, changes: Changes, options: DeltaOptions
 ) -> list[list[TableResult] | UnitFailure]:
-    return [_run(unit, reader, options) for unit in dealt]
+    return [_run(unit, changes, options) for unit in dealt]
 
 
-def _run(unit: Unit, reader: ChangeReader, options: DeltaOptions) -> list[TableResult] | UnitFailure:
+def _run(unit: Unit, changes: Changes, options: DeltaOptions) -> list[TableResult] | UnitFailure:
     try:
-        return run_unit(unit, reader, options)
+        return run_unit(unit, changes, options)
     except TidegateError as error:
         return UnitFailure(error)
     except OSError as error:

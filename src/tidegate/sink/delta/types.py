@@ -11,9 +11,9 @@
     CHAR, VARCHAR, TEXT          string
     BINARY, VARBINARY, BLOB      binary
 
-Values come as texts (feed/change.py) and are cast by Arrow, a column at a time.  Neutral values (schema/convert.py)
-are for what a DDL does to stored rows.  Zero dates ("0000-00-00", a zero month or day) have no Delta value: NULL by
-default, an error or text by policy.
+Values come as texts (feed/change.py), or typed as codecs and mounters make them, and are cast by Arrow, a column at a
+time; both give the same.  Neutral values (schema/convert.py) are for what a DDL does to stored rows.  Zero dates
+("0000-00-00", a zero month or day) have no Delta value: NULL by default, an error or text by policy.
 """
 
 import re
@@ -25,6 +25,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.codec.columnar import as_texts
 from tidegate.feed.change import encode_value
 from tidegate.model.errors import SinkRefused
 from tidegate.model.event import Value
@@ -36,6 +37,7 @@ __all__ = [
     "DECIMAL_DIGITS_MAX",
     "arrow_type",
     "delta_type",
+    "from_image",
     "from_neutral",
     "from_text",
     "is_number",
@@ -103,12 +105,27 @@ def is_number(kind: pa.DataType) -> bool:
     return any(fits(kind) for fits in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal))
 
 
+def from_image(values: Any, column: ColumnType, delta: str, *, time_zone: str, zero_date: str) -> Any:
+    """Return a column of an image, texts or typed (codec/columnar/rows.py), as its Delta type.
+
+    Raises pa.ArrowInvalid for a value that the type cannot hold, SinkRefused for a zero date where that is an error."""
+    target = arrow_type(delta)
+    if pa.types.is_integer(values.type) and column.code not in (T.ENUM, T.SET):
+        if pa.types.is_integer(target) or delta == UINT64:
+            return pc.cast(values, target)
+    elif pa.types.is_floating(values.type) and pa.types.is_floating(target):
+        return pc.cast(values, target)
+    if not pa.types.is_string(values.type):
+        values = as_texts(values)
+    return from_text(values, column, delta, time_zone=time_zone, zero_date=zero_date)
+
+
 def from_text(
     texts: pa.Array, column: ColumnType, delta: str, *, time_zone: str = "UTC", zero_date: str = "null"
 ) -> Any:
-    """A column of texts (binary, null for NULL) as its Delta type."""
+    """Return a column of texts (binary or UTF-8, null for NULL) as its Delta type."""
     if delta == "binary":
-        return texts
+        return pc.cast(texts, pa.binary())
     strings = _strings(texts)
     if column.code in (T.ENUM, T.SET) and column.elems is not None:
         return _named(strings, column)

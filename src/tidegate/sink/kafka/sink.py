@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final, NamedTuple
 
-from tidegate.codec.canal.ddl_actions import with_action
 from tidegate.feed.change import PlacedDdl
+from tidegate.feed.ddl_event import acting
 from tidegate.feed.filter import TableFilter
 from tidegate.feed.pace import Most
 from tidegate.feed.plan import Barrier, Checkpoint, Round
@@ -104,7 +104,7 @@ class KafkaSink:
 
     def ddl(self, placed: PlacedDdl) -> None:
         """Send one DDL; return when it is acknowledged. EncodeError for one that the protocol cannot say."""
-        ddl = with_action(placed.ddl)
+        ddl = acting(placed.ddl)
         self._known.note([self._router.ddl_topic(ddl.schema, ddl.table, placed.previous)])
         try:
             with self._connected() as writer:

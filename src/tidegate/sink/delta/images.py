@@ -1,0 +1,178 @@
+"""Images of a batch as stored columns: some old or new images, some columns, piece by piece.
+
+    batch     op   before    after          images("before", op == D) ─► ImageReader.table ─► rows of stored columns
+              I              1 a
+              U    1 a       1 b            an image is found by how many rows before it have one
+              D    1 b
+
+Columns are found by name, whatever its case.  Texts and typed values give the same (types.py).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.feed.change import Batch, RowTexts
+from tidegate.model.errors import SchemaError, SinkRefused
+from tidegate.model.table import ColumnInfo, TableInfo
+from tidegate.sink.delta.columns import StoredColumn
+from tidegate.sink.delta.files import logical_schema
+from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.types import arrow_type, from_image
+
+__all__ = ["ImageReader", "Images", "Side"]
+
+Side: TypeAlias = Literal["before", "after"]
+
+PIECE_BYTES: Final = 32 << 20
+"""Images are converted so many bytes at a time: the steps in between take several times as much."""
+LACKING: Final = {"before": "I", "after": "D"}
+"""The operation whose rows have no such image."""
+PERMISSIVE: Final = frozenset({"ignore", "try_evolve"})
+"""Policies under which a column may keep a type that later values do not fit."""
+
+
+class Images(NamedTuple):
+    """Some images of one side of a batch: those at the ascending `places` (numpy) of `values`, which are RowTexts or a
+    record batch."""
+
+    values: Any
+    places: Any
+
+    def column(self, at: int) -> Any:
+        """Return the values of the field number `at`: texts (binary), or typed."""
+        if isinstance(self.values, RowTexts):
+            return self.values.values.take(pa.array(self.places * self.values.width + at))
+        column = self.values.column(at)
+        return column if len(column) == len(self.places) else column.take(pa.array(self.places))
+
+    def pieces(self) -> Iterator["Images"]:
+        """Return the images in pieces of about PIECE_BYTES."""
+        texts = isinstance(self.values, RowTexts)
+        count = len(self.values.values) // self.values.width if texts else self.values.num_rows
+        size_bytes = self.values.values.nbytes if texts else self.values.nbytes
+        step = max(1, count * PIECE_BYTES // max(1, size_bytes))
+        if len(self.places) <= step:
+            yield self
+            return
+        for at in range(0, len(self.places), step):
+            places = self.places[at : at + step]
+            first, last = int(places[0]), int(places[-1]) + 1
+            yield Images(_slice(self.values, first, last), places - first)
+
+
+def _slice(values: Any, first: int, last: int) -> Any:
+    if isinstance(values, RowTexts):
+        return RowTexts(values.values.slice(first * values.width, (last - first) * values.width), values.width)
+    return values.slice(first, last - first)
+
+
+@dataclass(frozen=True)
+class ImageReader:
+    """Reads images of a batch as columns of a stored table; `table` is its definition at the time of the batch."""
+
+    batch: Batch
+    table: TableInfo
+    options: DeltaOptions
+
+    def __post_init__(self) -> None:
+        """Raise SchemaError for a batch with a column that the definition does not have: rows may lack columns
+        (selectors, handle-only deletes) but not bring unknown ones."""
+        unknown = next((field.name for field in self.batch.fields if self.table.column(field.name) is None), None)
+        if unknown is not None:
+            raise self._unknown(unknown)
+
+    def _unknown(self, column: str) -> SchemaError:
+        where, told = self._where(0), ""
+        way_out = "a DDL is missing before it: start the feed anew"
+        if "topic" in where:
+            told = f" (topic {where['topic']} partition {where['partition']} offset {where['offset']})"
+            way_out = "a DDL did not reach the topic: start the feed anew from a topic that has it"
+        return SchemaError(
+            f"table {self.table.name}: column {column} stands in a row at ts {where['commit_ts']}{told} but not in the "
+            f"definition of ts {self.table.version}; {way_out}",
+        ).at(**where)
+
+    def _where(self, row: int) -> dict[str, Any]:
+        """Table, commit_ts and, where the source has messages, message of a row of the batch."""
+        place = {} if self.batch.place is None else self.batch.place.slice(row, 1).to_pylist()[0]
+        return {"table": str(self.table.name), "commit_ts": self.batch.commit_ts[row].as_py(), **place}
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {field.name.lower(): at for at, field in reversed(list(enumerate(self.batch.fields)))}
+
+    def position(self, name: str) -> int | None:
+        """Return where a column stands in the batch, whatever the case of its name; None where the batch lacks it."""
+        return self._positions.get(name.lower())
+
+    def rows(self, *ops: str) -> Any:
+        """Return which rows of the batch make one of these changes, as a mask."""
+        found = np.zeros(self.batch.rows, np.bool_)
+        for op in ops:
+            found |= pc.equal(self.batch.op, op).to_numpy(zero_copy_only=False)
+        return found
+
+    def images(self, side: Side, rows: Any) -> Images:
+        """Return the old or new images of the rows that the mask `rows` has, all of which have one."""
+        there = pc.not_equal(self.batch.op, LACKING[side]).to_numpy(zero_copy_only=False)
+        return Images(getattr(self.batch, side), np.flatnonzero(rows[there]))
+
+    def read(self, side: Side, rows: Any, columns: Sequence[StoredColumn]) -> pa.Table:
+        """Return the old or new images of the rows that the mask `rows` has as stored columns, one row for each.
+
+        Columns that the batch or the table lacks are NULL. SchemaError when a value does not fit and the feed is
+        strict."""
+        schema = logical_schema(columns)
+        by_id = {column.id: column for column in self.table.columns}
+        pieces, read, numbers = [schema.empty_table()], 0, np.flatnonzero(rows)
+        for images in self.images(side, rows).pieces():
+            read, at = read + len(images.places), numbers[read:]
+            arrays = [self._array(images, at, stored, by_id.get(stored.upstream_id)) for stored in columns]
+            pieces.append(pa.Table.from_arrays(arrays, schema=schema))
+        return pa.concat_tables(pieces)
+
+    def commit_ts(self, rows: Any) -> Any:
+        """Return the commit_ts of the rows that the mask `rows` has."""
+        return self.batch.commit_ts if rows.all() else self.batch.commit_ts.filter(pa.array(rows))
+
+    def _array(self, images: Images, rows: Any, stored: StoredColumn, column: ColumnInfo | None) -> Any:
+        """The images of one column; `rows` says which row of the batch each is of."""
+        at = self.position(column.name) if column is not None else None
+        if column is None or at is None:
+            return pa.nulls(len(images.places), arrow_type(stored.delta))
+        values = images.column(at)
+        zone, zero_date = self.options.time_zone, self.options.zero_date
+        convert = partial(from_image, column=column.type, delta=stored.delta, time_zone=zone, zero_date=zero_date)
+        try:
+            return convert(values)
+        except pa.ArrowInvalid as broken:
+            fitting = _fitting(convert, values)
+            if self.options.schema_change in PERMISSIVE:
+                return pa.array([None if one is None else one.as_py() for one in fitting], arrow_type(stored.delta))
+            raise SchemaError(
+                f"table {self.table.name} column {column.name}: a value does not fit the definition of ts "
+                f"{self.table.version} ({stored.delta}): {broken}",
+            ).at(**self._where(int(rows[_first_unfit(fitting)]))) from broken
+        except SinkRefused as refused:
+            raise refused.at(**self._where(int(rows[_first_unfit(_fitting(convert, values))]))) from None
+
+
+def _fitting(convert: Callable[[Any], Any], values: Any) -> list[Any]:
+    """Each value as it is stored, None for those that do not fit."""
+    fitting = []
+    for at in range(len(values)):
+        try:
+            fitting.append(convert(values[at : at + 1])[0])
+        except (pa.ArrowInvalid, SinkRefused):
+            fitting.append(None)
+    return fitting
+
+
+def _first_unfit(fitting: list[Any]) -> int:
+    return next((at for at, one in enumerate(fitting) if one is None), 0)
