@@ -98,7 +98,9 @@ def test_rows_lie_where_ticdc_puts_them(bootstrap: str) -> None:
     result = cli("transcode", "--from", source.uri(), "--to", target(bootstrap, "placed", "canal", partition_num=3))
     assert result.exit_code == 0, result.output
     written = held(bootstrap, "placed", "canal")
-    rows = {told_of(e): number for number, events in written.items() for e in events if not isinstance(e, Resolved | Ddl)}
+    rows = {
+        told_of(e): number for number, events in written.items() for e in events if not isinstance(e, Resolved | Ddl)
+    }
     assert rows
     for text, number in rows.items():
         assert crc32("".join(json.loads(text)[1:3]).encode()) % 3 == number
