@@ -10,6 +10,8 @@
               16 columns; the feed is timed from its start to the checkpoint of the last row
     latency   2,000 rows/s by SQL on the embedded TiDB: commit_ts to the message in a         p50 1.5 s, p95 4 s
               consumer's hands
+    topics    rows/s from a topic to one of the other protocol, 4 columns, and its ratio to   100,000 rows/s
+              the feed from the change log that writes the same rows in the same protocol     at least
     cores     the rate of broker and feed on two cores ÷ that on one                          1.6 at least
     memory    peak of the worker processes with a backlog of 4 N rows ÷ that with N           flat: 1.1 at most
 
@@ -27,7 +29,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 import psutil
@@ -37,21 +38,17 @@ from rig import PARTITIONS, Rig, arguments, rig, seconds
 from traffic import PROTOCOLS
 from upstream_rows import run_upstream
 
+from tidegate.app.changefeed import Changefeed
 from tidegate.app.config.kafka_target import parse_target
+from tidegate.app.config.load import load
 from tidegate.app.demo_recorded import create_topic
-from tidegate.app.segment_log import SegmentLog
-from tidegate.app.tidb_run import SparkTasks
-from tidegate.app.topic_feed import TopicFeed, TopicFeedConfig
-from tidegate.app.topic_progress import TopicMeter, TopicProgress
+from tidegate.app.progress import Progress
 from tidegate.app.wiring import topic_target
-from tidegate.sink.kafka.target import TopicTarget
 from tidegate.codec import DecodeOptions, decode
-from tidegate.feed.filter import TableFilter
 from tidegate.model.event import Delete, Insert, Update
 from tidegate.model.tso import physical_ms
-from tidegate.sink.kafka.target import TopicTarget
 
-PARTS: Final = ("rates", "latency", "cores", "memory")
+PARTS: Final = ("rates", "topics", "latency", "cores", "memory")
 KINDS: Final = ("sysbench", "wide")
 WIDE_SHARE: Final = 4
 """Wide rows are so many times fewer."""
@@ -65,33 +62,29 @@ MIB: Final = 1 << 20
 Message = tuple[int, bytes | None, bytes]
 
 
-def target_of(bench: Rig, topic: str, protocol: str) -> TopicTarget:
-    """A topic as a sink."""
-    extension = "&enable-tidb-extension=true" if protocol == "canal-json" else ""
-    words = f"protocol={protocol}&partition-num={PARTITIONS}{extension}"
-    return topic_target(parse_target(f"kafka://{bench.bootstrap}/{topic}?{words}"))
+def uri_of(bench: Rig, topic: str, protocol: str, *words: str) -> str:
+    """The address of a topic, as source or as sink."""
+    extension = ["enable-tidb-extension=true"] if protocol == "canal-json" else []
+    return f"kafka://{bench.bootstrap}/{topic}?" + "&".join([f"protocol={protocol}", *extension, *words])
 
 
-def feed_of(bench: Rig, log: Path, target: TopicTarget, stop: threading.Event, target_ts: int | None) -> TopicFeed:
-    """A feed as the command line makes it."""
-    config = TopicFeedConfig(
-        name="bench",
-        log=SegmentLog(log),
-        source=str(log),
-        target=target,
-        rules=TableFilter.parse((f"{SCHEMA}.*",)),
-        state=bench.directory("state"),
-        target_ts=target_ts,
-    )
-    return TopicFeed(config, SparkTasks(), TopicMeter(lambda _: None), stop)
+def sink_of(bench: Rig, topic: str, protocol: str) -> str:
+    """The address of a topic that is written."""
+    return uri_of(bench, topic, protocol, f"partition-num={PARTITIONS}")
 
 
-def run_feed(bench: Rig, log: Path, backlog: Backlog, topic: str, protocol: str) -> tuple[float, TopicProgress]:
-    """Seconds of a feed from the log's begin to its last row, and what it reports."""
+def feed_of(bench: Rig, source: str, sink: str) -> Changefeed:
+    """A feed as the command line makes it, without a past."""
+    rules = (f"{SCHEMA}.*",)
+    return Changefeed(load(source_uri=source, sink_uri=sink, rules=rules, state_dir=bench.directory("state")))
+
+
+def run_feed(bench: Rig, source: str, backlog: Backlog, topic: str, protocol: str) -> tuple[float, Progress]:
+    """Seconds of a feed from the source's begin to its last row, and what it reports."""
     create_topic(bench.bootstrap, topic, PARTITIONS)
-    feed = feed_of(bench, log, target_of(bench, topic, protocol), threading.Event(), backlog.high)
+    feed = feed_of(bench, source, sink_of(bench, topic, protocol))
     begun = time.perf_counter()
-    progress = feed.run()
+    progress = feed.run(bench.spark, until=backlog.high)
     took_s = time.perf_counter() - begun
     assert progress.rows == backlog.rows, (progress.rows, backlog.rows)
     return took_s, progress
@@ -117,7 +110,7 @@ def consumed(bench: Rig, topic: str) -> list[Message]:
 def raw_seconds(bench: Rig, messages: Sequence[Message], topic: str, protocol: str) -> float:
     """Seconds to produce these messages, from the first to the last acknowledgement."""
     create_topic(bench.bootstrap, topic, PARTITIONS)
-    writer = target_of(bench, topic, protocol).writer()
+    writer = topic_target(parse_target(sink_of(bench, topic, protocol))).writer()
     writer.partitions(topic)
     held = [[(key, value) for at, key, value in messages if at == number] for number in range(PARTITIONS)]
     longest = max(map(len, held))
@@ -136,14 +129,14 @@ def rates(bench: Rig, protocol: str, kind: str, rows: int) -> dict[str, float]:
     rows = rows if kind == "sysbench" else rows // WIDE_SHARE
     name = f"{protocol}-{kind}"
     tenth, log = bench.directory("tenth"), bench.directory("log")
-    run_feed(bench, tenth, write_backlog(tenth, kind, rows // 10), f"warm-{name}", protocol)
+    run_feed(bench, f"tidb://{tenth}", write_backlog(tenth, kind, rows // 10), f"warm-{name}", protocol)
     backlog = write_backlog(log, kind, rows)
-    run_feed(bench, log, backlog, f"first-{name}", protocol)
+    run_feed(bench, f"tidb://{log}", backlog, f"first-{name}", protocol)
     messages = consumed(bench, f"first-{name}")
     feed_s = raw_s = float("inf")
     for n in range(ROUNDS):
         raw_s = min(raw_s, raw_seconds(bench, messages, f"raw-{name}-{n}", protocol))
-        feed_s = min(feed_s, run_feed(bench, log, backlog, f"feed-{name}-{n}", protocol)[0])
+        feed_s = min(feed_s, run_feed(bench, f"tidb://{log}", backlog, f"feed-{name}-{n}", protocol)[0])
     size_bytes = sum(len(key or b"") + len(value) for _, key, value in messages)
     return {
         "feed_over_raw": raw_s / feed_s,
@@ -157,6 +150,30 @@ def rates(bench: Rig, protocol: str, kind: str, rows: int) -> dict[str, float]:
     }
 
 
+def topics(bench: Rig, rows: int) -> dict[str, dict[str, float]]:
+    """Both ways from topic to topic, in turns with the feeds from the change log that write what those read."""
+    tenth, log = bench.directory("tenth"), bench.directory("log")
+    small, backlog = write_backlog(tenth, "sysbench", rows // 10), write_backlog(log, "sysbench", rows)
+    made_s, passed_s = dict.fromkeys(PROTOCOLS, float("inf")), dict.fromkeys(PROTOCOLS, float("inf"))
+    for n, (directory, held) in enumerate([(tenth, small), *[(log, backlog)] * (ROUNDS + 1)]):
+        for protocol in PROTOCOLS:
+            took_s, _ = run_feed(bench, f"tidb://{directory}", held, f"made-{protocol}-{n}", protocol)
+            made_s[protocol] = min(made_s[protocol], took_s if n > 1 else float("inf"))
+        for other, protocol in (PROTOCOLS, PROTOCOLS[::-1]):
+            source = uri_of(bench, f"made-{other}-{n}", other)
+            took_s, _ = run_feed(bench, source, held, f"passed-{protocol}-{n}", protocol)
+            passed_s[protocol] = min(passed_s[protocol], took_s if n > 1 else float("inf"))
+    return {
+        f"{other} to {protocol}": {
+            "rows_per_s": backlog.rows / passed_s[protocol],
+            "over_change_log": made_s[protocol] / passed_s[protocol],
+            "change_log_rows_per_s": backlog.rows / made_s[protocol],
+            "rows": backlog.rows,
+        }
+        for other, protocol in (PROTOCOLS, PROTOCOLS[::-1])
+    }
+
+
 def latency(bench: Rig, protocol: str) -> dict[str, float]:
     """Seconds from commit_ts to a consumer, at 2,000 rows a second."""
     log, topic, stop = bench.directory("log"), f"latency-{protocol}", threading.Event()
@@ -166,8 +183,8 @@ def latency(bench: Rig, protocol: str) -> dict[str, float]:
         target=run_upstream, args=(log, LATENCY_RATE, WARM_UP_S + LATENCY_S, ended), daemon=True
     )
     upstream.start()
-    feed = feed_of(bench, log, target_of(bench, topic, protocol), stop, None)
-    running = threading.Thread(target=feed.run, daemon=True)
+    feed = feed_of(bench, f"tidb://{log}", sink_of(bench, topic, protocol))
+    running = threading.Thread(target=feed.run, args=(bench.spark,), kwargs={"stop": stop}, daemon=True)
     running.start()
     ages = list(_ages(bench, topic, protocol, ended))
     stop.set()
@@ -217,9 +234,9 @@ def one(rows: int) -> dict[str, float]:
     """The rate of canal-json and 4 columns alone."""
     with rig() as bench:
         tenth, log = bench.directory("tenth"), bench.directory("log")
-        run_feed(bench, tenth, write_backlog(tenth, "sysbench", rows // 10), "warm", "canal-json")
+        run_feed(bench, f"tidb://{tenth}", write_backlog(tenth, "sysbench", rows // 10), "warm", "canal-json")
         backlog = write_backlog(log, "sysbench", rows)
-        took_s = min(run_feed(bench, log, backlog, f"feed-{n}", "canal-json")[0] for n in range(ROUNDS))
+        took_s = min(run_feed(bench, f"tidb://{log}", backlog, f"feed-{n}", "canal-json")[0] for n in range(ROUNDS))
         return {"feed_rows_per_s": backlog.rows / took_s}
 
 
@@ -230,7 +247,7 @@ def memory(bench: Rig, rows: int) -> dict[str, float]:
         log = bench.directory("log")
         backlog = write_backlog(log, "sysbench", count)
         with _peak() as peak:
-            run_feed(bench, log, backlog, f"memory-{label}", "canal-json")
+            run_feed(bench, f"tidb://{log}", backlog, f"memory-{label}", "canal-json")
         found[f"worker_mib_{label}"] = peak[0] / MIB
     return {"peak_of_4n_over_n": found["worker_mib_4n"] / found["worker_mib_n"], **found}
 
@@ -277,6 +294,8 @@ def main() -> None:
             for protocol in protocols:
                 for kind in KINDS:
                     found[f"{protocol} {kind}"] = rates(bench, protocol, kind, given.rows)
+        if "topics" in parts:
+            found |= topics(bench, given.rows)
         if "latency" in parts:
             found |= {f"{protocol} latency": latency(bench, protocol) for protocol in protocols}
         if "memory" in parts:

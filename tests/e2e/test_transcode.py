@@ -99,10 +99,7 @@ def test_rows_lie_where_ticdc_puts_them(bootstrap: str) -> None:
     assert result.exit_code == 0, result.output
     written = held(bootstrap, "placed", "canal")
     rows = {
-        told_of(event): number
-        for number, events in written.items()
-        for event in events
-        if not isinstance(event, Resolved | Ddl)
+        told_of(e): number for number, events in written.items() for e in events if not isinstance(e, Resolved | Ddl)
     }
     assert rows
     for text, number in rows.items():

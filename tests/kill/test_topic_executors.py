@@ -66,7 +66,7 @@ class OnCluster(Real):
             armed_processes([f"{IN_TASK}=pause@{nth}", f"{BETWEEN}=pause@{other}"], marks),
             running(self._words(), self.home / "life", ON_CLUSTER, hang_s=LIFE_S) as run,
         ):
-            run.reach(lambda report: report["stretches"] > 0)
+            run.reach(lambda report: report["watermarks"] > 0)
             run.unread()
             began_s = time.monotonic()
             while run.process.poll() is None:

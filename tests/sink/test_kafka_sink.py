@@ -11,9 +11,8 @@ from tests.feed_tidb.kit import Broker, failing
 from tests.feed_tidb.test_columns import VERSIONS
 from tests.feed_tidb.test_columns import made as made_log
 from tests.feed_tidb.test_transactions import Log
-from tests.sink.topics import FIELDS, TS, Feed, InProcess, Made, Span, placed
+from tests.sink.topics import FIELDS, TS, Feed, InProcess, Made, placed
 from tidegate.feed.column_selector import ColumnSelectors, SelectorRule
-from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.plan import Checkpoint, Round
 from tidegate.feed.ports import Standing
 from tidegate.feed.step import Rows, Unit
@@ -25,9 +24,8 @@ from tidegate.schema.infer import infer_table
 from tidegate.schema.state import SchemaState
 from tidegate.schema.stored_table import table_info
 from tidegate.sink.kafka import known_topics
-from tidegate.source.tidb.changes import LogChanges
+from tidegate.source.tidb.changes import LogChanges, LogSpan
 from tidegate.source.tidb.tables import name_of
-from tidegate.source.tidb.transactions import MountOptions
 from tidegate.testing.failpoint import TOPIC_PLACES, armed
 from tidegate.testing.validators.events import ddls, keep_promises, resolved, rows, told, without_repeats
 
@@ -312,11 +310,11 @@ class Spanned(Log):
 
 
 class LogRows(LogChanges):
-    """Rows of a change log as a range of changes."""
+    """Rows of a log in memory, which tells nothing without being read."""
 
-    def tables(self) -> dict[TableName, Span]:
+    def tables(self) -> dict[TableName, LogSpan]:
         """The tables, each with as many rows as there are."""
-        return {name_of(version): Span(len(self.log), 0, 1 << 60) for version in self.versions}
+        return {name_of(version): LogSpan(len(self.log), 0, 1 << 60) for version in self.versions}
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -330,7 +328,7 @@ def test_rows_of_a_change_log(protocol: str) -> None:
         feed = Feed(protocol, ({"matcher": ["db.a"], "partition": "index-value"},))
         sink = feed.sink()
         sink.open(sink.recover())
-        changes = LogRows(log, 1, 1 << 60, VERSIONS, MountOptions(), EventFilter(), columns)
+        changes = LogRows(log, 1, 1 << 60, VERSIONS, columns=columns)
         results = sink.run(InProcess(slots), [Unit(tuple(Rows(table, 1, 1 << 60) for table in tables))], changes)
         topics.append(feed.events())
         assert sum(result.rows for result in results) == sum(len(rows(held)) for held in topics[-1].values())
