@@ -28,6 +28,7 @@ import pytest
 import tidegate
 from tests.e2e.rig import Report, Running, cli, running
 from tidegate.app import upstream as upstreams
+from tidegate.tidb.segment import segments
 
 pytestmark = pytest.mark.slow
 
@@ -86,7 +87,7 @@ class Upstream:
         """SIGKILL, while a DDL rewrites a table."""
         with ThreadPoolExecutor(1) as pool:
             cut_off = pool.submit(self.run, INTERRUPTED)
-            time.sleep(0.1)
+            until(lambda: self.is_under_way(INTERRUPTED), "the DDL is under way")
             os.kill(self.pid, signal.SIGKILL)
             until(lambda: not upstreams.status(self.data), "the upstream is gone")
             assert isinstance(cut_off.exception(WAIT_S), pymysql.MySQLError), "the DDL was over before"
@@ -95,6 +96,12 @@ class Upstream:
         """A statement at the first node."""
         with self.session() as cursor:
             cursor.execute(statement)
+
+    def is_under_way(self, ddl: str) -> bool:
+        """Whether it has begun and is not over."""
+        with self.session(1) as cursor:
+            cursor.execute("SELECT state FROM information_schema.ddl_jobs WHERE query = %s", (ddl,))
+            return any(state == "running" for (state,) in cursor.fetchall())
 
     @contextmanager
     def session(self, node: int = 0) -> Iterator[Any]:
@@ -248,7 +255,7 @@ def test_an_upstream_that_comes_and_goes(tmp_path: Path, monkeypatch: pytest.Mon
                     feed.passes(moments[-1])
                     if away is not None:
                         away()
-                        _stands_still(feed)
+                        _stands_still(feed, upstream.log)
                         done = people.commits
                         upstream.start()
                         until(lambda done=done: people.commits > done, "people work again")
@@ -276,10 +283,15 @@ def test_an_upstream_that_comes_and_goes(tmp_path: Path, monkeypatch: pytest.Mon
         assert sum(row["balance"] for row in rows) == ACCOUNTS * START
 
 
-def _stands_still(feed: Feed) -> None:
-    """For a while the checkpoint comes no further than the log, and the feed lives on."""
+def _stands_still(feed: Feed, log: Path) -> None:
+    """The checkpoint comes no further than the log, stays there for a while, and the feed lives on."""
+
+    def stays() -> bool:
+        before = feed.checkpoint
+        time.sleep(DOWN_S / 2)
+        return feed.checkpoint == before
+
     time.sleep(DOWN_S / 2)
-    before = feed.checkpoint
-    time.sleep(DOWN_S / 2)
-    assert feed.checkpoint == before
+    until(stays, "the lake stands still")
+    assert feed.checkpoint <= segments(log)[-1][1]
     assert feed.run.process.poll() is None
