@@ -10,10 +10,10 @@ import gc
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 import pyarrow as pa
 
+from tidegate.codec.columnar.encode import FEW_ROWS
 from tidegate.codec.columnar.values import Misfit
 from tidegate.feed.change import Chunk
 from tidegate.feed.ports import Changes, Written
@@ -27,9 +27,6 @@ from tidegate.sink.kafka.producer import Producer
 from tidegate.sink.kafka.target import TopicTarget
 
 __all__ = ["GroupJob", "write_group"]
-
-FEW_ROWS: Final = 24
-"""A chunk of fewer rows goes row by row: the calls for columns would cost as much."""
 
 
 @dataclass(frozen=True, slots=True)
