@@ -135,6 +135,7 @@ class Engine:
 
         while isinstance(found := self.outage.retrying(start), SourceBehind):
             self.meter.warn(str(found))
+            self.meter.send()  # whoever reads the reports hears that it lives
             if idle_s is not None and time.monotonic() - begun_s >= idle_s:
                 return None
             if self.halt.wait(POLL_S):

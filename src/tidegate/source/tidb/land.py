@@ -30,8 +30,9 @@ from tidegate.feed.change import Place, PlacedDdl
 from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.filter import TableFilter
 from tidegate.feed.frontier import Reached
-from tidegate.model.errors import ConfigError, HistoryLost, SourceError
+from tidegate.model.errors import ConfigError, HistoryLost
 from tidegate.model.event import Ddl
+from tidegate.model.feed_errors import SourceBehind
 from tidegate.schema.stored_snapshot import StoredSnapshot, TableVersion
 from tidegate.source.tidb.changes import LogChanges
 from tidegate.source.tidb.ddl import DdlEvent
@@ -92,7 +93,7 @@ class LogLanding(BatchLoop):
         return not any(part.stored for part in self._log.parts(self._at))
 
     def _claim(self) -> State:
-        """Raises SourceError for a log that is not there yet, HistoryLost for one that begins above the position, and
+        """Raises SourceBehind for a log that is not there yet, HistoryLost for one that begins above the position, and
         what is wrong with the expressions of event filters, and what `check` raises, for a table that is there."""
         state = ledger.claim(self.changelog, self._feed, None, self._completed)
         if state.frontier is None and self._at > 0:
@@ -108,11 +109,11 @@ class LogLanding(BatchLoop):
             )
         parts = self._log.parts(0)
         if not parts:
-            raise SourceError("the change log is empty: an upstream that writes it makes its first file within seconds")
+            raise SourceBehind("the change log is empty: an upstream that writes it makes a file within seconds")
         high = parts[-1].high
         at = self._beginning() if state.frontier is None else state.frontier
         if at > high:
-            raise SourceError(f"the change log goes up to {high}, below {at}: its upstream does not write it yet")
+            raise SourceBehind(f"the change log goes up to {high}, below {at}: its upstream does not write it yet")
         self._hold.at(at)
         self._timeline.start(at)
         self._events.verify(self._timeline.tables.replicated(self._timeline.snapshot))
