@@ -168,13 +168,16 @@ def test_the_change_log_is_written(notes: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_log_is_trimmed_for_all_but_the_slowest(notes: Path, tmp_path: Path) -> None:
     """With --log-keep the log stays for a changefeed that said so, and no longer; status tells who holds it."""
-    log, words = tmp_path / "log", ("--port", "0", "--log-keep", "1s", "--gc-ttl", "1h")
+    log, words = tmp_path / "log", ("--port", "0", "--log-keep", "4s", "--gc-ttl", "1h")
     ran("start", "--log", str(log), *words)
-    for number in range(3):
-        ran("sql", f"CREATE TABLE test.t{number} (id INT PRIMARY KEY)")
-        wait_for(lambda: len(segments(log)) > number)  # noqa: B023  it is asked at once
+    ran("sql", "CREATE TABLE test.t0 (id INT PRIMARY KEY)")
+    wait_for(lambda: segments(log) != [])
     held = segments(log)[0][1]
     SegmentLog(log).hold("slow", held)
+    for number in (1, 2):
+        high = segments(log)[-1][1]
+        ran("sql", f"CREATE TABLE test.t{number} (id INT PRIMARY KEY)")
+        wait_for(lambda: segments(log)[-1][1] > high)  # noqa: B023  it is asked at once
     wait_for(lambda: SegmentLog(log).begin().ts == held)
     (told,) = json.loads(ran("status", "--json"))
     lines = ran("status").splitlines()
@@ -190,8 +193,8 @@ def test_a_log_is_trimmed_for_all_but_the_slowest(notes: Path, tmp_path: Path) -
 
 
 def wait_for(true: Callable[[], bool]) -> None:
-    """Until it is so, for at most 20 s."""
-    until = time.monotonic() + 20
+    """Until it is so, for at most a minute."""
+    until = time.monotonic() + 60
     while not true():
         assert time.monotonic() < until
         time.sleep(0.05)
