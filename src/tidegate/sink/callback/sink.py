@@ -1,8 +1,8 @@
 """A Python function as a sink: `write(batch)` is called in tasks, with rows as Arrow columns.
 
-Guarantee: at least once.  Batches of a table come in commit order, rows up to a DDL before it; after a crash what
-follows the checkpoint comes again: writes keyed by handle and versioned by `batch.commit_ts` change nothing then.
-Progress lives in the given checkpoints.  `ddl` and `resolved` are called on the driver, behind the rows up to there.
+Guarantee: at least once, each table in commit order, rows up to a DDL before it.  What follows the checkpoint comes
+again after a crash: key what you write by handle and version it by `batch.commit_ts`.  `ddl` and `resolved` are called
+on the driver, behind the rows up to there.
 """
 
 from collections.abc import Callable, Sequence
