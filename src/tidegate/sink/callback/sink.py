@@ -1,8 +1,7 @@
 """A Python function as a sink: `write(batch)` is called in tasks, with rows as Arrow columns.
 
 Guarantee: at least once, each table in commit order, rows up to a DDL before it.  What follows the checkpoint comes
-again after a crash: key what you write by handle and version it by `batch.commit_ts`.  `ddl` and `resolved` are called
-on the driver, behind the rows up to there.
+again after a crash: version what you write by `batch.commit_ts`.  `ddl` and `resolved` are called on the driver.
 """
 
 from collections.abc import Callable, Sequence
