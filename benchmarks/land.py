@@ -32,6 +32,7 @@ from tidegate.codec.columnar import decode_chunk
 from tidegate.codec.options import DecodeOptions
 from tidegate.source.kafka.fetch import CHUNK
 from tidegate.source.kafka.land import Landing
+from tidegate.spark.tasks import SparkTasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -58,7 +59,7 @@ def land(topic: Topic, lake: Path, bench: Rig) -> float:
         kafka_topics(topic.uri(order="ts", max_messages_per_batch=1_000_000)), str(lake), "bench", accept=accept
     )
     begun = time.perf_counter()
-    landing.start(bench.spark)
+    landing.start(SparkTasks(bench.spark))
     try:
         while landing.progress().messages < topic.messages:
             failed = landing.exception()

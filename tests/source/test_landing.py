@@ -17,6 +17,7 @@ from tidegate.source.kafka.client import KafkaTopics, watermarks
 from tidegate.source.kafka.land import Landing
 from tidegate.source.kafka.message import Message
 from tidegate.source.kafka.replay import skip
+from tidegate.spark.tasks import SparkTasks
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +44,7 @@ def drain(landing: Landing) -> None:
 
 def land_all(spark, source: KafkaTopics, lake: str) -> None:
     landing = Landing(source, lake, "f")
-    landing.start(spark)
+    landing.start(SparkTasks(spark))
     try:
         drain(landing)
         failed = landing.exception()
@@ -79,7 +80,7 @@ def test_a_recording_lands_once_through_restarts(spark, topics, lake, name):
     source = KafkaTopics(topics.bootstrap, (topic,), DecodeOptions(protocol=protocol), max_messages_per_batch=1500)
     for batches in (1, 2):
         landing = Landing(source, lake, "f", trigger_ms=0)
-        landing.start(spark)
+        landing.start(SparkTasks(spark))
         until(lambda landing=landing, batches=batches: landing.progress().batches >= batches)
         landing.stop()
         assert landing.exception() is None
@@ -138,7 +139,7 @@ def test_a_partition_added_while_running(spark, topics, lake):
     topic = topics.new()
     topics.produce(topic, 0, [open_message(0, insert(5, 1), resolved(6))])
     landing = Landing(KafkaTopics(topics.bootstrap, (topic,), OPEN), lake, "f")
-    landing.start(spark)
+    landing.start(SparkTasks(spark))
     try:
         until(lambda: read(lake).frontier() == 6)
         topics.grow(topic, 2)
@@ -197,11 +198,11 @@ def test_what_is_wrong_is_said_at_the_start(spark, topics, lake):
     topics.forget(topic, 3)
 
     with pytest.raises(ConfigError, match="topic nothing-here does not exist"):
-        Landing(KafkaTopics(topics.bootstrap, ("nothing-here",), OPEN), lake, "f").start(spark)
+        Landing(KafkaTopics(topics.bootstrap, ("nothing-here",), OPEN), lake, "f").start(SparkTasks(spark))
     with pytest.raises(SourceError, match=r"127\.0\.0\.1:1"):
-        Landing(KafkaTopics("127.0.0.1:1", (topic,), OPEN, timeout_s=2.0), lake, "f").start(spark)
+        Landing(KafkaTopics("127.0.0.1:1", (topic,), OPEN, timeout_s=2.0), lake, "f").start(SparkTasks(spark))
     with pytest.raises(HistoryLost, match="offset 0 is gone: the broker has offsets 3 to 5"):
-        Landing(lost, lake, "f").start(spark)
+        Landing(lost, lake, "f").start(SparkTasks(spark))
 
 
 def test_history_lost_while_running(spark, topics, lake):
@@ -209,7 +210,7 @@ def test_history_lost_while_running(spark, topics, lake):
     topic = topics.new()
     topics.produce(topic, 0, [open_message(n, insert(5 + n, n)) for n in range(3)])
     landing = Landing(KafkaTopics(topics.bootstrap, (topic,), OPEN), lake, "f", trigger_ms=5000)
-    landing.start(spark)
+    landing.start(SparkTasks(spark))
     try:
         until(landing.idle)
         topics.produce(topic, 0, [open_message(n, insert(5 + n, n)) for n in range(3, 9)])
