@@ -111,7 +111,8 @@ class KafkaSink:
                 self._control(writer).ddl(ddl, placed.previous)
         except EncodeError as error:
             told = type(error)(f"DDL at ts {ddl.commit_ts}: {error}: {ddl.query[:500]}")
-            raise told.at(table=f"{ddl.schema}.{ddl.table}", commit_ts=ddl.commit_ts) from error
+            table = f"{ddl.schema}.{ddl.table}" if ddl.table else ""
+            raise told.at(table=table, commit_ts=ddl.commit_ts) from error
         reach("topic/ddl-sent")
 
     def advance(self, planned: Round, results: Sequence[object]) -> Standing:  # noqa: ARG002
