@@ -63,11 +63,12 @@ class Meter:
         if text not in self.now.warnings:
             self.send(warnings=(*self.now.warnings, text))
 
-    def failing(self, error: TidegateError, *, tries: int, next_s: float) -> None:
-        """Report an error that is waited out: the `tries`th of an outage, the next try after `next_s`."""
+    def failing(self, error: TidegateError, *, tries: int, next_s: float, told: bool) -> None:
+        """Report an error that is waited out: the `tries`th of an outage, the next try after `next_s`; a warning too
+        where people were not `told`."""
         shown = self._shown(error, tries, next_s)
         self.enter("warning", error=shown)
-        if tries == 1:
+        if not told:
             self.warn(f"{error.code}: {error}; trying again")
 
     def failed(self, error: TidegateError, *, tries: int) -> Progress:

@@ -41,16 +41,19 @@ class Outage:
 
     def retrying(self, work: Callable[[], T]) -> T:
         """Return the result of `work`, which is tried again as long as its errors may pass and patience lasts."""
+        told = False
         while True:
             try:
                 return work()
             except TidegateError as error:
-                self.survive(error)
+                self.survive(error, told=told)
+                told = True
 
-    def survive(self, error: TidegateError, *, beside: bool = False) -> None:
+    def survive(self, error: TidegateError, *, beside: bool = False, told: bool = False) -> None:
         """Return when it is time for the next try; raises `error` when it will not pass, or a stop is asked for.
 
-        `beside` says that it came from an activity beside the rounds, of which they hear only now and then."""
+        `beside` says that it came from an activity beside the rounds, of which they hear only now and then, `told` that
+        the same work has failed before: people hear of it once."""
         if error.retry is Retry.NEVER:
             raise error
         now_s = time.monotonic()
@@ -59,7 +62,8 @@ class Outage:
         pause_s = self.patience.pause_s(self._trouble, now_s, begun_s=self._begun_s)
         if pause_s is None:
             raise error
-        self._meter.failing(error, tries=self._trouble.errors, next_s=pause_s)
+        told = told or (beside and self._trouble.errors > 1)
+        self._meter.failing(error, tries=self._trouble.errors, next_s=pause_s, told=told)
         self.stopped = self._stop.wait(pause_s)
         if self.stopped:
             raise error
