@@ -1,6 +1,8 @@
 """Jobs in Spark's workers: answers in order, errors of ours as themselves, Spark's own in one line."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -64,3 +66,32 @@ def test_tasks() -> None:
     with pytest.raises(SPARK_FAILURES) as died:
         run_tasks(spark, double, [5])
     assert "worker" in reason(died.value)
+
+
+WITHOUT_JAVA = """
+from tidegate.model.errors import EnvironmentFault
+from tidegate.spark.session import session
+from tidegate.spark.tasks import SparkTasks
+
+spark = session()
+for tasks in (SparkTasks(spark), SparkTasks(spark).aside("a feed/land")):
+    assert tasks.run(str, [1]) == ["1"]
+java = spark.sparkContext._gateway.proc
+java.kill()
+java.wait()
+for tasks in (SparkTasks(spark), SparkTasks(spark).aside("a feed/land")):
+    try:
+        tasks.run(str, [1])
+    except EnvironmentFault as fault:
+        print(fault)
+"""
+
+
+@pytest.mark.slow
+def test_spark_that_is_gone() -> None:
+    """A JVM that has died does not come back: the error says so, and nothing is tried again."""
+    ran = subprocess.run([sys.executable, "-c", WITHOUT_JAVA], capture_output=True, text=True, check=True)
+
+    told = ran.stdout.splitlines()
+    assert len(told) == 2
+    assert all("Spark has ended" in line and "start the feed again" in line for line in told)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from tidegate.model.errors import SinkError, SourceError, TidegateError
+from tidegate.model.errors import EnvironmentFault, SinkError, SourceError, TidegateError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,14 +48,18 @@ class SparkTasks:
     def run(self, work: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
         """Return the answers of `work` to `jobs`, in their order.
 
-        Raises the first error of ours; SinkError, aside SourceError, for a task that ended without an answer."""
+        Raises the first error of ours; SinkError, aside SourceError, for a task that ended without an answer;
+        EnvironmentFault when Spark itself is gone, which no further try brings back."""
         if not jobs:
             return []
+        spark = self._session()
         try:
             if self._group is not None:
-                self._session().sparkContext.setJobGroup(self._group, self._group.partition(" ")[0])
-            return run_tasks(self._session(), work, jobs)
-        except SPARK_FAILURES as died:
+                spark.sparkContext.setJobGroup(self._group, self._group.partition(" ")[0])
+            return run_tasks(spark, work, jobs)
+        except (*SPARK_FAILURES, OSError) as died:
+            if not _is_alive(spark):
+                raise EnvironmentFault(f"Spark has ended ({reason(died)}); start the feed again") from died
             raise self._lost(f"a worker of Spark ended without an answer: {reason(died)}") from died
 
     def aside(self, name: str) -> "SparkTasks":
@@ -98,6 +102,14 @@ def reason(failure: BaseException) -> str:
     lines = text.partition(TRACEBACK)[2].splitlines() or text.splitlines()
     raised = [line for line in lines if line.strip() and not line[0].isspace()] if TRACEBACK in text else lines
     return raised[0].strip() if raised else type(failure).__name__
+
+
+def _is_alive(spark: "SparkSession") -> bool:
+    """True while Spark's JVM answers and its context has not been stopped."""
+    try:
+        return not spark.sparkContext._jsc.sc().isStopped()
+    except (*SPARK_FAILURES, AttributeError, OSError):
+        return False
 
 
 def _outcome(work: Callable[[Any], Any], job: Any) -> Any:
