@@ -42,14 +42,14 @@ class SparkTasks:
 
     @property
     def slots(self) -> int:
-        """How many tasks Spark runs at the same time."""
-        return int(self._session().sparkContext.defaultParallelism)
+        """How many tasks Spark runs at the same time. EnvironmentFault when Spark is gone: no try brings it back."""
+        return _slots(self._session())
 
     def run(self, work: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
         """Return the answers of `work` to `jobs`, in their order.
 
         Raises the first error of ours; SinkError, aside SourceError, for a task that ended without an answer;
-        EnvironmentFault when Spark itself is gone, which no further try brings back."""
+        EnvironmentFault when Spark is gone."""
         if not jobs:
             return []
         spark = self._session()
@@ -58,8 +58,7 @@ class SparkTasks:
                 spark.sparkContext.setJobGroup(self._group, self._group.partition(" ")[0])
             return run_tasks(spark, work, jobs)
         except (*SPARK_FAILURES, OSError) as died:
-            if not _is_alive(spark):
-                raise EnvironmentFault(f"Spark has ended ({reason(died)}); start the feed again") from died
+            _slots(spark)  # raises when it is Spark itself that ended
             raise self._lost(f"a worker of Spark ended without an answer: {reason(died)}") from died
 
     def aside(self, name: str) -> "SparkTasks":
@@ -77,6 +76,13 @@ class SparkTasks:
         if self._spark is None:
             self._spark = self._open()
         return self._spark
+
+
+def _slots(spark: "SparkSession") -> int:
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except (*SPARK_FAILURES, AttributeError, OSError) as gone:
+        raise EnvironmentFault(f"Spark has ended ({reason(gone)}); start the feed again") from gone
 
 
 def _feed_session() -> "SparkSession":
@@ -102,14 +108,6 @@ def reason(failure: BaseException) -> str:
     lines = text.partition(TRACEBACK)[2].splitlines() or text.splitlines()
     raised = [line for line in lines if line.strip() and not line[0].isspace()] if TRACEBACK in text else lines
     return raised[0].strip() if raised else type(failure).__name__
-
-
-def _is_alive(spark: "SparkSession") -> bool:
-    """True while Spark's JVM answers and its context has not been stopped."""
-    try:
-        return not spark.sparkContext._jsc.sc().isStopped()
-    except (*SPARK_FAILURES, AttributeError, OSError):
-        return False
 
 
 def _outcome(work: Callable[[Any], Any], job: Any) -> Any:
