@@ -25,7 +25,7 @@ from tidegate.sink.delta.columns import StoredColumn, configuration, first_colum
 from tidegate.sink.delta.files import write
 from tidegate.sink.delta.merge import merge
 from tidegate.sink.delta.options import DeltaOptions
-from tidegate.sink.delta.rows import Changes
+from tidegate.sink.delta.rows import NetChanges
 
 __all__ = ["big"]
 
@@ -82,7 +82,7 @@ def merged(uri: str, changes: str) -> dict[str, float]:
         rows = pq.read_table(changes, schema=SCHEMA)
         snapshot = deltalog.load(uri)
         assert snapshot is not None
-        actions = merge(uri, snapshot.files(), columns(), Changes(rows.select(["id"]), rows, rows.num_rows))
+        actions = merge(uri, snapshot.files(), columns(), NetChanges(rows.select(["id"]), rows, rows.num_rows))
         deltalog.commit(uri, snapshot.version + 1, actions, operation="MERGE", metadata={})
 
     took = seconds(run)

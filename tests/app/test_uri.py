@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.app.config.delta_sink import DELTA_SINK, DeltaSink, parse_sink
+from tidegate.app.config.delta_sink import DELTA_SINK, DeltaTarget, parse_delta
 from tidegate.app.config.kafka_source import KAFKA_SOURCE, KafkaSource, parse_source
 from tidegate.app.config.param import Given
 from tidegate.app.config.uri import mask_uri
@@ -35,11 +35,11 @@ def test_source():
 
 def test_defaults_are_those_of_the_table():
     """What a parameter's table calls its default is what a URI without it gives."""
-    source, sink = parse_source(OPEN), parse_sink("delta:///x")
+    source, sink = parse_source(OPEN), parse_delta("delta:///x")
     for params, parsed, prefix in ((KAFKA_SOURCE, source, OPEN + "&"), (DELTA_SINK, sink, "delta:///x?")):
         for name, param in params.items():
             if param.field and param.default not in {"required", "UTC", "PLAIN with a user", "one a core"}:
-                parse = parse_source if params is KAFKA_SOURCE else parse_sink
+                parse = parse_source if params is KAFKA_SOURCE else parse_delta
                 assert getattr(parse(f"{prefix}{name}={param.default}"), param.field) == getattr(parsed, param.field)
 
 
@@ -47,7 +47,7 @@ def test_every_field_has_its_parameter():
     """No parameter fills a field that is not there, and every field but the address comes from one."""
     for params, struct, address in (
         (KAFKA_SOURCE, KafkaSource, {"bootstrap", "topics", "ignored"}),
-        (DELTA_SINK, DeltaSink, {"path", "ignored"}),
+        (DELTA_SINK, DeltaTarget, {"path", "ignored"}),
     ):
         assert {param.field for param in params.values() if param.field} == set(struct.__struct_fields__) - address
 
@@ -137,7 +137,7 @@ def test_bad_sources(uri, error, words):
 )
 def test_sink_paths(uri, path):
     """A sink URI names an absolute path, one from here, or a place in an object store."""
-    assert parse_sink(uri).path == path
+    assert parse_delta(uri).path == path
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_sink_paths(uri, path):
 def test_bad_sinks(uri, error, words):
     """Each wrong sink URI raises its own error with the way out in it."""
     with pytest.raises(error) as caught:
-        parse_sink(uri)
+        parse_delta(uri)
     assert words in str(caught.value)
 
 
@@ -221,7 +221,7 @@ def test_no_password_escapes(password):
 @given(text=st.text(max_size=60))
 def test_junk(text):
     """Any text parses or raises an error of ours."""
-    for parse, uri in ((parse_source, text), (parse_source, OPEN + "&" + text), (parse_sink, "delta://" + text)):
+    for parse, uri in ((parse_source, text), (parse_source, OPEN + "&" + text), (parse_delta, "delta://" + text)):
         try:
             parse(uri)
         except (ConfigError, UnsupportedError):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidegate.codec import DecodeOptions, decode
-from tidegate.codec.columnar import Batch, Chunk, decode_chunk
+from tidegate.codec.columnar import Batch, MessageChunk, decode_chunk
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Event, RowChange, images
 
@@ -149,7 +149,7 @@ def by_chunk(messages: Messages, options: DecodeOptions) -> list[Any]:
     return spread(decode_chunk(messages, options), len(messages))
 
 
-def spread(chunk: Chunk, count: int) -> list[Any]:
+def spread(chunk: MessageChunk, count: int) -> list[Any]:
     """What a chunk says of each of its messages."""
     found: list[Any] = [None] * count
     rows: dict[int, dict[int, Any]] = {}

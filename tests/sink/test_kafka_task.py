@@ -14,7 +14,7 @@ from tests.feed_tidb.kit import Broker, MemoryTarget, target
 from tests.sink.topics import TS, Made
 from tidegate.codec import decode, from_config
 from tidegate.codec.columnar import RowTexts
-from tidegate.feed.change import Chunk, Part
+from tidegate.feed.change import Chunk, ChunkPart
 from tidegate.feed.column_selector import ColumnSelectors, SelectorRule
 from tidegate.feed.split import SplitPolicy
 from tidegate.model.errors import DispatcherFailed, EncodeError, MessageTooLarge
@@ -175,7 +175,7 @@ def as_texts(chunk: Chunk) -> Chunk:
         return RowTexts(pa.array(found, pa.binary()), image.num_columns)
 
     parts = tuple(
-        Part(replace(batch, before=turned(batch.before), after=turned(batch.after)), numbers)
+        ChunkPart(replace(batch, before=turned(batch.before), after=turned(batch.after)), numbers)
         for batch, numbers in chunk.parts
     )
     return replace(chunk, parts=parts)
@@ -197,7 +197,7 @@ def test_images_as_texts(protocol: str, *, columns: bool) -> None:
     def broken(chunk: Chunk) -> Chunk:
         (batch, numbers), *others = as_texts(chunk).parts
         after = RowTexts(pa.array([b"x"] * len(batch.after.values), pa.binary()), batch.after.width)
-        return replace(chunk, parts=(Part(replace(batch, after=after), numbers), *others))
+        return replace(chunk, parts=(ChunkPart(replace(batch, after=after), numbers), *others))
 
     with pytest.raises(EncodeError, match=r"rows of s\.[tu] with a value that is none of its column"):
         written(replace(typed, turned=broken), into, columns=columns)

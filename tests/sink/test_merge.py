@@ -20,7 +20,7 @@ from tidegate.sink.delta.files import logical_schema, read
 from tidegate.sink.delta.keys import between, by_key, distinct, match
 from tidegate.sink.delta.merge import merge
 from tidegate.sink.delta.options import DeltaOptions
-from tidegate.sink.delta.rows import Changes
+from tidegate.sink.delta.rows import NetChanges
 
 BIG = ColumnType(MysqlType.LONGLONG)
 NAME = ColumnType(MysqlType.VARCHAR, flen=60)
@@ -54,14 +54,14 @@ def defined(kind: str) -> tuple:
     return first_columns(info, DeltaOptions(root="", feed="f")), names
 
 
-def changes(columns: tuple, names: list[str], batch: dict) -> Changes:
+def changes(columns: tuple, names: list[str], batch: dict) -> NetChanges:
     """A batch (key → value, None for gone) as net changes: rows that live first."""
     schema = logical_schema(columns)
     ordered = sorted(batch.items(), key=lambda one: one[1] is None)
     rows = [(*values(key), value) for key, value in ordered]
     arrays = [pa.array([row[at] for row in rows], schema.types[at]) for at in range(len(schema))]
     whole = pa.Table.from_arrays(arrays, schema=schema)
-    return Changes(whole.select(names), whole.slice(0, sum(one is not None for one in batch.values())), len(rows))
+    return NetChanges(whole.select(names), whole.slice(0, sum(one is not None for one in batch.values())), len(rows))
 
 
 class Stored:

@@ -11,22 +11,22 @@ from hypothesis import strategies as st
 from tests.sink.lake import TEXT, Rows, column, options, table
 from tidegate.changelog import chunks as chunks_module
 from tidegate.changelog.chunks import chunks_of, text_chunks
-from tidegate.feed.change import Chunk, Part
+from tidegate.feed.change import Chunk, ChunkPart
 from tidegate.model.errors import SchemaError
 from tidegate.model.table import TableName
 from tidegate.sink.delta import images
 from tidegate.sink.delta.columns import first_columns
-from tidegate.sink.delta.rows import Changes, log_rows, net_changes
+from tidegate.sink.delta.rows import NetChanges, log_rows, net_changes
 
 T = table(column(1, "id"), column(2, "v", TEXT))
 LAKE = options("lake")
 
 
-def _net(chunks: Iterable[Chunk]) -> Changes:
+def _net(chunks: Iterable[Chunk]) -> NetChanges:
     return net_changes(chunks, T, first_columns(T, LAKE), LAKE)
 
 
-def net(rows: Rows) -> Changes:
+def net(rows: Rows) -> NetChanges:
     """The net changes of all rows: the same from texts and typed columns, in one chunk and in many."""
     landed = rows.landed(TableName("s", "t"))
     found = _net(text_chunks(landed))
@@ -157,7 +157,7 @@ def test_a_column_that_no_ddl_brought_is_told_with_its_row():
     where = told.value.where
     assert (where.table, where.commit_ts, where.topic, where.partition, where.offset) == ("s.t", 30, "x", 0, 1)
     bare = [
-        replace(chunk, parts=[Part(replace(one.batch, place=None), one.numbers) for one in chunk.parts])
+        replace(chunk, parts=[ChunkPart(replace(one.batch, place=None), one.numbers) for one in chunk.parts])
         for chunk in chunks
     ]
     with pytest.raises(SchemaError, match=r"at ts 30 but not in the definition of ts 10; a DDL is missing") as told:

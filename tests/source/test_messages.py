@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.source.kit import OPEN, TOPIC, TS, ddl, delete, framed, insert, open_message, recording, resolved
 from tidegate.app.event_expression import SqlExpressions
 from tidegate.changelog.columns import LANDED_SCHEMA
-from tidegate.codec.columnar import Chunk, Rest, RowTexts, decode_chunk
+from tidegate.codec.columnar import MessageChunk, Rest, RowTexts, decode_chunk
 from tidegate.codec.options import DecodeOptions
 from tidegate.codec.table import decode
 from tidegate.feed.change import Place
@@ -243,7 +243,7 @@ def plainly(messages, options, *, as_texts):
         except DecodeError as error:
             return Rest(index, (), error)
 
-    return Chunk((), tuple(one(index, *pair) for index, pair in enumerate(zip(*messages, strict=True))))
+    return MessageChunk((), tuple(one(index, *pair) for index, pair in enumerate(zip(*messages, strict=True))))
 
 
 def landed_rows(landed):

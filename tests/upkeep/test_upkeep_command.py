@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from tests.upkeep.small import Small
 from tests.upkeep.tended import NO_MERCY, published
-from tidegate.app.config.delta_sink import parse_sink
+from tidegate.app.config.delta_sink import parse_delta
 from tidegate.app.lake import Lake
 from tidegate.app.upkeep_cmd import upkeep
 from tidegate.app.wiring import limits_of
@@ -76,9 +76,9 @@ def test_no_lake(tmp_path):
 def test_limits(tmp_path):
     """Sink parameters become limits; what a feed notes in the lake is what is read back."""
     uri = f"delta://{tmp_path}?snapshot-retention=2h&changelog-retention=5s&recover-retention=1m"
-    limits = limits_of(parse_sink(uri))
+    limits = limits_of(parse_delta(uri))
     assert (limits.snapshot_ms, limits.changelog_ms, limits.recover_ms) == (7_200_000, 5_000, 60_000)
-    assert limits_of(parse_sink(f"delta://{tmp_path}")) == Limits()
+    assert limits_of(parse_delta(f"delta://{tmp_path}")) == Limits()
 
     options = DeltaOptions(root=str(tmp_path), feed="")
     assert noted_limits(options) == Limits()

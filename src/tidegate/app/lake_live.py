@@ -41,7 +41,7 @@ from tidegate.sink.delta.apply import run_unit
 from tidegate.sink.delta.columns import StoredColumn, stored_columns
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.position import position
-from tidegate.sink.delta.rows import Changes, if_any, log_rows, net_changes
+from tidegate.sink.delta.rows import NetChanges, if_any, log_rows, net_changes
 from tidegate.sink.delta.selection_check import check_round
 from tidegate.sink.delta.snapshots import Snapshot
 
@@ -177,7 +177,7 @@ class Live:
         parts = [_found(self._following, step, merged_ts, columns) for step in steps]
         return Tail(tuple(part for part in parts if part is not None))
 
-    def _following(self, step: Step, merged_ts: int, columns: Sequence[StoredColumn]) -> Changes | pa.Table | None:
+    def _following(self, step: Step, merged_ts: int, columns: Sequence[StoredColumn]) -> NetChanges | pa.Table | None:
         """What one step brings; None where it has no rows."""
         assert isinstance(step, Rows), step
         chunks = if_any(self._slice.batches(step.table.name, max(step.after, merged_ts), step.upto))

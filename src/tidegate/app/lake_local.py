@@ -18,7 +18,7 @@ import pyarrow as pa
 from tidegate.app.lake_read import NOTHING, Tail, spark_frame, spark_rows
 from tidegate.objectstore.deltalog import Snapshot, schema_field
 from tidegate.sink.delta.columns import StoredColumn, stored_columns
-from tidegate.sink.delta.rows import Changes
+from tidegate.sink.delta.rows import NetChanges
 
 __all__ = ["is_local", "spark_local", "spark_stored"]
 
@@ -36,7 +36,7 @@ def is_local(stored: Snapshot, tail: Tail = NOTHING) -> bool:
     """True if a table's rows are few enough to be handed to Spark as they are."""
     files = stored.files()
     rows = sum(file.rows for file in files)
-    rows += sum((part.rows if isinstance(part, Changes) else part).num_rows for part in tail.parts)
+    rows += sum((part.rows if isinstance(part, NetChanges) else part).num_rows for part in tail.parts)
     return rows <= LOCAL_ROWS and sum(file.size_bytes for file in files) <= LOCAL_BYTES
 
 

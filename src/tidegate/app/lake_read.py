@@ -1,9 +1,9 @@
 """Stored tables and row changes as Arrow and as Spark frames: the pieces that snapshots and live views are made of.
 
     version of a Delta table  ──►  rows
-    rows, Changes             ──►  rows whose key was not touched, and the rows that exist afterwards
+    rows, NetChanges             ──►  rows whose key was not touched, and the rows that exist afterwards
 
-A keyless table is a log: its changes are appended.  `Changes` comes from the very function that the merge uses
+A keyless table is a log: its changes are appended.  `NetChanges` comes from the very function that the merge uses
 (`sink/delta/rows.py`), so a live view and a merge cannot disagree.
 """
 
@@ -22,7 +22,7 @@ from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import DataFile, Snapshot
 from tidegate.sink.delta.columns import StoredColumn, stored_columns
 from tidegate.sink.delta.files import logical_schema, read
-from tidegate.sink.delta.rows import Changes
+from tidegate.sink.delta.rows import NetChanges
 
 __all__ = [
     "NOTHING",
@@ -41,7 +41,7 @@ __all__ = [
 class Tail:
     """What follows a stored version of a table, in order: net changes by key, or rows of a log of changes."""
 
-    parts: tuple[Changes | pa.Table, ...]
+    parts: tuple[NetChanges | pa.Table, ...]
 
     @property
     def empty(self) -> bool:
@@ -110,7 +110,7 @@ def chosen(wanted: Sequence[str], stored: Sequence[str], table: TableInfo) -> li
 def overlaid(stored: pa.Table, tail: Tail) -> pa.Table:
     """The stored rows and what follows them."""
     for part in tail.parts:
-        if isinstance(part, Changes):
+        if isinstance(part, NetChanges):
             stored = pa.concat_tables([_without(stored, part.keys), part.rows.select(stored.column_names)])
         else:
             stored = pa.concat_tables([stored, part.select(stored.column_names)])
@@ -147,8 +147,8 @@ def spark_overlaid(spark: Any, stored: Any, tail: Tail) -> Any:
     from pyspark.sql.types import StructType
 
     for part in tail.parts:
-        rows = part.rows if isinstance(part, Changes) else part
-        if isinstance(part, Changes) and part.keys.num_rows:
+        rows = part.rows if isinstance(part, NetChanges) else part
+        if isinstance(part, NetChanges) and part.keys.num_rows:
             names = part.keys.column_names
             schema = StructType([stored.schema[name] for name in names])
             keys = spark_frame(spark, part.keys, schema)

@@ -12,10 +12,10 @@ called: reading a configuration needs neither Spark nor Kafka.
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tidegate.app.config.callback_sink import CALLBACK_REFUSED, CALLBACK_SINK, CallbackTarget, parse_callback
-from tidegate.app.config.delta_sink import DELTA_KEYS, DELTA_REFUSED, DELTA_SINK, DeltaSink, parse_sink
+from tidegate.app.config.delta_sink import DELTA_KEYS, DELTA_REFUSED, DELTA_SINK, DeltaTarget, parse_delta
 from tidegate.app.config.entry import SinkEntry, SourceEntry, is_landed
 from tidegate.app.config.feed import FeedConfig
 from tidegate.app.config.kafka_source import KAFKA_SOURCE, KafkaSource, parse_source
@@ -28,14 +28,16 @@ from tidegate.feed.split import SplitPolicy
 if TYPE_CHECKING:
     from tidegate.app.checkpoints import DirectoryCheckpoints
     from tidegate.app.engine import Feed
+    from tidegate.app.segment_log import SegmentLog
     from tidegate.app.status import StatusFile
     from tidegate.changelog.landing import BatchLoop
     from tidegate.feed.ports import Sink, Source
     from tidegate.feed.retention import Limits
     from tidegate.schema.stored_snapshot import TableVersion
     from tidegate.sink.delta.options import DeltaOptions
-    from tidegate.sink.delta.sink import DeltaSink as DeltaTables
+    from tidegate.sink.delta.sink import DeltaSink
     from tidegate.sink.kafka.target import TopicTarget
+    from tidegate.source.tidb.transactions import MountOptions
 
 __all__ = [
     "SINKS",
@@ -52,6 +54,8 @@ __all__ = [
     "topic_target",
 ]
 
+E = TypeVar("E", SourceEntry, SinkEntry)
+
 READER_GRACE_MS: Final = 60_000
 """How long files that left a changelog stay for tasks that still read them, where only the feed itself reads it."""
 
@@ -66,28 +70,38 @@ def _land_topics(config: FeedConfig, home: str) -> "BatchLoop":
     return Landing(topics_of(config.source), home, config.name, accept=accept, events=config.events)
 
 
-def _land_log(config: FeedConfig, home: str) -> "BatchLoop":
-    """Return the landing of a change log into the changelog of `home`."""
-    from tidegate.app.definitions import create_statements
-    from tidegate.app.log_holds import hold_name
+def _log_of(config: FeedConfig) -> "tuple[SegmentLog, MountOptions]":
+    """Return the change log, and how its rows are mounted."""
     from tidegate.app.segment_log import SegmentLog
-    from tidegate.source.tidb.land import LogLanding
     from tidegate.source.tidb.transactions import MountOptions
 
     source = config.source
     assert isinstance(source, TidbSource)
+    return SegmentLog(Path(source.directory)), MountOptions(
+        source.force_replicate, source.verify, source.refuse_corrupt
+    )
+
+
+def _land_log(config: FeedConfig, home: str) -> "BatchLoop":
+    """Return the landing of a change log into the changelog of `home`."""
+    from tidegate.app.definitions import create_statements
+    from tidegate.app.log_holds import hold_name
+    from tidegate.source.tidb.land import LogLanding
+
+    sink = entries_of(config)[1]
+    log, mount = _log_of(config)
     return LogLanding(
-        SegmentLog(Path(source.directory)),
+        log,
         home,
         config.name,
         rules=config.table_filter(),
         definitions=create_statements,
-        mount=MountOptions(source.force_replicate, source.verify, source.refuse_corrupt),
+        mount=mount,
         events=config.events,
         start_ts=config.start_ts,
-        complete=entries_of(config)[1].needs_whole_tables(config.sink),
+        complete=sink.needs_whole_tables(config.sink),
         hold_as=hold_name(config.name, home),
-        check=partial(entries_of(config)[1].check_tables, config),
+        check=partial(sink.check_tables, config),
     )
 
 
@@ -104,17 +118,14 @@ def _check_lake(config: FeedConfig, tables: "Iterable[TableVersion]") -> None:
 def _open_log(config: FeedConfig, home: str) -> "Source":
     """Return a change log that is read as it is."""
     from tidegate.app.log_holds import hold_name
-    from tidegate.app.segment_log import SegmentLog
     from tidegate.source.tidb.source import LogSource
-    from tidegate.source.tidb.transactions import MountOptions
 
-    source = config.source
-    assert isinstance(source, TidbSource)
+    log, mount = _log_of(config)
     return LogSource(
-        SegmentLog(Path(source.directory)),
+        log,
         hold_name(config.name, home),
         rules=config.table_filter(),
-        mount=MountOptions(source.force_replicate, source.verify, source.refuse_corrupt),
+        mount=mount,
         events=config.events,
         start_ts=config.start_ts,
     )
@@ -143,8 +154,12 @@ def _open_callback(config: FeedConfig) -> "Sink[Any]":
     return CallbackSink(config.sink.callback(), checkpoints_of(config))
 
 
-SOURCES: Final[Mapping[str, SourceEntry]] = {
-    "kafka": SourceEntry(
+def _by_scheme(*entries: E) -> Mapping[str, E]:
+    return {entry.scheme: entry for entry in entries}
+
+
+SOURCES: Final = _by_scheme(
+    SourceEntry(
         scheme="kafka",
         about="topics that TiCDC writes",
         example="kafka://127.0.0.1:9092/shop?protocol=open-protocol",
@@ -161,7 +176,7 @@ SOURCES: Final[Mapping[str, SourceEntry]] = {
         has_types=lambda source: source.protocol != "open-protocol",
         warnings=KafkaSource.warnings,
     ),
-    "tidb": SourceEntry(
+    SourceEntry(
         scheme="tidb",
         about="the change log of a TiDB",
         example="tidb://./log",
@@ -177,17 +192,17 @@ SOURCES: Final[Mapping[str, SourceEntry]] = {
         brings_keyless=lambda source: source.force_replicate,
         open=_open_log,
     ),
-}
+)
 """What can be read, by the scheme of its address."""
 
-SINKS: Final[Mapping[str, SinkEntry]] = {
-    "delta": SinkEntry(
+SINKS: Final = _by_scheme(
+    SinkEntry(
         scheme="delta",
         about="a lake of Delta tables",
         example="delta:///srv/lake",
         params=DELTA_SINK,
-        parse=lambda uri, document: parse_sink(uri, document.section("sink.delta-config.")),
-        address=DeltaSink,
+        parse=lambda uri, document: parse_delta(uri, document.section("sink.delta-config.")),
+        address=DeltaTarget,
         open=lambda config: delta_sink(config),  # noqa: PLW0108  it stands further down
         keeps_progress=True,
         reads_changelog=True,
@@ -198,7 +213,7 @@ SINKS: Final[Mapping[str, SinkEntry]] = {
         keys=DELTA_KEYS,
         refused=DELTA_REFUSED,
     ),
-    "kafka": SinkEntry(
+    SinkEntry(
         scheme="kafka",
         about="topics, as TiCDC writes them",
         example="kafka://127.0.0.1:9092/shop-out?protocol=open-protocol",
@@ -215,7 +230,7 @@ SINKS: Final[Mapping[str, SinkEntry]] = {
         needs_types=KafkaTarget.needs_types,
         warnings=KafkaTarget.warnings,
     ),
-    "callback": SinkEntry(
+    SinkEntry(
         scheme="callback",
         about="a Python function",
         example="callback://shop.sinks/write",
@@ -227,7 +242,7 @@ SINKS: Final[Mapping[str, SinkEntry]] = {
         keeps_progress=False,
         reads_changelog=False,
     ),
-}
+)
 """What can be written, by the scheme of its address."""
 
 
@@ -265,7 +280,7 @@ def delta_options(config: FeedConfig) -> "DeltaOptions":
     from tidegate.sink.delta.options import DeltaOptions
 
     sink = config.sink
-    assert isinstance(sink, DeltaSink)
+    assert isinstance(sink, DeltaTarget)
     return DeltaOptions(
         root=sink.path,
         feed=config.name,
@@ -281,20 +296,20 @@ def delta_options(config: FeedConfig) -> "DeltaOptions":
     )
 
 
-def delta_sink(config: FeedConfig) -> "DeltaTables":
+def delta_sink(config: FeedConfig) -> "DeltaSink":
     """Return the Delta sink of a changefeed."""
     from tidegate.sink.delta.lake_upkeep import LakeUpkeep
-    from tidegate.sink.delta.sink import DeltaSink as DeltaTables
+    from tidegate.sink.delta.sink import DeltaSink
 
     sink, options = config.sink, delta_options(config)
-    assert isinstance(sink, DeltaSink)
+    assert isinstance(sink, DeltaTarget)
     upkeep = None
     if sink.upkeep != "off":
         upkeep = LakeUpkeep(options, limits_of(sink), interval_s=sink.upkeep_interval_ms / 1000, notes=True)
-    return DeltaTables(options, workers=sink.worker_count, flush_s=sink.flush_interval_ms / 1000, upkeep=upkeep)
+    return DeltaSink(options, workers=sink.worker_count, flush_s=sink.flush_interval_ms / 1000, upkeep=upkeep)
 
 
-def limits_of(sink: DeltaSink) -> "Limits":
+def limits_of(sink: DeltaTarget) -> "Limits":
     """Return the limits that a lake's address sets."""
     from tidegate.feed.retention import Limits
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.codec.columnar import Batch, batch_of_changes, text_batch
-from tidegate.feed.change import Chunk, Part, decode_layout
+from tidegate.feed.change import Chunk, ChunkPart, decode_layout
 from tidegate.model.event import Field
 
 __all__ = ["CHUNK_ROWS", "chunks_of", "text_chunks"]
@@ -79,7 +79,7 @@ def _chunk(pieces: Sequence[tuple[pa.Table, Any]], batch: MakeBatch) -> Chunk:
     numbers[order] = np.arange(len(every))
     transaction = np.zeros(len(every), np.int64)
     np.cumsum(every[order][1:] != every[order][:-1], out=transaction[1:])
-    parts: list[Part] = []
+    parts: list[ChunkPart] = []
     at = 0
     for rows, time in pieces:
         parts += _parts(rows, numbers[at : at + len(time)], batch)
@@ -87,7 +87,7 @@ def _chunk(pieces: Sequence[tuple[pa.Table, Any]], batch: MakeBatch) -> Chunk:
     return Chunk(tuple(parts), transaction, {"changelog/columns": len(every)})
 
 
-def _parts(rows: pa.Table, numbers: Any, batch: MakeBatch) -> Iterator[Part]:
+def _parts(rows: pa.Table, numbers: Any, batch: MakeBatch) -> Iterator[ChunkPart]:
     """The batches of one table's rows, layout by layout."""
     layouts = rows.column("layout").combine_chunks()
     codes = pc.unique(layouts.indices).to_pylist()
@@ -100,7 +100,7 @@ def _parts(rows: pa.Table, numbers: Any, batch: MakeBatch) -> Iterator[Part]:
         step = _rows_within(some, PART_BYTES)
         for at in range(0, len(some_numbers), step):
             made = batch(some.slice(at, step), layout.fields, layout.pk_names)
-            yield Part(_placed(made, some_numbers[at : at + step]), some_numbers[at : at + step])
+            yield ChunkPart(_placed(made, some_numbers[at : at + step]), some_numbers[at : at + step])
 
 
 def _placed(batch: Batch, numbers: Any) -> Batch:

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.codec.columnar import Batch, RowTexts, as_texts
-from tidegate.feed.change import ROWS_SCHEMA, Layout, Part, encode_layout, encode_row
+from tidegate.feed.change import ROWS_SCHEMA, ChunkPart, Layout, encode_layout, encode_row
 from tidegate.model.event import Field, RowChange
 from tidegate.model.table import TableName
 
@@ -140,7 +140,7 @@ def landed_batch(topic: str, partition: int, offsets: Sequence[int], batch: Batc
     return _landed(place, batch)
 
 
-def landed_part(part: Part) -> pa.Table:
+def landed_part(part: ChunkPart) -> pa.Table:
     """Return the rows of a part of a chunk as LANDED_SCHEMA, without a message; `seq` is their number in the chunk."""
     nulls = {name: pa.nulls(part.batch.rows, LANDED_SCHEMA.field(name).type) for name in _MESSAGE}
     return _landed({**nulls, "seq": pa.array(part.numbers, pa.int32())}, part.batch)

@@ -5,7 +5,7 @@
 
     chunk     numbers       0    1    2    3    4          commit order, from 0
               transaction   0    0    1    1    1          by number
-              part orders   0         2         4          Part.numbers: of each row of its batch
+              part orders   0         2         4          ChunkPart.numbers: of each row of its batch
               part items         1         3
 
 Codecs, the mounter and the changelog make batches, sinks take them.  A Batch is defined beside the codecs
@@ -44,9 +44,9 @@ __all__ = [
     "ROWS_SCHEMA",
     "Batch",
     "Chunk",
+    "ChunkPart",
     "DeadLetter",
     "Layout",
-    "Part",
     "Place",
     "PlacedDdl",
     "RowTexts",
@@ -143,7 +143,7 @@ class Layout(msgspec.Struct, frozen=True):
     pk_names: tuple[str, ...] | None = None
 
 
-class Part(NamedTuple):
+class ChunkPart(NamedTuple):
     """The rows of one batch in a chunk; `numbers` (int64, ascending) are theirs among the rows of the chunk."""
 
     batch: Batch
@@ -158,7 +158,7 @@ class Chunk:
     one transaction where a source does not tell start_ts.  `roads` counts rows by how they were made, `corrupt` those
     whose checksum contradicts their values."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ChunkPart, ...]
     transaction: Any
     roads: Mapping[str, int] = field(default_factory=dict)
     corrupt: int = 0

@@ -28,7 +28,7 @@ from tidegate.schema.literal import stored_value
 from tidegate.schema.partition import partition_of
 from tidegate.schema.state import SchemaState, apply_ddl
 
-__all__ = ["Row", "Script", "Tables", "Write", "put", "remove"]
+__all__ = ["Row", "Script", "ScriptedTables", "ScriptedWrite", "put", "remove"]
 
 Row: TypeAlias = Mapping[str, Value]
 """The values of a row by column name."""
@@ -38,7 +38,7 @@ UNREAD: Final = 51
 """The action of a DDL whose text cannot be read: TiDB's CREATE PLACEMENT POLICY."""
 
 
-class Write(NamedTuple):
+class ScriptedWrite(NamedTuple):
     """What a transaction does to one row of `table`; `values` of a removal are its key."""
 
     table: str
@@ -46,17 +46,17 @@ class Write(NamedTuple):
     removes: bool = False
 
 
-def put(table: str, **values: Value) -> Write:
+def put(table: str, **values: Value) -> ScriptedWrite:
     """Insert a row, or change those columns of the row that has its key. A new row has NULL where nothing is given."""
-    return Write(table, values)
+    return ScriptedWrite(table, values)
 
 
-def remove(table: str, **key: Value) -> Write:
+def remove(table: str, **key: Value) -> ScriptedWrite:
     """Delete the row of that key."""
-    return Write(table, key, removes=True)
+    return ScriptedWrite(table, key, removes=True)
 
 
-class Tables:
+class ScriptedTables:
     """The tables of a database and their rows, moved on event by event."""
 
     def __init__(self) -> None:
@@ -129,20 +129,20 @@ class Script:
         self.ts = self.begin
         self.events: list[RowChange | Ddl] = []
         self.marks: list[int] = []
-        self._now = Tables()
+        self._now = ScriptedTables()
 
     def tick(self) -> int:
         """Return the next timestamp."""
         self.ts = int(compose((self.ts >> 18) + STEP_MS))
         return self.ts
 
-    def commit(self, *writes: Write) -> int:
+    def commit(self, *writes: ScriptedWrite) -> int:
         """Commit one transaction; return its commit_ts."""
         ts = self.tick()
         self._write(ts, writes)
         return ts
 
-    def ddl(self, name: str, query: str, *, along: tuple[Write, ...] = (), again: bool = False) -> int:
+    def ddl(self, name: str, query: str, *, along: tuple[ScriptedWrite, ...] = (), again: bool = False) -> int:
         """Do a DDL; return its commit_ts. `name` is its table's afterwards, or a database's.
 
         `along` has the same commit_ts and lies before it; `again` gives it the ts of the last transaction or DDL."""
@@ -168,17 +168,17 @@ class Script:
 
     def tables(self, upto: int) -> dict[str, list[Row]]:
         """Return the rows of every table at `upto`, DDLs of that very ts done."""
-        tables = Tables()
+        tables = ScriptedTables()
         for event in self.events:
             if (event.commit_ts or 0) <= upto:
                 tables.apply(event)
         return tables.rows()
 
-    def _write(self, ts: int, writes: tuple[Write, ...]) -> None:
+    def _write(self, ts: int, writes: tuple[ScriptedWrite, ...]) -> None:
         for write in writes:
             self._add(self._change(ts, write))
 
-    def _change(self, ts: int, write: Write) -> RowChange:
+    def _change(self, ts: int, write: ScriptedWrite) -> RowChange:
         table = self._now.of(write.table)
         wire = wire_table(table)
         names = [field.name for field in wire.fields]

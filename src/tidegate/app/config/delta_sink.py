@@ -17,7 +17,7 @@ from tidegate.app.config.refused import Refused
 from tidegate.app.config.uri import Parts, parameters, split
 from tidegate.model.errors import ConfigError, UnsupportedError, UriInvalid
 
-__all__ = ["DELTA_KEYS", "DELTA_REFUSED", "DELTA_SINK", "DeltaSink", "parse_sink"]
+__all__ = ["DELTA_KEYS", "DELTA_REFUSED", "DELTA_SINK", "DeltaTarget", "parse_delta"]
 
 SCHEME: Final = "delta"
 _OBJECT_STORES: Final = ("s3", "gs", "az", "abfss")
@@ -94,7 +94,7 @@ DELTA_REFUSED: Final[Mapping[str, Refused]] = {
 """Keys that a lake has no place for."""
 
 
-class DeltaSink(msgspec.Struct, frozen=True, kw_only=True):
+class DeltaTarget(msgspec.Struct, frozen=True, kw_only=True):
     """A lake of Delta tables. `path` is a file path or an object store address (s3://bucket/prefix)."""
 
     path: str
@@ -122,12 +122,12 @@ class DeltaSink(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset({self.path})
 
 
-def parse_sink(uri: str, options: Mapping[str, Given] | None = None) -> DeltaSink:
+def parse_delta(uri: str, options: Mapping[str, Given] | None = None) -> DeltaTarget:
     """Return the lake behind `uri`; its parameters win over `options`, which come from a file."""
     parts = split(uri, "sink-uri", _SCHEMES)
     given = {**(options or {}), **parameters(parts, DELTA_SINK)}
     fields, ignored = read_all(DELTA_SINK, given, UriInvalid)
-    return msgspec.convert({**fields, "path": _lake_path(parts), "ignored": ignored}, DeltaSink)
+    return msgspec.convert({**fields, "path": _lake_path(parts), "ignored": ignored}, DeltaTarget)
 
 
 def _lake_path(parts: Parts) -> str:

@@ -9,7 +9,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tidegate.app.config.document import Document
 from tidegate.app.config.feed import FeedConfig, SinkAddress, SourceAddress
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tidegate.feed.ports import Sink, Source
 
 __all__ = ["SinkEntry", "SourceEntry", "is_landed", "refused_keys"]
+
+Address = TypeVar("Address", bound=SourceAddress | SinkAddress)
 
 
 def _silent(_: Any) -> tuple[str, ...]:
@@ -35,16 +37,30 @@ def _true(_: Any) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class SourceEntry:
-    """One kind of source. The functions take the address that `parse` returns."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry(Generic[Address]):
+    """What is said of sources and sinks alike. The functions take the address that `parse` returns."""
 
     scheme: str
     about: str
     example: str
     params: Mapping[str, Param]
-    parse: Callable[[str, Document], SourceAddress]
+    parse: Callable[[str, Document], Address]
     address: type
+    keys: frozenset[str] = frozenset()
+    """Keys of a file that act because of this end."""
+    refused: Mapping[str, Refused] = field(default_factory=dict)
+    """Keys of a file that it cannot follow."""
+    zone_of: Callable[[Any], str | None] = _none
+    """The zone that its address tells: of a source, that in which TIMESTAMPs come as texts."""
+    warnings: Callable[[Any], tuple[str, ...]] = _silent
+    """What a user should hear of an address that works, but perhaps not as meant."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceEntry(Entry[SourceAddress]):
+    """One kind of source."""
+
     land: Callable[[FeedConfig, str], "BatchLoop"]
     """Makes what appends the source's changes to the changelog of a home: a lake, or a feed's state."""
     ordered: bool
@@ -53,37 +69,24 @@ class SourceEntry:
     """It tells the start_ts of transactions."""
     moments: bool
     """TIMESTAMPs come as moments, not as texts on the clocks of a zone."""
-    zone_of: Callable[[Any], str | None] = _none
-    """The zone that its address tells for such texts."""
     start_ts_refused: str = ""
     """Why start-ts is refused; empty where it says where a new changefeed begins."""
-    keys: frozenset[str] = frozenset()
-    """Keys of a file that act because of this source."""
-    refused: Mapping[str, Refused] = field(default_factory=dict)
     has_old_values: Callable[[Any], bool] = _true
     """False where messages may lack old values, so that an UPDATE may come as an INSERT does."""
     has_types: Callable[[Any], bool] = _true
     """False where a column's type comes without its parameters, such as the 50 of varchar(50)."""
     verifies: Callable[[Any], bool] = lambda _: False
     """True where the checksums of whole rows are compared."""
-    warnings: Callable[[Any], tuple[str, ...]] = _silent
-    """What a user should hear of an address that works, but perhaps not as meant."""
     brings_keyless: Callable[[Any], bool] = _true
     """It brings rows of tables without a key: whoever writes a topic has chosen them."""
     open: "Callable[[FeedConfig, str], Source] | None" = None
     """Makes the source that is read as it is, for a feed with this home; None where changes land first."""
 
 
-@dataclass(frozen=True, slots=True)
-class SinkEntry:
-    """One kind of sink. The functions take the address that `parse` returns."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkEntry(Entry[SinkAddress]):
+    """One kind of sink."""
 
-    scheme: str
-    about: str
-    example: str
-    params: Mapping[str, Param]
-    parse: Callable[[str, Document], SinkAddress]
-    address: type
     open: "Callable[[FeedConfig], Sink[Any]]"
     """Makes the sink of a changefeed."""
     keeps_progress: bool
@@ -92,21 +95,14 @@ class SinkEntry:
     """It reads what has landed, so that ordered sources land for it, too."""
     home: Callable[[Any], str] = lambda address: str(address.path)
     """Where a sink that keeps progress keeps it; the changelog lies there."""
-    zone_of: Callable[[Any], str | None] = _none
-    """The zone that its address tells."""
     renders_times: bool = True
-    """That zone is the one in which it writes TIMESTAMPs; else the one in which they come."""
-    keys: frozenset[str] = frozenset()
-    """Keys of a file that act because of this sink."""
-    refused: Mapping[str, Refused] = field(default_factory=dict)
+    """The zone of its address is the one in which it writes TIMESTAMPs; else the one in which they come."""
     needs_whole_tables: Callable[[Any], bool] = lambda _: False
     """It replicates tables, so that a new changefeed begins with the rows that they have."""
     check_tables: Callable[[Any, Any], None] = lambda *_: None
     """Raises what is wrong with a FeedConfig for tables (TableVersion) that its source knows at the start."""
     needs_types: Callable[[Any], str] = lambda _: ""
     """The parameter that needs the parameters of column types; empty where none does."""
-    warnings: Callable[[Any], tuple[str, ...]] = _silent
-    """What a user should hear of an address that works, but perhaps not as meant."""
 
 
 def is_landed(source: SourceEntry, sink: SinkEntry) -> bool:

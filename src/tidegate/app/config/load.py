@@ -16,7 +16,7 @@ import msgspec
 from tidegate.app.config.document import Document, read_document
 from tidegate.app.config.entry import SinkEntry, SourceEntry, refused_keys
 from tidegate.app.config.feed import FeedConfig
-from tidegate.app.config.pair import Pair
+from tidegate.app.config.pair import Pairing
 from tidegate.app.config.param import TIME_MAX_MS, Given, Param, read_all
 from tidegate.app.config.refused import refuse
 from tidegate.app.config.uri import mask_uri, scheme_of, wrong_scheme
@@ -92,11 +92,11 @@ def addresses(document: Document, source_uri: str | None, sink_uri: str | None) 
     return source, sink
 
 
-def _pair(document: Document, source_uri: str, sink_uri: str, workers: int | None) -> tuple[Pair, list[str]]:
+def _pair(document: Document, source_uri: str, sink_uri: str, workers: int | None) -> tuple[Pairing, list[str]]:
     """The two ends with their addresses, and the words that have no use. Raises for keys that one of them refuses."""
     source, sink = _entry(SOURCES, source_uri, "source-uri"), _entry(SINKS, sink_uri, "sink-uri")
     refuse(document.keys, refused_keys(source, sink))
-    pair = Pair(source, source.parse(source_uri, document), sink, sink.parse(sink_uri, document))
+    pair = Pairing(source, source.parse(source_uri, document), sink, sink.parse(sink_uri, document))
     if workers is None:
         return pair, []
     if _WORKERS not in sink.params:

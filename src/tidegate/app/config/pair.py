@@ -26,14 +26,14 @@ from tidegate.feed.event_rule import EventRule
 from tidegate.feed.filter import DEFAULT_RULES, TableFilter
 from tidegate.model.errors import ConfigError, UriInvalid
 
-__all__ = ["Pair", "check_dispatchers", "check_old_values", "idle_keys"]
+__all__ = ["Pairing", "check_dispatchers", "check_old_values", "idle_keys"]
 
 _DISPATCHERS = "sink.dispatchers[].matcher"
 _SELECTORS = "sink.column-selectors[].matcher"
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class Pairing:
     """The entries of a source and a sink, with the parsed addresses of one changefeed."""
 
     source_entry: SourceEntry

@@ -1,6 +1,6 @@
 """Messages to Arrow columns at once, and columns to messages: the fast path of both protocols."""
 
-from tidegate.codec.columnar.chunk import Chunk, Pairs, Rest, decode_chunk
+from tidegate.codec.columnar.chunk import MessageChunk, Pairs, Rest, decode_chunk
 from tidegate.codec.columnar.encode import ColumnarEncoder
 from tidegate.codec.columnar.encode_changes import as_texts, batch_of_changes, text_batch, typed_batch
 from tidegate.codec.columnar.encode_cut import Cutter, Messages, Texts
@@ -8,9 +8,9 @@ from tidegate.codec.columnar.rows import Batch, RowTexts
 
 __all__ = [
     "Batch",
-    "Chunk",
     "ColumnarEncoder",
     "Cutter",
+    "MessageChunk",
     "Messages",
     "Pairs",
     "Rest",

@@ -31,7 +31,7 @@ from tidegate.codec.table import decode
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Event
 
-__all__ = ["Chunk", "Pairs", "Rest", "decode_chunk"]
+__all__ = ["MessageChunk", "Pairs", "Rest", "decode_chunk"]
 
 PIECE: Final = 8
 """Rows that go to the plain decoder together when one of them does not fit."""
@@ -56,7 +56,7 @@ class Rest:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class MessageChunk:
     """All events of some messages. `rest` is in message order."""
 
     batches: tuple[Batch, ...]
@@ -93,7 +93,7 @@ TEMPLATES: Final[Mapping[str, _ByTemplate]] = {
 }
 
 
-def decode_chunk(messages: Messages | Pairs, options: DecodeOptions, *, as_texts: bool = False) -> Chunk:
+def decode_chunk(messages: Messages | Pairs, options: DecodeOptions, *, as_texts: bool = False) -> MessageChunk:
     """The events of some messages (key, value), rows as columns wherever that is possible.
 
     `as_texts`: images may come as RowTexts, for who would make texts of typed values."""
@@ -112,9 +112,9 @@ def _pairs(messages: Messages | Pairs) -> Pairs:
     return Pairs([key for key, _ in messages], [value for _, value in messages])
 
 
-def _decode_chunk(messages: Pairs, options: DecodeOptions, *, as_texts: bool) -> Chunk:
+def _decode_chunk(messages: Pairs, options: DecodeOptions, *, as_texts: bool) -> MessageChunk:
     if options.compression != "none":
-        return Chunk((), tuple([_plain(index, messages, options) for index in range(len(messages.values))]))
+        return MessageChunk((), tuple([_plain(index, messages, options) for index in range(len(messages.values))]))
     read, numbers = _by_template(messages, options, as_texts=as_texts)
     rest: dict[int, Rest] = {}
     while True:
@@ -125,7 +125,7 @@ def _decode_chunk(messages: Pairs, options: DecodeOptions, *, as_texts: bool) ->
             for index in {index for rows in gathered for index in _misfits(rows)}:
                 rest[index] = _plain(index, messages, options)
         else:
-            return Chunk((*read, *batches), tuple([rest[index] for index in sorted(rest)]))
+            return MessageChunk((*read, *batches), tuple([rest[index] for index in sorted(rest)]))
 
 
 def _by_template(messages: Pairs, options: DecodeOptions, *, as_texts: bool) -> tuple[list[Batch], list[int]]:

@@ -33,7 +33,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["WIDTH_MAX", "WIRE", "Column", "Form", "Misfit", "from_json", "from_texts"]
+from tidegate.model.errors import TidegateError
+
+__all__ = ["MISFITS", "WIDTH_MAX", "WIRE", "Column", "Form", "Misfit", "from_json", "from_texts"]
 
 WIDTH_MAX: Final = 1024
 """Columns of a layout that structs are made for; TiDB allows 1017 unless it is told to allow more."""
@@ -51,6 +53,10 @@ _POINT: Final = re.compile(rb"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8}))")
 
 class Misfit(ValueError):
     """Values that this path does not read; the plain decoder says what they are."""
+
+
+MISFITS: Final = (Misfit, TidegateError, pa.ArrowException, UnicodeError, OverflowError)
+"""What work on columns raises for rows that have to go one by one, which then says what is wrong with them."""
 
 
 class Form(Enum):

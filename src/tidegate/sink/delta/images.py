@@ -1,4 +1,4 @@
-"""Images of a batch as stored columns: some old or new images, some columns, piece by piece.
+"""SideImages of a batch as stored columns: some old or new images, some columns, piece by piece.
 
     batch     op   before    after          images("before", op == D) ─► ImageReader.table ─► rows of stored columns
               I              1 a
@@ -25,19 +25,19 @@ from tidegate.sink.delta.files import logical_schema
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.types import arrow_type, from_image
 
-__all__ = ["ImageReader", "Images", "Side"]
+__all__ = ["ImageReader", "Side", "SideImages"]
 
 Side: TypeAlias = Literal["before", "after"]
 
 PIECE_BYTES: Final = 32 << 20
-"""Images are converted so many bytes at a time: the steps in between take several times as much."""
+"""SideImages are converted so many bytes at a time: the steps in between take several times as much."""
 LACKING: Final = {"before": "I", "after": "D"}
 """The operation whose rows have no such image."""
 PERMISSIVE: Final = frozenset({"ignore", "try_evolve"})
 """Policies under which a column may keep a type that later values do not fit."""
 
 
-class Images(NamedTuple):
+class SideImages(NamedTuple):
     """Some images of one side of a batch: those at the ascending `places` (numpy) of `values`, which are RowTexts or a
     record batch."""
 
@@ -51,7 +51,7 @@ class Images(NamedTuple):
         column = self.values.column(at)
         return column if len(column) == len(self.places) else column.take(pa.array(self.places))
 
-    def pieces(self) -> Iterator["Images"]:
+    def pieces(self) -> Iterator["SideImages"]:
         """Return the images in pieces of about PIECE_BYTES."""
         texts = isinstance(self.values, RowTexts)
         count = len(self.values.values) // self.values.width if texts else self.values.num_rows
@@ -63,7 +63,7 @@ class Images(NamedTuple):
         for at in range(0, len(self.places), step):
             places = self.places[at : at + step]
             first, last = int(places[0]), int(places[-1]) + 1
-            yield Images(_slice(self.values, first, last), places - first)
+            yield SideImages(_slice(self.values, first, last), places - first)
 
 
 def _slice(values: Any, first: int, last: int) -> Any:
@@ -118,10 +118,10 @@ class ImageReader:
             found |= pc.equal(self.batch.op, op).to_numpy(zero_copy_only=False)
         return found
 
-    def images(self, side: Side, rows: Any) -> Images:
+    def images(self, side: Side, rows: Any) -> SideImages:
         """Return the old or new images of the rows that the mask `rows` has, all of which have one."""
         there = pc.not_equal(self.batch.op, LACKING[side]).to_numpy(zero_copy_only=False)
-        return Images(getattr(self.batch, side), np.flatnonzero(rows[there]))
+        return SideImages(getattr(self.batch, side), np.flatnonzero(rows[there]))
 
     def read(self, side: Side, rows: Any, columns: Sequence[StoredColumn]) -> pa.Table:
         """Return the old or new images of the rows that the mask `rows` has as stored columns, one row for each.
@@ -141,7 +141,7 @@ class ImageReader:
         """Return the commit_ts of the rows that the mask `rows` has."""
         return self.batch.commit_ts if rows.all() else self.batch.commit_ts.filter(pa.array(rows))
 
-    def _array(self, images: Images, rows: Any, stored: StoredColumn, column: ColumnInfo | None) -> Any:
+    def _array(self, images: SideImages, rows: Any, stored: StoredColumn, column: ColumnInfo | None) -> Any:
         """The images of one column; `rows` says which row of the batch each is of."""
         at = self.position(column.name) if column is not None else None
         if column is None or at is None:

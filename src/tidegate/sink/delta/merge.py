@@ -29,7 +29,7 @@ from tidegate.objectstore.deltalog import Action, DataFile, remove
 from tidegate.sink.delta.columns import StoredColumn
 from tidegate.sink.delta.files import is_small, read, within, write
 from tidegate.sink.delta.keys import between, by_key, key_order, match
-from tidegate.sink.delta.rows import Changes
+from tidegate.sink.delta.rows import NetChanges
 
 __all__ = ["append", "merge", "rewrite"]
 
@@ -81,7 +81,7 @@ def merge(
     uri: str,
     files: Sequence[DataFile],
     columns: Sequence[StoredColumn],
-    changes: Changes,
+    changes: NetChanges,
 ) -> list[Action]:
     """The remove and add actions that bring `changes` into the table."""
     work = _ordered(uri, columns, changes)
@@ -110,7 +110,7 @@ def rewrite(
     return actions
 
 
-def _ordered(uri: str, columns: Sequence[StoredColumn], changes: Changes) -> _Merge:
+def _ordered(uri: str, columns: Sequence[StoredColumn], changes: NetChanges) -> _Merge:
     keyed = [column for column in columns if column.name in changes.keys.column_names]
     keys = changes.keys.select([column.name for column in keyed])
     order = key_order(keys)

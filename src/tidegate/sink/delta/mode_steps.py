@@ -30,7 +30,7 @@ from tidegate.sink.delta.merge import append, merge, rewrite
 from tidegate.sink.delta.modes import CHANGE_TS, CHANGE_TYPE, VALID_FROM, VALID_TO, Form
 from tidegate.sink.delta.old_images import parted
 from tidegate.sink.delta.options import DeltaOptions
-from tidegate.sink.delta.rows import Changes, log_rows, net_changes
+from tidegate.sink.delta.rows import NetChanges, log_rows, net_changes
 
 __all__ = ["MOVES", "ROW_STEPS", "Moves", "Moving", "RowSteps", "state_at"]
 
@@ -62,7 +62,7 @@ class Moves(NamedTuple):
     move: Callable[[Snapshot, TableInfo, Columns, Moving], list[Action]]
 
 
-def _merge(snapshot: Snapshot, columns: Columns, changes: Changes) -> list[Action]:
+def _merge(snapshot: Snapshot, columns: Columns, changes: NetChanges) -> list[Action]:
     return merge(snapshot.uri, snapshot.files(), columns, changes)
 
 

@@ -28,7 +28,7 @@ from tidegate.sink.delta.modes import BEFORE
 from tidegate.sink.delta.old_images import with_old_images
 from tidegate.sink.delta.options import DeltaOptions
 
-__all__ = ["Changes", "if_any", "log_rows", "net_changes"]
+__all__ = ["NetChanges", "if_any", "log_rows", "net_changes"]
 
 ORDER = "_tidegate_order"
 GONE, COME = 0, 1
@@ -37,7 +37,7 @@ SIDES: Final[Mapping[str, tuple[Side, ...]]] = {"I": ("after",), "U": ("before",
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class NetChanges:
     """`keys`: every key that was touched, once; `rows`: the whole rows that exist afterwards; `count`: changes read.
 
     The first keys are those of `rows`, in the same order; the others are of rows that are gone."""
@@ -56,7 +56,7 @@ def if_any(chunks: Iterable[Chunk]) -> Iterator[Chunk] | None:
 
 def net_changes(
     chunks: Iterable[Chunk], table: TableInfo, columns: Sequence[StoredColumn], options: DeltaOptions
-) -> Changes:
+) -> NetChanges:
     """Return what the row changes of a keyed table (at least one) leave of it."""
     keyed = [_stored(name, table, columns) for name in table.handle_key]
     gone: list[pa.Table] = []
@@ -156,19 +156,18 @@ def _rank(reader: ImageReader, rows: Any, rank: int) -> Any:
     return pc.add(pc.multiply(ts, pa.scalar(2, pa.uint64())), pa.scalar(rank, pa.uint64()))
 
 
-def _last_per_key(gone: list[pa.Table], come: list[pa.Table], key: list[str], count: int) -> Changes:
+def _last_per_key(gone: list[pa.Table], come: list[pa.Table], key: list[str], count: int) -> NetChanges:
     """One change per key; there is nothing to choose among inserts of different keys."""
     rows = pa.concat_tables(come)
     deletes = pa.concat_tables(gone)
     if not deletes.num_rows and distinct(rows.select(key)):
-        return Changes(rows.select(key), rows.drop_columns([ORDER]), count)
+        return NetChanges(rows.select(key), rows.drop_columns([ORDER]), count)
     events = pa.concat_tables([deletes, rows.select([*key, ORDER])])
     order = key_order(events.select([ORDER]))
     events = (events if order is None else events.take(order)).drop_columns([ORDER])
     numbered = events.append_column("_nth", pa.array(np.arange(events.num_rows)))
-    last = numbered.group_by(key).aggregate([("_nth", "max")]).column("_nth_max")
-    at = (last if order is None else order.take(last)).to_numpy()
+    places = np.sort(numbered.group_by(key).aggregate([("_nth", "max")]).column("_nth_max").to_numpy())
+    at = places if order is None else order.take(pa.array(places)).to_numpy()
     alive = at >= deletes.num_rows
-    places = last.to_numpy()
     keys = events.take(pa.array(np.concatenate([places[alive], places[~alive]])))
-    return Changes(keys, rows.drop_columns([ORDER]).take(pa.array(at[alive] - deletes.num_rows)), count)
+    return NetChanges(keys, rows.drop_columns([ORDER]).take(pa.array(at[alive] - deletes.num_rows)), count)

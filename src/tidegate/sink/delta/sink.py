@@ -7,15 +7,13 @@ ts, and both are written where only one writer can.  A DDL is a step of its tabl
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from tidegate.feed.change import PlacedDdl
 from tidegate.feed.pace import tasks_at_once
 from tidegate.feed.plan import Barrier, Round
-from tidegate.feed.ports import Changes, Rhythm, Standing, Tasks
+from tidegate.feed.ports import Changes, Rhythm, Sink, Standing, Tasks
 from tidegate.feed.retention import PURGED
 from tidegate.feed.step import Unit
 from tidegate.model.errors import SinkError, SinkRefused, TidegateError
@@ -55,8 +53,10 @@ def decks(units: Sequence[Unit], workers: int | None, cores: int) -> list[list[U
     return [[unit] for unit in ordered[:alone]] + [ordered[alone + at :: count] for at in range(count)]
 
 
-class DeltaSink:
-    """A lake; `workers` is how many tables are merged at the same time (None: all). Without `upkeep` it keeps all."""
+class DeltaSink(Sink[TableResult]):
+    """A lake; `workers` is how many tables are merged at the same time (None: all). Without `upkeep` it keeps all.
+
+    Nothing holds off a second writer: it finds its version taken and stops (Fenced)."""
 
     barrier = Barrier.TABLE
 
@@ -74,10 +74,6 @@ class DeltaSink:
         self.snapshot = Snapshot()
         self._upkeep = upkeep
 
-    def held(self) -> AbstractContextManager[None]:
-        """Nothing is held: a second writer finds its version taken and stops (Fenced)."""
-        return nullcontext()
-
     def recover(self) -> Standing:
         """Return the lake's state as it was last published.
 
@@ -88,9 +84,6 @@ class DeltaSink:
             check_rules(self.snapshot, self.options)
         reach("start/recovered")
         return Standing(self.snapshot.checkpoint, self.snapshot.state, self.snapshot.number < 0)
-
-    def open(self, standing: Standing) -> None:
-        """Nothing is asked before the first write."""
 
     def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> list[TableResult]:
         """Run every unit in a task, the longest first; raises the first error after all have ended."""
@@ -107,9 +100,6 @@ class DeltaSink:
                 raise outcome.error
             results += outcome
         return results
-
-    def ddl(self, placed: PlacedDdl) -> None:
-        """DDLs are steps of units here."""
 
     def admit(self, planned: Round) -> None:
         """Raises SinkRefused for a round that brings back a dropped table whose rows are purged, ColumnSelectorFailed
@@ -154,9 +144,6 @@ class DeltaSink:
             raise SinkError(f"lake {self.options.root}: {failure}") from failure
         reach("upkeep/before-adopt")
         self.snapshot = adopt(self.snapshot, done.kept)
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 def _run_deck(

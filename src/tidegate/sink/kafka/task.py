@@ -11,13 +11,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-
 from tidegate.codec.columnar.encode import FEW_ROWS
-from tidegate.codec.columnar.values import Misfit
+from tidegate.codec.columnar.values import MISFITS
 from tidegate.feed.change import Chunk
 from tidegate.feed.ports import Changes, Written
-from tidegate.model.errors import TidegateError
 from tidegate.model.table import TableInfo, TableName
 from tidegate.objectstore.failpoint import reach
 from tidegate.sink.kafka.column_partitions import ColumnPartitions, PlacedTexts
@@ -89,5 +86,5 @@ def _by_columns(chunk: Chunk, partitions: ColumnPartitions) -> PlacedTexts | Non
         return None
     try:
         return partitions.texts(chunk)
-    except (Misfit, TidegateError, pa.ArrowException, UnicodeError, OverflowError):
+    except MISFITS:
         return None

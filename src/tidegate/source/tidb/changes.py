@@ -19,17 +19,15 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
-from tidegate.codec.columnar.values import Misfit
+from tidegate.codec.columnar.values import MISFITS, Misfit
 from tidegate.codec.wire_table import wire_table
-from tidegate.feed.change import Chunk, Layout, Part
+from tidegate.feed.change import Chunk, ChunkPart, Layout
 from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.mount import Mounted
 from tidegate.feed.mount_columns import ColumnMounter
 from tidegate.feed.mount_rows import batch_of_rows
 from tidegate.feed.pace import Stretch
-from tidegate.model.errors import TidegateError
 from tidegate.model.table import TableName
 from tidegate.schema.stored_snapshot import TableVersion
 from tidegate.source.tidb.chunks import LogChunk, TableRows, chunks, numbered
@@ -42,9 +40,6 @@ __all__ = ["FEW_ROWS", "LogChanges", "LogSpan", "spans_of"]
 FEW_ROWS: Final = 32
 """Fewer rows of a table are mounted one by one: the calls for columns cost as much as 35 rows of 4 columns, or 28 of
 16."""
-
-_SLOW: Final = (Misfit, TidegateError, pa.ArrowException, UnicodeError, OverflowError)
-"""What sends a table's rows the way row by row."""
 
 
 class LogSpan(NamedTuple):
@@ -157,29 +152,29 @@ class _ChunkMounter:
 
     def mount(self, chunk: LogChunk) -> Chunk | None:
         """Return the changes of a chunk; None when there are none."""
-        parts: list[Part] = []
+        parts: list[ChunkPart] = []
         singly: list[TableRows] = []
         for table in chunk.tables():
             try:
                 parts += self._by_columns(table)
-            except _SLOW:
+            except MISFITS:
                 singly.append(table)
         roads = {"mount/columns": sum(len(part.numbers) for part in parts)}
         found, corrupt = self._by_rows(singly)
         roads["mount/rows"] = sum(len(part.numbers) for part in found)
         return _chunk([*parts, *found], chunk, {road: rows for road, rows in roads.items() if rows}, corrupt)
 
-    def _by_columns(self, table: TableRows) -> list[Part]:
-        """The changes of a table's rows as one part or none. Raises what `_SLOW` names if they have to go singly."""
+    def _by_columns(self, table: TableRows) -> list[ChunkPart]:
+        """The changes of a table's rows as one part or none. Raises what `MISFITS` names if they have to go singly."""
         if self._columns is None or len(table.numbers) < FEW_ROWS:
             raise Misfit("rows that go one by one")
         records = table.records
         if records.physical_id in self._judged:
             raise Misfit("rows that an event filter looks at")
         mounted = self._columns.mount(records)
-        return [] if mounted is None else [Part(mounted.batch, table.numbers[mounted.rows])]
+        return [] if mounted is None else [ChunkPart(mounted.batch, table.numbers[mounted.rows])]
 
-    def _by_rows(self, tables: Sequence[TableRows]) -> tuple[list[Part], int]:
+    def _by_rows(self, tables: Sequence[TableRows]) -> tuple[list[ChunkPart], int]:
         """The changes of some tables, one by one in commit order, and how many of them a checksum contradicts."""
         found: dict[int, list[tuple[int, int, Mounted]]] = {}
         corrupt = 0
@@ -192,12 +187,12 @@ class _ChunkMounter:
         return [_part(rows) for rows in found.values()], corrupt
 
 
-def _part(rows: Sequence[tuple[int, int, Mounted]]) -> Part:
+def _part(rows: Sequence[tuple[int, int, Mounted]]) -> ChunkPart:
     at, start_ts, mounted = zip(*rows, strict=True)
-    return Part(batch_of_rows(mounted, start_ts), np.array(at))
+    return ChunkPart(batch_of_rows(mounted, start_ts), np.array(at))
 
 
-def _chunk(parts: Sequence[Part], chunk: LogChunk, roads: Mapping[str, int], corrupt: int) -> Chunk | None:
+def _chunk(parts: Sequence[ChunkPart], chunk: LogChunk, roads: Mapping[str, int], corrupt: int) -> Chunk | None:
     """The parts as a chunk: rows that were dropped leave no gap in its numbers."""
     transaction = chunk.transaction
     kept = sum(roads.values())
@@ -205,6 +200,6 @@ def _chunk(parts: Sequence[Part], chunk: LogChunk, roads: Mapping[str, int], cor
         return None
     if kept < len(transaction):
         numbers = np.sort(np.concatenate([part.numbers for part in parts]))
-        parts = [Part(part.batch, np.searchsorted(numbers, part.numbers)) for part in parts]
+        parts = [ChunkPart(part.batch, np.searchsorted(numbers, part.numbers)) for part in parts]
         transaction = np.unique(transaction[numbers], return_inverse=True)[1]
     return Chunk(tuple(parts), transaction, roads, corrupt)

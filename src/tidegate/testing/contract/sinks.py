@@ -28,7 +28,7 @@ from tidegate.testing.tasks import HereTasks
 from tidegate.testing.validators import streams, tables
 from tidegate.testing.validators.events import ddls, first_sendings, rows
 
-__all__ = ["ReadBack", "Report", "Run", "SinkContract"]
+__all__ = ["ReadBack", "Run", "RunReport", "SinkContract"]
 
 LIVES_MAX: Final = 60
 """A feed that dies at each place of its way ends long before."""
@@ -46,7 +46,7 @@ class ReadBack:
     changes: Mapping[str, Sequence[RowChange]] = field(default_factory=dict)
 
 
-class Report(Protocol):
+class RunReport(Protocol):
     """What a run reports, and returns at its end (tidegate.app.progress.Progress)."""
 
     state: str
@@ -68,7 +68,7 @@ class Run(Protocol):
         tasks: Tasks | None = None,
         report: Callable[[Any], None] = ...,
     ) -> Any:
-        """Return the last Report; raise the error that ended the run."""
+        """Return the last RunReport; raise the error that ended the run."""
 
 
 class SinkContract:
@@ -238,7 +238,7 @@ class SinkContract:
         """A target that is away is asked again until it is back: normal, warning, normal."""
         story = stories.shop()
         left = {place: 2 for place in PLACES if place.startswith("before") or place == "in a task"}
-        reports: list[Report] = []
+        reports: list[RunReport] = []
 
         def tap(place: str) -> None:
             if left.get(place):
@@ -263,10 +263,10 @@ class SinkContract:
         *,
         until: int | None = None,
         tap: Tap | None = None,
-        reports: list[Report] | None = None,
+        reports: list[RunReport] | None = None,
     ) -> Any:
         """Run a new sink; its checkpoint never goes back."""
-        seen: list[Report] = [] if reports is None else reports
+        seen: list[RunReport] = [] if reports is None else reports
         sink = self.sink(home) if tap is None else TappedSink(self.sink(home), tap)
         tasks = HereTasks() if tap is None else TappedTasks(tap)
         try:

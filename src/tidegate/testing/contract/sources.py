@@ -17,7 +17,7 @@ from typing import ClassVar, Final
 
 import pytest
 
-from tidegate.feed.change import Chunk, Layout, Part, PlacedDdl
+from tidegate.feed.change import Chunk, ChunkPart, Layout, PlacedDdl
 from tidegate.feed.plan import Checkpoint, identity
 from tidegate.feed.ports import Changes, Source
 from tidegate.feed.segment import segment_end
@@ -306,7 +306,7 @@ def every(changes: Changes) -> Iterator[Chunk]:
     return changes.in_order(list(changes.tables()), changes.after, changes.upto)
 
 
-def parts_of(chunks: Iterable[Chunk]) -> Iterator[Part]:
+def parts_of(chunks: Iterable[Chunk]) -> Iterator[ChunkPart]:
     """Return the parts of some chunks."""
     return (part for chunk in chunks for part in chunk.parts)
 

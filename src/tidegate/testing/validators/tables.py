@@ -15,16 +15,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from tidegate.model.event import Ddl, Event, Resolved, RowChange, Value, images
-from tidegate.testing.script import Row, Tables
+from tidegate.testing.script import Row, ScriptedTables
 from tidegate.testing.validators.events import first_sendings
 from tidegate.testing.validators.streams import commit_time
 
-__all__ = ["Image", "images_of", "invented", "merged", "rebuilt", "repeated", "unlike", "untold"]
+__all__ = ["RowImage", "images_of", "invented", "merged", "rebuilt", "repeated", "unlike", "untold"]
 
 Frozen: TypeAlias = tuple[tuple[str, Value], ...]
 
 
-class Image(NamedTuple):
+class RowImage(NamedTuple):
     """A row of `table` that came or left at `commit_ts`."""
 
     commit_ts: int
@@ -33,15 +33,15 @@ class Image(NamedTuple):
     values: Frozen
 
 
-def images_of(rows: Iterable[RowChange]) -> Counter[Image]:
+def images_of(rows: Iterable[RowChange]) -> Counter[RowImage]:
     """Return the images of row changes, and how often each is there."""
-    found: Counter[Image] = Counter()
+    found: Counter[RowImage] = Counter()
     for row in rows:
         for comes, values in zip((False, True), images(row), strict=True):
             if values is not None:
                 named = {field.name: value for field, value in zip(row.fields, values, strict=True)}
                 table = f"{row.schema}.{row.table}".lower()
-                found[Image(commit_time(row), table, comes, frozen(named))] += 1
+                found[RowImage(commit_time(row), table, comes, frozen(named))] += 1
     return found
 
 
@@ -50,17 +50,17 @@ def frozen(row: Row) -> Frozen:
     return tuple(sorted(row.items()))
 
 
-def untold(happened: Counter[Image], arrived: Counter[Image]) -> Iterator[str]:
+def untold(happened: Counter[RowImage], arrived: Counter[RowImage]) -> Iterator[str]:
     """Complain of images that happened more often than they arrived."""
     return (f"{image} happened {count} times too often" for image, count in (happened - arrived).items())
 
 
-def invented(happened: Counter[Image], arrived: Counter[Image]) -> Iterator[str]:
+def invented(happened: Counter[RowImage], arrived: Counter[RowImage]) -> Iterator[str]:
     """Complain of images that arrived and never happened."""
     return (f"{image} never happened" for image in arrived if image not in happened)
 
 
-def repeated(happened: Counter[Image], arrived: Counter[Image]) -> Iterator[str]:
+def repeated(happened: Counter[RowImage], arrived: Counter[RowImage]) -> Iterator[str]:
     """Complain of images that arrived more often than they happened."""
     return (f"{image} arrived {count} times too often" for image, count in (arrived - happened).items())
 
@@ -87,7 +87,7 @@ def merged(streams: Iterable[Sequence[Event]]) -> list[RowChange | Ddl]:
 
 def rebuilt(streams: Iterable[Sequence[Event]]) -> dict[str, list[Row]]:
     """Return the tables that the first sendings of all streams make together."""
-    tables = Tables()
+    tables = ScriptedTables()
     for event in merged(streams):
         tables.apply(event)
     return tables.rows()
