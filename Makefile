@@ -9,8 +9,13 @@ READY := $(VENV)/.ready
 PYTHON ?=
 # A recording to replay instead of the built-in one: make demo-recorded RECORDING=DIR
 RECORDING ?=
+# How many processes run tests side by side, each with brokers and a Spark of its own: make test JOBS=4
+JOBS ?= 2
 # What a soak runs, instead of everything: make soak SUITE='tests/kill tests/replay'
 SUITE ?=
+
+# By files, in their order: what a file or folder sets up is set up once.
+PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
@@ -29,13 +34,13 @@ demo-recorded: setup ## Replay a recorded topic of TiCDC into a lake (RECORDING=
 	@$(BIN)/tidegate demo $(if $(RECORDING),--recording '$(RECORDING)',--recorded)
 
 test: setup ## Run all tests but the long ones
-	@$(BIN)/python -m pytest -m 'not soak'
+	@$(BIN)/python -m pytest -m 'not soak' $(PARALLEL)
 
 check: setup ## Lint, format, types, fast tests: what must hold before each commit
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -m 'not slow and not soak'
+	@$(BIN)/python -m pytest -m 'not slow and not soak' $(PARALLEL)
 
 soak: setup ## Run everything, with the full counts of fuzzing (SUITE=tests/kill runs that alone)
 	@TIDEGATE_SOAK=1 $(BIN)/python -m pytest $(SUITE)

@@ -6,6 +6,8 @@
 The mark finds daemons whose parent is gone; a process that was started with an environment of its own is found while
 its parents are.  Those that end with the run are its own: its JVM of Spark with that one's workers, and the watchers of
 `multiprocessing`.  What was just told to end has WAIT_S to do so.
+
+Each worker of a parallel run (pytest-xdist) looks after its own tests; the run tells what all have found.
 """
 
 import os
@@ -13,7 +15,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import psutil
 import pytest
@@ -43,7 +45,7 @@ class Leftovers:
 
     def __init__(self) -> None:
         self._run = uuid.uuid4().hex
-        self._left: list[Left] = []
+        self._left: list[str] = []
         os.environ[MARK] = self._run
 
     @pytest.hookimpl(trylast=True)
@@ -55,9 +57,16 @@ class Leftovers:
         for one in found:
             with suppress(psutil.NoSuchProcess):
                 one.process.kill()
-        self._left = found
-        if found and session.exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
+        self._left += map(str, found)
+        if (told := getattr(session.config, "workeroutput", None)) is not None:
+            told[MARK] = self._left
+        if self._left and session.exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take over what a worker found."""
+        self._left += getattr(node, "workeroutput", {}).get(MARK, [])
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Name them."""
@@ -65,7 +74,7 @@ class Leftovers:
             return
         terminalreporter.section("processes left behind (killed now; the run has failed)", red=True)
         for one in self._left:
-            terminalreporter.write_line(str(one))
+            terminalreporter.write_line(one)
 
     def _found(self) -> Iterator[Left]:
         me = psutil.Process()

@@ -73,12 +73,12 @@ def test_ends_soon():
 """
 
 
-def run(home: Path, tests: str) -> subprocess.CompletedProcess[str]:
+def run(home: Path, tests: str, *more: str) -> subprocess.CompletedProcess[str]:
     """A run of its own over these tests, with the plugins of this one."""
     (home / "conftest.py").write_text("from tests.conftest import pytest_configure  # noqa: F401\n")
     (home / "test_it.py").write_text(tests)
     path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
-    words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(home), str(home)]
+    words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(home), str(home), *more]
     env = {**os.environ, "PYTHONPATH": path}
     return subprocess.run(words, cwd=home, env=env, capture_output=True, text=True, check=False, timeout=120)
 
@@ -118,9 +118,10 @@ def test_limits_by_mark(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     assert limit_of(request.node) == LIMITS_S["soak"]
 
 
-def test_what_is_left_behind_fails_the_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [(), ("-n", "2")], ids=["one process", "workers"])
+def test_what_is_left_behind_fails_the_run(tmp_path: Path, more: tuple[str, ...]) -> None:
     """A child, and a daemon whose parent is gone, are named with their tests and killed, and the run fails."""
-    ran = run(tmp_path, LEAVES)
+    ran = run(tmp_path, LEAVES, *more)
 
     assert ran.returncode == pytest.ExitCode.TESTS_FAILED
     assert "2 passed" in ran.stdout

@@ -41,6 +41,12 @@ def topics(bootstrap: str) -> dict[str, Topic]:
     return {kind: Topic.fed(bootstrap, f"kill-{kind}", kind, recorded(kind, MOMENT)) for kind in ("open", "canal")}
 
 
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    """Whoever reads of a failure reads the seed."""
+    print(f"{VARIABLE}={SEED} repeats the choices of this session")  # noqa: T201
+
+
 @pytest.fixture
 def told() -> list[str]:
     """Lines to be printed when the session ends."""
