@@ -57,6 +57,8 @@ class SparkTasks:
             if self._group is not None:
                 spark.sparkContext.setJobGroup(self._group, self._group.partition(" ")[0])
             return run_tasks(spark, work, jobs)
+        except FileNotFoundError as gone:  # Spark's scratch directory, which it makes once
+            raise _ended(gone) from gone
         except (*SPARK_FAILURES, OSError) as died:
             _slots(spark)  # raises when it is Spark itself that ended
             raise self._lost(f"a worker of Spark ended without an answer: {reason(died)}") from died
@@ -82,7 +84,11 @@ def _slots(spark: "SparkSession") -> int:
     try:
         return int(spark.sparkContext.defaultParallelism)
     except (*SPARK_FAILURES, AttributeError, OSError) as gone:
-        raise EnvironmentFault(f"Spark has ended ({reason(gone)}); start the feed again") from gone
+        raise _ended(gone) from gone
+
+
+def _ended(gone: Exception) -> EnvironmentFault:
+    return EnvironmentFault(f"Spark has ended ({reason(gone)}); start the feed again")
 
 
 def _feed_session() -> "SparkSession":
