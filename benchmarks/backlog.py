@@ -22,17 +22,17 @@ from tidegate.kv.datum import DecimalDatum, JsonDatum, Unsigned
 from tidegate.kv.decimal_bin import DecimalForm
 from tidegate.kv.handle import IntHandle
 from tidegate.kv.packed_time import Time
-from tidegate.kv.row import select_stored
+from tidegate.kv.row.row import select_stored
 from tidegate.kv.table_key import record_prefix
 from tidegate.model.kv_change import KvChange, KvOp, LogType
-from tidegate.schema.stored import StoredTable
-from tidegate.schema.stored_layout import table_layout
+from tidegate.schema.stored.definition import StoredTable
+from tidegate.schema.stored.layout import table_layout
 from tidegate.source.tidb.timeline import Timeline
 from tidegate.tidb.change_log import ChangeLog
 from tidegate.tidb.cluster import Cluster
 from tidegate.tidb.segment import SegmentWriter, encode_segment, segments
 from tidegate.tidb.span_feed import in_order
-from tidegate.tidb.sql.session import Session
+from tidegate.tidb.sql.session.session import Session
 
 __all__ = ["CREATE", "SCHEMA", "TABLES", "write_backlog"]
 

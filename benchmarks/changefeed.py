@@ -41,7 +41,7 @@ from upstream_rows import run_upstream
 from tidegate.app.changefeed import Changefeed
 from tidegate.app.config.kafka_target import parse_target
 from tidegate.app.config.load import load
-from tidegate.app.demo_recorded import create_topic
+from tidegate.app.demo.recorded import create_topic
 from tidegate.app.progress import Progress
 from tidegate.app.wiring import topic_target
 from tidegate.codec import DecodeOptions, decode

@@ -27,7 +27,7 @@ from raw_source import FORMAT, RawSource
 from traffic import Change, messages
 
 from tidegate.app.broker import running_broker
-from tidegate.app.demo_recorded import create_topic
+from tidegate.app.demo.recorded import create_topic
 from tidegate.spark.session import session
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from typing import Final
 from rig import arguments
 
 from tidegate.tidb.cluster import Cluster
-from tidegate.tidb.sql.session import Session
+from tidegate.tidb.sql.session.session import Session
 
 CREATE: Final = "create table t (id int primary key, a int, b varchar(40))"
 DDLS: Final = {"add_column": "alter table t add column c int", "create_index": "create index i on t (a)"}

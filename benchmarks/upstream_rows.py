@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from backlog import CREATE, SCHEMA, TABLES
 
-from tidegate.app.upstream_log import UpstreamLog
+from tidegate.app.upstream.log import UpstreamLog
 from tidegate.tidb.cluster import Cluster
-from tidegate.tidb.sql.session import Session
+from tidegate.tidb.sql.session.session import Session
 
 __all__ = ["run_upstream"]
 

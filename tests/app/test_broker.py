@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from tidegate.app import broker as brokers
 from tidegate.app.broker import Broker, running_broker, start_broker, status, stop_broker
-from tidegate.app.broker_cmd import broker as command
+from tidegate.app.cli.broker import broker as command
 from tidegate.model.errors import EnvironmentFault
 
 
@@ -176,7 +176,7 @@ def test_the_commands(notes: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_foreground_ends_with_its_signal(tmp_path: Path) -> None:
     """A broker in the foreground is gone when its command was told to end."""
-    program = "from tidegate.app.broker_cmd import broker; broker()"
+    program = "from tidegate.app.cli.broker import broker; broker()"
     line = [sys.executable, "-c", program, "start", "--foreground", "--json"]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -10,14 +10,13 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from tidegate.app import cli
-from tidegate.app.cli import COMMANDS, main
+from tidegate.app.cli import main as cli
+from tidegate.app.cli.main import COMMANDS, main
 from tidegate.app.progress import Progress
 from tidegate.app.stop_signals import stop_on_signals
-from tidegate.app.tso_cmd import parse_ts
 from tidegate.app.verify import Truth, TruthColumn, TruthTable
 from tidegate.model.errors import ConfigError, SinkRefused
-from tidegate.model.tso import compose
+from tidegate.model.tso import compose, parse_ts
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot
 
@@ -72,7 +71,7 @@ def test_help_names_every_command():
 def test_start_is_light(args):
     """Help and small commands import neither Spark nor Arrow nor Kafka."""
     code = (
-        "import sys\nfrom tidegate.app.cli import main\n"
+        "import sys\nfrom tidegate.app.cli.main import main\n"
         f"try: main({args!r})\nexcept SystemExit: pass\n"
         f"print([name for name in {HEAVY!r} if name in sys.modules])"
     )
@@ -255,9 +254,9 @@ def lake(monkeypatch, tmp_path):
             """Rows."""
             return tables[name]
 
-    module = types.ModuleType("tidegate.app.lake")
+    module = types.ModuleType("tidegate.lake.lake")
     module.Lake = Lake
-    monkeypatch.setitem(sys.modules, "tidegate.app.lake", module)
+    monkeypatch.setitem(sys.modules, "tidegate.lake.lake", module)
     return ("verify", "/lake", str(tmp_path)), tables
 
 

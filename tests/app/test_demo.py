@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.app.demo_recorded import (
+from tidegate.app.demo.recorded import (
     Feeder,
     Outcome,
     _verdict,

@@ -8,13 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from tidegate.app.cli import main
-from tidegate.app.demo_live import LiveDemo, LiveOptions
-from tidegate.app.demo_moment import MomentReport, choose, compare_at, compare_merged, compare_view, truth_at
-from tidegate.app.demo_print import Teller, Verdict, ddl_line, moment_lines, table_lines, verdict_line, verdict_of
-from tidegate.app.demo_upstream import DdlReport, DdlStep, Note, Pace
-from tidegate.app.lake import Lake
+from tidegate.app.cli.main import main
+from tidegate.app.demo.live import LiveDemo, LiveOptions
+from tidegate.app.demo.moment import MomentReport, choose, compare_at, compare_merged, compare_view, truth_at
+from tidegate.app.demo.upstream import DdlReport, DdlStep, Note, Pace
+from tidegate.app.demo.words import Teller, Verdict, ddl_line, moment_lines, table_lines, verdict_line, verdict_of
 from tidegate.app.verify import Difference, TableReport
+from tidegate.lake.lake import Lake
 from tidegate.objectstore import deltalog
 
 

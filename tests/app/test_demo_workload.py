@@ -6,11 +6,11 @@ from itertools import islice
 
 import pytest
 
-from tidegate.app.demo_workload import ACCOUNTS, DDLS, STREAMS, TOTAL, setup, transactions
+from tidegate.app.demo.workload import ACCOUNTS, DDLS, STREAMS, TOTAL, setup, transactions
 from tidegate.model.errors import SqlRefused
 from tidegate.tidb.cluster import Cluster
-from tidegate.tidb.information_job import type_name
-from tidegate.tidb.sql.session import Session
+from tidegate.tidb.information.job import type_name
+from tidegate.tidb.sql.session.session import Session
 
 KINDS = {
     *("add column", "drop column", "modify column", "alter table multi-schema change", "add index", "drop index"),

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tidegate.app import doctor as ward
-from tidegate.app.doctor import diagnose, doctor, satisfies
+from tidegate.app.cli import doctor as ward
+from tidegate.app.cli.doctor import diagnose, doctor, satisfies
 from tidegate.model.errors import EnvironmentFault
 
 

@@ -11,8 +11,8 @@ from tidegate.model.event import Field, Values
 from tidegate.model.feed_errors import ExpressionColumnNotFound, ExpressionParseFailed, RowFilterFailed
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import TableName
-from tidegate.schema.stored import Name, StoredColumn, StoredType
-from tidegate.schema.stored_snapshot import TableVersion
+from tidegate.schema.stored.definition import Name, StoredColumn, StoredType
+from tidegate.schema.stored.snapshot import TableVersion
 
 
 def text(column_id: int, name: str, collate: str) -> StoredColumn:

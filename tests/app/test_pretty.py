@@ -3,8 +3,8 @@
 from click.testing import CliRunner
 from tests.codec.encode_rows import TABLE, TS, encoder, insert, update
 
-from tidegate.app.decode_cmd import decode
-from tidegate.app.pretty import block
+from tidegate.app.cli.decode import decode
+from tidegate.app.cli.pretty import block
 from tidegate.codec.frame import pack_frame
 from tidegate.model.event import Ddl, Delete, Insert, Resolved
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.app.relay import Relay, RelayTarget
+from tidegate.app.transcode.relay import Relay, RelayTarget
 from tidegate.codec import BatchEncoder, decode, encode_options, from_config
 from tidegate.feed.dispatch_rule import dispatch_rules
 from tidegate.model.errors import EncodeError

@@ -13,11 +13,12 @@ from types import FrameType
 import pytest
 from click.testing import CliRunner
 
-from tidegate.app import broker_cmd, upstream_serve
 from tidegate.app.broker import Broker
-from tidegate.app.cli import main
+from tidegate.app.cli import broker as broker_cmd
+from tidegate.app.cli.main import main
 from tidegate.app.stop_signals import SLICE_S, StopEvent, stop_on_signals
-from tidegate.app.upstream import READY, UpstreamOptions
+from tidegate.app.upstream import serve as upstream_serve
+from tidegate.app.upstream.process import READY, UpstreamOptions
 
 SOON_S = 0.3
 """Time enough for the main thread to sit down."""

@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tidegate.app import upstream as upstreams
+from tidegate.app.cli.upstream import upstream as command
 from tidegate.app.segment_log import SegmentLog
-from tidegate.app.upstream import UpstreamOptions, UpstreamProcess, start_upstream, status, stop_upstream
-from tidegate.app.upstream_cmd import upstream as command
-from tidegate.app.upstream_log import UpstreamLog
-from tidegate.app.upstream_serve import open_upstream, written_log
+from tidegate.app.upstream import process as upstreams
+from tidegate.app.upstream.log import UpstreamLog
+from tidegate.app.upstream.process import UpstreamOptions, UpstreamProcess, start_upstream, status, stop_upstream
+from tidegate.app.upstream.serve import open_upstream, written_log
 from tidegate.kv.number import encode_int
 from tidegate.model.errors import EnvironmentFault, InputError
 from tidegate.tidb.segment import segments
-from tidegate.tidb.sql.session import Session
+from tidegate.tidb.sql.session.session import Session
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_a_port_that_is_taken(notes: Path) -> None:
 def test_foreground() -> None:
     """In the foreground it prints where it listens, serves, and ends with status 0 on SIGTERM."""
     words = ["upstream", "start", "--port", "0", "--foreground", "--json"]
-    script = [sys.executable, "-c", "from tidegate.app.cli import main; main()", *words]
+    script = [sys.executable, "-c", "from tidegate.app.cli.main import main; main()", *words]
     with subprocess.Popen(script, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         told = json.loads(process.stdout.readline())

@@ -12,8 +12,8 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from tidegate.app.cli.verify import choose_truth
 from tidegate.app.verify import Difference, Truth, TruthColumn, TruthTable, compare, compare_tables, load_truth
-from tidegate.app.verify_cmd import choose_truth
 from tidegate.model.errors import ConfigError
 
 RECORDING = Path(__file__).parents[1] / "data" / "workload"

@@ -17,7 +17,7 @@ from tests.codec.encode_rows import TABLE, Claims, delete, insert, options, upda
 from tests.codec.test_encode_properties import OPTIONS, TS, UTF8, columns
 from tidegate.codec import BatchEncoder, DecodeOptions, EncodeOptions, WireTable, decode
 from tidegate.codec.columnar import ColumnarEncoder, Cutter, decode_chunk
-from tidegate.codec.columnar.encode_cut import cuts_of
+from tidegate.codec.columnar.encode.cut import cuts_of
 from tidegate.codec.frame import read_frames
 from tidegate.codec.wire_table import WireColumn
 from tidegate.model.errors import EncodeError, HandleKeyMissing, MessageTooLarge

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.codec.encode_rows import TABLE, TS, delete, insert, update
 from tests.golden.codec_cases import DATA
-from tidegate.app.encode_cmd import encode
+from tidegate.app.cli.encode import encode
 from tidegate.codec import WireTable
 from tidegate.codec.csv import CsvEncoder, CsvOptions, csv_options
-from tidegate.codec.gofloat import general32, general64
+from tidegate.codec.go.float import general32, general64
 from tidegate.codec.wire_table import WireColumn
 from tidegate.model.errors import CsvEncodeFailed, SinkConfigInvalid
 from tidegate.model.event import Insert, Value

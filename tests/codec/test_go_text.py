@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.codec.gofloat import json32, json64, newarch_json32, newarch_json64, positional32, positional64
-from tidegate.codec.gojson import EASY, RAW, REPAIRED, STANDARD, Quote
-from tidegate.codec.goprintable import is_printable
-from tidegate.codec.goquote import quote, unquote
+from tidegate.codec.go.float import json32, json64, newarch_json32, newarch_json64, positional32, positional64
+from tidegate.codec.go.json import EASY, RAW, REPAIRED, STANDARD, Quote
+from tidegate.codec.go.printable import is_printable
+from tidegate.codec.go.quote import quote, unquote
 
 WRITERS = {"standard": STANDARD, "easy": EASY, "raw": RAW, "repaired": REPAIRED}
 HTML = "\\u003ca\\u003e\\u0026"

@@ -10,8 +10,8 @@ from click.testing import CliRunner, Result
 
 from tests.codec.encode_rows import TABLE, TS, Claims, delete, encoder, insert, update
 from tests.golden.codec_cases import DATA, cases
-from tidegate.app.decode_cmd import decode
-from tidegate.app.transcode_cmd import transcode
+from tidegate.app.cli.decode import decode
+from tidegate.app.cli.transcode import transcode
 from tidegate.codec import Message
 from tidegate.codec.batch import MessageKind
 from tidegate.codec.frame import pack_frame, read_frames

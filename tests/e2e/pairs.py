@@ -22,9 +22,9 @@ from tests.feed_tidb.workload_real import real_setting
 from tests.feed_tidb.workload_story import Story
 from tests.replay.stage import Stage
 from tidegate.app.changefeed import Changefeed
-from tidegate.app.lake import Lake
 from tidegate.app.verify import compare_tables
 from tidegate.codec.options import DecodeOptions
+from tidegate.lake.lake import Lake
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.source.kafka.cli_stream import messages
 from tidegate.source.kafka.client import KafkaTopics

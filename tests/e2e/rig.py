@@ -24,8 +24,8 @@ from confluent_kafka import Producer
 
 from tests.kill.published import Witness
 from tidegate.app.broker import Broker, start_broker
-from tidegate.app.cli import main
-from tidegate.app.demo_recorded import Frame, create_topic, read_partitions
+from tidegate.app.cli.main import main
+from tidegate.app.demo.recorded import Frame, create_topic, read_partitions
 from tidegate.app.verify import Truth, load_truth
 from tidegate.codec import decode
 from tidegate.codec.options import DecodeOptions

@@ -9,8 +9,8 @@ import pytest
 from tests.e2e.conftest import MOMENTS
 from tests.e2e.rig import Topic, cli, differences, feed, moment_ts, recorded, truths
 from tidegate.app.changefeed import Changefeed
-from tidegate.app.lake import Lake
 from tidegate.app.progress import Progress
+from tidegate.lake.lake import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

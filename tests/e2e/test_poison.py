@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.rig import Topic, cli, differences, feed, moment_ts, recorded
-from tidegate.app.demo_recorded import Frame
+from tidegate.app.demo.recorded import Frame
 from tidegate.changelog.changelog import Changelog, changelog_uri
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark")]

@@ -15,9 +15,9 @@ import pytest
 from tests.e2e.rig import LAST, Running, Topic, feed, recorded, running, truths
 from tests.lake.stages import cut, differences
 from tests.lake.test_concurrent import broken
-from tidegate.app.demo_recorded import Frame
-from tidegate.app.lake import Lake
-from tidegate.app.lake_live import Live
+from tidegate.app.demo.recorded import Frame
+from tidegate.lake.lake import Lake
+from tidegate.lake.live import Live
 from tidegate.model.errors import ConfigError
 
 pytestmark = pytest.mark.slow

@@ -14,8 +14,8 @@ from tidegate.feed.split import SplitPolicy
 from tidegate.model.errors import ConfigError, FilterRuleInvalid
 from tidegate.model.event import RowChange
 from tidegate.model.feed_errors import ColumnSelectorFailed
-from tidegate.schema.stored import Name, StoredIndex, StoredPart
-from tidegate.schema.stored_snapshot import TableVersion
+from tidegate.schema.stored.definition import Name, StoredIndex, StoredPart
+from tidegate.schema.stored.snapshot import TableVersion
 from tidegate.sink.kafka.dispatch import Dispatcher, Sent
 from tidegate.source.tidb.transactions import MountOptions, mounter_of
 

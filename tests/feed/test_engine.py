@@ -8,11 +8,11 @@ import pytest
 from tests.lake.stages import Play, differences, truths
 
 from tidegate.app.engine import Engine
-from tidegate.app.lake import Lake
 from tidegate.app.meter import Meter
 from tidegate.app.outage import Outage
 from tidegate.app.progress import Progress, line
 from tidegate.feed.patience import Patience
+from tidegate.lake.lake import Lake
 from tidegate.model.errors import HistoryLost, SinkError, SourceError
 from tidegate.sink.delta.apply import run_unit
 

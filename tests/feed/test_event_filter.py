@@ -14,8 +14,8 @@ from tidegate.model.event import Ddl, Delete, Field, Insert, Values
 from tidegate.model.feed_errors import DdlEventUnknown, EventTypeInvalid, ExpressionColumnNotFound
 from tidegate.model.mysql import ActionType
 from tidegate.model.table import TableName
-from tidegate.schema.stored import Name, StoredIndex, StoredPart
-from tidegate.schema.stored_snapshot import REPLICATED, TableVersion
+from tidegate.schema.stored.definition import Name, StoredIndex, StoredPart
+from tidegate.schema.stored.snapshot import REPLICATED, TableVersion
 from tidegate.source.tidb.transactions import MountOptions, mounter_of
 
 UNIQUE = StoredIndex(2, Name.of("u"), idx_cols=[StoredPart(Name.of("k"))], is_unique=True)

@@ -11,15 +11,23 @@ from tidegate.kv import Row, encode_row
 from tidegate.kv.datum import Unsigned
 from tidegate.kv.handle import IntHandle
 from tidegate.kv.packed_time import Time
-from tidegate.kv.row import ChecksumForm, handle_of, select_stored
+from tidegate.kv.row.row import ChecksumForm, handle_of, select_stored
 from tidegate.kv.table_key import index_prefix
 from tidegate.model.errors import KvDecodeError, TableNotFound
 from tidegate.model.event import Delete, Insert, Update
 from tidegate.model.mysql import ActionType, MysqlType
 from tidegate.schema.job import Job, parse_job
-from tidegate.schema.stored import Name, StoredColumn, StoredIndex, StoredPart, StoredTable, StoredType, render_stored
-from tidegate.schema.stored_history import SchemaHistory
-from tidegate.schema.stored_layout import table_layout
+from tidegate.schema.stored.definition import (
+    Name,
+    StoredColumn,
+    StoredIndex,
+    StoredPart,
+    StoredTable,
+    StoredType,
+    render_stored,
+)
+from tidegate.schema.stored.history import SchemaHistory
+from tidegate.schema.stored.layout import table_layout
 
 NOT_NULL, PRIMARY = 1, 2
 LONG, TIMESTAMP, ENUM, VARCHAR = int(MysqlType.LONG), int(MysqlType.TIMESTAMP), int(MysqlType.ENUM), 15

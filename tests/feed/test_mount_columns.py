@@ -9,7 +9,7 @@ import pytest
 from tests.feed.test_mount import NOT_NULL, TIMESTAMP, VARCHAR, column, history, record, table
 from tests.kv.kv_recordings import STREAMS, lines, raw
 
-from tidegate.codec.columnar.encode_plain import rows_of
+from tidegate.codec.columnar.encode.plain import rows_of
 from tidegate.codec.columnar.values import Misfit
 from tidegate.feed import mount_columns
 from tidegate.feed.mount import Mounter
@@ -17,12 +17,12 @@ from tidegate.feed.mount_columns import ColumnMounter, Records
 from tidegate.kv import Row, encode_row
 from tidegate.kv.handle import IntHandle
 from tidegate.kv.packed_time import Time
-from tidegate.kv.row_v2 import encode_raw_row
+from tidegate.kv.row.v2 import encode_raw_row
 from tidegate.kv.table_key import RecordKey, decode_table_key
 from tidegate.model.errors import KvDecodeError, TableNotFound
 from tidegate.schema.job_row import decode_job_row
-from tidegate.schema.stored_history import SchemaHistory
-from tidegate.schema.stored_layout import table_layout
+from tidegate.schema.stored.history import SchemaHistory
+from tidegate.schema.stored.layout import table_layout
 
 
 def records(physical_id, rows):

@@ -7,14 +7,14 @@ from random import Random
 import pytest
 
 from tests.feed_tidb.kit import Broker, feed, target
+from tidegate.expr.relation import ResultSet
 from tidegate.feed.gate import Gate
 from tidegate.model.event import Ddl, Delete, Event, Insert, Resolved, Update
 from tidegate.testing.validators.events import Place, keep_promises
 from tidegate.tidb.change_log import ChangeLog
 from tidegate.tidb.cluster import Cluster
 from tidegate.tidb.segment import SegmentWriter
-from tidegate.tidb.sql.relation import ResultSet
-from tidegate.tidb.sql.session import Session
+from tidegate.tidb.sql.session.session import Session
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from tests.feed_tidb.test_columns import TABLES, VERSIONS, made
 from tests.feed_tidb.test_transactions import SPANS, Log
 from tests.kv.kv_recordings import STREAMS
 from tidegate.app.segment_log import SegmentLog
-from tidegate.codec.columnar.encode_plain import rows_of
+from tidegate.codec.columnar.encode.plain import rows_of
 from tidegate.codec.wire_table import table_of_fields, wire_table
 from tidegate.feed.change import Chunk
 from tidegate.feed.event_filter import EventFilter, EventRule
@@ -24,14 +24,14 @@ from tidegate.feed.filter import TableFilter
 from tidegate.feed.mount import Mounted
 from tidegate.kv import Row, encode_row
 from tidegate.kv.handle import IntHandle
-from tidegate.kv.row import ChecksumForm
-from tidegate.kv.row_v2 import encode_raw_row
+from tidegate.kv.row.row import ChecksumForm
+from tidegate.kv.row.v2 import encode_raw_row
 from tidegate.kv.table_key import record_prefix
 from tidegate.model.errors import CorruptedRow, KvDecodeError
 from tidegate.model.event import RowChange
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.model.table import TableName
-from tidegate.schema.stored_layout import table_layout
+from tidegate.schema.stored.layout import table_layout
 from tidegate.source.tidb import changes
 from tidegate.source.tidb.changes import LogChanges
 from tidegate.source.tidb.chunks import CHUNK_ROWS, chunks

@@ -20,12 +20,12 @@ from tidegate.feed.ports import Written
 from tidegate.feed.split import SplitPolicy
 from tidegate.kv import Row, encode_row
 from tidegate.kv.handle import IntHandle
-from tidegate.kv.row_v2 import encode_raw_row
+from tidegate.kv.row.v2 import encode_raw_row
 from tidegate.model.errors import KvDecodeError, MessageTooLarge, TidegateError
 from tidegate.model.kv_change import KvChange, KvOp, LogType
-from tidegate.schema.stored import Name, StoredIndex, StoredPart
-from tidegate.schema.stored_layout import table_layout
-from tidegate.schema.stored_snapshot import TableVersion
+from tidegate.schema.stored.definition import Name, StoredIndex, StoredPart
+from tidegate.schema.stored.layout import table_layout
+from tidegate.schema.stored.snapshot import TableVersion
 from tidegate.sink.kafka import sink, task
 from tidegate.sink.kafka import target as target_module
 from tidegate.sink.kafka.column_partitions import ColumnPartitions

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tidegate.app.cli import main
+from tidegate.app.cli.main import main
 from tidegate.app.config.feed import FeedConfig
 from tidegate.app.config.load import load
 from tidegate.app.wiring import feed_of

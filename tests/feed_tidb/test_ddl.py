@@ -9,13 +9,13 @@ import pytest
 from tidegate.feed.filter import TableFilter
 from tidegate.kv import Row, encode_row
 from tidegate.kv.handle import IntHandle
-from tidegate.kv.row import select_stored
+from tidegate.kv.row.row import select_stored
 from tidegate.model.errors import RenameRefused, SchemaError
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.model.mysql import ActionType
 from tidegate.schema.job import Job, parse_job
 from tidegate.schema.job_row import JOB_TABLE
-from tidegate.schema.stored import (
+from tidegate.schema.stored.definition import (
     Name,
     StoredColumn,
     StoredPartition,
@@ -24,7 +24,7 @@ from tidegate.schema.stored import (
     StoredType,
     render_stored,
 )
-from tidegate.schema.stored_snapshot import StoredSnapshot
+from tidegate.schema.stored.snapshot import StoredSnapshot
 from tidegate.source.tidb.ddl import statements
 from tidegate.source.tidb.log import LogBegin, LogPart
 from tidegate.source.tidb.timeline import Timeline

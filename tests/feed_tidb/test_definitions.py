@@ -12,8 +12,8 @@ from tidegate.feed.filter import TableFilter
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import TableInfo
 from tidegate.schema.state import SchemaState, apply_ddl
-from tidegate.schema.stored_snapshot import StoredSnapshot, TableVersion
-from tidegate.schema.stored_table import table_info
+from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
+from tidegate.schema.stored.table import table_info
 from tidegate.source.tidb.tables import Tables, name_of
 from tidegate.source.tidb.timeline import Timeline
 

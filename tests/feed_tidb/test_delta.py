@@ -10,8 +10,8 @@ import tidegate
 from tests.e2e.rig import cli, running
 from tests.feed_tidb.test_chain import TABLES, Upstream
 from tidegate.app.config.load import load
-from tidegate.app.lake import Lake
 from tidegate.app.wiring import entries_of, home_of
+from tidegate.lake.lake import Lake
 from tidegate.model.errors import ConfigError
 from tidegate.spark.tasks import SparkTasks
 

@@ -10,7 +10,7 @@ from tests.feed_tidb.kit import Broker, feed, target
 from tests.feed_tidb.test_chain import TABLES, Upstream
 from tests.feed_tidb.test_delta import stored
 from tidegate.app.log_holds import holds
-from tidegate.app.upstream_log import LogKeep, trim_log
+from tidegate.app.upstream.log import LogKeep, trim_log
 from tidegate.model.errors import HistoryLost
 from tidegate.model.tso import physical_ms
 from tidegate.testing.validators.events import ddls, rows

@@ -27,7 +27,7 @@ import pytest
 
 import tidegate
 from tests.e2e.rig import Report, Running, cli, running
-from tidegate.app import upstream as upstreams
+from tidegate.app.upstream import process as upstreams
 from tidegate.tidb.segment import segments
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ from tests.feed_tidb.kit import changes, recorded_log
 from tests.feed_tidb.test_chain import Upstream
 from tidegate.app.log_holds import hold_name, holds
 from tidegate.app.segment_log import SegmentLog
-from tidegate.codec.columnar.encode_plain import rows_of
+from tidegate.codec.columnar.encode.plain import rows_of
 from tidegate.codec.wire_table import table_of_fields
 from tidegate.feed.change import Place, PlacedDdl
 from tidegate.feed.event_filter import EventFilter
@@ -20,7 +20,7 @@ from tidegate.model.errors import HistoryLost, SchemaError
 from tidegate.model.event import RowChange
 from tidegate.model.feed_errors import SourceBehind
 from tidegate.model.table import TableInfo
-from tidegate.schema.stored_table import table_info
+from tidegate.schema.stored.table import table_info
 from tidegate.source.tidb.log import KvLog
 from tidegate.source.tidb.source import LogSource
 from tidegate.source.tidb.tables import Tables

@@ -24,12 +24,12 @@ from tidegate.kv.packed_time import Time
 from tidegate.kv.table_key import table_span
 from tidegate.model.errors import SqlRefused
 from tidegate.model.event import Ddl, Delete, Event, Resolved, RowChange, images
-from tidegate.schema.change.plan import plan
+from tidegate.schema.change.plan.statement import plan
 from tidegate.schema.change.session import DdlSession
-from tidegate.schema.parse import parse
+from tidegate.schema.parse.ddl import parse
 from tidegate.tidb.change_log import ChangeLog
 from tidegate.tidb.segment import SegmentWriter, read_segments
-from tidegate.tidb.sql.session import Session
+from tidegate.tidb.sql.session.session import Session
 
 pytestmark = pytest.mark.slow
 

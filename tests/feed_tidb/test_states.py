@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.feed_tidb.kit import Broker, changes, failing, feed, recorded_log, target, write_log
-from tidegate.app.cli import main
+from tidegate.app.cli.main import main
 from tidegate.app.progress import Progress, line
 from tidegate.app.segment_log import SegmentLog
 from tidegate.model.errors import (

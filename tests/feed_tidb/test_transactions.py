@@ -13,7 +13,7 @@ from tidegate.feed.split import SplitPolicy
 from tidegate.kv import Row, encode_row
 from tidegate.kv.change_columns import columns_of
 from tidegate.kv.handle import IntHandle
-from tidegate.kv.row import ChecksumForm
+from tidegate.kv.row.row import ChecksumForm
 from tidegate.model.errors import (
     CorruptedRow,
     DecodeError,
@@ -25,9 +25,9 @@ from tidegate.model.errors import (
     TableNotFound,
 )
 from tidegate.model.kv_change import KvChange, KvOp, LogType
-from tidegate.schema.stored import Name, StoredIndex, StoredPart, StoredTable
-from tidegate.schema.stored_layout import table_layout
-from tidegate.schema.stored_snapshot import TableVersion
+from tidegate.schema.stored.definition import Name, StoredIndex, StoredPart, StoredTable
+from tidegate.schema.stored.layout import table_layout
+from tidegate.schema.stored.snapshot import TableVersion
 from tidegate.sink.kafka.dispatch import Dispatcher
 from tidegate.source.tidb.log import LogPart
 from tidegate.source.tidb.transactions import MountOptions, mounter_of, placed_error, transactions

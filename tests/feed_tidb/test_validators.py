@@ -14,7 +14,7 @@ from tests.feed_tidb.workload_truth import TrueDdl, TrueRow
 from tidegate.feed.split import SplitPolicy
 from tidegate.model.event import Ddl, Delete, Event, Field, Insert, Resolved, Update
 from tidegate.model.tso import LOGICAL_BITS
-from tidegate.schema.stored import Name, StoredColumn, StoredIndex, StoredPart, StoredTable, StoredType
+from tidegate.schema.stored.definition import Name, StoredColumn, StoredIndex, StoredPart, StoredTable, StoredType
 from tidegate.testing.validators.events import Place
 
 ID, C0, C1 = (Field(name, 3) for name in ("id", "c0", "c1"))

@@ -31,7 +31,7 @@ from tests.feed_tidb.workload_story import WIDE_TABLE, drawing
 from tests.tidb.simulate.ddl import Draw
 from tidegate.feed.dispatch_rule import PARTITION_WORDS
 from tidegate.feed.split import SplitPolicy
-from tidegate.schema.stored import Name, StoredColumn, StoredTable, StoredType
+from tidegate.schema.stored.definition import Name, StoredColumn, StoredTable, StoredType
 
 SEEDS = 200
 SETTINGS = [draw_setting(seed) for seed in range(SEEDS)]

@@ -25,8 +25,8 @@ from tests.feed_tidb.workload_truth import (
 from tests.tidb.simulate.values import number_of
 from tidegate.model.event import Field, RowChange, Values, images
 from tidegate.model.mysql import MysqlType
-from tidegate.schema.stored import StoredTable
-from tidegate.schema.stored_table import table_info
+from tidegate.schema.stored.definition import StoredTable
+from tidegate.schema.stored.table import table_info
 
 Frozen = tuple[tuple[str, int | None], ...] | None
 

@@ -24,8 +24,8 @@ from tests.replay import stage as stages
 from tests.replay.stage import Stage
 from tests.tidb.simulate.model import Shown
 from tests.tidb.simulate.values import number_of
-from tidegate.app.lake import Lake
 from tidegate.codec import DecodeOptions
+from tidegate.lake.lake import Lake
 from tidegate.sink.delta.mode_steps import state_at
 from tidegate.sink.delta.modes import COMMIT_TS, OP
 from tidegate.sink.delta.options import DeltaOptions

@@ -17,28 +17,28 @@ from tests.tidb.ddl.kit import CONTEXT, shape_of
 from tests.tidb.simulate.dml import shown
 from tests.tidb.simulate.model import Shown
 from tests.tidb.simulate.values import number_of
+from tidegate.expr.value.kinds import SqlValue, from_column
 from tidegate.kv.memcomparable import encode_bytes
-from tidegate.kv.row import decode_row
+from tidegate.kv.row.row import decode_row
 from tidegate.kv.table_key import RecordKey, decode_table_key, split_mvcc_key
 from tidegate.model.kv_change import LOSSY_DDL
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.job import Job, JobState
 from tidegate.schema.job_row import JOB_TABLE, decode_job_row
-from tidegate.schema.stored import StoredTable
-from tidegate.schema.stored_history import SchemaHistory
-from tidegate.schema.stored_snapshot import REPLICATED, StoredSnapshot, TableVersion
-from tidegate.schema.stored_table import table_info
+from tidegate.schema.stored.definition import StoredTable
+from tidegate.schema.stored.history import SchemaHistory
+from tidegate.schema.stored.snapshot import REPLICATED, StoredSnapshot, TableVersion
+from tidegate.schema.stored.table import table_info
 from tidegate.tidb.cluster import Cluster
-from tidegate.tidb.meta import Meta
-from tidegate.tidb.meta_load import load_all
+from tidegate.tidb.meta.keys import Meta
+from tidegate.tidb.meta.load import load_all
 from tidegate.tidb.snapshot import Snapshot
-from tidegate.tidb.sql.table_read import TableReader
-from tidegate.tidb.sql.table_row import RowImage, image_of
-from tidegate.tidb.sql.table_shape import ShapeColumn
-from tidegate.tidb.sql.value import SqlValue, from_column
-from tidegate.tidb.store_engine import Column
-from tidegate.tidb.store_read import value_at
-from tidegate.tidb.store_record import Kind, decode_write
+from tidegate.tidb.sql.rows.read import TableReader
+from tidegate.tidb.sql.rows.row import RowImage, image_of
+from tidegate.tidb.sql.rows.shape import ShapeColumn
+from tidegate.tidb.store.engine import Column
+from tidegate.tidb.store.read import value_at
+from tidegate.tidb.store.record import Kind, decode_write
 
 Image = Mapping[str, int | None]
 OWN_DATABASE = "gd"

@@ -15,21 +15,25 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src" / "tidegate"
 FLOORS = (
-    *("model", "codec", "kv", "schema", "tidb", "feed", "objectstore", "spark", "changelog", "source", "sink"),
-    *("testing", "app"),
+    *("model", "codec", "kv", "schema", "expr", "tidb", "feed", "objectstore", "spark", "changelog", "source", "sink"),
+    *("lake", "testing", "app"),
 )
+RULES = {"model", "codec", "kv", "schema", "expr"}
+LANDED = RULES | {"feed", "objectstore", "spark", "changelog"}
 MAY_IMPORT: dict[str, set[str]] = {
     "model": set(),
     "codec": {"model"},
     "kv": {"model"},
     "schema": {"model", "kv"},
-    "tidb": {"model", "kv", "schema"},
-    "feed": {"model", "codec", "kv", "schema"},
+    "expr": {"model", "kv", "schema"},
+    "tidb": {"model", "kv", "schema", "expr"},
+    "feed": RULES,
     "objectstore": {"model"},
     "spark": {"model", "feed"},
-    "changelog": {"model", "codec", "kv", "schema", "feed", "objectstore", "spark"},
-    "source": {"model", "codec", "kv", "schema", "feed", "objectstore", "spark", "changelog"},
-    "sink": {"model", "codec", "kv", "schema", "feed", "objectstore", "spark", "changelog"},
+    "changelog": LANDED,
+    "source": LANDED,
+    "sink": LANDED,
+    "lake": LANDED | {"source", "sink"},
     "testing": set(FLOORS) - {"app"},
     "app": set(FLOORS),
 }

@@ -22,7 +22,7 @@ import pytest
 from tests.e2e.rig import LAST, TIDEGATE, Topic, feed, moment_ts, recorded, running
 from tests.kill.published import Undisturbed, Witness, readable
 from tests.kill.victims import Victim, armed_processes, driver, group, jvm, live, worker
-from tidegate.app.demo_recorded import create_topic
+from tidegate.app.demo.recorded import create_topic
 from tidegate.testing.failpoint import PLACES
 
 BATCH = 400

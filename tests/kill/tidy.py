@@ -1,6 +1,6 @@
 """`tidegate lake upkeep` that leaves no small file: run as a program with `lake upkeep LAKE`."""
 
-from tidegate.app.cli import main
+from tidegate.app.cli.main import main
 from tidegate.changelog import trim
 from tidegate.sink.delta import compact, upkeep
 

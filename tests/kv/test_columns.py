@@ -12,15 +12,15 @@ from tests.kv.test_made_pairs import KINDS, table_of
 from tests.kv.test_totality import DOCUMENTS, mutate
 from tidegate.feed.mount import converter
 from tidegate.kv import encode_row
-from tidegate.kv.binary_json import decode_json, encode_json
 from tidegate.kv.column_value import read_value, write_value
 from tidegate.kv.cursor import at_end
 from tidegate.kv.handle import IntHandle
-from tidegate.kv.json_columns import json_texts
-from tidegate.kv.json_text import render_json
-from tidegate.kv.row import ChecksumForm, Row
-from tidegate.kv.row_columns import MISSING, NULL, locate
-from tidegate.kv.row_v2 import decode_raw_row, encode_raw_row
+from tidegate.kv.json.binary import decode_json, encode_json
+from tidegate.kv.json.columns import json_texts
+from tidegate.kv.json.text import render_json
+from tidegate.kv.row.columns import MISSING, NULL, locate
+from tidegate.kv.row.row import ChecksumForm, Row
+from tidegate.kv.row.v2 import decode_raw_row, encode_raw_row
 from tidegate.kv.value_columns import arrow_type, column_reader
 from tidegate.model.errors import DecodeError, EncodeError
 from tidegate.model.mysql import MysqlType as T

@@ -21,7 +21,6 @@ from tidegate.kv import (
     encode_index_entry,
     encode_row,
 )
-from tidegate.kv import row as row_module
 from tidegate.kv.collation import sort_key
 from tidegate.kv.column_value import from_datum, old_row_datum, read_value, to_datum, write_value
 from tidegate.kv.datum import (
@@ -38,7 +37,8 @@ from tidegate.kv.decimal_bin import DecimalForm
 from tidegate.kv.handle import IntHandle
 from tidegate.kv.index_entry import is_distinct
 from tidegate.kv.layout import WHOLE
-from tidegate.kv.row import ChecksumForm, Row, cut_part, handle_of, select_stored, verify_checksum
+from tidegate.kv.row import row as row_module
+from tidegate.kv.row.row import ChecksumForm, Row, cut_part, handle_of, select_stored, verify_checksum
 from tidegate.model.errors import EncodeError, KvDecodeError
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
@@ -243,7 +243,7 @@ def test_errors_name_column_and_key():
 
 
 def test_examples():
-    """The example in the header of kv/row.py is true."""
+    """The example in the header of kv/row/row.py is true."""
     assert doctest.testmod(row_module).failed == 0
     assert doctest.testmod(row_module).attempted > 3
 

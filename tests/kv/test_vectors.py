@@ -23,7 +23,6 @@ from tidegate.kv import (
     encode_row,
     record_key,
 )
-from tidegate.kv.binary_json import decode_json
 from tidegate.kv.checksum import column_checksum
 from tidegate.kv.clock_text import render_duration
 from tidegate.kv.collation import sort_key
@@ -42,18 +41,19 @@ from tidegate.kv.datum import (
 )
 from tidegate.kv.decimal_bin import DecimalForm, form_of, read_decimal, write_decimal
 from tidegate.kv.handle import IntHandle, common_handle
-from tidegate.kv.json_text import render_json
+from tidegate.kv.json.binary import decode_json
+from tidegate.kv.json.text import render_json
 from tidegate.kv.memcomparable import decode_bytes, encode_bytes
 from tidegate.kv.meta_key import hash_key, string_key
 from tidegate.kv.packed_time import Time, pack_time, to_utc
-from tidegate.kv.row import Row, verify_checksum
-from tidegate.kv.row_v1 import decode_old_row, encode_old_row
-from tidegate.kv.row_v2 import Tail, decode_raw_row, encode_raw_row
+from tidegate.kv.row.row import Row, verify_checksum
+from tidegate.kv.row.v1 import decode_old_row, encode_old_row
+from tidegate.kv.row.v2 import Tail, decode_raw_row, encode_raw_row
 from tidegate.kv.table_key import index_prefix, mvcc_key, split_mvcc_key, table_prefix
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 from tidegate.schema.job import Job
-from tidegate.schema.stored import StoredTable, parse_stored, render_stored
+from tidegate.schema.stored.definition import StoredTable, parse_stored, render_stored
 
 VECTOR = re.compile(r"(.+?)\s{2,}([0-9a-f]+)")
 MOMENT = Time(2020, 1, 2, 3, 4, 5, 678_901)

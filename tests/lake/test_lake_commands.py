@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.lake.stages import Play, truths
-from tidegate.app.cli import main
-from tidegate.app.lake import Lake
-from tidegate.app.lake_print import FORMATS, tell
+from tidegate.app.cli.main import main
+from tidegate.app.cli.rows import FORMATS, tell
+from tidegate.lake.lake import Lake
 
 
 def call(*words: object) -> Result:

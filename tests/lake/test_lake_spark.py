@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.lake.stages import Play, truths
-from tidegate.app import lake_local
-from tidegate.app.lake import Lake
+from tidegate.lake import local as lake_local
+from tidegate.lake.lake import Lake
 from tidegate.model.errors import ConfigError, SqlError
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def test_sql_command(root: Path, spark: "SparkSession") -> None:
     """`tidegate lake sql` prints the rows of a query at the moment that is asked for."""
     from click.testing import CliRunner
 
-    from tidegate.app.cli import main
+    from tidegate.app.cli.main import main
 
     words = ["lake", "sql", str(root), SUM, "--live", "--format", "json"]
 

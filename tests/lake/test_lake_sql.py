@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate.app.lake_sql import references, rewritten
+from tidegate.lake.sql import references, rewritten
 from tidegate.model.errors import ConfigError, SqlError
 
 TABLES = ("shop.orders", "shop.items", "bank.accounts", "old.orders", "shop.Ünï ï`x")

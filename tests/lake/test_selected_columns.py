@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from tests.lake.stages import Play, truths
-from tidegate.app.lake import Lake
-from tidegate.app.verify_cmd import verify_lake
+from tidegate.app.cli.verify import verify_lake
 from tidegate.feed.column_selector import SelectorRule
+from tidegate.lake.lake import Lake
 from tidegate.sink.delta.snapshots import latest
 
 pytestmark = pytest.mark.slow

@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from tests.lake.stages import Play, truths
-from tidegate.app import lake_read
-from tidegate.app.cli import main
-from tidegate.app.lake import Lake
-from tidegate.app.lake_live import Live
-from tidegate.app.lake_where import EVERY
+from tidegate.app.cli.main import main
+from tidegate.lake import read as lake_read
+from tidegate.lake.lake import Lake
+from tidegate.lake.live import Live
+from tidegate.lake.where import EVERY
 from tidegate.model.errors import ConfigError
 
 pytestmark = pytest.mark.slow

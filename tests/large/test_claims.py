@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.codec.encode_rows import TABLE, Claims, encoder, insert
-from tidegate.app.decode_cmd import decode as decode_command
+from tidegate.app.cli.decode import decode as decode_command
 from tidegate.changelog.columns import Encoder
 from tidegate.codec import DecodeOptions, decode
 from tidegate.codec.frame import pack_frame

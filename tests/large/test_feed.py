@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from tests.codec.encode_rows import TABLE, TS, delete, encoder, insert, update
 from tests.large.server import AS_OF, QUOTED, Server
-from tidegate.app.cli import main
+from tidegate.app.cli.main import main
 from tidegate.app.config.kafka_source import parse_source
 from tidegate.app.config.uri import mask_uri
 from tidegate.codec import from_config

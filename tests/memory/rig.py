@@ -20,8 +20,8 @@ from tests.e2e.rig import EXTENSION, PROTOCOLS, Running, feed, running
 from tests.memory.messages import SCHEMA, Row, Writer, begin, ts_at
 from tests.memory.sampler import Sampler
 from tidegate.app.broker import MESSAGE_MAX_BYTES
-from tidegate.app.demo_recorded import Frame, create_topic
-from tidegate.app.lake import Lake
+from tidegate.app.demo.recorded import Frame, create_topic
+from tidegate.lake.lake import Lake
 
 LOGGER = logging.getLogger(__name__)
 PARTITIONS = 3

@@ -5,14 +5,14 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from tidegate.schema.change.outcome import SnapshotDefinitions, StepOutcome
-from tidegate.schema.change.plan import plan
+from tidegate.schema.change.plan.statement import plan
 from tidegate.schema.change.request import NewIds, Request, number, operation_of
 from tidegate.schema.change.session import DdlSession, Plan
 from tidegate.schema.change.step import step, step_back
 from tidegate.schema.f1 import ElementState, rollback
-from tidegate.schema.parse import parse
-from tidegate.schema.stored import StoredSchema, StoredTable, render_stored
-from tidegate.schema.stored_snapshot import StoredSnapshot, TableVersion
+from tidegate.schema.parse.ddl import parse
+from tidegate.schema.stored.definition import StoredSchema, StoredTable, render_stored
+from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 
 
 class World:

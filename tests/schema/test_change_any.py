@@ -1,6 +1,6 @@
 """Any ALTER TABLEs, one after the other: invariants of every step, cancels anywhere, two other accounts of the same.
 
-statements ── plan, step ──► definitions ◄── schema/stored_snapshot.py   what TiCDC makes of the finished jobs
+statements ── plan, step ──► definitions ◄── schema/stored/snapshot.py   what TiCDC makes of the finished jobs
                                  ▲
                                  └────────── schema/state.py             what change capture makes of the texts
 """
@@ -21,10 +21,10 @@ from tidegate.schema.change.request import Request, operation_of
 from tidegate.schema.f1 import ElementState, rollback
 from tidegate.schema.job import Binlog, Job, JobState
 from tidegate.schema.state import SchemaState, apply_ddl
-from tidegate.schema.stored import StoredTable
-from tidegate.schema.stored_layout import table_layout
-from tidegate.schema.stored_snapshot import StoredSnapshot, apply_job
-from tidegate.schema.stored_table import table_info
+from tidegate.schema.stored.definition import StoredTable
+from tidegate.schema.stored.layout import table_layout
+from tidegate.schema.stored.snapshot import StoredSnapshot, apply_job
+from tidegate.schema.stored.table import table_info
 
 pytestmark = pytest.mark.slow
 

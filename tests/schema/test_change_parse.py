@@ -18,7 +18,7 @@ from tidegate.schema.detail import (
     SequenceDef,
     ViewDetail,
 )
-from tidegate.schema.parse import parse
+from tidegate.schema.parse.ddl import parse
 
 
 def one(sql):

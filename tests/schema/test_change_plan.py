@@ -10,16 +10,16 @@ from tests.schema.change_world import World, example
 
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.change.flags import PREVENT_NULL
-from tidegate.schema.change.move_constraint import foreign_keys_of
+from tidegate.schema.change.move.constraint import foreign_keys_of
 from tidegate.schema.change.outcome import SnapshotDefinitions
-from tidegate.schema.change.plan import plan
+from tidegate.schema.change.plan.statement import plan
 from tidegate.schema.change.request import ModifyKind, operation_of
 from tidegate.schema.change.restore import restore
 from tidegate.schema.change.session import DdlSession
 from tidegate.schema.change.step import step
 from tidegate.schema.f1 import Work
-from tidegate.schema.parse import parse
-from tidegate.schema.stored import render_stored
+from tidegate.schema.parse.ddl import parse
+from tidegate.schema.stored.definition import render_stored
 
 REFUSED = [
     (1007, "create database d"),

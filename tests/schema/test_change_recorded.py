@@ -18,7 +18,7 @@ from tidegate.schema.change.outcome import StepOutcome
 from tidegate.schema.change.request import Request, operation_of, raw_arguments, request_of
 from tidegate.schema.job import Job, JobState, SchemaDiff
 from tidegate.schema.job_row import decode_job_row
-from tidegate.schema.stored import StoredSchema, StoredTable, parse_stored, render_stored
+from tidegate.schema.stored.definition import StoredSchema, StoredTable, parse_stored, render_stored
 
 pytestmark = pytest.mark.slow
 

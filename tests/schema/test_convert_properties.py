@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType as C
-from tidegate.schema.convert import Rule, converter
-from tidegate.schema.convert_json import parse_json, render_json
-from tidegate.schema.convert_number import float_text
-from tidegate.schema.convert_read import Family, family_of
+from tidegate.schema.convert.converter import Rule, converter
+from tidegate.schema.convert.json import parse_json, render_json
+from tidegate.schema.convert.number import float_text
+from tidegate.schema.convert.read import Family, family_of
 from tidegate.schema.literal import cast_literal
 
 BIGINT, VARCHAR, DOUBLE = C(T.LONGLONG), C(T.VARCHAR, 400), C(T.DOUBLE)

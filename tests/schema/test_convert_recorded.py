@@ -12,8 +12,8 @@ import pytest
 from tidegate.model.event import Value
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType as C
-from tidegate.schema.convert import Rule, converter
-from tidegate.schema.convert_json import parse_json, render_json
+from tidegate.schema.convert.converter import Rule, converter
+from tidegate.schema.convert.json import parse_json, render_json
 
 DATA = Path(__file__).parents[1] / "data"
 BIGINT = C(T.LONGLONG, 20)

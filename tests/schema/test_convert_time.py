@@ -4,8 +4,8 @@ import pytest
 
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType as C
-from tidegate.schema.convert import converter
-from tidegate.schema.convert_read import type_name
+from tidegate.schema.convert.converter import converter
+from tidegate.schema.convert.read import type_name
 
 VARCHAR, BIGINT, JSON, DECIMAL = C(T.VARCHAR, 60), C(T.LONGLONG), C(T.JSON), C(T.DECIMAL, 20, 3)
 DATE, DATETIME, DATETIME3, DATETIME6 = C(T.DATE), C(T.DATETIME), C(T.DATETIME, decimal=3), C(T.DATETIME, decimal=6)

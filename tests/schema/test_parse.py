@@ -9,7 +9,7 @@ from tidegate.schema import definition as d
 from tidegate.schema import spec as p
 from tidegate.schema import statement as s
 from tidegate.schema.columns import complete_type, parse_type, render_type
-from tidegate.schema.parse import parse
+from tidegate.schema.parse.ddl import parse
 
 
 def one(query: str) -> s.Statement:

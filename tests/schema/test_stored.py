@@ -18,7 +18,7 @@ from tidegate.model.errors import SchemaError, TableNotFound
 from tidegate.model.mysql import ActionType
 from tidegate.schema.job import Job, JobState, SchemaDiff, parse_job
 from tidegate.schema.job_row import decode_job_row
-from tidegate.schema.stored import (
+from tidegate.schema.stored.definition import (
     Name,
     StoredColumn,
     StoredSchema,
@@ -27,10 +27,10 @@ from tidegate.schema.stored import (
     parse_stored,
     render_stored,
 )
-from tidegate.schema.stored_history import SchemaHistory
-from tidegate.schema.stored_layout import table_layout
-from tidegate.schema.stored_snapshot import StoredSnapshot, apply_job
-from tidegate.schema.stored_table import table_info
+from tidegate.schema.stored.history import SchemaHistory
+from tidegate.schema.stored.layout import table_layout
+from tidegate.schema.stored.snapshot import StoredSnapshot, apply_job
+from tidegate.schema.stored.table import table_info
 
 KINDS = {"Table": StoredTable, "DB": StoredSchema}
 

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.source.kit import OPEN, insert, manifest, open_message, recording, resolved
-from tidegate.app.topic_cmd import topic as topic_command
+from tidegate.app.cli.topic import topic as topic_command
 from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.change import Place

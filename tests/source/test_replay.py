@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.source.kit import TOPIC, begin, insert, land_batch, open_message, resolved
-from tidegate.app.dlq_cmd import dlq
+from tidegate.app.cli.dlq import dlq
 from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.feed.change import Place
 from tidegate.model.errors import ConfigError, DecodeError, UnsupportedError

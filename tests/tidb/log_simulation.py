@@ -4,7 +4,7 @@ from tests.tidb.simulation import KEYS, Simulation
 from tidegate.model.kv_change import KvChange, KvOp
 from tidegate.tidb.change_log import ChangeLog
 from tidegate.tidb.span_feed import SpanFeed
-from tidegate.tidb.store_engine import Engine
+from tidegate.tidb.store.engine import Engine
 
 SPANS = ((b"", b""), (KEYS[1], KEYS[6]), (KEYS[5], b""))
 

@@ -12,8 +12,8 @@ from random import Random
 from tests.tidb.worlds import TTL_MS, Model, World
 from tidegate.model.errors import KeyExists, KeyLocked, SchemaChanged, TransactionGone, WriteConflict
 from tidegate.model.tso import physical_ms
-from tidegate.tidb.store_engine import Engine
-from tidegate.tidb.store_gc import collect_garbage
+from tidegate.tidb.store.engine import Engine
+from tidegate.tidb.store.gc import collect_garbage
 from tidegate.tidb.transaction import Options, Stage, Transaction
 
 KEYS = [b"t%d" % at for at in range(8)]

@@ -16,8 +16,8 @@ from tidegate.tidb import change_log
 from tidegate.tidb.change_log import ChangeLog, Registration
 from tidegate.tidb.region import RegionMap
 from tidegate.tidb.snapshot import settle_dead
-from tidegate.tidb.store_gc import collect_garbage
-from tidegate.tidb.store_sqlite import SqliteEngine
+from tidegate.tidb.store.gc import collect_garbage
+from tidegate.tidb.store.sqlite import SqliteEngine
 from tidegate.tidb.transaction import Stage
 
 PUT, DELETE = KvOp.PUT, KvOp.DELETE

@@ -12,7 +12,7 @@ from tests.tidb.worlds import TTL_MS, Clock, World, seeds
 from tidegate.model.tso import physical_ms
 from tidegate.tidb.change_log import ChangeLog
 from tidegate.tidb.segment import SegmentWriter, read_segments, segments
-from tidegate.tidb.store_sqlite import SqliteEngine
+from tidegate.tidb.store.sqlite import SqliteEngine
 
 FORK = multiprocessing.get_context("fork")
 KEYS = (b"a", b"b", b"c")

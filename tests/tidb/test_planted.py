@@ -8,9 +8,9 @@ from tests.tidb.log_simulation import LogSimulation
 from tidegate.model.errors import WriteConflict
 from tidegate.tidb.change_log import ChangeLog
 from tidegate.tidb.span_feed import SpanFeed
-from tidegate.tidb.store import RolledBack, Store
-from tidegate.tidb.store_engine import MetaBound
-from tidegate.tidb.store_read import value_at
+from tidegate.tidb.store.engine import MetaBound
+from tidegate.tidb.store.mvcc import RolledBack, Store
+from tidegate.tidb.store.read import value_at
 
 SEEDS = 100
 

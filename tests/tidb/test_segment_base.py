@@ -6,18 +6,18 @@ import pytest
 
 from tidegate.app.log_holds import hold_name, holds, put_hold, safe_point
 from tidegate.app.segment_log import SegmentLog
-from tidegate.app.upstream_log import LogKeep, trim_log
+from tidegate.app.upstream.log import LogKeep, trim_log
 from tidegate.feed.filter import TableFilter
 from tidegate.model.errors import EnvironmentFault, HistoryLost, StoreUnavailable
 from tidegate.model.tso import compose, physical_ms
-from tidegate.schema.stored_snapshot import StoredSnapshot
+from tidegate.schema.stored.snapshot import StoredSnapshot
 from tidegate.source.tidb.timeline import Timeline
 from tidegate.tidb import segment_base
 from tidegate.tidb.change_log import ChangeLog
 from tidegate.tidb.cluster import Cluster
 from tidegate.tidb.segment import SegmentWriter, segments
 from tidegate.tidb.segment_base import base_of, begin_log, trim
-from tidegate.tidb.sql.session import Session
+from tidegate.tidb.sql.session.session import Session
 
 RULES = TableFilter.parse(("test.*",))
 WORK = (

@@ -19,11 +19,11 @@ from tidegate.model.errors import (
     TransactionGone,
     WriteConflict,
 )
-from tidegate.tidb.store import Alive, Committed, Mutation, RolledBack, Verb
-from tidegate.tidb.store_engine import Column, Engine
-from tidegate.tidb.store_gc import collect_garbage
-from tidegate.tidb.store_record import Kind, Lock, Write, decode_lock, decode_write, encode_lock, encode_write
-from tidegate.tidb.store_sqlite import SqliteEngine
+from tidegate.tidb.store.engine import Column, Engine
+from tidegate.tidb.store.gc import collect_garbage
+from tidegate.tidb.store.mvcc import Alive, Committed, Mutation, RolledBack, Verb
+from tidegate.tidb.store.record import Kind, Lock, Write, decode_lock, decode_write, encode_lock, encode_write
+from tidegate.tidb.store.sqlite import SqliteEngine
 
 LONG = b"x" * 256
 TS = st.integers(0, (1 << 64) - 1)

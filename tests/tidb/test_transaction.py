@@ -21,8 +21,8 @@ from tidegate.model.errors import (
     UnsupportedError,
     WriteConflict,
 )
-from tidegate.tidb.store_engine import Column, Edit, MemoryEngine
-from tidegate.tidb.store_sqlite import SqliteEngine
+from tidegate.tidb.store.engine import Column, Edit, MemoryEngine
+from tidegate.tidb.store.sqlite import SqliteEngine
 from tidegate.tidb.transaction import Options, Stage
 
 STAGES = list(Stage)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tests.tidb.worlds import Clock
 from tidegate.model.tso import compose, physical_ms
-from tidegate.tidb.store_engine import MemoryEngine, MetaBound
+from tidegate.tidb.store.engine import MemoryEngine, MetaBound
 from tidegate.tidb.tso import WINDOW_MS, MemoryBound, Oracle
 
 MOVES = st.lists(

@@ -4,9 +4,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from tidegate.tidb.store import Store
-from tidegate.tidb.store_engine import Engine, MemoryEngine, MetaBound
-from tidegate.tidb.store_sqlite import SqliteEngine
+from tidegate.tidb.store.engine import Engine, MemoryEngine, MetaBound
+from tidegate.tidb.store.mvcc import Store
+from tidegate.tidb.store.sqlite import SqliteEngine
 from tidegate.tidb.transaction import Options, Storage
 from tidegate.tidb.tso import Oracle
 

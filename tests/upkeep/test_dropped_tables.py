@@ -8,8 +8,8 @@ import pytest
 
 from tests.upkeep.small import Small
 from tests.upkeep.tended import NO_MERCY
-from tidegate.app.lake import Lake
 from tidegate.feed.retention import PURGED, Limits
+from tidegate.lake.lake import Lake
 from tidegate.model.errors import SinkRefused
 from tidegate.objectstore import lifespan
 

@@ -8,9 +8,9 @@ The statements are those of SHOW CREATE; they read back as the same definitions.
 from tidegate.feed.filter import SYSTEM_SCHEMAS
 from tidegate.model.event import Ddl
 from tidegate.model.mysql import ActionType
-from tidegate.schema.stored_snapshot import StoredSnapshot
+from tidegate.schema.stored.snapshot import StoredSnapshot
 from tidegate.source.tidb.tables import Tables, name_of
-from tidegate.tidb.sql.show_create import render_create_schema, render_create_table
+from tidegate.tidb.sql.show.create import render_create_schema, render_create_table
 
 __all__ = ["create_statements"]
 

@@ -24,6 +24,12 @@ from typing import Any, Final
 import msgspec
 from sqlglot import exp
 
+from tidegate.expr.cast.assign import target_of
+from tidegate.expr.compiler import Compiled, compile_scalar
+from tidegate.expr.scope import DEFAULT_COLLATION, Context, Scope, Slot
+from tidegate.expr.syntax.dialect import Node
+from tidegate.expr.syntax.parse import Dml, parse
+from tidegate.expr.value.kinds import SqlValue, from_column
 from tidegate.feed.event_filter import EventFilter, Test, event_rules
 from tidegate.kv.column_parse import parse_value
 from tidegate.model.errors import EncodeError, SqlRefused, UpstreamError
@@ -31,17 +37,11 @@ from tidegate.model.event import Field, Value, Values
 from tidegate.model.feed_errors import ExpressionColumnNotFound, ExpressionParseFailed, RowFilterFailed
 from tidegate.model.mysql import STRINGS, MysqlType
 from tidegate.model.table import ColumnType, TableName
-from tidegate.schema.convert import zone_of
+from tidegate.schema.convert.converter import zone_of
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.infer import infer_table
-from tidegate.schema.stored import StoredColumn
-from tidegate.schema.stored_snapshot import TableVersion
-from tidegate.tidb.sql.cast import target_of
-from tidegate.tidb.sql.dialect import Node
-from tidegate.tidb.sql.expr import Compiled, compile_scalar
-from tidegate.tidb.sql.parse import Dml, parse
-from tidegate.tidb.sql.scope import DEFAULT_COLLATION, Context, Scope, Slot
-from tidegate.tidb.sql.value import SqlValue, from_column
+from tidegate.schema.stored.definition import StoredColumn
+from tidegate.schema.stored.snapshot import TableVersion
 
 __all__ = ["SqlExpressions", "event_filter"]
 

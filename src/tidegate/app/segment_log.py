@@ -16,7 +16,7 @@ from tidegate.app.log_holds import put_hold
 from tidegate.kv.number import decode_int
 from tidegate.model.errors import HistoryLost
 from tidegate.model.kv_change import KvChange
-from tidegate.schema.stored_snapshot import StoredSnapshot
+from tidegate.schema.stored.snapshot import StoredSnapshot
 from tidegate.source.tidb.log import LogBegin, LogPart, Span, Stored, Window
 from tidegate.tidb.segment import read_footer, read_spans, read_windows, segments
 from tidegate.tidb.segment_base import WHOLE, base_of, definitions

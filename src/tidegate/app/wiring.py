@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tidegate.changelog.landing import BatchLoop
     from tidegate.feed.ports import Sink, Source
     from tidegate.feed.retention import Limits
-    from tidegate.schema.stored_snapshot import TableVersion
+    from tidegate.schema.stored.snapshot import TableVersion
     from tidegate.sink.delta.options import DeltaOptions
     from tidegate.sink.delta.sink import DeltaSink
     from tidegate.sink.kafka.target import TopicTarget
@@ -107,7 +107,7 @@ def _land_log(config: FeedConfig, home: str) -> "BatchLoop":
 
 def _check_lake(config: FeedConfig, tables: "Iterable[TableVersion]") -> None:
     """Raise ColumnSelectorFailed for column selectors that do not fit a table."""
-    from tidegate.schema.stored_table import table_info
+    from tidegate.schema.stored.table import table_info
     from tidegate.sink.delta.selection import stored_definition
 
     options = delta_options(config)

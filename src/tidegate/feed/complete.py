@@ -28,7 +28,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from tidegate.codec.canal.encode_types import mysql_type
+from tidegate.codec.canal.encode.types import mysql_type
 from tidegate.codec.canal.types import ColumnKind, kind_of
 from tidegate.codec.wire_table import WireColumn, WireTable, wire_table
 from tidegate.model.errors import DecodeError, SchemaError, SqlError
@@ -37,7 +37,7 @@ from tidegate.model.mysql import MysqlType
 from tidegate.model.table import TableName
 from tidegate.schema.build import build_table
 from tidegate.schema.occasion import Occasion
-from tidegate.schema.parse import parse
+from tidegate.schema.parse.ddl import parse
 from tidegate.schema.statement import CreateTable
 
 __all__ = [

@@ -30,7 +30,7 @@ from tidegate.model.event import Ddl, RowChange
 from tidegate.model.feed_errors import DdlEventUnknown
 from tidegate.model.mysql import ActionType
 from tidegate.model.table import TableName
-from tidegate.schema.stored_snapshot import TableVersion
+from tidegate.schema.stored.snapshot import TableVersion
 
 __all__ = ["EventFilter", "EventRule", "Expressions", "RowFilter", "Test", "event_rules"]
 

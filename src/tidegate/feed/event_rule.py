@@ -21,7 +21,7 @@ import msgspec
 from tidegate.model.errors import ConfigError
 from tidegate.model.event import Field, Values
 from tidegate.model.table import TableName
-from tidegate.schema.stored_snapshot import TableVersion
+from tidegate.schema.stored.snapshot import TableVersion
 
 __all__ = ["EventRule", "Expressions", "Test", "event_rules"]
 

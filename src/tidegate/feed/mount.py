@@ -29,19 +29,19 @@ from tidegate.codec.zone import zone_shift
 from tidegate.kv.column_text import column_text
 from tidegate.kv.handle import Handle, IntHandle
 from tidegate.kv.layout import TableLayout
-from tidegate.kv.row import Row, decode_row_value, verify_checksum
+from tidegate.kv.row.row import Row, decode_row_value, verify_checksum
 from tidegate.kv.table_key import RecordKey, decode_table_key
 from tidegate.model.errors import DecodeError, KvDecodeError, TableNotFound
 from tidegate.model.event import Delete, Field, Insert, RowChange, Update, Value, Values
 from tidegate.model.mysql import FLOATS, STRINGS, MysqlType
 from tidegate.model.table import ColumnInfo, ColumnType, TableInfo
-from tidegate.schema.convert import zone_of
-from tidegate.schema.convert_text import enum_index, set_mask
+from tidegate.schema.convert.converter import zone_of
+from tidegate.schema.convert.text import enum_index, set_mask
 from tidegate.schema.literal import stored_value
-from tidegate.schema.stored_history import SchemaHistory
-from tidegate.schema.stored_layout import table_layout
-from tidegate.schema.stored_snapshot import TableVersion
-from tidegate.schema.stored_table import table_info
+from tidegate.schema.stored.history import SchemaHistory
+from tidegate.schema.stored.layout import table_layout
+from tidegate.schema.stored.snapshot import TableVersion
+from tidegate.schema.stored.table import table_info
 
 __all__ = ["ColumnPlan", "MountTable", "Mounted", "Mounter", "converter", "values_of"]
 

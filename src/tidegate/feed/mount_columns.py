@@ -22,13 +22,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.codec.columnar import Batch
-from tidegate.codec.columnar.encode_arrays import content, replaced
+from tidegate.codec.columnar.encode.arrays import content, replaced
 from tidegate.codec.columnar.values import Misfit
 from tidegate.feed.mount import ColumnPlan, Mounter, MountTable, values_of
 from tidegate.kv.column_value import read_value
 from tidegate.kv.handle import CommonHandle
-from tidegate.kv.row import decode_row_value, handle_columns
-from tidegate.kv.row_columns import MISSING, RowCells, locate
+from tidegate.kv.row.columns import MISSING, RowCells, locate
+from tidegate.kv.row.row import decode_row_value, handle_columns
 from tidegate.kv.table_key import RecordKey, decode_table_key
 from tidegate.kv.value_columns import ReadColumn, arrow_type, column_reader
 from tidegate.model.errors import DecodeError

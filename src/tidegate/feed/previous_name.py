@@ -13,7 +13,7 @@ from tidegate.model.errors import SqlError
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
 from tidegate.schema.effects import Effect, ExchangePartition, RenameTable
-from tidegate.schema.parse import parse
+from tidegate.schema.parse.ddl import parse
 from tidegate.schema.spec import RenameTo
 from tidegate.schema.statement import AlterTable, RenameTables
 

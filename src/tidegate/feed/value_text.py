@@ -17,7 +17,7 @@ Source: tiflow, model.ColumnValueString; recordings of the dispatchers.
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from tidegate.codec.gofloat import positional32, positional64
+from tidegate.codec.go.float import positional32, positional64
 from tidegate.codec.values import INT_RANGES
 from tidegate.codec.zone import zone_shift
 from tidegate.model.mysql import MysqlType

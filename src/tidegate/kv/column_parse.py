@@ -25,7 +25,7 @@ from typing import Final
 
 from tidegate.kv.column_value import KvValue
 from tidegate.kv.datum import Duration, JsonDatum, Unsigned, Vector
-from tidegate.kv.json_value import JsonValue
+from tidegate.kv.json.value import JsonValue
 from tidegate.kv.number import MAX_UINT, MIN_INT
 from tidegate.kv.packed_time import Time, pack_time, to_utc
 from tidegate.model.errors import EncodeError

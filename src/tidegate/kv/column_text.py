@@ -19,7 +19,7 @@ from typing import Final
 from tidegate.kv.clock_text import render_date, render_duration, render_time
 from tidegate.kv.column_value import KvValue
 from tidegate.kv.datum import DecimalDatum, Duration, JsonDatum, Vector
-from tidegate.kv.json_text import render_json
+from tidegate.kv.json.text import render_json
 from tidegate.kv.packed_time import Time, from_utc
 from tidegate.model.errors import EncodeError
 from tidegate.model.mysql import MysqlType

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
-from tidegate.kv.binary_json import decode_json, encode_json
 from tidegate.kv.cursor import at_end
 from tidegate.kv.datum import Datum, DecimalDatum, Duration, JsonDatum, Unsigned, Vector, decode_vector, encode_vector
 from tidegate.kv.decimal_bin import DecimalForm, form_of, read_decimal, write_decimal
+from tidegate.kv.json.binary import decode_json, encode_json
 from tidegate.kv.number import MAX_INT, MAX_UINT, MIN_INT, decode_float, encode_float
 from tidegate.kv.packed_time import Time, pack_time, unpack_time
 from tidegate.model.errors import DecodeError, EncodeError

@@ -27,10 +27,10 @@ from enum import Enum
 from math import isfinite
 from typing import Final, NamedTuple, TypeAlias
 
-from tidegate.kv.binary_json import decode_json, encode_json
 from tidegate.kv.cursor import take, take_byte
 from tidegate.kv.decimal_bin import DecimalForm, form_of, read_decimal, write_decimal
-from tidegate.kv.json_value import JsonValue, Unsigned
+from tidegate.kv.json.binary import decode_json, encode_json
+from tidegate.kv.json.value import JsonValue, Unsigned
 from tidegate.kv.memcomparable import decode_bytes, decode_compact, encode_bytes, encode_compact
 from tidegate.kv.number import (
     decode_float,

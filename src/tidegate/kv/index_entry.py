@@ -24,7 +24,7 @@ from tidegate.kv.datum import Datum, decode_datum, encode_key
 from tidegate.kv.handle import CommonHandle, Handle, IntHandle
 from tidegate.kv.index_value import IndexValue, decode_index_value, encode_index_value
 from tidegate.kv.layout import TRIMMED, WHOLE, IndexLayout, IndexPart, TableLayout
-from tidegate.kv.row import cut_part, handle_columns, part_datum
+from tidegate.kv.row.row import cut_part, handle_columns, part_datum
 from tidegate.kv.table_key import IndexKey, decode_table_key, index_prefix
 from tidegate.model.errors import DecodeError, EncodeError, KvDecodeError
 

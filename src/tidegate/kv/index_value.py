@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 from tidegate.kv.cursor import take, take_byte
 from tidegate.kv.handle import CommonHandle, Handle, IntHandle
 from tidegate.kv.number import decode_int, encode_int
-from tidegate.kv.row_v2 import VERSION_BYTE, decode_raw_row, encode_raw_row
+from tidegate.kv.row.v2 import VERSION_BYTE, decode_raw_row, encode_raw_row
 from tidegate.model.errors import DecodeError, EncodeError
 
 __all__ = ["IndexValue", "decode_index_value", "encode_index_value"]

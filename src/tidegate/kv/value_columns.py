@@ -8,7 +8,7 @@
     texts                     string           the same; binary if a byte of them is no UTF-8
     DATE, DATETIME, TIMESTAMP string           parts of packed numbers to digits; TIMESTAMP in UTC alone
     DECIMAL                   string           words to digits, if all values have the form of the first
-    JSON                      string           json_columns.py, all at once
+    JSON                      string           json/columns.py, all at once
     TIME, VECTOR              string           `read`, one by one, equal ones once
 
 A reader gives the array and the rows that it cannot read: bytes that are no value of the type, or a form that it does
@@ -27,8 +27,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kv.decimal_bin import DecimalForm, chunk_sizes
-from tidegate.kv.json_columns import json_texts
-from tidegate.kv.row_columns import PADDING, Cells, spans, windows, words
+from tidegate.kv.json.columns import json_texts
+from tidegate.kv.row.columns import PADDING, Cells, spans, windows, words
 from tidegate.model.errors import DecodeError, EncodeError
 from tidegate.model.mysql import FLOATS, NUMBERS, STRINGS, MysqlType
 from tidegate.model.table import ColumnType

@@ -49,7 +49,7 @@ class ColumnType(msgspec.Struct, frozen=True):
 
 
 class ColumnInfo(msgspec.Struct, frozen=True):
-    """One public column. `default` and `origin_default` are the value as text or bytes; see schema/parse.py."""
+    """One public column. `default` and `origin_default` are the value as text or bytes; see schema/parse/ddl.py."""
 
     id: int
     name: str

@@ -11,8 +11,11 @@ below ``checkpoint_ts`` is in the sink; ``checkpoint_ts <= resolved_ts``.
 Source: TiCDC Open Protocol and Canal-JSON documents; TiDB's oracle package (physical << 18 | logical).
 """
 
+import re
 from datetime import UTC, datetime
 from typing import Final, NewType
+
+from tidegate.model.errors import ConfigError
 
 __all__ = [
     "LOGICAL_BITS",
@@ -23,6 +26,7 @@ __all__ = [
     "StartTs",
     "Tso",
     "compose",
+    "parse_ts",
     "physical_ms",
     "to_datetime",
 ]
@@ -57,3 +61,23 @@ def compose(ms: int, logical: int = 0) -> Tso:
 def to_datetime(ts: int) -> datetime:
     """The physical part of `ts` as a UTC datetime (millisecond precision)."""
     return datetime.fromtimestamp(physical_ms(ts) / 1000, UTC)
+
+
+def parse_ts(text: str, *, now_ms: int) -> int:
+    """The TSO that `text` names: a number, `now`, or a time such as 2026-01-02T03:04:05 (UTC unless it says more)."""
+    if text == "now":
+        return compose(now_ms)
+    if re.fullmatch(r"[0-9]{1,20}", text):
+        ts = int(text)
+        if ts > MAX_TS:
+            raise ConfigError(f"{text} is above the largest timestamp, {MAX_TS}")
+        return ts
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ConfigError(f"{text!r} is neither a TSO, nor `now`, nor a time such as 2026-01-02T03:04:05Z") from error
+    when = when if when.tzinfo else when.replace(tzinfo=UTC)
+    ms = round(when.timestamp() * 1000)
+    if ms < 0:
+        raise ConfigError(f"{text!r} is before 1970")
+    return compose(ms)

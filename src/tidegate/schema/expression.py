@@ -19,8 +19,8 @@ from typing import Final, TypeAlias
 
 from tidegate.model.errors import SchemaError, SqlError, UnsupportedError
 from tidegate.model.event import Value
-from tidegate.schema.convert import zone_of
-from tidegate.schema.convert_number import numeric_prefix, round_exact, to_integer
+from tidegate.schema.convert.converter import zone_of
+from tidegate.schema.convert.number import numeric_prefix, round_exact, to_integer
 from tidegate.schema.expression_functions import FUNCTIONS, UNITS, Operand
 
 __all__ = ["Evaluate", "Row", "compile_expression", "integer_of"]

@@ -13,9 +13,9 @@ from datetime import date, datetime, timedelta, tzinfo
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, InvalidOperation
 from typing import Final, TypeAlias
 
-from tidegate.schema.convert_number import WIDE, numeric_prefix, to_integer
-from tidegate.schema.convert_span import parse_span
-from tidegate.schema.convert_time import ZERO, Moment, parse_moment, parse_moment_number, span_of_moment
+from tidegate.schema.convert.number import WIDE, numeric_prefix, to_integer
+from tidegate.schema.convert.span import parse_span
+from tidegate.schema.convert.time import ZERO, Moment, parse_moment, parse_moment_number, span_of_moment
 
 __all__ = ["FUNCTIONS", "UNITS", "Operand"]
 

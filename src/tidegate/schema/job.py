@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from tidegate.schema.stored import StoredSchema, StoredTable, parse_stored
+from tidegate.schema.stored.definition import StoredSchema, StoredTable, parse_stored
 
 __all__ = ["Binlog", "Job", "JobState", "SchemaDiff", "SubJob", "parse_job"]
 

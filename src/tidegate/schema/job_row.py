@@ -11,7 +11,7 @@ Source: TiDB pkg/meta/metadef; the recorded definition.
 from typing import Final
 
 from tidegate.kv.layout import ColumnLayout, TableLayout
-from tidegate.kv.row import decode_row
+from tidegate.kv.row.row import decode_row
 from tidegate.model.errors import KvDecodeError
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType

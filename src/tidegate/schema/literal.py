@@ -17,13 +17,13 @@ from tidegate.model.event import Value
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnInfo, ColumnType
 from tidegate.model.tso import to_datetime
-from tidegate.schema.convert import converter, zone_of
-from tidegate.schema.convert_json import parse_json, render_json
-from tidegate.schema.convert_number import bit_writer, numeric_prefix
-from tidegate.schema.convert_read import Family, elems_of, family_of, text_value
-from tidegate.schema.convert_span import render_span
-from tidegate.schema.convert_text import byte_writer, decode_bytes, enum_name
-from tidegate.schema.convert_time import ZERO, Moment, fsp_of, moment_writer
+from tidegate.schema.convert.converter import converter, zone_of
+from tidegate.schema.convert.json import parse_json, render_json
+from tidegate.schema.convert.number import bit_writer, numeric_prefix
+from tidegate.schema.convert.read import Family, elems_of, family_of, text_value
+from tidegate.schema.convert.span import render_span
+from tidegate.schema.convert.text import byte_writer, decode_bytes, enum_name
+from tidegate.schema.convert.time import ZERO, Moment, fsp_of, moment_writer
 
 __all__ = ["cast_literal", "stored_value", "zero_value"]
 

@@ -26,10 +26,10 @@ from tidegate.model.errors import SchemaError, UnsupportedError
 from tidegate.model.event import Value
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnInfo, ColumnType, PartitionInfo
-from tidegate.schema.convert_number import float_text
-from tidegate.schema.convert_read import Family, family_of, type_name
-from tidegate.schema.convert_span import read_span
-from tidegate.schema.convert_time import read_moment
+from tidegate.schema.convert.number import float_text
+from tidegate.schema.convert.read import Family, family_of, type_name
+from tidegate.schema.convert.span import read_span
+from tidegate.schema.convert.time import read_moment
 from tidegate.schema.expression import Evaluate, Row, column_reader, compile_expression, integer_of
 from tidegate.schema.literal import cast_literal
 

@@ -15,7 +15,7 @@ import msgspec
 from tidegate.model.table import PartitionDef, PartitionInfo, TableInfo
 from tidegate.schema.build import complete_partition
 from tidegate.schema.occasion import Occasion
-from tidegate.schema.parse_table import MOST_PARTITIONS
+from tidegate.schema.parse.table import MOST_PARTITIONS
 from tidegate.schema.spec import (
     AddPartitions,
     CoalescePartitions,

@@ -26,7 +26,7 @@ from tidegate.schema.alter import alter_table
 from tidegate.schema.build import build_table
 from tidegate.schema.effects import Effect, NoEffect
 from tidegate.schema.occasion import Occasion
-from tidegate.schema.parse import parse
+from tidegate.schema.parse.ddl import parse
 from tidegate.schema.repartition import named_partitions
 from tidegate.schema.snapshot import Database, SchemaState
 from tidegate.schema.spec import DropPartitions, ExchangePartition, RenameTo, TruncatePartitions

@@ -28,10 +28,10 @@ from tidegate.kv.table_key import split_mvcc_key
 from tidegate.model.errors import HistoryLost
 from tidegate.model.kv_change import LOSSY_DDL, FaultKind, KvChange, KvEvent, KvOp, LogType, RegionFault, ResolvedSpan
 from tidegate.tidb.region import Region, RegionMap
-from tidegate.tidb.store import Store
-from tidegate.tidb.store_engine import Column
-from tidegate.tidb.store_read import bound, value_at, value_of
-from tidegate.tidb.store_record import Kind, Write, decode_write
+from tidegate.tidb.store.engine import Column
+from tidegate.tidb.store.mvcc import Store
+from tidegate.tidb.store.read import bound, value_at, value_of
+from tidegate.tidb.store.record import Kind, Write, decode_write
 from tidegate.tidb.tso import Oracle
 
 __all__ = ["QUEUE_EVENTS", "ChangeLog", "Registration"]

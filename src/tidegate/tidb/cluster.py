@@ -24,7 +24,7 @@ from typing import Final, NamedTuple, TypeAlias
 from tidegate.model.errors import KeyLocked, UpstreamError
 from tidegate.model.tso import LOGICAL_BITS, physical_ms
 from tidegate.schema.change import step as step_rules
-from tidegate.schema.stored import StoredTable
+from tidegate.schema.stored.definition import StoredTable
 from tidegate.tidb.ddl.backfill import BATCH_ROWS, Backfill
 from tidegate.tidb.ddl.desk import Desk
 from tidegate.tidb.ddl.jobs import Entry, read_entries, table_ids
@@ -32,14 +32,14 @@ from tidegate.tidb.ddl.owner import Owner, Worker
 from tidegate.tidb.ddl.ranges import delete_ranges
 from tidegate.tidb.ddl.registry import Registry
 from tidegate.tidb.ddl.step import StepRules, Steps
-from tidegate.tidb.meta import Meta
-from tidegate.tidb.meta_bootstrap import FIRST_JOB_NUMBER, bootstrap
-from tidegate.tidb.meta_tables import LOCK_INFO
+from tidegate.tidb.meta.bootstrap import FIRST_JOB_NUMBER, bootstrap
+from tidegate.tidb.meta.keys import Meta
+from tidegate.tidb.meta.tables import LOCK_INFO
 from tidegate.tidb.node import Node, NodeOptions
-from tidegate.tidb.store import Store
-from tidegate.tidb.store_engine import Engine, MemoryEngine, MetaBound
-from tidegate.tidb.store_gc import collect_garbage
-from tidegate.tidb.store_sqlite import SqliteEngine
+from tidegate.tidb.store.engine import Engine, MemoryEngine, MetaBound
+from tidegate.tidb.store.gc import collect_garbage
+from tidegate.tidb.store.mvcc import Store
+from tidegate.tidb.store.sqlite import SqliteEngine
 from tidegate.tidb.transaction import Options, Storage
 from tidegate.tidb.tso import Oracle
 

@@ -21,12 +21,12 @@ from weakref import WeakSet
 from tidegate.kv.column_value import KvValue
 from tidegate.model.errors import KeyLocked, SchemaOutdated
 from tidegate.model.tso import physical_ms
-from tidegate.schema.stored_snapshot import StoredSnapshot
+from tidegate.schema.stored.snapshot import StoredSnapshot
 from tidegate.tidb.ddl.desk import Desk
 from tidegate.tidb.ddl.registry import Registry
-from tidegate.tidb.meta import Meta
-from tidegate.tidb.meta_load import LoadedSchema, load, load_all
-from tidegate.tidb.meta_tables import LOCK_INFO
+from tidegate.tidb.meta.keys import Meta
+from tidegate.tidb.meta.load import LoadedSchema, load, load_all
+from tidegate.tidb.meta.tables import LOCK_INFO
 from tidegate.tidb.schema_guard import GuardedTransaction
 from tidegate.tidb.transaction import Options, Storage
 

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final
 from tidegate.kv.number import decode_int
 from tidegate.model.errors import SchemaChanged, SchemaOutdated
 from tidegate.model.tso import physical_ms
-from tidegate.schema.stored_snapshot import StoredSnapshot
-from tidegate.tidb.meta_load import LoadedSchema
-from tidegate.tidb.store import Verb
+from tidegate.schema.stored.snapshot import StoredSnapshot
+from tidegate.tidb.meta.load import LoadedSchema
+from tidegate.tidb.store.mvcc import Verb
 from tidegate.tidb.transaction import Options, Stage, Storage, Transaction
 
 if TYPE_CHECKING:

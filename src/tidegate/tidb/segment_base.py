@@ -23,9 +23,9 @@ from tidegate.kv.table_key import table_span
 from tidegate.model.errors import EnvironmentFault
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.schema.job_row import JOB_TABLE
-from tidegate.schema.stored_snapshot import StoredSnapshot
-from tidegate.tidb.meta import Meta
-from tidegate.tidb.meta_load import load_all
+from tidegate.schema.stored.snapshot import StoredSnapshot
+from tidegate.tidb.meta.keys import Meta
+from tidegate.tidb.meta.load import load_all
 from tidegate.tidb.segment import Span, decode_segment, encode_segment, publish, read_spans, segments
 from tidegate.tidb.transaction import Storage
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
 from tidegate.model.errors import KeyLocked
-from tidegate.tidb.store import Alive, Store
+from tidegate.tidb.store.mvcc import Alive, Store
 from tidegate.tidb.tso import Oracle
 
 __all__ = ["SCAN_KEYS", "Snapshot", "settle", "settle_dead"]

@@ -37,7 +37,7 @@ from tidegate.model.errors import (
 )
 from tidegate.model.tso import physical_ms
 from tidegate.tidb.snapshot import Snapshot, settle
-from tidegate.tidb.store import Mutation, Store, Verb
+from tidegate.tidb.store.mvcc import Mutation, Store, Verb
 from tidegate.tidb.tso import Oracle
 
 __all__ = ["CommitCheck", "Options", "Stage", "Storage", "Transaction"]

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 
-from tidegate.kv.row import decode_row, handle_of
+from tidegate.expr.cast.assign import assign
+from tidegate.expr.scope import Context
+from tidegate.kv.row.row import decode_row, handle_of
 from tidegate.kv.table_key import IndexKey, decode_table_key, index_prefix, table_prefix, table_span
 from tidegate.model.errors import UpstreamError
 from tidegate.schema.change.arguments import (
@@ -18,23 +20,29 @@ from tidegate.schema.change.arguments import (
     NewTable,
     RenameTable,
 )
-from tidegate.schema.change.plan import plan
+from tidegate.schema.change.plan.statement import plan
 from tidegate.schema.change.request import Involved, ModifyKind, Request
 from tidegate.schema.change.session import DdlSession
 from tidegate.schema.job import Job
-from tidegate.schema.parse import parse
-from tidegate.schema.stored import Name, StoredColumn, StoredIndex, StoredPart, StoredSchema, StoredTable, StoredType
+from tidegate.schema.parse.ddl import parse
+from tidegate.schema.stored.definition import (
+    Name,
+    StoredColumn,
+    StoredIndex,
+    StoredPart,
+    StoredSchema,
+    StoredTable,
+    StoredType,
+)
 from tidegate.tidb.cluster import Cluster, ClusterOptions
 from tidegate.tidb.ddl.jobs import Entry, read_entries
-from tidegate.tidb.meta import Meta
-from tidegate.tidb.meta_tables import DELETE_RANGE
+from tidegate.tidb.meta.keys import Meta
+from tidegate.tidb.meta.tables import DELETE_RANGE
 from tidegate.tidb.node import Node, NodeOptions
-from tidegate.tidb.sql.cast import assign
-from tidegate.tidb.sql.scope import Context
-from tidegate.tidb.sql.table_mutation import index_mutation, row_mutations
-from tidegate.tidb.sql.table_row import RowImage, complete, image_of
-from tidegate.tidb.sql.table_shape import TableShape
-from tidegate.tidb.store_engine import Engine, MemoryEngine
+from tidegate.tidb.sql.rows.mutation import index_mutation, row_mutations
+from tidegate.tidb.sql.rows.row import RowImage, complete, image_of
+from tidegate.tidb.sql.rows.shape import TableShape
+from tidegate.tidb.store.engine import Engine, MemoryEngine
 from tidegate.tidb.transaction import Transaction
 
 INT = StoredType(3, 0, 11, 0, "binary", "binary")

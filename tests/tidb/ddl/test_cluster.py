@@ -7,15 +7,15 @@ import pytest
 
 from tests.tidb.ddl.kit import LEASE_MS, SESSION_MS, Crash, World, anomalies, insert
 from tidegate.model.errors import SchemaChanged, UpstreamError
-from tidegate.schema.change.plan import plan
+from tidegate.schema.change.plan.statement import plan
 from tidegate.schema.change.session import DdlSession
 from tidegate.schema.job import SchemaDiff
-from tidegate.schema.parse import parse
+from tidegate.schema.parse.ddl import parse
 from tidegate.tidb.cluster import Cluster, Move
-from tidegate.tidb.meta import Meta, MetaWriter
-from tidegate.tidb.meta_load import DIFFS_MAX, load, load_all
-from tidegate.tidb.sql.table_shape import TableShape
-from tidegate.tidb.store_sqlite import SqliteEngine
+from tidegate.tidb.meta.keys import Meta, MetaWriter
+from tidegate.tidb.meta.load import DIFFS_MAX, load, load_all
+from tidegate.tidb.sql.rows.shape import TableShape
+from tidegate.tidb.store.sqlite import SqliteEngine
 
 
 def run_sql(cluster: Cluster, text: str) -> None:

@@ -7,14 +7,14 @@ import pytest
 from tests.tidb.ddl.kit import CONTEXT, DuplicateRow, World, images, insert
 from tests.tidb.ddl.test_work import whole
 from tests.tidb.worlds import seeds
+from tidegate.expr.cast.assign import assign
 from tidegate.model.errors import UpstreamError
-from tidegate.schema.change.plan import plan
+from tidegate.schema.change.plan.statement import plan
 from tidegate.schema.change.session import DdlSession
-from tidegate.schema.parse import parse
-from tidegate.tidb.sql.cast import assign
-from tidegate.tidb.sql.table_mutation import row_mutations
-from tidegate.tidb.sql.table_row import complete
-from tidegate.tidb.sql.table_shape import TableShape
+from tidegate.schema.parse.ddl import parse
+from tidegate.tidb.sql.rows.mutation import row_mutations
+from tidegate.tidb.sql.rows.row import complete
+from tidegate.tidb.sql.rows.shape import TableShape
 
 pytestmark = pytest.mark.slow
 

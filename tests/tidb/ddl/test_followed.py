@@ -10,14 +10,14 @@ from tidegate.kv.table_key import split_mvcc_key, table_span
 from tidegate.model.errors import TidegateError
 from tidegate.schema.job import Job, JobState
 from tidegate.schema.job_row import decode_job_row
-from tidegate.schema.stored_history import SchemaHistory
-from tidegate.schema.stored_snapshot import StoredSnapshot
-from tidegate.tidb.meta import Meta
-from tidegate.tidb.meta_bootstrap import MYSQL
-from tidegate.tidb.meta_load import load_all
-from tidegate.tidb.store_engine import Column
-from tidegate.tidb.store_read import value_of
-from tidegate.tidb.store_record import Kind, decode_write
+from tidegate.schema.stored.history import SchemaHistory
+from tidegate.schema.stored.snapshot import StoredSnapshot
+from tidegate.tidb.meta.bootstrap import MYSQL
+from tidegate.tidb.meta.keys import Meta
+from tidegate.tidb.meta.load import load_all
+from tidegate.tidb.store.engine import Column
+from tidegate.tidb.store.read import value_of
+from tidegate.tidb.store.record import Kind, decode_write
 
 
 def done_jobs(world: World) -> list[tuple[int, Job]]:

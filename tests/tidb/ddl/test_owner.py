@@ -9,9 +9,9 @@ from tidegate.model.errors import SqlRefused
 from tidegate.schema.change.request import ModifyKind, operation_of
 from tidegate.schema.f1 import rollback
 from tidegate.schema.job import JobState
-from tidegate.schema.stored import render_stored
+from tidegate.schema.stored.definition import render_stored
 from tidegate.tidb.ddl.owner import Owner
-from tidegate.tidb.meta_tables import DELETE_RANGE, LOCK_INFO, REORG
+from tidegate.tidb.meta.tables import DELETE_RANGE, LOCK_INFO, REORG
 
 pytestmark = pytest.mark.slow
 

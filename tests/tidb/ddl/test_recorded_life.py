@@ -8,15 +8,15 @@ import pytest
 from tests.kv.kv_recordings import lines, raw, text_of
 from tests.tidb.ddl.kit import TEXT, World
 from tidegate.kv.meta_key import decode_meta_key
-from tidegate.kv.row import decode_row
+from tidegate.kv.row.row import decode_row
 from tidegate.kv.table_key import split_mvcc_key, table_prefix
 from tidegate.schema.change.request import ModifyKind
 from tidegate.schema.job import parse_job
-from tidegate.schema.stored import StoredTable, StoredType, parse_stored, render_stored
-from tidegate.tidb.meta_tables import HISTORY, JOB
-from tidegate.tidb.store_engine import Column
-from tidegate.tidb.store_read import value_of
-from tidegate.tidb.store_record import Kind, decode_write
+from tidegate.schema.stored.definition import StoredTable, StoredType, parse_stored, render_stored
+from tidegate.tidb.meta.tables import HISTORY, JOB
+from tidegate.tidb.store.engine import Column
+from tidegate.tidb.store.read import value_of
+from tidegate.tidb.store.record import Kind, decode_write
 
 OWN = ("DDLProgress", "DDLStep")
 """Keys that only this owner has."""

@@ -16,7 +16,7 @@ from tests.tidb.ddl.test_recorded_life import named, ours, steps_of
 from tidegate.model.errors import TidegateError
 from tidegate.tidb.cluster import Cluster, ClusterOptions
 from tidegate.tidb.node import NodeOptions
-from tidegate.tidb.store_engine import MemoryEngine
+from tidegate.tidb.store.engine import MemoryEngine
 
 pytestmark = pytest.mark.slow
 

@@ -8,23 +8,23 @@ import pytest
 from tests.tidb.ddl.kit import World, anomalies, images
 from tidegate.kv.handle import IntHandle
 from tidegate.kv.packed_time import Time
-from tidegate.kv.row import ChecksumForm, decode_row, verify_checksum
+from tidegate.kv.row.row import ChecksumForm, decode_row, verify_checksum
 from tidegate.kv.table_key import index_prefix, record_prefix, table_prefix, table_span
 from tidegate.model.errors import SnapshotTooOld, SqlRefused
 from tidegate.model.kv_change import LOSSY_DDL, LogType
-from tidegate.schema.change.plan import plan
+from tidegate.schema.change.plan.statement import plan
 from tidegate.schema.change.session import DdlSession
-from tidegate.schema.parse import parse
+from tidegate.schema.parse.ddl import parse
 from tidegate.tidb.change_log import ChangeLog
 from tidegate.tidb.ddl.ranges import delete_ranges
-from tidegate.tidb.meta_tables import DELETE_RANGE
+from tidegate.tidb.meta.tables import DELETE_RANGE
 from tidegate.tidb.span_feed import SpanFeed
-from tidegate.tidb.sql.table_mutation import RowForm, index_mutation, record_mutation
-from tidegate.tidb.sql.table_row import RowImage
-from tidegate.tidb.sql.table_shape import TableShape
-from tidegate.tidb.store_engine import Column
-from tidegate.tidb.store_gc import collect_garbage
-from tidegate.tidb.store_record import Kind, Lock, Write, decode_lock, decode_write, encode_lock, encode_write
+from tidegate.tidb.sql.rows.mutation import RowForm, index_mutation, record_mutation
+from tidegate.tidb.sql.rows.row import RowImage
+from tidegate.tidb.sql.rows.shape import TableShape
+from tidegate.tidb.store.engine import Column
+from tidegate.tidb.store.gc import collect_garbage
+from tidegate.tidb.store.record import Kind, Lock, Write, decode_lock, decode_write, encode_lock, encode_write
 from tidegate.tidb.transaction import Options, Stage
 
 pytestmark = pytest.mark.slow

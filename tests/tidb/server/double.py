@@ -4,15 +4,15 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from threading import Event
 
+from tidegate.expr.relation import ResultColumn, ResultSet
+from tidegate.expr.value.kinds import Named, SqlValue
 from tidegate.kv.datum import Duration, JsonDatum, Unsigned, Vector
 from tidegate.kv.packed_time import Time
 from tidegate.model.errors import SqlRefused, WriteConflict
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 from tidegate.tidb.sql.outcome import Outcome
-from tidegate.tidb.sql.relation import ResultColumn, ResultSet
-from tidegate.tidb.sql.value import Named, SqlValue
-from tidegate.tidb.sql.variable import GlobalVariables, SessionVariables
+from tidegate.tidb.sql.variable.variables import GlobalVariables, SessionVariables
 
 VALUES: Sequence[tuple[str, ColumnType, Sequence[SqlValue]]] = (
     ("tiny", ColumnType(T.TINY, 4, charset="binary"), (-128, 5, None)),

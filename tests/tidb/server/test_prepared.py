@@ -10,7 +10,7 @@ from tidegate.model.errors import DecodeError, SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.schema.dialect import unquote
 from tidegate.tidb.server.prepared import ClientStatement, read_parameters
-from tidegate.tidb.sql.session_prepared import Bound, Prepared, bind
+from tidegate.tidb.sql.session.prepared import Bound, Prepared, bind
 
 NO_MODE: frozenset[str] = frozenset()
 

@@ -7,12 +7,12 @@ from tests.tidb.simulate.ddl import MODELLED
 from tests.tidb.simulate.dml import Change
 from tests.tidb.simulate.model import Duplicate, Shown, Unsure, View
 from tests.tidb.simulate.values import number_of
+from tidegate.expr.relation import ResultSet
 from tidegate.model.errors import UpstreamError
-from tidegate.schema.stored import StoredTable
-from tidegate.schema.stored_snapshot import StoredSnapshot
+from tidegate.schema.stored.definition import StoredTable
+from tidegate.schema.stored.snapshot import StoredSnapshot
 from tidegate.tidb.node import Node
-from tidegate.tidb.sql.relation import ResultSet
-from tidegate.tidb.sql.session import Session
+from tidegate.tidb.sql.session.session import Session
 from tidegate.tidb.transaction import Stage
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from random import Random
 from tests.tidb.simulate.dml import shown
 from tests.tidb.simulate.values import NUMBERS, TYPES, family_of, kind_of, kind_of_type, literal
 from tidegate.schema.f1 import ElementState
-from tidegate.schema.stored import StoredColumn, StoredPartitionDef, StoredTable
+from tidegate.schema.stored.definition import StoredColumn, StoredPartitionDef, StoredTable
 
 _LABELS = ",".join(f"'v{number}'" for number in NUMBERS)
 _PARTS = ", ".join(f"partition q{at} values less than ({high})" for at, high in enumerate((4, 8, 12)))

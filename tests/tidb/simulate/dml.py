@@ -9,7 +9,7 @@ from random import Random
 
 from tests.tidb.simulate.values import NUMBERS, kind_of, literal
 from tidegate.schema.f1 import ElementState
-from tidegate.schema.stored import StoredColumn, StoredTable
+from tidegate.schema.stored.definition import StoredColumn, StoredTable
 
 IDS = range(1, 13)
 _NOT_NULL = 1

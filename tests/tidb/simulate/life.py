@@ -23,22 +23,22 @@ from tests.tidb.simulate.model import Model
 from tests.tidb.simulate.predicates import faults, unknown_entries
 from tests.tidb.simulate.replica import Replica
 from tidegate.model.errors import KeyLocked, SqlError, SqlRefused, UpstreamError
-from tidegate.schema.change.plan import plan
+from tidegate.schema.change.plan.statement import plan
 from tidegate.schema.change.session import DdlSession
 from tidegate.schema.job import JobState
-from tidegate.schema.parse import parse
-from tidegate.schema.stored import StoredTable
+from tidegate.schema.parse.ddl import parse
+from tidegate.schema.stored.definition import StoredTable
 from tidegate.tidb.cluster import Cluster, ClusterOptions
 from tidegate.tidb.ddl import desk
 from tidegate.tidb.ddl.jobs import read_entries, read_entry
 from tidegate.tidb.ddl.outcome import error_of
 from tidegate.tidb.ddl.ranges import delete_ranges
-from tidegate.tidb.meta import Meta
+from tidegate.tidb.meta.keys import Meta
 from tidegate.tidb.node import Node, NodeOptions
-from tidegate.tidb.sql import session_transaction
-from tidegate.tidb.store_engine import MemoryEngine
-from tidegate.tidb.store_gc import collect_garbage
-from tidegate.tidb.store_sqlite import SqliteEngine
+from tidegate.tidb.sql.session import transaction as session_transaction
+from tidegate.tidb.store.engine import MemoryEngine
+from tidegate.tidb.store.gc import collect_garbage
+from tidegate.tidb.store.sqlite import SqliteEngine
 from tidegate.tidb.transaction import Options
 
 STEPS = 300

@@ -16,8 +16,8 @@ from tests.tidb.simulate.dml import Change, shown
 from tests.tidb.simulate.values import kind_of, missing_of, number_of
 from tidegate.schema.change import flags
 from tidegate.schema.f1 import ElementState
-from tidegate.schema.stored import StoredColumn, StoredTable
-from tidegate.schema.stored_snapshot import StoredSnapshot
+from tidegate.schema.stored.definition import StoredColumn, StoredTable
+from tidegate.schema.stored.snapshot import StoredSnapshot
 
 NOT_NULL = flags.NOT_NULL | flags.PREVENT_NULL
 Row = Mapping[int, int | None]

@@ -1,6 +1,6 @@
 """F1's predicates over what is stored, in the eyes of a definition that a living node has.
 
-complete, no orphans    sql/table_check.py for indexes and copies of rows; here also for indexes that are not trusted,
+complete, no orphans    sql/rows/check.py for indexes and copies of rows; here also for indexes that are not trusted,
                         and entries of indexes that nobody knows, where no delete range is to take them
 copies                  that nobody has put in use may differ once a delete range is to take them: the job went back
 NOT NULL                no public column that says so shows a NULL
@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator
 
 from tests.tidb.ddl.kit import CONTEXT, shape_of
 from tidegate.kv.table_key import IndexKey, decode_table_key, index_prefix, table_prefix
-from tidegate.schema.stored import StoredTable
+from tidegate.schema.stored.definition import StoredTable
 from tidegate.tidb.cluster import Cluster
 from tidegate.tidb.ddl.jobs import read_entries
-from tidegate.tidb.meta_tables import DELETE_RANGE
-from tidegate.tidb.sql.table_check import check_table
-from tidegate.tidb.sql.table_mutation import index_mutation
-from tidegate.tidb.sql.table_read import TableReader, key_after
-from tidegate.tidb.sql.table_shape import TableShape
+from tidegate.tidb.meta.tables import DELETE_RANGE
+from tidegate.tidb.sql.rows.check import check_table
+from tidegate.tidb.sql.rows.mutation import index_mutation
+from tidegate.tidb.sql.rows.read import TableReader, key_after
+from tidegate.tidb.sql.rows.shape import TableShape
 
 _NOT_NULL = 1
 _Range = tuple[bytes, bytes]

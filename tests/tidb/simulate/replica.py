@@ -21,9 +21,9 @@ from tidegate.model.event import Delete
 from tidegate.model.kv_change import KvChange
 from tidegate.schema.job import Job, JobState
 from tidegate.schema.job_row import JOB_TABLE, decode_job_row
-from tidegate.schema.stored import StoredTable
-from tidegate.schema.stored_history import SchemaHistory
-from tidegate.schema.stored_snapshot import StoredSnapshot
+from tidegate.schema.stored.definition import StoredTable
+from tidegate.schema.stored.history import SchemaHistory
+from tidegate.schema.stored.snapshot import StoredSnapshot
 from tidegate.tidb.change_log import ChangeLog
 from tidegate.tidb.cluster import Cluster
 from tidegate.tidb.span_feed import SpanFeed

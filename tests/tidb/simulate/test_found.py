@@ -6,16 +6,16 @@ import pytest
 
 from tests.tidb.ddl.kit import SESSION_MS, World
 from tests.tidb.simulate.life import waiting
+from tidegate.expr.scope import Context
 from tidegate.model.errors import SqlRefused
-from tidegate.schema.change.plan import plan
+from tidegate.schema.change.plan.statement import plan
 from tidegate.schema.change.session import DdlSession
 from tidegate.schema.job import JobState
-from tidegate.schema.parse import parse
+from tidegate.schema.parse.ddl import parse
 from tidegate.tidb.ddl.outcome import error_of
-from tidegate.tidb.sql.scope import Context
-from tidegate.tidb.sql.session import Session
-from tidegate.tidb.sql.table_check import check_table
-from tidegate.tidb.sql.table_shape import TableShape
+from tidegate.tidb.sql.rows.check import check_table
+from tidegate.tidb.sql.rows.shape import TableShape
+from tidegate.tidb.sql.session.session import Session
 
 pytestmark = pytest.mark.slow
 

@@ -19,7 +19,8 @@ from tidegate.tidb.ddl.backfill import Backfill
 from tidegate.tidb.ddl.registry import Registry
 from tidegate.tidb.node import Node
 from tidegate.tidb.schema_guard import GuardedTransaction
-from tidegate.tidb.sql import table_access, table_row
+from tidegate.tidb.sql.rows import access as table_access
+from tidegate.tidb.sql.rows import row as table_row
 
 SEEDS = 200
 Patch = pytest.MonkeyPatch

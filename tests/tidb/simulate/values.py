@@ -6,11 +6,11 @@ column whose change of type lost or mixed up something shows another number.
 
 from decimal import Decimal
 
+from tidegate.expr.value.kinds import Named, SqlValue
 from tidegate.kv.datum import JsonDatum
 from tidegate.kv.packed_time import Time
 from tidegate.model.mysql import MysqlType as T
-from tidegate.schema.stored import StoredColumn
-from tidegate.tidb.sql.value import Named, SqlValue
+from tidegate.schema.stored.definition import StoredColumn
 
 NUMBERS = range(9)
 NUMERIC = (

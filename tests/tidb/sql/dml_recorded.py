@@ -7,21 +7,21 @@ from datetime import UTC, tzinfo
 from typing import Any
 
 from tests.kv.kv_recordings import lines, raw
+from tidegate.expr.scope import Context
+from tidegate.expr.syntax.parse import Dml, parse
 from tidegate.kv import decode_meta_key
 from tidegate.model.tso import to_datetime
-from tidegate.schema.convert import zone_of
-from tidegate.schema.stored import StoredSchema, StoredTable, parse_stored
-from tidegate.schema.stored_snapshot import StoredSnapshot, TableVersion
-from tidegate.tidb.sql.auto_id import StoredAutoIds
-from tidegate.tidb.sql.delete import run_delete
-from tidegate.tidb.sql.insert import run_insert
+from tidegate.schema.convert.converter import zone_of
+from tidegate.schema.stored.definition import StoredSchema, StoredTable, parse_stored
+from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate.tidb.sql.outcome import Outcome
-from tidegate.tidb.sql.parse import Dml, parse
-from tidegate.tidb.sql.scope import Context
-from tidegate.tidb.sql.table_open import OpenTables, Shapes
-from tidegate.tidb.sql.update import run_update
-from tidegate.tidb.store import Store
-from tidegate.tidb.store_engine import MemoryEngine
+from tidegate.tidb.sql.rows.auto_id import StoredAutoIds
+from tidegate.tidb.sql.rows.delete import run_delete
+from tidegate.tidb.sql.rows.insert import run_insert
+from tidegate.tidb.sql.rows.open import OpenTables, Shapes
+from tidegate.tidb.sql.rows.update import run_update
+from tidegate.tidb.store.engine import MemoryEngine
+from tidegate.tidb.store.mvcc import Store
 from tidegate.tidb.transaction import Storage
 from tidegate.tidb.tso import MemoryBound, Oracle
 

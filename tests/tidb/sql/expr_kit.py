@@ -5,14 +5,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from tidegate.expr.relation import FixedRelation, Relation, RelationColumn, ResultSet
+from tidegate.expr.result_type import INT, decimal_type, text_type
+from tidegate.expr.scope import Context
+from tidegate.expr.syntax.parse import Dml, parse
+from tidegate.expr.value.text import render
 from tidegate.model.errors import SqlRefused
 from tidegate.model.table import ColumnType
-from tidegate.tidb.sql.expr_type import INT, decimal_type, text_type
-from tidegate.tidb.sql.parse import Dml, parse
-from tidegate.tidb.sql.relation import FixedRelation, Relation, RelationColumn, ResultSet
-from tidegate.tidb.sql.scope import Context
-from tidegate.tidb.sql.select import select
-from tidegate.tidb.sql.value_text import render
+from tidegate.tidb.sql.query.select import select
 
 NOW = datetime(2026, 2, 3, 4, 5, 6, 789012, tzinfo=UTC)
 EXPRESSIONS = Path(__file__).parents[2] / "data" / "sql" / "expressions.txt"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from tidegate.schema.stored import StoredSchema, StoredTable, parse_stored
+from tidegate.schema.stored.definition import StoredSchema, StoredTable, parse_stored
 
 DATA = Path(__file__).parents[2] / "data" / "kv"
 

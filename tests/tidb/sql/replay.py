@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from tests.kv.kv_recordings import lines
-from tidegate.app.mount_cmd import _row
+from tidegate.app.cli.mount import _row
 from tidegate.codec.neutral import render
 from tidegate.feed.mount import Mounter
 from tidegate.kv.table_key import RecordKey, decode_table_key
@@ -22,11 +22,11 @@ from tidegate.model.errors import SchemaError, SqlRefused, TableNotFound
 from tidegate.model.kv_change import KvChange
 from tidegate.schema.job import Job, JobState
 from tidegate.schema.job_row import JOB_TABLE, decode_job_row
-from tidegate.schema.stored_history import SchemaHistory
+from tidegate.schema.stored.history import SchemaHistory
 from tidegate.tidb.change_log import ChangeLog
 from tidegate.tidb.cluster import Cluster
 from tidegate.tidb.span_feed import SpanFeed
-from tidegate.tidb.sql.session import Session
+from tidegate.tidb.sql.session.session import Session
 
 ASIDE = {
     "kind",

@@ -7,8 +7,10 @@ from typing import Any
 import msgspec
 
 from tests.tidb.sql.dml_recorded import storage
+from tidegate.expr.scope import Context
+from tidegate.expr.syntax.parse import Dml, parse
 from tidegate.model.mysql import MysqlType as T
-from tidegate.schema.stored import (
+from tidegate.schema.stored.definition import (
     Name,
     StoredColumn,
     StoredIndex,
@@ -17,19 +19,17 @@ from tidegate.schema.stored import (
     StoredTable,
     StoredType,
 )
-from tidegate.schema.stored_snapshot import StoredSnapshot, TableVersion
-from tidegate.tidb.meta import MetaWriter
-from tidegate.tidb.sql.auto_id import StoredAutoIds
-from tidegate.tidb.sql.delete import run_delete
-from tidegate.tidb.sql.insert import run_insert
+from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
+from tidegate.tidb.meta.keys import MetaWriter
 from tidegate.tidb.sql.outcome import Outcome
-from tidegate.tidb.sql.parse import Dml, parse
-from tidegate.tidb.sql.scope import Context
-from tidegate.tidb.sql.table_access import TableAccess
-from tidegate.tidb.sql.table_check import Fault, check_table
-from tidegate.tidb.sql.table_open import OpenTables, Shapes
-from tidegate.tidb.sql.table_shape import TableShape
-from tidegate.tidb.sql.update import run_update
+from tidegate.tidb.sql.rows.access import TableAccess
+from tidegate.tidb.sql.rows.auto_id import StoredAutoIds
+from tidegate.tidb.sql.rows.check import Fault, check_table
+from tidegate.tidb.sql.rows.delete import run_delete
+from tidegate.tidb.sql.rows.insert import run_insert
+from tidegate.tidb.sql.rows.open import OpenTables, Shapes
+from tidegate.tidb.sql.rows.shape import TableShape
+from tidegate.tidb.sql.rows.update import run_update
 from tidegate.tidb.transaction import Storage, Transaction
 
 NOW = datetime(2024, 1, 31, 12, 30, 15, 123456, tzinfo=UTC)

@@ -10,7 +10,7 @@ from tidegate.kv.meta_key import hash_key
 from tidegate.kv.number import MAX_INT
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
-from tidegate.tidb.sql.auto_id import Counter, CounterKind, StoredAutoIds, sharded
+from tidegate.tidb.sql.rows.auto_id import Counter, CounterKind, StoredAutoIds, sharded
 
 NUMBERED = column(1, "id", integer(NOT_NULL | PRIMARY | AUTO))
 RANDOM = column(1, "id", integer(NOT_NULL | PRIMARY, T.LONGLONG))

@@ -1,6 +1,6 @@
 """A column whose type changes: nodes cast its values as TiDB's reorganisation does.
 
-schema/convert.py says the same of rows that a feed holds, and is held by recordings of its own."""
+schema/convert/converter.py says the same of rows that a feed holds, and is held by recordings of its own."""
 
 from datetime import UTC
 from decimal import Decimal
@@ -8,17 +8,17 @@ from decimal import Decimal
 import pytest
 
 from tests.tidb.sql.table_kit import NOW, context
+from tidegate.expr.cast.assign import Target, convert
+from tidegate.expr.cast.problem import Problem
+from tidegate.expr.cast.source import recast
 from tidegate.kv.column_value import KvValue
 from tidegate.kv.datum import Duration, JsonDatum, Unsigned
 from tidegate.kv.packed_time import ZERO, Time
 from tidegate.model.errors import SchemaError, UnsupportedError
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
-from tidegate.schema.convert import converter
-from tidegate.tidb.sql.cast import Target, convert
-from tidegate.tidb.sql.cast_problem import Problem
-from tidegate.tidb.sql.cast_source import recast
-from tidegate.tidb.sql.table_placement import event_value
+from tidegate.schema.convert.converter import converter
+from tidegate.tidb.sql.rows.placement import event_value
 
 SECOND = 10**9
 ELEMS = ("a", "B", "7")

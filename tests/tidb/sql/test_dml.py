@@ -6,7 +6,7 @@ import pytest
 from tests.tidb.sql.table_kit import ID, NOT_NULL, PRIMARY, STRICT, World, column, index, integer, table, varchar
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
-from tidegate.schema.stored import Name, StoredPartition, StoredPartitionDef, StoredType
+from tidegate.schema.stored.definition import Name, StoredPartition, StoredPartitionDef, StoredType
 
 A, S = column(2, "a", integer()), column(3, "s", varchar(collate="utf8mb4_general_ci"))
 UNIQUE = index(1, "u", {"a": 1}, is_unique=True)

@@ -9,10 +9,10 @@ import pytest
 from tests.large.server import running_server
 from tests.tidb.sql.dml_generator import Generator
 from tests.tidb.sql.expr_kit import shown
+from tidegate.expr.relation import ResultSet
 from tidegate.model.errors import SqlRefused
 from tidegate.tidb.cluster import Cluster
-from tidegate.tidb.sql.relation import ResultSet
-from tidegate.tidb.sql.session import Session
+from tidegate.tidb.sql.session.session import Session
 
 pytestmark = pytest.mark.slow
 STATEMENTS = 150

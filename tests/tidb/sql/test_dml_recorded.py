@@ -8,12 +8,12 @@ import pytest
 from tests.kv.kv_recordings import raw
 from tests.tidb.sql.dml_recorded import Statement, World, recorded, statements
 from tidegate.kv.index_entry import decode_index_entry
-from tidegate.kv.row import decode_row
+from tidegate.kv.row.row import decode_row
 from tidegate.kv.table_key import IndexKey, decode_table_key
-from tidegate.tidb.sql import table_number
-from tidegate.tidb.sql.table_mutation import Mutation, index_mutation, record_mutation
-from tidegate.tidb.sql.table_read import TableReader
-from tidegate.tidb.sql.table_row import image_of
+from tidegate.tidb.sql.rows import number as table_number
+from tidegate.tidb.sql.rows.mutation import Mutation, index_mutation, record_mutation
+from tidegate.tidb.sql.rows.read import TableReader
+from tidegate.tidb.sql.rows.row import image_of
 
 pytestmark = pytest.mark.slow
 

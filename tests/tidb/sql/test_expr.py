@@ -5,13 +5,13 @@ from datetime import timedelta, timezone
 import pytest
 
 from tests.tidb.sql.expr_kit import answer, context, recorded, value
+from tidegate.expr.compiler import compile_text
+from tidegate.expr.relation import RelationColumn
+from tidegate.expr.result_type import INT, text_type
+from tidegate.expr.scope import Scope
+from tidegate.expr.value.kinds import Unsigned
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType
-from tidegate.tidb.sql.expr import compile_text
-from tidegate.tidb.sql.expr_type import INT, text_type
-from tidegate.tidb.sql.relation import RelationColumn
-from tidegate.tidb.sql.scope import Scope
-from tidegate.tidb.sql.value import Unsigned
 
 
 def test_recorded_expressions() -> None:

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tidb.sql.expr_kit import context, value
-from tidegate.tidb.sql.expr import compile_text
-from tidegate.tidb.sql.expr_type import TEXT, literal_type
-from tidegate.tidb.sql.relation import RelationColumn
-from tidegate.tidb.sql.scope import Scope
-from tidegate.tidb.sql.value import JsonDatum, SqlValue
-from tidegate.tidb.sql.value_compare import compare, json_key, sort_key_of
+from tidegate.expr.compiler import compile_text
+from tidegate.expr.relation import RelationColumn
+from tidegate.expr.result_type import TEXT, literal_type
+from tidegate.expr.scope import Scope
+from tidegate.expr.value.compare import compare, json_key, sort_key_of
+from tidegate.expr.value.kinds import JsonDatum, SqlValue
 
 INTS = st.integers(-(1 << 63), (1 << 63) - 1)
 SMALL = st.decimals(-(10**12), 10**12, allow_nan=False, allow_infinity=False, places=4)

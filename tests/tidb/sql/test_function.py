@@ -7,13 +7,13 @@ import pytest
 
 from tests.tidb.sql import test_expr, test_select
 from tests.tidb.sql.expr_kit import EXPRESSIONS, answer, context, rows, value
+from tidegate.expr.compiler import compile_text
+from tidegate.expr.function.calls import AGGREGATES, FUNCTIONS
+from tidegate.expr.operator.literal import constant
+from tidegate.expr.result_type import TEXT
+from tidegate.expr.scope import Scope
+from tidegate.expr.value.kinds import Vector
 from tidegate.model.errors import SqlRefused
-from tidegate.tidb.sql.expr import compile_text
-from tidegate.tidb.sql.expr_literal import constant
-from tidegate.tidb.sql.expr_type import TEXT
-from tidegate.tidb.sql.function import AGGREGATES, FUNCTIONS
-from tidegate.tidb.sql.scope import Scope
-from tidegate.tidb.sql.value import Vector
 
 TRUTHS = {
     "acos(1)": "0",

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.expr.syntax.parse import Command, Ddl, Dml, parse
 from tidegate.model.errors import SqlRefused
-from tidegate.tidb.sql.parse import Command, Ddl, Dml, parse
 
 KV = Path(__file__).parents[2] / "data" / "kv"
 STREAMS = ("types", "partition", "ddl", "interleave", "rename_swap")

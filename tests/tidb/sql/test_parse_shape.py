@@ -4,10 +4,10 @@ import pytest
 
 from tests.kv.kv_recordings import STREAMS, lines
 from tests.tidb.sql.dml_generator import Generator
+from tidegate.expr.syntax.parse import Dml, parse
 from tidegate.model.errors import SqlRefused
-from tidegate.tidb.sql import parse_shape
-from tidegate.tidb.sql.parse import Dml, parse
-from tidegate.tidb.sql.parse_shape import Shapes
+from tidegate.tidb.sql.session import shape as parse_shape
+from tidegate.tidb.sql.session.shape import Shapes
 
 MODE = frozenset({"STRICT_TRANS_TABLES"})
 ODD = (

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
+from tidegate.expr.relation import ResultSet
 from tidegate.model.errors import SqlRefused, UpstreamError, WriteConflict
 from tidegate.tidb.cluster import Cluster
 from tidegate.tidb.sql.outcome import Outcome
-from tidegate.tidb.sql.relation import ResultSet
-from tidegate.tidb.sql.session import Session
-from tidegate.tidb.sql.variable import GlobalVariables
+from tidegate.tidb.sql.session.session import Session
+from tidegate.tidb.sql.variable.variables import GlobalVariables
 
 Rows = list[tuple[object, ...]]
 

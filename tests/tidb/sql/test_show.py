@@ -4,13 +4,13 @@ import pytest
 
 from tests.tidb.sql.recorded import tables
 from tests.tidb.sql.test_session import Client
-from tidegate.schema.change.plan import plan
+from tidegate.expr.relation import ResultSet
+from tidegate.schema.change.plan.statement import plan
 from tidegate.schema.change.session import DdlSession
-from tidegate.schema.parse import parse
-from tidegate.schema.stored_snapshot import StoredSnapshot, TableVersion
+from tidegate.schema.parse.ddl import parse
+from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate.tidb.cluster import Cluster
-from tidegate.tidb.information import TABLES, Facts, InformationSchema
-from tidegate.tidb.sql.relation import ResultSet
+from tidegate.tidb.information.relations import TABLES, Facts, InformationSchema
 
 
 @pytest.fixture(scope="module")

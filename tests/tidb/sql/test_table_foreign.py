@@ -7,7 +7,7 @@ from tests.tidb.sql.table_kit import ID, World, column, index, integer, table
 from tidegate.model.errors import SqlRefused, WriteConflict
 from tidegate.schema.change.elements import StoredForeignKey
 from tidegate.schema.f1 import ElementState as S
-from tidegate.schema.stored import Name, StoredTable
+from tidegate.schema.stored.definition import Name, StoredTable
 
 PID = column(2, "pid", integer())
 RESTRICT, CASCADE, SET_NULL = 1, 2, 3

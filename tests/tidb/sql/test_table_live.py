@@ -11,7 +11,7 @@ import pytest
 from tidegate.model.errors import Retry, SqlRefused, UpstreamError
 from tidegate.tidb.cluster import Cluster
 from tidegate.tidb.node import Node
-from tidegate.tidb.sql.session import Session
+from tidegate.tidb.sql.session.session import Session
 
 TABLES = (
     "create table t (id int primary key, a int, s varchar(30))",

@@ -6,15 +6,22 @@ import msgspec
 import pytest
 
 from tests.tidb.sql.table_kit import ID, NOT_NULL, PRIMARY, World, column, index, integer, table, varchar
-from tidegate.kv.row import decode_row, verify_checksum
+from tidegate.expr.relation import ResultSet
+from tidegate.expr.syntax.parse import parse
+from tidegate.kv.row.row import decode_row, verify_checksum
 from tidegate.kv.table_key import index_prefix
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
-from tidegate.schema.stored import Name, StoredPart, StoredPartition, StoredPartitionDef, StoredTable, StoredType
-from tidegate.tidb.sql.parse import parse
-from tidegate.tidb.sql.relation import ResultSet
-from tidegate.tidb.sql.select import select
-from tidegate.tidb.sql.table_check import refusal
+from tidegate.schema.stored.definition import (
+    Name,
+    StoredPart,
+    StoredPartition,
+    StoredPartitionDef,
+    StoredTable,
+    StoredType,
+)
+from tidegate.tidb.sql.query.select import select
+from tidegate.tidb.sql.rows.check import refusal
 
 A = column(2, "a", integer())
 S = column(3, "s", varchar(20, collate="utf8mb4_general_ci"))

@@ -12,9 +12,9 @@ from tidegate.kv.table_key import RecordKey, decode_table_key
 from tidegate.model.errors import SqlRefused, WriteConflict
 from tidegate.model.mysql import MysqlType as T
 from tidegate.schema.f1 import ElementState as S
-from tidegate.schema.stored import ChangeState, Name, StoredPartition, StoredPartitionDef, StoredTable
-from tidegate.tidb.sql.table_mutation import index_mutation, record_mutation, row_mutations
-from tidegate.tidb.sql.table_placement import placements_of
+from tidegate.schema.stored.definition import ChangeState, Name, StoredPartition, StoredPartitionDef, StoredTable
+from tidegate.tidb.sql.rows.mutation import index_mutation, record_mutation, row_mutations
+from tidegate.tidb.sql.rows.placement import placements_of
 
 pytestmark = pytest.mark.slow
 

@@ -4,12 +4,12 @@ from datetime import UTC, timedelta, timezone
 
 import pytest
 
+from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
-from tidegate.tidb.sql.session_set import Assign, Scope, read_set
-from tidegate.tidb.sql.value import SqlValue
-from tidegate.tidb.sql.variable import VARIABLES, GlobalVariables, Reach, SessionVariables
-from tidegate.tidb.sql.variable_charset import CHARSETS, COLLATIONS, zone_named
-from tidegate.tidb.sql.variable_kind import MODES
+from tidegate.tidb.sql.session.set import Assign, Scope, read_set
+from tidegate.tidb.sql.variable.charset import CHARSETS, COLLATIONS, zone_named
+from tidegate.tidb.sql.variable.kind import MODES
+from tidegate.tidb.sql.variable.variables import VARIABLES, GlobalVariables, Reach, SessionVariables
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 """Messages to Arrow columns at once, and columns to messages: the fast path of both protocols."""
 
 from tidegate.codec.columnar.chunk import MessageChunk, Pairs, Rest, decode_chunk
-from tidegate.codec.columnar.encode import ColumnarEncoder
-from tidegate.codec.columnar.encode_changes import as_texts, batch_of_changes, text_batch, typed_batch
-from tidegate.codec.columnar.encode_cut import Cutter, Messages, Texts
+from tidegate.codec.columnar.encode.changes import as_texts, batch_of_changes, text_batch, typed_batch
+from tidegate.codec.columnar.encode.cut import Cutter, Messages, Texts
+from tidegate.codec.columnar.encode.encoder import ColumnarEncoder
 from tidegate.codec.columnar.rows import Batch, RowTexts
 
 __all__ = [

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from tidegate.codec.csv.options import CsvOptions
-from tidegate.codec.gofloat import general32, general64
+from tidegate.codec.go.float import general32, general64
 from tidegate.codec.wire_table import WireColumn, WireTable
 from tidegate.model.errors import CsvEncodeFailed
 from tidegate.model.event import Delete, Insert, RowChange, Update, Values, images

@@ -23,7 +23,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from tidegate.codec.goquote import unquote
+from tidegate.codec.go.quote import unquote
 from tidegate.codec.values import INT_RANGES, double, float32, integer_range
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Field, Value

@@ -1,6 +1,6 @@
 """One ALTER TABLE while it is planned: the table as it stands, and the parts that its specs ask for.
 
-rule(alteration, spec) -> Part, Part, ..        plan_column.py, plan_index.py, plan_option.py, plan_partition.py
+rule(alteration, spec) -> Part, Part, ..        plan/column.py, plan/index.py, plan/option.py, plan/partition.py
 """
 
 from dataclasses import dataclass, field
@@ -12,8 +12,8 @@ from tidegate.schema.change.draft import column_of
 from tidegate.schema.change.request import Involved
 from tidegate.schema.change.session import DdlSession, Note
 from tidegate.schema.f1 import ElementState
-from tidegate.schema.stored import StoredColumn, StoredSchema, StoredTable
-from tidegate.schema.stored_snapshot import TableVersion
+from tidegate.schema.stored.definition import StoredColumn, StoredSchema, StoredTable
+from tidegate.schema.stored.snapshot import TableVersion
 
 __all__ = ["Alteration", "Part"]
 

@@ -34,7 +34,7 @@ from tidegate.schema.change.arguments_part import (
     Visibility,
 )
 from tidegate.schema.change.elements import StoredSequence, StoredTtl
-from tidegate.schema.stored import (
+from tidegate.schema.stored.definition import (
     Name,
     StoredSchema,
     StoredTable,

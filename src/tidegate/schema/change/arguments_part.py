@@ -9,7 +9,7 @@ Source: TiDB pkg/meta/model/job_args.go; recorded jobs.
 import msgspec
 
 from tidegate.schema.change.elements import StoredCheck, StoredForeignKey
-from tidegate.schema.stored import Name, StoredColumn, StoredIndex, StoredPartition
+from tidegate.schema.stored.definition import Name, StoredColumn, StoredIndex, StoredPartition
 
 __all__ = [
     "AddColumn",

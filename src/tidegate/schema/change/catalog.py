@@ -13,10 +13,10 @@ import msgspec
 from tidegate.model.errors import SqlRefused
 from tidegate.model.table import TableName
 from tidegate.schema.change.elements import StoredForeignKey
-from tidegate.schema.change.move_constraint import foreign_keys_of
+from tidegate.schema.change.move.constraint import foreign_keys_of
 from tidegate.schema.f1 import ElementState
-from tidegate.schema.stored import StoredSchema, StoredTable
-from tidegate.schema.stored_snapshot import StoredSnapshot, TableVersion
+from tidegate.schema.stored.definition import StoredSchema, StoredTable
+from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 
 __all__ = ["Catalog", "missing_table"]
 

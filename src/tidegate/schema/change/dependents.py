@@ -11,8 +11,8 @@ from tidegate.model.errors import SqlRefused
 from tidegate.model.table import TableName
 from tidegate.schema.change.alteration import Alteration
 from tidegate.schema.change.flags import UNSIGNED
-from tidegate.schema.change.move_constraint import checks_of, foreign_keys_of
-from tidegate.schema.stored import StoredColumn
+from tidegate.schema.change.move.constraint import checks_of, foreign_keys_of
+from tidegate.schema.stored.definition import StoredColumn
 
 __all__ = ["check_dropped", "check_modified"]
 

@@ -17,7 +17,14 @@ from tidegate.schema.change.outcome import Counter, Definitions, DeleteRange, St
 from tidegate.schema.change.request import Request
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.job import SchemaDiff
-from tidegate.schema.stored import ChangeState, StoredColumn, StoredIndex, StoredPart, StoredSchema, StoredTable
+from tidegate.schema.stored.definition import (
+    ChangeState,
+    StoredColumn,
+    StoredIndex,
+    StoredPart,
+    StoredSchema,
+    StoredTable,
+)
 
 __all__ = [
     "Draft",

@@ -8,7 +8,7 @@ Source: TiDB pkg/meta/model (FKInfo, ConstraintInfo, TTLInfo, SequenceInfo, View
 
 import msgspec
 
-from tidegate.schema.stored import Name
+from tidegate.schema.stored.definition import Name
 
 __all__ = [
     "StoredCheck",

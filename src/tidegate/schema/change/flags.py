@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from tidegate.schema.change.draft import with_flag
-from tidegate.schema.stored import StoredIndex, StoredTable
+from tidegate.schema.stored.definition import StoredIndex, StoredTable
 
 __all__ = [
     "AUTO_INCREMENT",

@@ -14,7 +14,7 @@ from typing import Final
 
 from tidegate.model.mysql import MysqlType as T
 from tidegate.schema.change.flags import BINARY, UNSIGNED
-from tidegate.schema.stored import StoredColumn, StoredType
+from tidegate.schema.stored.definition import StoredColumn, StoredType
 
 __all__ = ["infer_type"]
 

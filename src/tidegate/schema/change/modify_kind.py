@@ -19,7 +19,7 @@ from typing import Final
 from tidegate.model.mysql import MysqlType as T
 from tidegate.schema.change.flags import KEYS, NOT_NULL, UNSIGNED
 from tidegate.schema.change.request import ModifyKind
-from tidegate.schema.stored import StoredColumn, StoredTable, StoredType
+from tidegate.schema.stored.definition import StoredColumn, StoredTable, StoredType
 
 __all__ = ["modify_kind"]
 

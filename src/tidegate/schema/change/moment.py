@@ -14,7 +14,7 @@ from typing import Final
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.schema.change.session import DdlSession
-from tidegate.schema.stored import StoredType
+from tidegate.schema.stored.definition import StoredType
 
 __all__ = ["MOMENTS", "kept_moment"]
 

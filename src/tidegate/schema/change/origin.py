@@ -14,7 +14,7 @@ import msgspec
 
 from tidegate.model.mysql import MysqlType as T
 from tidegate.schema.change.flags import NOT_NULL
-from tidegate.schema.stored import StoredColumn
+from tidegate.schema.stored.definition import StoredColumn
 
 __all__ = ["with_origin", "zero_default"]
 

@@ -22,8 +22,8 @@ from tidegate.kv.table_key import index_prefix, table_prefix
 from tidegate.schema.change.request import Request
 from tidegate.schema.f1 import ElementState, Work
 from tidegate.schema.job import SchemaDiff
-from tidegate.schema.stored import StoredSchema, StoredTable
-from tidegate.schema.stored_snapshot import StoredSnapshot
+from tidegate.schema.stored.definition import StoredSchema, StoredTable
+from tidegate.schema.stored.snapshot import StoredSnapshot
 
 __all__ = ["Counter", "Definitions", "DeleteRange", "SnapshotDefinitions", "StepOutcome", "Task"]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from tidegate.schema.change.draft import Draft
 from tidegate.schema.change.outcome import Definitions
-from tidegate.schema.stored import StoredSchema, StoredTable
+from tidegate.schema.stored.definition import StoredSchema, StoredTable
 
 __all__ = ["Rehearsal"]
 

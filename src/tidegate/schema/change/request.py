@@ -38,7 +38,7 @@ from tidegate.schema.f1 import Operation
 from tidegate.schema.f1_multi import MULTI_SCHEMA_CHANGE, combine
 from tidegate.schema.f1_operations import BY_ACTION, OPERATIONS
 from tidegate.schema.job import Job
-from tidegate.schema.stored import StoredPartition
+from tidegate.schema.stored.definition import StoredPartition
 
 __all__ = ["Involved", "ModifyKind", "NewIds", "Request", "number", "operation_of", "raw_arguments", "request_of"]
 

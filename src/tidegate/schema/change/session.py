@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 
 from tidegate.schema.change.request import Request
-from tidegate.schema.stored_snapshot import TableVersion
+from tidegate.schema.stored.snapshot import TableVersion
 
 __all__ = ["DdlSession", "Note", "Plan"]
 

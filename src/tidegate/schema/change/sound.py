@@ -21,7 +21,7 @@ from tidegate.model.errors import SqlRefused
 from tidegate.schema.change.draft import column_of
 from tidegate.schema.change.restore import restore
 from tidegate.schema.f1 import ElementState
-from tidegate.schema.stored import StoredColumn, StoredPartition, StoredTable
+from tidegate.schema.stored.definition import StoredColumn, StoredPartition, StoredTable
 
 __all__ = ["check_sound", "partition_columns"]
 

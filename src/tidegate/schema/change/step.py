@@ -23,14 +23,14 @@ from msgspec import UNSET
 
 from tidegate.model.errors import SchemaError
 from tidegate.schema.change.draft import Draft, Move
-from tidegate.schema.change.move_attribute import ATTRIBUTE_MOVES
-from tidegate.schema.change.move_column import COLUMN_MOVES
-from tidegate.schema.change.move_constraint import CONSTRAINT_MOVES
-from tidegate.schema.change.move_index import INDEX_MOVES
-from tidegate.schema.change.move_modify import MODIFY_MOVES
-from tidegate.schema.change.move_partition import PARTITION_MOVES
-from tidegate.schema.change.move_reorganize import REORGANIZE_MOVES
-from tidegate.schema.change.move_table import TABLE_MOVES
+from tidegate.schema.change.move.attribute import ATTRIBUTE_MOVES
+from tidegate.schema.change.move.column import COLUMN_MOVES
+from tidegate.schema.change.move.constraint import CONSTRAINT_MOVES
+from tidegate.schema.change.move.index import INDEX_MOVES
+from tidegate.schema.change.move.modify import MODIFY_MOVES
+from tidegate.schema.change.move.partition import PARTITION_MOVES
+from tidegate.schema.change.move.reorganize import REORGANIZE_MOVES
+from tidegate.schema.change.move.table import TABLE_MOVES
 from tidegate.schema.change.outcome import Definitions, StepOutcome
 from tidegate.schema.change.rehearsal import Rehearsal
 from tidegate.schema.change.request import Request, operation_of

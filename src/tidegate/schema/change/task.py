@@ -13,13 +13,13 @@ from msgspec import UNSET
 from tidegate.schema.change.arguments import AddForeignKey, AddIndex, Check, Exchange, ModifyColumn
 from tidegate.schema.change.draft import column_of, index_of
 from tidegate.schema.change.flags import PREVENT_NULL
-from tidegate.schema.change.move_constraint import checks_of, foreign_keys_of
-from tidegate.schema.change.move_modify import changing_name, copied_indexes
-from tidegate.schema.change.move_partition import partition_of
+from tidegate.schema.change.move.constraint import checks_of, foreign_keys_of
+from tidegate.schema.change.move.modify import changing_name, copied_indexes
+from tidegate.schema.change.move.partition import partition_of
 from tidegate.schema.change.outcome import Task
 from tidegate.schema.change.request import ModifyKind, Request
 from tidegate.schema.f1 import Work
-from tidegate.schema.stored import StoredTable
+from tidegate.schema.stored.definition import StoredTable
 
 __all__ = ["TASKS"]
 

@@ -27,9 +27,9 @@ from tidegate.schema.change.arguments import (
     Visibility,
 )
 from tidegate.schema.change.draft import column_of
-from tidegate.schema.change.move_column import own_indexes
+from tidegate.schema.change.move.column import own_indexes
 from tidegate.schema.change.request import ModifyKind
-from tidegate.schema.stored import StoredTable
+from tidegate.schema.stored.definition import StoredTable
 
 __all__ = ["check_together"]
 

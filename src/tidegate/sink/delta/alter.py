@@ -20,7 +20,7 @@ from tidegate.model.errors import TidegateError
 from tidegate.model.event import Value
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import Action, Snapshot
-from tidegate.schema.convert import Rule, converter
+from tidegate.schema.convert.converter import Rule, converter
 from tidegate.schema.literal import stored_value
 from tidegate.sink.delta.changelog_rows import COMES, counted
 from tidegate.sink.delta.columns import (

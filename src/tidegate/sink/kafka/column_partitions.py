@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.codec.columnar import Batch, ColumnarEncoder, Cutter, Messages, Texts, typed_batch
-from tidegate.codec.columnar.encode_plain import rows_of
-from tidegate.codec.open.encode import Pair
+from tidegate.codec.columnar.encode.plain import rows_of
+from tidegate.codec.open.encode.encoder import Pair
 from tidegate.feed.change import Chunk
 from tidegate.model.errors import EncodeError, MessageTooLarge
 from tidegate.model.event import RowChange

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.codec.columnar import Batch
-from tidegate.codec.columnar.encode_images import DELETE, INSERT, UPDATE, differing
+from tidegate.codec.columnar.encode.images import DELETE, INSERT, UPDATE, differing
 from tidegate.codec.wire_table import WireTable
 from tidegate.feed.column_selector import Selection
 from tidegate.feed.dispatch_rule import PartitionBy

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tidegate.codec.columnar.encode import FEW_ROWS
+from tidegate.codec.columnar.encode.encoder import FEW_ROWS
 from tidegate.codec.columnar.values import MISFITS
 from tidegate.feed.change import Chunk
 from tidegate.feed.ports import Changes, Written

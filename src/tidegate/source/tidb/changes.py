@@ -29,7 +29,7 @@ from tidegate.feed.mount_columns import ColumnMounter
 from tidegate.feed.mount_rows import batch_of_rows
 from tidegate.feed.pace import Stretch
 from tidegate.model.table import TableName
-from tidegate.schema.stored_snapshot import TableVersion
+from tidegate.schema.stored.snapshot import TableVersion
 from tidegate.source.tidb.chunks import LogChunk, TableRows, chunks, numbered
 from tidegate.source.tidb.log import KvLog, LogPart
 from tidegate.source.tidb.tables import Tables, definition_of, name_of

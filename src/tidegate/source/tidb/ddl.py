@@ -31,7 +31,7 @@ from tidegate.model.table import TableName
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.dialect import reveal, tokenize
 from tidegate.schema.job import Job
-from tidegate.schema.stored_snapshot import REPLICATED, StoredSnapshot, TableVersion
+from tidegate.schema.stored.snapshot import REPLICATED, StoredSnapshot, TableVersion
 from tidegate.source.tidb.tables import Tables, name_of
 
 __all__ = ["DdlEvent", "ddl_events", "is_followed", "schema_name", "statements"]

@@ -33,7 +33,7 @@ from tidegate.feed.frontier import Reached
 from tidegate.model.errors import ConfigError, HistoryLost
 from tidegate.model.event import Ddl
 from tidegate.model.feed_errors import SourceBehind
-from tidegate.schema.stored_snapshot import StoredSnapshot, TableVersion
+from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate.source.tidb.changes import LogChanges
 from tidegate.source.tidb.ddl import DdlEvent
 from tidegate.source.tidb.hold import Hold

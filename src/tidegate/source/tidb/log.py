@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.model.kv_change import KvChange
-from tidegate.schema.stored_snapshot import StoredSnapshot
+from tidegate.schema.stored.snapshot import StoredSnapshot
 
 __all__ = ["KvLog", "LogBegin", "LogPart", "Span", "Stored", "Window", "without"]
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from tidegate.model.errors import TidegateError
-from tidegate.schema.stored_snapshot import TableVersion
+from tidegate.schema.stored.snapshot import TableVersion
 from tidegate.source.tidb.ddl import DdlEvent
 from tidegate.source.tidb.log import LogPart
 from tidegate.source.tidb.stretch import end_of_stretch, rows_by_table

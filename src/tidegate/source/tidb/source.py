@@ -27,7 +27,7 @@ from tidegate.feed.ports import Reading, Tasks
 from tidegate.model.errors import TidegateError
 from tidegate.model.feed_errors import SourceBehind
 from tidegate.model.table import TableInfo
-from tidegate.schema.stored_snapshot import StoredSnapshot, TableVersion
+from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate.source.tidb.changes import LogChanges, spans_of
 from tidegate.source.tidb.hold import Hold
 from tidegate.source.tidb.log import KvLog, LogPart, without

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 from tidegate.kv.table_key import table_span
 from tidegate.model.table import TableInfo, TableName
-from tidegate.schema.stored_snapshot import StoredSnapshot, TableVersion
-from tidegate.schema.stored_table import table_info
+from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
+from tidegate.schema.stored.table import table_info
 from tidegate.source.tidb.log import Span
 
 __all__ = ["Tables", "definition_of", "name_of"]

@@ -25,7 +25,7 @@ from tidegate.model.errors import HistoryLost, TidegateError
 from tidegate.model.kv_change import KvOp
 from tidegate.schema.job import Job, JobState
 from tidegate.schema.job_row import JOB_TABLE, decode_job_row
-from tidegate.schema.stored_snapshot import StoredSnapshot, apply_job
+from tidegate.schema.stored.snapshot import StoredSnapshot, apply_job
 from tidegate.source.tidb.ddl import DdlEvent, ddl_events, is_followed, schema_name
 from tidegate.source.tidb.log import KvLog, Span
 from tidegate.source.tidb.tables import Tables

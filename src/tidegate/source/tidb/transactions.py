@@ -23,8 +23,8 @@ from tidegate.model.errors import (
     TidegateError,
 )
 from tidegate.model.kv_change import KvChange
-from tidegate.schema.stored_history import SchemaHistory
-from tidegate.schema.stored_snapshot import StoredSnapshot, TableVersion
+from tidegate.schema.stored.history import SchemaHistory
+from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate.source.tidb.log import KvLog, Span
 
 __all__ = ["MountOptions", "mounted_row", "mounted_transactions", "mounter_of", "placed_error", "transactions"]

@@ -21,8 +21,13 @@ from typing import Final
 
 import msgspec
 
+from tidegate.expr.cast.assign import assign
+from tidegate.expr.cast.source import recast
+from tidegate.expr.cast.text import plain_text
+from tidegate.expr.scope import Context
+from tidegate.expr.value.kinds import from_column
 from tidegate.kv.index_entry import decode_index_entry
-from tidegate.kv.row import ChecksumForm, Row, decode_row
+from tidegate.kv.row.row import ChecksumForm, Row, decode_row
 from tidegate.kv.table_key import record_key, table_span
 from tidegate.model.errors import SqlRefused
 from tidegate.model.kv_change import LOSSY_DDL
@@ -32,16 +37,11 @@ from tidegate.schema.f1 import Work
 from tidegate.schema.job import Job
 from tidegate.tidb.ddl.jobs import STRICT, reorg_meta
 from tidegate.tidb.ddl.look import look_at
-from tidegate.tidb.meta import Meta
-from tidegate.tidb.meta_tables import REORG, Values
-from tidegate.tidb.sql.cast import assign
-from tidegate.tidb.sql.cast_source import recast
-from tidegate.tidb.sql.cast_text import plain_text
-from tidegate.tidb.sql.scope import Context
-from tidegate.tidb.sql.table_mutation import Mutation, RowForm, index_mutation, record_mutation
-from tidegate.tidb.sql.table_row import RowImage, image_of
-from tidegate.tidb.sql.table_shape import ShapeIndex, TableShape
-from tidegate.tidb.sql.value import from_column
+from tidegate.tidb.meta.keys import Meta
+from tidegate.tidb.meta.tables import REORG, Values
+from tidegate.tidb.sql.rows.mutation import Mutation, RowForm, index_mutation, record_mutation
+from tidegate.tidb.sql.rows.row import RowImage, image_of
+from tidegate.tidb.sql.rows.shape import ShapeIndex, TableShape
 from tidegate.tidb.transaction import Transaction
 
 __all__ = ["BATCH_ROWS", "Backfill"]

@@ -15,11 +15,11 @@ from typing import Final, Protocol
 from tidegate.model.errors import KeyLocked, UpstreamError
 from tidegate.schema.change.request import Request
 from tidegate.schema.job import Job, JobState
-from tidegate.schema.stored_snapshot import TableVersion
+from tidegate.schema.stored.snapshot import TableVersion
 from tidegate.tidb.ddl import owner
 from tidegate.tidb.ddl.jobs import STRICT, Entry, read_entries, read_entry
 from tidegate.tidb.ddl.outcome import result_of
-from tidegate.tidb.meta import Meta, table_key
+from tidegate.tidb.meta.keys import Meta, table_key
 from tidegate.tidb.transaction import Storage
 
 __all__ = ["Desk", "Ticker"]

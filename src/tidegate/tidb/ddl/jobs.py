@@ -26,9 +26,9 @@ from tidegate.schema.change.outcome import DeleteRange, Task
 from tidegate.schema.change.request import Request, operation_of, raw_arguments, request_of
 from tidegate.schema.f1 import Work
 from tidegate.schema.job import Binlog, Job, JobState, MultiSchemaInfo, SubJob, parse_job
-from tidegate.schema.stored import render_stored
-from tidegate.tidb.meta import Meta, MetaWriter, Reader
-from tidegate.tidb.meta_tables import DELETE_RANGE, HISTORY, JOB, LOCK_INFO, REORG, Values
+from tidegate.schema.stored.definition import render_stored
+from tidegate.tidb.meta.keys import Meta, MetaWriter, Reader
+from tidegate.tidb.meta.tables import DELETE_RANGE, HISTORY, JOB, LOCK_INFO, REORG, Values
 from tidegate.tidb.transaction import Transaction
 
 __all__ = [

@@ -15,21 +15,21 @@ from typing import TypeAlias
 
 from msgspec import UNSET
 
+from tidegate.expr.cast.assign import Target, assign
+from tidegate.expr.cast.source import recast
+from tidegate.expr.compiler import compile_text
+from tidegate.expr.relation import RelationColumn
+from tidegate.expr.scope import Context, Scope
+from tidegate.expr.value.kinds import SqlValue, from_column
 from tidegate.model.errors import SqlRefused
-from tidegate.schema.change.move_constraint import checks_of, foreign_keys_of
+from tidegate.schema.change.move.constraint import checks_of, foreign_keys_of
 from tidegate.schema.change.outcome import Task
 from tidegate.schema.f1 import Work
-from tidegate.schema.stored_layout import column_type
-from tidegate.tidb.meta import Meta
-from tidegate.tidb.sql.cast import Target, assign
-from tidegate.tidb.sql.cast_source import recast
-from tidegate.tidb.sql.expr import compile_text
-from tidegate.tidb.sql.relation import RelationColumn
-from tidegate.tidb.sql.scope import Context, Scope
-from tidegate.tidb.sql.table_read import TableReader
-from tidegate.tidb.sql.table_row import RowImage, values_of
-from tidegate.tidb.sql.table_shape import TableShape
-from tidegate.tidb.sql.value import SqlValue, from_column
+from tidegate.schema.stored.layout import column_type
+from tidegate.tidb.meta.keys import Meta
+from tidegate.tidb.sql.rows.read import TableReader
+from tidegate.tidb.sql.rows.row import RowImage, values_of
+from tidegate.tidb.sql.rows.shape import TableShape
 from tidegate.tidb.transaction import Transaction
 
 __all__ = ["look_at"]

@@ -26,8 +26,8 @@ from tidegate.schema.job import Job, JobState
 from tidegate.tidb.ddl.jobs import ENDED, STRICT, Entry, new_entry, read_entries, read_entry, table_ids, write_entry
 from tidegate.tidb.ddl.registry import Registry
 from tidegate.tidb.ddl.step import JobMoved, Steps, failed
-from tidegate.tidb.meta import Meta, MetaWriter, Reader
-from tidegate.tidb.meta_tables import JOB
+from tidegate.tidb.meta.keys import Meta, MetaWriter, Reader
+from tidegate.tidb.meta.tables import JOB
 from tidegate.tidb.transaction import Storage, Transaction
 
 __all__ = ["Owner", "Worker", "cancel", "pause", "resume", "submit"]

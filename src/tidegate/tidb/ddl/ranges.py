@@ -9,9 +9,9 @@ Source: TiDB pkg/ddl/delete_range.go, gc_worker (deleteRanges): UnsafeDestroyRan
 
 from tidegate.kv.memcomparable import encode_bytes
 from tidegate.kv.table_key import table_prefix
-from tidegate.tidb.meta_tables import DELETE_RANGE, Values
-from tidegate.tidb.store import Store
-from tidegate.tidb.store_engine import Column, Edit
+from tidegate.tidb.meta.tables import DELETE_RANGE, Values
+from tidegate.tidb.store.engine import Column, Edit
+from tidegate.tidb.store.mvcc import Store
 from tidegate.tidb.transaction import Storage, Transaction
 
 __all__ = ["delete_ranges", "keep_tables"]

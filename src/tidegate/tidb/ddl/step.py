@@ -29,8 +29,8 @@ from tidegate.schema.f1 import next_step, rollback
 from tidegate.schema.job import Binlog, Job, JobState
 from tidegate.tidb.ddl.jobs import ENDED, Entry, Progress, finish_job, joined, read_entry, table_ids, write_entry
 from tidegate.tidb.ddl.ranges import keep_tables
-from tidegate.tidb.meta import Meta, MetaWriter
-from tidegate.tidb.meta_tables import LOCK_INFO, Values
+from tidegate.tidb.meta.keys import Meta, MetaWriter
+from tidegate.tidb.meta.tables import LOCK_INFO, Values
 from tidegate.tidb.transaction import Storage, Transaction
 
 __all__ = ["JobMoved", "StepRules", "Steps", "failed"]

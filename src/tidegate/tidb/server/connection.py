@@ -22,6 +22,7 @@ from mysql_mimic.prepared import PreparedStatement
 from mysql_mimic.stream import ConnectionClosed
 from mysql_mimic.types import Capabilities, ServerStatus, str_len
 
+from tidegate.expr.relation import ResultColumn, ResultSet
 from tidegate.model.errors import SqlRefused, TidegateError, UpstreamError
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType
@@ -29,8 +30,7 @@ from tidegate.tidb.server.packet import binary_row, column_packet, error_packet,
 from tidegate.tidb.server.prepared import ClientStatement, read_parameters
 from tidegate.tidb.server.served import UTF8, ServedSession
 from tidegate.tidb.sql.outcome import Outcome
-from tidegate.tidb.sql.relation import ResultColumn, ResultSet
-from tidegate.tidb.sql.session_prepared import Prepared, bind
+from tidegate.tidb.sql.session.prepared import Prepared, bind
 
 __all__ = ["CAPABILITIES", "Client"]
 

@@ -18,15 +18,15 @@ from mysql_mimic.charset import CharacterSet
 from mysql_mimic.packets import make_column_definition_41
 from mysql_mimic.types import ColumnDefinition, ColumnType, str_len
 
+from tidegate.expr.relation import ResultColumn, Row
+from tidegate.expr.value.kinds import SqlValue
+from tidegate.expr.value.text import render
 from tidegate.kv.datum import Duration
 from tidegate.kv.packed_time import ZERO, Time
 from tidegate.model import table as model
 from tidegate.model.mysql import BLOBS, FLOATS
 from tidegate.model.mysql import MysqlType as T
-from tidegate.schema.convert_text import CODECS
-from tidegate.tidb.sql.relation import ResultColumn, Row
-from tidegate.tidb.sql.value import SqlValue
-from tidegate.tidb.sql.value_text import render
+from tidegate.schema.convert.text import CODECS
 
 __all__ = ["binary_row", "column_packet", "error_packet", "text_row"]
 

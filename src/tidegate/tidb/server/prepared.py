@@ -4,7 +4,7 @@
 
     sent for long texts beforehand, in pieces: COM_STMT_SEND_LONG_DATA
 
-The statement and its places are sql/session_prepared.py's.
+The statement and its places are sql/session/prepared.py's.
 
 Source: MySQL Internals, "COM_STMT_EXECUTE", "Binary Protocol Value".
 """
@@ -17,7 +17,7 @@ from typing import Final
 from tidegate.model.errors import DecodeError
 from tidegate.model.mysql import STRINGS
 from tidegate.model.mysql import MysqlType as T
-from tidegate.tidb.sql.session_prepared import Bound, Prepared
+from tidegate.tidb.sql.session.prepared import Bound, Prepared
 
 __all__ = ["ClientStatement", "read_parameters"]
 

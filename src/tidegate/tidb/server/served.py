@@ -12,8 +12,8 @@ from typing import Final, Protocol, TypeVar
 from mysql_mimic.connection import Connection
 from mysql_mimic.session import BaseSession
 
+from tidegate.expr.relation import ResultSet
 from tidegate.tidb.sql.outcome import Outcome
-from tidegate.tidb.sql.relation import ResultSet
 
 __all__ = ["UTF8", "Served", "ServedSession"]
 

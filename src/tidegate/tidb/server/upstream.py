@@ -18,8 +18,8 @@ from tidegate.tidb.cluster import Cluster
 from tidegate.tidb.node import Node
 from tidegate.tidb.server.listener import HOST, Listener, Peers
 from tidegate.tidb.server.served import Served
-from tidegate.tidb.sql.session import Session
-from tidegate.tidb.sql.variable import GlobalVariables
+from tidegate.tidb.sql.session.session import Session
+from tidegate.tidb.sql.variable.variables import GlobalVariables
 
 __all__ = ["Upstream"]
 

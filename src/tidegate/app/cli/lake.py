@@ -1,0 +1,189 @@
+"""`tidegate lake`: what a lake holds, at its newest snapshot, at any moment, or at the frontier.
+
+show      tables: rows, keys, directories                         no Spark
+history   published snapshots and what each changed               no Spark
+read      the rows of one table                                   no Spark
+sql       a query over all tables at one moment                   Spark
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+import msgspec
+
+from tidegate.app.cli.upkeep import upkeep
+from tidegate.model.errors import InputError
+from tidegate.model.tso import to_datetime
+
+if TYPE_CHECKING:
+    from tidegate.lake.lake import Lake
+    from tidegate.lake.live import Live
+
+__all__ = ["lake"]
+
+FORMATS: Final = ("table", "csv", "json", "arrow")
+T = TypeVar("T", bound=Callable[..., Any])
+
+
+@click.group()
+def lake() -> None:
+    """Look into a lake: its tables, its history, its rows at one moment."""
+
+
+def _at(command: T) -> T:
+    """The options that name a moment."""
+    live = click.option(
+        "--live", is_flag=True, help="With what has landed but is not merged yet, exactly at the moment."
+    )
+    at = click.option(
+        "--at", default="latest", show_default=True, metavar="latest|TSO|TIME", help="The newest snapshot not above it."
+    )
+    return at(live(command))
+
+
+_form = click.option(
+    "--format", "form", default="table", show_default=True, type=click.Choice(FORMATS), help="How to print rows."
+)
+_limit = click.option("--limit", type=click.IntRange(0), help="At most so many rows.")
+_root = click.argument("root", metavar="LAKE")
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def _view(root: str, at: str, *, live: bool) -> "Lake | Live":
+    from tidegate.lake.lake import Lake
+
+    found = Lake(root).at(at)
+    return found.live() if live else found
+
+
+@lake.command()
+@_root
+@_at
+@_json
+def show(*, root: str, at: str, live: bool, as_json: bool) -> None:
+    """List the tables of LAKE with their rows, keys, directories and Delta versions."""
+    view = _view(root, at, live=live)
+    rows = [_shown(view, name) for name in view.tables()]
+    if as_json:
+        click.echo(msgspec.json.encode({"checkpoint_ts": view.checkpoint_ts, "tables": rows}).decode())
+        return
+    click.echo(f"{'live at' if live else 'checkpoint'} {view.checkpoint_ts} ({_time(view.checkpoint_ts)})")
+    for row in rows:
+        stored = "" if live else f"  {row['rows']:,} rows  version {row['version']}  {row['path']}"
+        click.echo(f"{row['table']}  key ({row['key']}){stored}")
+
+
+def _shown(view: "Lake | Live", name: str) -> Mapping[str, object]:
+    """What is told about a table; a live view has rows in no one place."""
+    from tidegate.lake.lake import Lake
+
+    told: dict[str, object] = {"table": name, "key": ", ".join(view.definition(name).handle_key)}
+    if isinstance(view, Lake):
+        path, version = view.place(name)
+        told |= {"path": path, "version": version, "rows": view.count(name)}
+    return told
+
+
+@lake.command()
+@_root
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(0), help="The newest so many; 0 is all.")
+@_json
+def history(*, root: str, limit: int, as_json: bool) -> None:
+    """List the snapshots of LAKE, the newest last, each with the tables that it changed."""
+    from tidegate.lake.lake import Lake
+
+    for one in Lake(root).history()[-limit:]:
+        if as_json:
+            told = {
+                "number": one.number,
+                "checkpoint_ts": one.checkpoint_ts,
+                "time": one.time.isoformat("T", "milliseconds"),
+                "published": one.published.isoformat("T", "milliseconds"),
+                "tables": one.tables,
+                "changed": one.changed,
+                "gone": one.gone,
+            }
+            click.echo(msgspec.json.encode(told).decode())
+            continue
+        moves = [*one.changed, *(f"-{name}" for name in one.gone)]
+        click.echo(f"{one.number}  {one.checkpoint_ts}  {_time(one.checkpoint_ts)}  {', '.join(moves) or 'no table'}")
+
+
+@lake.command()
+@_root
+@click.argument("table")
+@_at
+@_form
+@_limit
+@click.option("--columns", metavar="A,B", help="Only these columns, in this order.")
+@click.option("--where", multiple=True, metavar="COLUMN=VALUE", help="Only rows whose column has this value.")
+def read(
+    *,
+    root: str,
+    table: str,
+    at: str,
+    live: bool,
+    form: str,
+    limit: int | None,
+    columns: str | None,
+    where: Sequence[str],
+) -> None:
+    """Print the rows of TABLE (database.table) in LAKE.
+
+    Several --where for one column mean any of the values, for different columns all of them."""
+    from tidegate.app.cli.rows import tell
+
+    wanted, values = _names(columns), _values(where)
+    tell(_view(root, at, live=live).arrow(table, wanted, limit, where=values), form)
+
+
+def _values(where: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    """The values that are asked for, by column."""
+    found: dict[str, list[str]] = {}
+    for one in where:
+        name, equals, value = one.partition("=")
+        if not equals or not name:
+            raise InputError(f"--where {one}: expected COLUMN=VALUE")
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def _names(columns: str | None) -> Sequence[str]:
+    """The columns that were asked for; a name with a comma stands in backquotes."""
+    if columns is None:
+        return ()
+    names: list[str] = []
+    rest = columns.strip()
+    while rest:
+        if rest.startswith("`"):
+            name, quote, rest = rest[1:].partition("`")
+            if not quote:
+                raise InputError(f"--columns {columns}: a backquote is not closed")
+            rest = rest.lstrip().removeprefix(",")
+        else:
+            name, _, rest = rest.partition(",")
+        names.append(name.strip())
+        rest = rest.strip()
+    return names
+
+
+@lake.command()
+@_root
+@click.argument("query")
+@_at
+@_form
+@_limit
+def sql(*, root: str, query: str, at: str, live: bool, form: str, limit: int | None) -> None:
+    """Print the rows of QUERY, Spark's SQL, over the tables of LAKE (database.table), all at one moment."""
+    from tidegate.app.cli.rows import tell
+
+    frame = _view(root, at, live=live).sql(query)
+    tell((frame if limit is None else frame.limit(limit)).toArrow(), form)
+
+
+lake.add_command(upkeep)
+
+
+def _time(ts: int) -> str:
+    return f"{to_datetime(ts):%Y-%m-%d %H:%M:%S.%f} UTC"

@@ -1,0 +1,131 @@
+"""The command line: `tidegate COMMAND`.
+
+    main ── COMMANDS[name] = (module:attribute, one line of help) ── imported when it is called, not before
+
+`tidegate --help` and `decode` start without Spark or Arrow.  An error of ours is one line on stderr, as JSON when the
+command was asked for JSON, and the exit status says whose it is:
+
+    0  done        1  it failed, or verify found a difference        2  wrong usage        130  interrupted
+"""
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import click
+import msgspec
+
+from tidegate.model.errors import EnvironmentFault, TidegateError
+
+__all__ = ["main"]
+
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "demo": ("tidegate.app.cli.demo:demo", "Run a database, a broker and a lake, with DDLs, and verify it."),
+    "run": ("tidegate.app.cli.run:run", "Run a changefeed: any source into any sink."),
+    "status": ("tidegate.app.status:status", "Show the state, checkpoint and error of changefeeds."),
+    "verify": ("tidegate.app.cli.verify:verify", "Compare a lake with what the source database held."),
+    "lake": ("tidegate.app.cli.lake:lake", "Look at a lake: tables, snapshots, rows."),
+    "decode": ("tidegate.app.cli.decode:decode", "Print messages as events, one JSON object a line."),
+    "encode": ("tidegate.app.cli.encode:encode", "Write events as messages, byte for byte as TiCDC does."),
+    "transcode": ("tidegate.app.cli.transcode:transcode", "Write the messages of one protocol as those of the other."),
+    "mount": ("tidegate.app.cli.mount:mount", "Print the row events in a recording of keys and values."),
+    "topic": ("tidegate.app.cli.topic:topic", "Look into a Kafka topic."),
+    "dlq": ("tidegate.app.cli.dlq:dlq", "List and replay dead letters."),
+    "broker": ("tidegate.app.cli.broker:broker", "Start and stop a Kafka broker on this machine."),
+    "upstream": ("tidegate.app.cli.upstream:upstream", "Start, ask and stop a TiDB of your own on this machine."),
+    "doctor": ("tidegate.app.cli.doctor:doctor", "Check Java, jars and this machine."),
+    "tso": ("tidegate.app.cli.tso:tso", "Turn timestamps into times, and times into timestamps."),
+}
+_EXTRAS: Final = {
+    **dict.fromkeys(("confluent_kafka",), "kafka"),
+    **dict.fromkeys(("pymysql",), "mysql"),
+    **dict.fromkeys(("mysql_mimic",), "upstream"),
+    **dict.fromkeys(("pyspark", "deltalake", "pyarrow", "pandas", "fsspec", "obstore", "psutil"), "spark"),
+}
+INTERRUPTED: Final = 130
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called, and that turns our errors into one line."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """The names in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command, imported now; None for an unknown name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        try:
+            command = getattr(importlib.import_module(module), attribute)
+        except ModuleNotFoundError as error:
+            raise _missing(error, f"command {cmd_name!r}") from error
+        assert isinstance(command, click.Command), module
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with a suggestion for a name that is nearly right."""
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and name not in COMMANDS:
+            import difflib
+
+            close = difflib.get_close_matches(name, COMMANDS, n=1)
+            ctx.fail(f"No such command {name!r}." + (f" Did you mean {close[0]!r}?" if close else ""))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """The help page, without importing a command."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
+        """Run the command line; errors of ours become one line and an exit status."""
+        words = list(sys.argv[1:] if args is None else args)
+        debug = "--debug" in words[:1] or os.environ.get("TIDEGATE_DEBUG", "") not in {"", "0"}
+        try:
+            return super().main(words, *rest, **extra)
+        except TidegateError as error:
+            _tell(error, json="--json" in words, debug=debug)
+        except ModuleNotFoundError as error:
+            _tell(_missing(error, "this command"), json="--json" in words, debug=debug)
+        sys.exit(1)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; an interrupt has an exit status of its own."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            sys.exit(INTERRUPTED)
+
+
+def _missing(error: ModuleNotFoundError, what: str) -> EnvironmentFault:
+    """The error that says which package to install. An own module that is missing is a release without the command."""
+    name = (error.name or "").partition(".")[0]
+    if name == "tidegate":
+        return EnvironmentFault(f"{what} is not part of this release ({error.name} is missing)")
+    extra = _EXTRAS.get(name)
+    package = f"tidegate[{extra}]" if extra else name
+    return EnvironmentFault(f"{what} needs the Python package {name}: pip install '{package}'")
+
+
+def _tell(error: TidegateError, *, json: bool, debug: bool) -> None:
+    if debug:
+        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+    if json:
+        click.echo(msgspec.json.encode({"error": {"code": error.code, "message": str(error)}}).decode(), err=True)
+        return
+    click.echo(f"error {error.code}: {' '.join(str(error).split())}", err=True)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="tidegate", message="tidegate %(version)s")
+@click.option("--debug", is_flag=True, help="Show where an error comes from.")
+def main(*, debug: bool) -> None:
+    """TiCDC for Python and Spark: changes of TiDB, in commit order, into a lake."""
+    del debug  # read by LazyGroup.main, which outlives this call

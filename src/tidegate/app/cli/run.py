@@ -1,0 +1,95 @@
+"""`tidegate run`: one changefeed, in this process, until it is told to stop.
+
+What it reads and writes is said by addresses and a file, in the same way for each pair of them (config/load.py).
+
+first SIGINT or SIGTERM    finish what is in flight, keep the checkpoint, stop
+second SIGINT              stop at once (the checkpoint keeps it safe, as after a crash)
+"""
+
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from tidegate.app.config.load import load
+from tidegate.app.stop_signals import stop_on_signals
+from tidegate.model.tso import parse_ts
+
+__all__ = ["run"]
+
+
+@click.command()
+@click.argument("path", metavar="[CONFIG]", required=False, type=click.Path(dir_okay=False))
+@click.option(
+    "--source-uri", help="Where to read: kafka://HOST:PORT/TOPIC?protocol=open-protocol|canal-json&..., tidb:///LOG"
+)
+@click.option(
+    "--sink-uri", help="Where to write: delta:///LAKE?..., kafka://HOST:PORT/TOPIC?protocol=..., callback://MODULE/NAME"
+)
+@click.option("--filter", "rules", multiple=True, metavar="RULE", help="Tables, such as 'shop.*' or '!shop.tmp_*'.")
+@click.option("-c", "--changefeed-id", "name", help="Name under which progress is kept.")
+@click.option("--workers", type=click.IntRange(1, 1024), help="Into a lake: tables merged at the same time.")
+@click.option(
+    "--until", "--target-ts", "until", metavar="now|TSO|TIME", help="Stop when everything up to this time is there."
+)
+@click.option("--start-ts", metavar="TSO|TIME", help="From tidb://: where a new changefeed begins; else with the log.")
+@click.option(
+    "--state-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="For the checkpoint, if the sink keeps none.",
+)
+@click.option(
+    "--stop-when-idle", "idle_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop after a silence."
+)
+@click.option("--json", "as_json", is_flag=True, help="Report progress as JSON lines on stdout.")
+@click.option("--no-color", is_flag=True, help="No colors.")
+def run(
+    *,
+    path: str | None,
+    source_uri: str | None,
+    sink_uri: str | None,
+    rules: tuple[str, ...],
+    name: str | None,
+    workers: int | None,
+    until: str | None,
+    start_ts: str | None,
+    state_dir: Path | None,
+    idle_s: float | None,
+    as_json: bool,
+    no_color: bool,
+) -> None:
+    """Run a changefeed: a Kafka topic or the log of a TiDB into a lake, topics or a function.
+
+    Values on the command line win over those of CONFIG, a changefeed file as TiCDC has them with a [source] section.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    if path is None and (source_uri is None or sink_uri is None):
+        raise click.UsageError("give a CONFIG file, or both --source-uri and --sink-uri")
+    config = load(
+        path,
+        source_uri=source_uri,
+        sink_uri=sink_uri,
+        name=name,
+        rules=rules,
+        workers=workers,
+        start_ts=None if start_ts is None else parse_ts(start_ts, now_ms=now_ms),
+        target_ts=None if until is None else parse_ts(until, now_ms=now_ms),
+        state_dir=state_dir,
+    )
+    from tidegate.app import progress
+    from tidegate.app.changefeed import Changefeed
+    from tidegate.app.cli import logging
+
+    logging.configure(json=as_json)
+    if not as_json:
+        click.echo(f"changefeed {config.name}: {config.source_uri} -> {config.sink_uri}", err=True)
+    for warning in config.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    with (
+        stop_on_signals() as stop,
+        progress.display(json=as_json, color=not no_color, out=sys.stdout, err=sys.stderr) as show,
+    ):
+        done = Changefeed(config).run(on_progress=show, stop=stop, until=config.target_ts, idle_s=idle_s)
+    if not as_json:
+        click.echo(progress.line(done), err=True)

@@ -1,0 +1,39 @@
+"""`tidegate tso`: timestamps of TiDB's oracle, for people.
+
+$ tidegate tso query 443852055297916932        443852055297916932 = 2023-08-27 18:33:41.687 UTC, logical 4
+$ tidegate tso query                           the timestamp of this moment
+"""
+
+import time
+
+import click
+import msgspec
+
+from tidegate.model.tso import LOGICAL_BITS, parse_ts, physical_ms, to_datetime
+
+__all__ = ["tso"]
+
+
+@click.group()
+def tso() -> None:
+    """Turn timestamps into times, and times into timestamps."""
+
+
+@tso.command()
+@click.argument("timestamp", default="now", metavar="[TSO|TIME|now]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def query(*, timestamp: str, as_json: bool) -> None:
+    """Show a timestamp's parts; without one, the timestamp of this moment."""
+    ts = parse_ts(timestamp, now_ms=time.time_ns() // 1_000_000)
+    logical = ts & ((1 << LOGICAL_BITS) - 1)
+    when = to_datetime(ts)
+    if as_json:
+        parts = {
+            "tso": ts,
+            "physical_ms": physical_ms(ts),
+            "logical": logical,
+            "time": when.isoformat("T", "milliseconds"),
+        }
+        click.echo(msgspec.json.encode(parts).decode())
+        return
+    click.echo(f"{ts} = {when:%Y-%m-%d %H:%M:%S}.{physical_ms(ts) % 1000:03d} UTC, logical {logical}")

@@ -1,0 +1,1 @@
+"""The embedded TiDB as a process of its own."""

@@ -1,0 +1,65 @@
+"""The process behind `tidegate upstream start`: a cluster and its ports, until a signal says that it is enough.
+
+python -m tidegate.app.upstream.serve DIRECTORY OPTIONS        OPTIONS: the JSON of UpstreamOptions
+
+open the store ──► nodes ──► ports ──► ready.json ──► SIGTERM or SIGINT ──► ports, nodes, store are closed in order
+"""
+
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tidegate.app.stop_signals import stop_on_signals, wait_until
+from tidegate.app.upstream.log import LogKeep, UpstreamLog
+from tidegate.app.upstream.process import READY, UpstreamOptions
+from tidegate.spark.cache import write_whole
+from tidegate.tidb.cluster import Cluster, ClusterOptions
+from tidegate.tidb.node import NodeOptions
+from tidegate.tidb.server.upstream import Upstream
+
+__all__ = ["open_upstream", "serve", "written_log"]
+
+
+def open_upstream(home: Path, options: UpstreamOptions) -> Upstream:
+    """The upstream of a directory, or in memory, not started yet. Raises StoreUnavailable."""
+    nodes = NodeOptions(
+        metadata_lock=options.metadata_lock,
+        lease_ms=options.lease_ms,
+        session_ms=options.lease_ms + options.lease_ms // 3,
+    )
+    names = [f"n{number}" for number in range(1, options.nodes + 1)]
+    data = None if options.in_memory else home / "store"
+    if data is not None:
+        data.mkdir(parents=True, exist_ok=True)
+    return Upstream(Cluster.open(data, options=ClusterOptions(nodes), nodes=names), options.host, options.port)
+
+
+@contextmanager
+def written_log(upstream: Upstream, options: UpstreamOptions) -> Iterator[None]:
+    """The change log is written meanwhile, if that is asked for. Raises EnvironmentFault."""
+    if not options.log:
+        yield
+        return
+    keep = LogKeep(options.log_keep_ms, options.gc_ttl_ms) if options.log_keep_ms else None
+    log = UpstreamLog(upstream.cluster, Path(options.log), in_memory=options.in_memory, keep=keep).start()
+    try:
+        yield
+    finally:
+        log.stop()
+
+
+def serve(home: Path, options: UpstreamOptions) -> None:
+    """Serve until a signal. Raises EnvironmentFault, StoreUnavailable."""
+    with stop_on_signals(interrupts=False) as told:
+        with open_upstream(home, options) as upstream, written_log(upstream, options):
+            write_whole(home / READY, json.dumps(dict(upstream.ports)))
+            wait_until(told.is_set)
+        (home / READY).unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    serve(Path(sys.argv[1]), UpstreamOptions(**json.loads(sys.argv[2])))

@@ -1,0 +1,1 @@
+"""Canal-JSON, writing."""

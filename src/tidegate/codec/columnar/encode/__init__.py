@@ -1,0 +1,1 @@
+"""Columns of row changes to the messages of both protocols."""

@@ -1,0 +1,166 @@
+"""Canal-json rows from columns: the values of a batch.
+
+    HEAD  ES  TYPES  BEFORE  MIDDLE  AFTER  }]  ,"_tidb":{"commitTs":  TS  }}
+
+    HEAD     {"id":0,"database":"s","table":"t","pkNames":["id"],"isDdl":false,"type":"INSERT","es":
+    TYPES    ,"ts":…,"sql":"","sqlType":{…},"mysqlType":{…},"old":[{                 U
+             ,"ts":…,"sql":"","sqlType":{…},"mysqlType":{…},"old":null,"data":[{     I D
+    MIDDLE   }],"data":[{                                                            U
+
+The deleted row stands in `data`, where BEFORE is directly before it, so it needs no place of its own.  A batch has as
+many different TYPES as combinations of promoted unsigned columns (codec/canal/encode/types.py): nearly always one an op.
+
+The clock is read once a batch.
+
+Source: `canal/encode/`, whose bytes these are.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.codec.canal.encode.row import Columns, Row, sql_types_text
+from tidegate.codec.columnar.encode.arrays import BINARY, Piece, constant, joined, spread
+from tidegate.codec.columnar.encode.cells import canal_cell
+from tidegate.codec.columnar.encode.images import (
+    DELETE,
+    INSERT,
+    UPDATE,
+    Member,
+    Places,
+    differing,
+    image_texts,
+)
+from tidegate.codec.columnar.encode.text import base64, integers
+from tidegate.codec.columnar.rows import Batch
+from tidegate.codec.columnar.values import INT64_MAX, Misfit
+from tidegate.codec.encoding import EncodeOptions
+from tidegate.codec.wire_table import WireTable
+from tidegate.model.event import Delete, Insert, Update
+
+__all__ = ["CanalColumns"]
+
+_TSO_LOGICAL_BITS: Final = 18
+_KINDS: Final = (Insert, Update, Delete)
+_MIDDLES: Final = pa.array([b"", b'}],"data":[{', b""], BINARY)
+
+
+class CanalColumns:
+    """Batches of one table to values; the table is made ready once."""
+
+    def __init__(self, schema: str, name: str, table: WireTable, options: EncodeOptions) -> None:
+        row = Row(schema, name, table, options)
+        self._members = [
+            Member(part.place, part.head.encode(), canal_cell(table.columns[part.place], options))
+            for part in row.all.parts
+        ]
+        self._handles = [table.columns[member.place].handle for member in self._members]
+        self._options = options
+        self._heads = pa.array([f'{row.heads[kind]}"es":' for kind in _KINDS]).cast(BINARY)
+        only_handles = options.delete_only_output_handle_key_columns
+        self._columns = row.all, row.all, row.handles if only_handles else row.all
+
+    def texts(self, batch: Batch, row_keys: Any, now_ms: int) -> Any:
+        """The values of all rows, uncompressed; Misfit for what the plain encoder has to write."""
+        places = Places.of(batch)
+        codes = places.codes
+        old, new = image_texts(self._members, batch.before, batch.after, self._masks(batch, places))
+        es_ms = pa.array(batch.commit_ts.to_numpy() >> _TSO_LOGICAL_BITS)
+        return joined(
+            [
+                constant(self._heads, codes),
+                integers(es_ms),
+                self._types(batch, places, now_ms),
+                spread(old, places.has_before),
+                constant(_MIDDLES, codes),
+                spread(new, places.has_after),
+                b"}]",
+                *self._extension(batch, row_keys),
+                b"}",
+            ],
+            batch.rows,
+        )
+
+    def _masks(self, batch: Batch, places: Places) -> list[Any]:
+        """Which old images have each column; [] when all have all."""
+        options = self._options
+        deleted = places.codes_before == DELETE
+        masks = [np.ones(len(deleted), np.bool_) for _ in self._members]
+        if options.only_output_updated_columns:
+            masks = [deleted | self._changed(batch, places, member) for member in self._members]
+        if options.delete_only_output_handle_key_columns:
+            masks = [mask & (~deleted | handle) for mask, handle in zip(masks, self._handles, strict=True)]
+        return masks
+
+    def _changed(self, batch: Batch, places: Places, member: Member) -> Any:
+        old = batch.before.column(member.place)
+        new = batch.after.column(member.place).take(places.after_of_before)
+        if self._options.newarch and pa.types.is_floating(old.type):
+            old, new = member.cell.texts(old), member.cell.texts(new)
+        return differing(old, new)
+
+    def _types(self, batch: Batch, places: Places, now_ms: int) -> Piece:
+        """What stands between `es` and the first image."""
+        over = {place: rows for place, most in self._bounds() if (rows := _larger(batch, places, place, most)).any()}
+        found, which = _combinations(places.codes, list(over.values()))
+        texts = []
+        for code, *flags in found:
+            promoted = {place for place, flag in zip(over, flags, strict=True) if flag}
+            columns = self._columns[code]
+            types = f'"sqlType":{_sql_type(columns, promoted)},"mysqlType":{columns.mysql_type}'
+            end = '"old":[{' if code == UPDATE else '"old":null,"data":[{'
+            texts.append(f',"ts":{now_ms},"sql":"",{types},{end}'.encode())
+        return constant(pa.array(texts, BINARY), which)
+
+    def _bounds(self) -> list[tuple[int, int]]:
+        """Places of the columns whose sqlType follows the value, and their largest value that is not promoted."""
+        return [(place, most) for _, place, most, _ in self._columns[0].promoted]
+
+    def _extension(self, batch: Batch, row_keys: Any) -> list[Piece]:
+        """The member `_tidb` with its comma."""
+        options = self._options
+        if not options.enable_tidb_extension:
+            return []
+        start: list[Piece] = [b',"_tidb":{"commitTs":', integers(batch.commit_ts)]
+        if not options.output_row_key:
+            return [*start, b"}"]
+        if row_keys is None or row_keys.null_count:
+            raise Misfit("rows without their keys")
+        return [*start, b',"rowkey":"', base64(row_keys, binary=True), b'"}']
+
+
+def _combinations(codes: Any, flags: list[Any]) -> tuple[list[list[int]], Any]:
+    """The different (code, flag, …) of all rows, and which of them each row has."""
+    if not flags:
+        return [[INSERT], [UPDATE], [DELETE]], codes
+    found, which = np.unique(np.stack([codes, *flags], axis=1), axis=0, return_inverse=True)
+    return found.tolist(), which.ravel()
+
+
+def _sql_type(columns: Columns, promoted: set[int]) -> str:
+    """`sqlType` of the rows in which the columns at `promoted` are too large for their signed type."""
+    over = {position: larger for position, place, _, larger in columns.promoted if place in promoted}
+    if not over:
+        return columns.sql_type
+    return sql_types_text([(head, over.get(at, code)) for at, (head, code) in enumerate(columns.sql_types)])
+
+
+def _larger(batch: Batch, places: Places, place: int, most: int) -> Any:
+    """The rows whose new (or deleted) value is larger than `most`."""
+    found = np.zeros(batch.rows, np.bool_)
+    found[places.has_after] = _above(batch.after.column(place), most)
+    deleted = places.codes_before == DELETE
+    found[places.codes == DELETE] = _above(batch.before.column(place), most)[deleted]
+    return found
+
+
+def _above(array: Any, most: int) -> Any:
+    if not pa.types.is_integer(array.type):
+        raise Misfit(f"integers that come as {array.type}")
+    if most >= INT64_MAX and array.type != pa.uint64():
+        return np.zeros(len(array), np.bool_)
+    numbers = array if array.type == pa.uint64() else array.cast(pa.int64())
+    over = pc.greater(numbers, pa.scalar(most, numbers.type)).fill_null(False)
+    return over.to_numpy(zero_copy_only=False)

@@ -1,0 +1,192 @@
+r"""Characters of a whole column replaced: texts as JSON has them, bytes as Go quotes them or as code points.
+
+    a<b "c"            a\u003cb \"c\"     JSON's escapes: what stays and what is put in, one behind the other
+    61 00 C3 A9 FF     a\\x00é\\xff       Go's quoted string, then JSON's: each backslash twice
+                       a\u0000Ã©ÿ         Latin-1: each byte the code point of its number
+
+What a character or a byte becomes is asked of the plain writer, once.  Texts are mostly left as they are, so they are
+stretches and escapes by turns; of bytes each is looked up.  Either way the result is one `take`.
+
+Go leaves characters as they are that it can print, and escapes others whole, so the sequences of bytes are looked for
+that are the UTF-8 of one.  No text carries its quotes: whoever joins them knows whether they are the same in all rows.
+
+Source: codec/go/quote.py and codec/go/json.py, whose texts these are; Unicode 15, table 3-7 (well-formed byte sequences).
+"""
+
+from functools import cache, lru_cache
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.codec.columnar.encode.arrays import BINARY, bytes_of, content, shaped, text_of
+from tidegate.codec.columnar.values import Misfit
+from tidegate.codec.go.json import Quote
+from tidegate.codec.go.printable import bounds
+from tidegate.codec.go.quote import quote as go_quoted
+
+__all__ = ["go_quotes", "latin1", "strings"]
+
+_BYTES: Final = [bytes([byte]) for byte in range(256)]
+_SEPARATORS: Final = ("\u2028".encode(), "\u2029".encode())
+_LEAD, _WIDTH = _SEPARATORS[0][0], len(_SEPARATORS[0])
+_AS_IS: Final = 256
+"""Added to the bytes of printable characters."""
+_NOTHING: Final = 512
+_CONTINUES, _LEADS, _LAST_LEAD = 0x80, 0xC2, 0xF4
+_THREE, _FOUR = 0xE0, 0xF0
+_SECOND: Final = {0xE0: (0xA0, 0xC0), 0xED: (0x80, 0xA0), 0xF0: (0x90, 0xC0), 0xF4: (0x80, 0x90)}
+"""From where to where the second byte goes behind some first ones; from 80 to BF behind all others."""
+_LEAD_BITS: Final = {2: 0x1F, 3: 0x0F, 4: 0x07}
+
+
+def strings(array: Any, quote: Quote, *, utf8: bool = False) -> Any:
+    """Texts as `quote` has them; bytes that are no UTF-8 count as surrogate escapes, and are a Misfit if `utf8`."""
+    if pa.types.is_binary(array.type):
+        try:
+            array = array.cast(pa.string())
+        except pa.ArrowInvalid as error:
+            if utf8:
+                raise Misfit(str(error)) from error
+            return pa.array([None if raw is None else _repaired(raw, quote) for raw in array.to_pylist()], BINARY)
+    return _escaped(text_of(array), quote)
+
+
+def go_quotes(array: Any, quote: Quote) -> Any:
+    """Bytes in Go's quotes and then as `quote` has them, without any quotes around them."""
+    ends, raw = content(bytes_of(array))
+    table = _go_table(quote)
+    if not _changed(raw, table).any():
+        return array
+    every = np.frombuffer(raw, np.uint8)
+    codes, texts = every.astype(np.int32), table.texts
+    starts, widths, points = _characters(every, ends)
+    printable = _printable(points)
+    for width in _LEAD_BITS:
+        at, hidden = starts[printable & (widths == width)], starts[~printable & (widths == width)]
+        for place in range(width):
+            codes[at + place] += _AS_IS
+            codes[hidden + place] = _NOTHING
+    if not printable.all():
+        others, which = np.unique(points[~printable], return_inverse=True)
+        codes[starts[~printable]] = len(texts) + which
+        escapes = [_go_escape(point, quote) for point in others.tolist()]
+        texts = pa.concat_arrays([texts, pa.array(escapes, BINARY)])
+    return _rewritten(array, ends, codes, texts)
+
+
+def latin1(array: Any, quote: Quote) -> Any:
+    """Each byte as the code point of its number, and then as `quote` has them."""
+    ends, raw = content(bytes_of(array))
+    table = _latin1_table(quote)
+    return _rewritten(array, ends, np.frombuffer(raw, np.uint8), table.texts) if _changed(raw, table).any() else array
+
+
+def _escaped(array: Any, quote: Quote) -> Any:
+    """UTF-8 with the characters that `quote` changes replaced."""
+    ends, raw = content(array)
+    every, table = np.frombuffer(raw, np.uint8), _json_table(quote)
+    at = np.flatnonzero(_changed(raw, table))
+    codes = every[at].astype(np.int64)
+    separators = np.flatnonzero(codes == _LEAD)
+    if len(separators):
+        three = np.array([raw[start : start + _WIDTH] for start in at[separators].tolist()], np.bytes_)
+        codes[separators] = np.select([three == found for found in _SEPARATORS], [_AS_IS, _AS_IS + 1], -1)
+        at, codes = at[codes >= 0], codes[codes >= 0]
+    if not len(at):
+        return array
+    count, width = len(at), np.where(codes >= _AS_IS, _WIDTH, 1)
+    bounds = np.zeros(2 * count + 2, np.int32)
+    bounds[1:-1:2], bounds[2::2], bounds[-1] = at, at + width, len(every)
+    stretches = pa.Array.from_buffers(BINARY, 2 * count + 1, [None, pa.py_buffer(bounds), pa.py_buffer(raw)])
+    order = np.arange(2 * count + 1)
+    order[1::2] = len(stretches) + codes
+    grown = np.zeros(count + 1, np.int64)
+    np.cumsum(table.sizes[codes] - width, out=grown[1:])
+    _, _, data = pa.concat_arrays([stretches, table.texts]).take(pa.array(order)).buffers()
+    return shaped(array, (ends + grown[np.searchsorted(at, ends)]).astype(np.int32), data)
+
+
+def _repaired(raw: bytes, quote: Quote) -> bytes:
+    """What `quote` makes of bytes that may be no UTF-8."""
+    return quote(raw.decode("utf-8", "surrogateescape"))[1:-1].encode("utf-8", "surrogateescape")
+
+
+class _Table(NamedTuple):
+    """What each code becomes, and which of them do not stay what they are."""
+
+    texts: Any
+    sizes: Any
+    changed: Any
+
+
+def _changed(raw: bytes, table: _Table) -> Any:
+    """Which bytes do not stay what they are; `translate` is five times as quick as numpy's lookup."""
+    return np.frombuffer(raw.translate(table.changed.tobytes()), np.bool_)
+
+
+@cache
+def _json_table(quote: Quote) -> _Table:
+    """Of characters below 80, and of the two separators behind all bytes; the first byte of these counts as changed."""
+    texts = [quote(chr(byte))[1:-1].encode() if byte < _CONTINUES else _BYTES[byte] for byte in range(256)]
+    found = _table(texts, [quote(separator.decode())[1:-1].encode() for separator in _SEPARATORS])
+    found.changed[_LEAD] = any(found.sizes[_AS_IS:] != _WIDTH)
+    return found
+
+
+@cache
+def _go_table(quote: Quote) -> _Table:
+    return _table([_go_text(bytes([byte]), quote) for byte in range(256)], [*_BYTES, b""])
+
+
+def _go_text(raw: bytes, quote: Quote) -> bytes:
+    return quote(go_quoted(raw))[1:-1].encode()
+
+
+@lru_cache(maxsize=1 << 13)
+def _go_escape(point: int, quote: Quote) -> bytes:
+    return _go_text(chr(point).encode(), quote)
+
+
+@cache
+def _latin1_table(quote: Quote) -> _Table:
+    return _table([quote(chr(byte))[1:-1].encode() for byte in range(256)], [])
+
+
+def _table(texts: list[bytes], others: list[bytes]) -> _Table:
+    changed = np.array([text != bytes([byte]) for byte, text in enumerate(texts)])
+    texts = [*texts, *others]
+    return _Table(pa.array(texts, BINARY), np.array(list(map(len, texts))), changed)
+
+
+def _rewritten(array: Any, ends: Any, codes: Any, texts: Any) -> Any:
+    """`array`, the bytes of which have the numbers `codes` in `texts`."""
+    _, bounds, data = texts.take(pa.array(codes)).buffers()
+    return shaped(array, np.frombuffer(bounds, np.int32)[ends], data)
+
+
+def _characters(every: Any, ends: Any) -> tuple[Any, Any, Any]:
+    """Where characters of several bytes begin, how many bytes they have, and their code points."""
+    padded = np.concatenate([every, np.zeros(3, np.uint8)])
+    starts = np.flatnonzero((every >= _LEADS) & (every <= _LAST_LEAD))
+    starts = starts[padded[starts + 1] & 0xC0 == _CONTINUES]
+    lead = every[starts]
+    widths = 2 + (lead >= _THREE).astype(np.int64) + (lead >= _FOUR)
+    points = lead & np.array([0, 0, *_LEAD_BITS.values()])[widths]
+    good = np.ones(len(starts), np.bool_)
+    for place in (1, 2, 3):
+        within, byte = widths > place, padded[starts + place]
+        good &= ~within | (byte & 0xC0 == _CONTINUES)
+        points = np.where(within, points << 6 | byte & 0x3F, points)
+    second = padded[starts + 1]
+    for first, (low, high) in _SECOND.items():
+        good &= (lead != first) | ((second >= low) & (second < high))
+    starts, widths, points = starts[good], widths[good], points[good]
+    whole = starts + widths <= ends[np.searchsorted(ends, starts, "right")]
+    return starts[whole], widths[whole], points[whole]
+
+
+def _printable(points: Any) -> Any:
+    firsts, lasts = map(np.array, bounds())
+    at = np.searchsorted(firsts, points, "right") - 1
+    return (at >= 0) & (points <= lasts[at])

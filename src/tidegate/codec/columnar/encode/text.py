@@ -1,0 +1,133 @@
+r"""Columns to JSON texts, a whole column a call: what the plain encoders' writers make of its values, one by one.
+
+    integers   Arrow's digits
+    floats     Arrow's digits where they are Go's: 0, and 1e-5 <= |x| < 1e10; the others by the plain writer, one by one
+    base64     one call for a column: each value padded to a multiple of three bytes, `=` set where the padding went
+    times      one offset an hour of the column, from the zone's own rules
+
+No text carries its quotes: whoever joins them knows whether they are the same in all rows.
+
+Source: codec/go/json.py, codec/go/float.py and codec/zone.py, whose writers these are.
+"""
+
+from binascii import b2a_base64
+from datetime import UTC, datetime
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.codec.columnar.encode.arrays import (
+    BINARY,
+    BYTES_MAX,
+    bytes_of,
+    content,
+    joined,
+    replaced,
+    shaped,
+    text_of,
+)
+from tidegate.codec.columnar.values import Misfit
+from tidegate.codec.go.float import FloatText
+from tidegate.codec.zone import zone_shift
+
+__all__ = ["base64", "floats", "integers", "shifted"]
+
+_TIME: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]*)?$"
+_TIME_LENGTH: Final = 19
+_ZERO_DATE: Final = "0000-00-00"
+_HOUR_S: Final = 3600
+
+
+def integers(array: Any) -> Any:
+    """Decimal digits."""
+    if not pa.types.is_integer(array.type):
+        raise Misfit(f"integers that come as {array.type}")
+    return array.cast(pa.string()).view(BINARY)
+
+
+def floats(array: Any, write: FloatText, *, single: bool) -> Any:
+    """Numbers as `write` has them; `single` for FLOAT."""
+    if not pa.types.is_floating(array.type):
+        raise Misfit(f"floats that come as {array.type}")
+    array = array.cast(pa.float64())
+    numbers = array.fill_null(0.0).to_numpy()
+    size = np.abs(numbers)
+    fits = (size == 0) | ((size >= 1e-5) & (size < 1e10))
+    if single:
+        with np.errstate(over="ignore"):
+            nearest = numbers.astype(np.float32)
+        fits &= nearest == numbers
+        array = pa.array(nearest, mask=array.is_null().to_numpy(zero_copy_only=False))
+    texts = array.cast(pa.string()).view(BINARY)
+    odd = np.flatnonzero(~fits)
+    if not len(odd):
+        return texts
+    return replaced(texts, odd, pa.array([write(number).encode() for number in numbers[odd].tolist()], BINARY))
+
+
+def base64(array: Any, *, binary: bool) -> Any:
+    """Standard base64 with padding, of bytes if `binary`, else of the UTF-8 of texts."""
+    count = len(array)
+    raw = bytes_of(array) if binary or pa.types.is_binary(array.type) else text_of(array)
+    sizes = np.diff(content(raw)[0])
+    if raw.null_count:
+        sizes = sizes * raw.is_valid().to_numpy(zero_copy_only=False)
+        raw = raw.fill_null(b"")
+    missing = -sizes % 3
+    pads = pa.array([b"", b"\0", b"\0\0"], BINARY).take(pa.array(missing))
+    if (total := int((sizes + missing).sum()) // 3 * 4) > BYTES_MAX:
+        raise Misfit(f"{total} bytes of base64")
+    encoded = np.frombuffer(b2a_base64(content(joined([raw, pads], count))[1], newline=False), np.uint8).copy()
+    ends = np.zeros(count + 1, np.int32)
+    np.cumsum((sizes + missing) // 3 * 4, out=ends[1:])
+    encoded[ends[1:][missing >= 1] - 1] = ord("=")
+    encoded[ends[1:][missing == 2] - 2] = ord("=")
+    return shaped(array, ends, encoded)
+
+
+def shifted(array: Any, time_zone: str) -> Any:
+    """UTC timestamps as the zone has them."""
+    texts = text_of(array).cast(pa.string())
+    regular = pc.and_(pc.match_substring_regex(texts, _TIME), pc.invert(pc.starts_with(texts, _ZERO_DATE)))
+    rows = np.flatnonzero(regular.fill_null(False).to_numpy(zero_copy_only=False))
+    chosen = texts.take(pa.array(rows))
+    try:
+        seconds = pc.utf8_slice_codeunits(chosen, 0, _TIME_LENGTH).cast(pa.timestamp("s")).cast(pa.int64()).to_numpy()
+    except pa.ArrowInvalid as error:
+        raise Misfit(str(error)) from error
+    offsets, known = _offsets(seconds, ZoneInfo(time_zone))
+    moved = pa.array(seconds + offsets).cast(pa.timestamp("s")).cast(pa.string()).cast(BINARY)
+    rests = pc.utf8_slice_codeunits(chosen, _TIME_LENGTH).cast(BINARY)
+    found = replaced(texts.cast(BINARY), rows[known], joined([moved, rests], len(chosen)).filter(pa.array(known)))
+    left = np.ones(len(texts), np.bool_)
+    left[rows[known]] = False
+    odd = np.flatnonzero(left & texts.is_valid().to_numpy(zero_copy_only=False))
+    if not len(odd):
+        return found
+    shift = zone_shift(time_zone)
+    return replaced(found, odd, pa.array([shift(text) for text in texts.take(pa.array(odd)).to_pylist()]).cast(BINARY))
+
+
+def _offsets(seconds: Any, zone: ZoneInfo) -> tuple[Any, Any]:
+    """Seconds that the zone is ahead of UTC at some moments, and for which of them that is known.
+
+    It is looked up once an hour, at both ends: an hour in which it changes is left out, and what no date can hold."""
+    hours, places = np.unique(seconds // _HOUR_S, return_inverse=True)
+    pairs = [(_ahead_s(hour, zone), _ahead_s(hour + _HOUR_S - 1, zone)) for hour in (hours * _HOUR_S).tolist()]
+    found = np.array([first or 0 for first, _ in pairs], np.int64)
+    known = np.array([first is not None and first == last for first, last in pairs], np.bool_)
+    return found[places], known[places]
+
+
+def _ahead_s(second: int, zone: ZoneInfo) -> int | None:
+    """Seconds from UTC to the zone's clock, None near the bounds of what a date can hold."""
+    if not _EARLIEST_S <= second <= _LATEST_S:
+        return None
+    offset = datetime.fromtimestamp(second, UTC).astimezone(zone).utcoffset()
+    return None if offset is None or offset.microseconds else offset.days * 86_400 + offset.seconds
+
+
+_EARLIEST_S, _LATEST_S = (int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) for year in (1900, 9999))

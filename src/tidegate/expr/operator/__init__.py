@@ -1,0 +1,1 @@
+"""Operators, literals and predicates."""

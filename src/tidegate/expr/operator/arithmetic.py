@@ -1,0 +1,314 @@
+"""+ - * / DIV % and the operators of bits.
+
+    operands                 + - *                    /                          DIV         %
+    integers                 integer of 64 bits       decimals of the first +4   integer     sign of the first
+    a DECIMAL                most decimals; * adds    decimals of the first +4   integer     most decimals
+    a double or text         double                   double                     integer     double
+
+A result beyond its type is error 1690; an unsigned operand makes an integer result unsigned, so 1 - 2 of unsigned
+columns is one.  Dividing by zero is NULL with warning 1365.  Operators of bits give unsigned numbers of 64 bits.
+A date + INTERVAL n UNIT is function/interval.py's.
+Source: MySQL manual, "Arithmetic Operators", "Out-of-Range and Overflow Handling"; TiDB's builtin_arithmetic.
+"""
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from decimal import ROUND_DOWN, Decimal
+from typing import Final, TypeAlias
+
+from sqlglot import exp
+
+from tidegate.expr.form import Build, Compiled, Evaluate, compile_scalar
+from tidegate.expr.operator.literal import constant
+from tidegate.expr.relation import Row
+from tidegate.expr.result_type import (
+    DOUBLE,
+    INT,
+    MAX_SCALE,
+    NULL,
+    UINT,
+    Family,
+    decimal_type,
+    digits_of,
+    literal_type,
+    number_family,
+)
+from tidegate.expr.scope import NO_CONTEXT, Context, Scope
+from tidegate.expr.syntax.dialect import Node
+from tidegate.expr.value.kinds import SqlValue, Unsigned
+from tidegate.expr.value.number import (
+    EXACT,
+    MAX_INT,
+    MAX_UINT,
+    MIN_INT,
+    Number,
+    number_of,
+    rounded,
+)
+from tidegate.model.errors import SqlRefused
+from tidegate.model.mysql import MysqlType as T
+from tidegate.model.table import ColumnType
+
+__all__ = ["ARITHMETIC", "divided", "multiplied", "remainder", "whole_quotient"]
+
+_OUT_OF_RANGE: Final = 1690
+_DIVIDED_BY_ZERO: Final = 1365
+DIV_INCREMENT: Final = 4
+"""div_precision_increment."""
+MAX_DIGITS: Final = 65
+WORD: Final = 9
+Apply: TypeAlias = Callable[[Number, Number, str, Context], SqlValue]
+
+
+def out_of_range(what: str, shown: Node) -> SqlRefused:
+    """Error 1690; `shown` is the node that the message prints."""
+    return SqlRefused(_OUT_OF_RANGE, f"{what} value is out of range in '({shown.sql(dialect='mysql')})'", "22003")
+
+
+def in_range(value: int, shown: Node, *, unsigned: bool) -> int:
+    """`value` when 64 bits hold it."""
+    if unsigned:
+        if not 0 <= value <= MAX_UINT:
+            raise out_of_range("BIGINT UNSIGNED", shown)
+        return Unsigned(value)
+    if not MIN_INT <= value <= MAX_INT:
+        raise out_of_range("BIGINT", shown)
+    return value
+
+
+def fitting(value: Decimal, shown: Node) -> Decimal:
+    """`value` within MySQL's digits: decimals are cut, whole digits too many are an error."""
+    _, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int), value
+    if value.is_zero():
+        value = value.copy_abs()
+    if exponent < -MAX_SCALE:
+        value = rounded(value, MAX_SCALE)
+    if len(digits) > MAX_DIGITS and value.adjusted() >= 0:
+        if value.adjusted() >= MAX_DIGITS:
+            raise out_of_range("DECIMAL", shown)
+        value = rounded(value, min(-exponent, MAX_DIGITS - 1 - value.adjusted()))
+    return value
+
+
+def finite(value: float, shown: Node) -> float:
+    """`value` when it is a number."""
+    if not math.isfinite(value):
+        raise out_of_range("DOUBLE", shown)
+    return value
+
+
+def _three(
+    on_integers: Callable[[int, int], int],
+    on_decimals: Callable[[Decimal, Decimal], Decimal],
+    on_floats: Callable[[float, float], float],
+) -> Apply:
+    """An operator by what its operands are: doubles, else decimals, else integers."""
+
+    def apply(left: Number, right: Number, shown: Node, _context: Context) -> SqlValue:
+        if isinstance(left, float) or isinstance(right, float):
+            return finite(on_floats(float(left), float(right)), shown)
+        if isinstance(left, Decimal) or isinstance(right, Decimal):
+            return fitting(on_decimals(Decimal(left), Decimal(right)), shown)
+        unsigned = isinstance(left, Unsigned) or isinstance(right, Unsigned)
+        return in_range(on_integers(int(left), int(right)), shown, unsigned=unsigned)
+
+    return apply
+
+
+def _product(left: float, right: float) -> float:
+    return left * right
+
+
+multiplied: Final = _three(operator.mul, EXACT.multiply, _product)
+_ADDED: Final = _three(operator.add, EXACT.add, operator.add)
+_SIGNED_SUBTRACTED: Final = _three(operator.sub, EXACT.subtract, operator.sub)
+
+
+def _subtracted(left: Number, right: Number, shown: Node, context: Context) -> SqlValue:
+    if "NO_UNSIGNED_SUBTRACTION" in context.sql_mode and isinstance(left, int) and isinstance(right, int):
+        return in_range(int(left) - int(right), shown, unsigned=False)
+    return _SIGNED_SUBTRACTED(left, right, shown, context)
+
+
+def by_zero(context: Context) -> None:
+    """NULL with a warning; an error where a strict statement writes under ERROR_FOR_DIVISION_BY_ZERO."""
+    if context.writing and "ERROR_FOR_DIVISION_BY_ZERO" not in context.sql_mode:
+        return
+    if context.writing and context.strict:
+        raise SqlRefused(_DIVIDED_BY_ZERO, "Division by 0", "22012")
+    context.warn(_DIVIDED_BY_ZERO, "Division by 0")
+
+
+def divided(left: Number, right: Number, shown: Node, context: Context) -> SqlValue:
+    """The value of left / right."""
+    if right == 0:
+        by_zero(context)
+        return None
+    if isinstance(left, float) or isinstance(right, float):
+        return finite(float(left) / float(right), shown)
+    step = Decimal(1).scaleb(-_kept_digits(Decimal(left), Decimal(right)))
+    return EXACT.divide(Decimal(left), Decimal(right)).quantize(step, ROUND_DOWN, EXACT)
+
+
+def _kept_digits(left: Decimal, right: Decimal) -> int:
+    """Decimals of a quotient before it is rounded: MySQL's decimals are made of words of nine digits."""
+    scales = [max(-_exponent(number), 0) for number in (left, right)]
+    words = [-(-scale // WORD) * WORD for scale in scales]
+    more = max(DIV_INCREMENT - sum(words) + sum(scales), 0)
+    return -(-(sum(words) + more) // WORD) * WORD
+
+
+def _exponent(number: Decimal) -> int:
+    exponent = number.as_tuple().exponent
+    assert isinstance(exponent, int), number
+    return exponent
+
+
+def whole_quotient(left: Number, right: Number, shown: Node, context: Context) -> SqlValue:
+    """The value of left DIV right, cut towards zero."""
+    if right == 0:
+        by_zero(context)
+        return None
+    unsigned = isinstance(left, Unsigned) or isinstance(right, Unsigned)
+    if isinstance(left, int) and isinstance(right, int):
+        quotient = abs(left) // abs(right)
+        return in_range(quotient if (left < 0) is (right < 0) else -quotient, shown, unsigned=unsigned)
+    exact = EXACT.divide(_exact(left), _exact(right))
+    if exact.adjusted() > MAX_DIGITS:
+        raise out_of_range("BIGINT", shown)
+    return in_range(int(exact), shown, unsigned=unsigned)
+
+
+def _exact(number: Number) -> Decimal:
+    return Decimal(repr(number)) if isinstance(number, float) else Decimal(number)
+
+
+def remainder(left: Number, right: Number, _shown: Node, context: Context) -> SqlValue:
+    """The value of left % right, with the sign of the first."""
+    if right == 0:
+        by_zero(context)
+        return None
+    if isinstance(left, float) or isinstance(right, float):
+        return math.fmod(float(left), float(right))
+    if isinstance(left, Decimal) or isinstance(right, Decimal):
+        found = EXACT.remainder(Decimal(left), Decimal(right))
+        return found.copy_abs() if found.is_zero() else found
+    rest = abs(left) % abs(right)
+    return Unsigned(rest) if isinstance(left, Unsigned) else rest if left >= 0 else -rest
+
+
+def _sum_type(left: ColumnType, right: ColumnType) -> ColumnType:
+    (first, first_scale), (second, second_scale) = digits_of(left), digits_of(right)
+    scale = max(first_scale, second_scale)
+    return decimal_type(max(first, second) + 1 + scale, scale)
+
+
+def _product_type(left: ColumnType, right: ColumnType) -> ColumnType:
+    (first, first_scale), (second, second_scale) = digits_of(left), digits_of(right)
+    return decimal_type(first + second + first_scale + second_scale, first_scale + second_scale)
+
+
+def _quotient_type(left: ColumnType, right: ColumnType) -> ColumnType:
+    (first, first_scale), (_, second_scale) = digits_of(left), digits_of(right)
+    return decimal_type(first + second_scale + first_scale + DIV_INCREMENT, first_scale + DIV_INCREMENT)
+
+
+def _rest_type(left: ColumnType, right: ColumnType) -> ColumnType:
+    (first, first_scale), (second, second_scale) = digits_of(left), digits_of(right)
+    scale = max(first_scale, second_scale)
+    return decimal_type(max(first, second) + scale, scale)
+
+
+def _binary(apply: Apply, decimals: Callable[[ColumnType, ColumnType], ColumnType], *, always: str = "") -> Build:
+    """An operator; `always` names results that are the same whatever integers and decimals come in."""
+
+    def build(node: Node, scope: Scope) -> Compiled:
+        if "Interval" in {type(node.this).__name__, type(node.expression).__name__}:
+            return compile_scalar(_as_date_call(node), scope)
+        left, right = compile_scalar(node.this, scope), compile_scalar(node.expression, scope)
+        families = {number_family(left.type), number_family(right.type)}
+        unsigned = left.type.unsigned or right.type.unsigned
+        if always == "int" or (families == {Family.INT} and always != "decimal"):
+            kind = UINT if unsigned else INT
+        else:
+            kind = DOUBLE if Family.REAL in families else decimals(left.type, right.type)
+        run = _applied(apply, left, right, node)
+        if kind.code is T.DECIMAL and (always == "decimal" or left.exact or right.exact):
+            return Compiled(_shortened(run, kind.decimal), kind, exact=run)
+        return Compiled(run, kind)
+
+    return build
+
+
+def _shortened(run: Evaluate, scale: int) -> Evaluate:
+    """What the type shows of a value that has more digits."""
+
+    def shortened(row: Row, context: Context) -> SqlValue:
+        found = run(row, context)
+        return rounded(found, scale) if isinstance(found, Decimal) else found
+
+    return shortened
+
+
+def _applied(apply: Apply, left: Compiled, right: Compiled, node: Node) -> Evaluate:
+    run_left, run_right, left_kind, right_kind = left.exact or left.run, right.exact or right.run, left.type, right.type
+
+    def run(row: Row, context: Context) -> SqlValue:
+        first = number_of(run_left(row, context), left_kind, context)
+        second = number_of(run_right(row, context), right_kind, context)
+        if first is None or second is None:
+            return None
+        return apply(first, second, node, context)
+
+    return run
+
+
+def _as_date_call(node: Node) -> Node:
+    """The value of date + INTERVAL as the call that it is."""
+    name = "DATE_ADD" if type(node).__name__ == "Add" else "DATE_SUB"
+    swapped = type(node.this).__name__ == "Interval"
+    parts = [node.expression, node.this] if swapped else [node.this, node.expression]
+    return exp.Anonymous(this=name, expressions=parts)
+
+
+def turned_sign(number: Number) -> Number:
+    """The number with the other sign, all its digits kept; a zero that is exact has none."""
+    if isinstance(number, Decimal):
+        return number.copy_abs() if number.is_zero() else number.copy_negate()
+    return -int(number) if isinstance(number, int) else -number
+
+
+def _negated(node: Node, scope: Scope) -> Compiled:
+    value = compile_scalar(node.this, scope)
+    if value.constant and number_family(value.type) is not Family.REAL:
+        number = number_of(value.run((), NO_CONTEXT), value.type, NO_CONTEXT)
+        if number is None:
+            return constant(None, NULL, "binary", 6)
+        turned = turned_sign(number)
+        turned = Decimal(turned) if isinstance(turned, int) and turned < MIN_INT else turned
+        return constant(turned, literal_type(turned))
+
+    def run(row: Row, context: Context) -> SqlValue:
+        found = number_of(value.run(row, context), value.type, context)
+        if found is None:
+            return None
+        if isinstance(found, int):
+            return in_range(-int(found), node, unsigned=False)
+        return turned_sign(found)
+
+    family = number_family(value.type)
+    kinds = {Family.INT: INT, Family.DECIMAL: decimal_type(sum(digits_of(value.type)), digits_of(value.type)[1])}
+    return Compiled(run, kinds.get(family, DOUBLE))
+
+
+ARITHMETIC: Final[Mapping[str, Build]] = {
+    "Add": _binary(_ADDED, _sum_type),
+    "Sub": _binary(_subtracted, _sum_type),
+    "Mul": _binary(multiplied, _product_type),
+    "Div": _binary(divided, _quotient_type, always="decimal"),
+    "IntDiv": _binary(whole_quotient, _sum_type, always="int"),
+    "Mod": _binary(remainder, _rest_type),
+    "Neg": _negated,
+}

@@ -1,0 +1,177 @@
+"""What an expression may name, and what a statement runs with.
+
+    Scope      at compile time: columns by (table, name) ──► slots of one flat row, relations for subqueries
+    Context    at run time: the moment, the session's settings, and the warnings so far
+
+A correlated subquery sees the outer row and its own as one: its slots begin where the outer ones end.
+
+    SELECT (SELECT max(x) FROM u WHERE u.a = t.a) FROM t        row   t.a t.b | u.a u.x
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, tzinfo
+from typing import TYPE_CHECKING, Final, Literal
+
+from tidegate.expr.relation import Relation, RelationColumn, Relations
+from tidegate.expr.value.kinds import SqlValue
+from tidegate.model.errors import SqlRefused
+from tidegate.model.table import ColumnType
+
+if TYPE_CHECKING:
+    from sqlglot.expressions import Expression
+
+    from tidegate.expr.form import Compiled
+
+__all__ = ["DEFAULT_COLLATION", "NO_CONTEXT", "Context", "Scope", "Slot", "SqlWarning"]
+
+DEFAULT_COLLATION: Final = "utf8mb4_bin"
+_BAD_FIELD: Final = 1054
+_AMBIGUOUS: Final = 1052
+
+
+@dataclass(frozen=True, slots=True)
+class SqlWarning:
+    """One line of SHOW WARNINGS."""
+
+    level: Literal["Note", "Warning", "Error"]
+    code: int
+    message: str
+
+
+@dataclass(slots=True)
+class Context:
+    """What one statement runs with; `now` is in UTC and stays while the statement runs."""
+
+    now: datetime
+    zone: tzinfo = UTC
+    sql_mode: frozenset[str] = frozenset()
+    database: str = ""
+    variables: Mapping[str, SqlValue] = field(default_factory=dict)
+    """Session variables, lower-case names; what is not here is looked up in `global_variables`."""
+    global_variables: Mapping[str, SqlValue] = field(default_factory=dict)
+    user_variables: dict[str, SqlValue] = field(default_factory=dict)
+    """Lower-case names without @."""
+    last_insert_id: int = 0
+    connection_id: int = 0
+    row_count: int = -1
+    found_rows: int = 0
+    user: str = "root@%"
+    warnings: list[SqlWarning] = field(default_factory=list)
+    new_timestamp: Callable[[], int] | None = None
+    """The oracle, for functions that ask for a timestamp."""
+    start_ts: int = 0
+    writing: bool = False
+    """True inside INSERT, UPDATE and DELETE, where strict mode makes errors of warnings."""
+
+    def warn(self, code: int, message: str) -> None:
+        """Adds a warning."""
+        self.warnings.append(SqlWarning("Warning", code, message))
+
+    @property
+    def strict(self) -> bool:
+        """Whether a statement that writes must refuse what it cannot store exactly."""
+        return bool(self.sql_mode & {"STRICT_TRANS_TABLES", "STRICT_ALL_TABLES"})
+
+
+NO_CONTEXT: Final = Context(datetime(1970, 1, 1, tzinfo=UTC))
+"""For literals, which do not look at it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A column's place in the row. `table` is the alias or name by which it can be qualified."""
+
+    index: int
+    name: str
+    type: ColumnType
+    collation: str = DEFAULT_COLLATION
+    table: str = ""
+    schema: str = ""
+    hidden: bool = False
+    merged: bool = False
+    """True for the right side of USING and NATURAL: only its qualified name means it."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Names that an expression may use."""
+
+    slots: tuple[Slot, ...] = ()
+    outer: "Scope | None" = None
+    relations: Relations | None = None
+    database: str = ""
+    collation: str = DEFAULT_COLLATION
+    """collation_connection: the collation of literals."""
+    clause: str = "field list"
+    """Where the expression stands, for error 1054."""
+    aliases: Mapping[str, "Expression"] = field(default_factory=dict)
+    """Select items by alias in lower case, where ORDER BY and HAVING may name them."""
+    aggregate: "Callable[[Expression], Compiled] | None" = None
+    """Takes a call of an aggregate function; None where none may stand (1111)."""
+    values: "Callable[[str], Compiled] | None" = None
+    """VALUES(column) of ON DUPLICATE KEY UPDATE."""
+    context: Context | None = None
+    """The statement's context where it is known already: it tells the types of variables."""
+    ctes: Mapping[str, Relation] = field(default_factory=dict)
+    """What WITH names, in lower case."""
+    reached: list[Slot] | None = None
+    """Where a subquery notes the outer columns that it uses; one that uses none runs once."""
+    spare: int = 0
+    """Slots behind the named ones that are taken by aggregates."""
+
+    @classmethod
+    def of_columns(cls, columns: Iterable[RelationColumn], table: str = "", schema: str = "") -> "Scope":
+        """The scope of one table's rows."""
+        return cls(
+            tuple(
+                Slot(index, column.name, column.type, column.collation, table, schema, column.hidden)
+                for index, column in enumerate(columns)
+            )
+        )
+
+    @property
+    def base(self) -> int:
+        """The first slot that is this scope's own."""
+        return self.outer.width if self.outer is not None else 0
+
+    @property
+    def width(self) -> int:
+        """How many slots a row has, the outer ones included."""
+        return self.base + len(self.slots) + self.spare
+
+    def at(self, clause: str) -> "Scope":
+        """The same names for another clause ("where clause", "order clause" ..)."""
+        return replace(self, clause=clause)
+
+    def find(self, column: str, table: str = "", schema: str = "") -> Slot:
+        """The slot that a name means, the innermost scope first; SqlRefused 1054 for none, 1052 for several."""
+        scope: Scope | None = self
+        notes: list[list[Slot]] = []
+        while scope is not None:
+            found = scope.own(column, table, schema)
+            if len(found) > 1:
+                raise SqlRefused(_AMBIGUOUS, f"Column '{column}' in {self.clause} is ambiguous", "23000")
+            if found:
+                for note in notes:
+                    note.append(found[0])
+                return found[0]
+            notes += [scope.reached] if scope.reached is not None else []
+            scope = scope.outer
+        shown = ".".join(part for part in (schema, table, column) if part)
+        raise SqlRefused(_BAD_FIELD, f"Unknown column '{shown}' in '{self.clause}'", "42S22")
+
+    def has(self, column: str, table: str = "") -> bool:
+        """Whether this scope itself, not an outer one, has the name."""
+        return bool(self.own(column, table))
+
+    def own(self, column: str, table: str = "", schema: str = "") -> Sequence[Slot]:
+        """The slots of this scope itself that fit a name."""
+        name, table, schema = column.lower(), table.lower(), schema.lower()
+        return [
+            slot
+            for slot in self.slots
+            if slot.name.lower() == name
+            and (slot.table.lower() == table if table else not slot.merged)
+            and (not schema or slot.schema.lower() == schema)
+        ]

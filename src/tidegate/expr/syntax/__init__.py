@@ -1,0 +1,1 @@
+"""SQL text to nodes of the parser."""

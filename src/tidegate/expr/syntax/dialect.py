@@ -1,0 +1,368 @@
+"""How TiDB's SQL becomes sqlglot's nodes.
+
+    sqlglot      statements, clauses and the order of operators     OR  XOR  AND  NOT  = < LIKE IN  |  &  <<  + *  ^
+    this file    operands: literals, names, calls, variables, CASE, (subquery), - ~ ! BINARY before, COLLATE -> after
+    call.py      what stands between the brackets of a call          words.py     words that are no names
+
+sqlglot knows MySQL's functions by what they mean in other databases, and rewrites them while it reads.  Here every
+call stays what it was: `exp.Anonymous(this="DATE_ADD", expressions=[..])`, the name in capitals.  So do types, units
+and character sets, as `exp.Var` in capitals.  Each select item carries its own text in `meta["source"]`, since that is
+the name of its column.
+
+    Interval(this, unit=Var)      INTERVAL 1 DAY, anywhere
+    Anonymous("CAST", [x, Var, length, decimals | charset])
+    SessionParameter(this, kind)  @@x, @@global.x          Parameter(this)   @x        PropertyEQ   @x := 1
+    Introducer(this, expression)  _utf8mb4'..'             National(this)    N'..'
+    HexString, BitString          x'..' 0x..               b'..' 0b..
+
+REPLACE is an exp.Insert with meta["replace"].
+Source: MySQL manual, "Operator Precedence", "Literal Values", "Keywords and Reserved Words".
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final, TypeAlias
+
+from sqlglot import exp
+from sqlglot.dialects.mysql import MySQL
+from sqlglot.tokens import TokenType as Tk
+
+from tidegate.expr.syntax.call import CALLS, plain_arguments
+from tidegate.expr.syntax.words import NOW, RESERVED, UNITS
+
+__all__ = ["DIALECTS", "SIGNS", "Node"]
+
+Node: TypeAlias = Any
+"""An `exp.Expression`; sqlglot is not typed here."""
+
+
+_TYPED: Final = frozenset({"DATE", "TIME", "TIMESTAMP"})
+_LITERALS: Final[Mapping[Tk, Callable[[Any], Node]]] = {
+    Tk.STRING: lambda token: exp.Literal(this=token.text, is_string=True),
+    Tk.NUMBER: lambda token: exp.Literal(this=token.text, is_string=False),
+    Tk.NATIONAL_STRING: lambda token: exp.National(this=token.text),
+    Tk.HEX_STRING: lambda token: exp.HexString(this=token.text),
+    Tk.BIT_STRING: lambda token: exp.BitString(this=token.text),
+}
+_QUANTIFIERS: Final[Mapping[str, type[Any]]] = {"ANY": exp.Any, "SOME": exp.Any, "ALL": exp.All}
+
+
+SIGNS: Final[Mapping[str, str]] = {"+": "\uff0b", "-": "\uff0d"}
+"""sqlglot reads 1e0+2 as one number; signs behind an exponent are written so, which its tokens take for signs, too."""
+_SIGNS_BACK: Final = str.maketrans({wide: sign for sign, wide in SIGNS.items()})
+
+
+class _Parser(MySQL.Parser):  # type: ignore[misc]
+    """sqlglot's MySQL parser with our operands."""
+
+    FUNCTIONS: ClassVar[dict[str, Any]] = {}
+    TERM: ClassVar[dict[Tk, Any]] = {Tk.DASH: exp.Sub, Tk.PLUS: exp.Add}
+    STATEMENT_PARSERS: ClassVar[dict[Tk, Any]] = {
+        **MySQL.Parser.STATEMENT_PARSERS,
+        Tk.REPLACE: lambda self: self._replace(),
+        Tk.UPDATE: lambda self: self._ignoring(self._parse_update),
+        Tk.DELETE: lambda self: self._ignoring(self._parse_delete),
+    }
+
+    def _replace(self) -> Node:
+        node = self._parse_insert()
+        node.meta["replace"] = True
+        return node
+
+    def _ignoring(self, parse: Callable[[], Node]) -> Node:
+        """UPDATE and DELETE with the words that may follow; meta["ignore"] tells IGNORE."""
+        words = []
+        while self.word() in {"LOW_PRIORITY", "QUICK", "IGNORE"}:
+            words.append(self.word())
+            self._advance()
+        node = parse()
+        node.meta["ignore"] = "IGNORE" in words
+        return node
+
+    def word(self) -> str:
+        """The unquoted word that stands here, in capitals; "" for anything else."""
+        token = self._curr
+        if not token or token.token_type in (Tk.IDENTIFIER, Tk.STRING):
+            return ""
+        text: str = token.text
+        return text.upper() if text[:1].isalpha() or text[:1] in "_$" or text[:1] > "\x7f" else ""
+
+    def accept(self, *words: str) -> bool:
+        """Steps over one of these words."""
+        found = self.word() in words
+        if found:
+            self._advance()
+        return found
+
+    def _parse_expression(self) -> Node | None:
+        start = self._curr
+        node = self._parse_assignment()
+        if node is not None and self._prev:
+            node.meta["source"] = self._find_sql(start, self._prev).translate(_SIGNS_BACK)
+        return self._parse_alias(node)
+
+    def _parse_select(self, *arguments: Any, **options: Any) -> Node | None:
+        """None for VALUES(column), which is a call where an operand may stand."""
+        is_call = self.word() == "VALUES" and self._prev and self._prev.text in {"(", ","}
+        return None if is_call else super()._parse_select(*arguments, **options)
+
+    def _parse_unary(self) -> Node | None:
+        text = self._curr.text if self._curr else ""
+        if self._curr.token_type is not Tk.STRING and self._curr.token_type is not Tk.IDENTIFIER:
+            if text == "-" and self._match(Tk.DASH):
+                return exp.Neg(this=self.operand())
+            if text == "+" and self._match(Tk.PLUS):
+                return self.operand()
+            if text == "~" and self._match(Tk.TILDE):
+                return exp.BitwiseNot(this=self.operand())
+            if text == "!" and self._match(Tk.NOT):
+                return exp.Paren(this=exp.Not(this=self.operand()))
+            if self.word() == "NOT" and self._match(Tk.NOT):
+                return exp.Not(this=self._parse_equality())
+            if self.accept("BINARY"):
+                return exp.Anonymous(this="CAST", expressions=[self.operand(), exp.var("BINARY")])
+        return self.postfix(self.primary())
+
+    def operand(self) -> Node:
+        """An operand that has to be here."""
+        node = self._parse_unary()
+        if node is None:
+            self.raise_error("an expression is missing")
+        return node
+
+    def postfix(self, node: Node | None) -> Node | None:
+        """COLLATE, -> and ->> behind an operand."""
+        while node is not None:
+            if self._match(Tk.COLLATE):
+                name = self._curr.text
+                self._advance()
+                node = exp.Collate(this=node, expression=exp.var(name))
+            elif self._match(Tk.ARROW):
+                node = exp.Anonymous(this="JSON_EXTRACT", expressions=[node, self.primary()])
+            elif self._match(Tk.DARROW):
+                found = exp.Anonymous(this="JSON_EXTRACT", expressions=[node, self.primary()])
+                node = exp.Anonymous(this="JSON_UNQUOTE", expressions=[found])
+            else:
+                break
+        return node
+
+    def primary(self) -> Node | None:
+        """A literal, name, call, variable, CASE or something in brackets; None where none stands."""
+        token = self._curr
+        if not token:
+            return None
+        kind = token.token_type
+        if kind in _LITERALS:
+            return self.literal()
+        if kind is Tk.L_PAREN:
+            return self._parse_paren()
+        if kind is Tk.STAR:
+            self._advance()
+            return exp.Star()
+        if kind is Tk.SESSION_PARAMETER:
+            return self.system_variable()
+        if kind is Tk.PARAMETER:
+            self._advance()
+            name = self._curr.text
+            self._advance()
+            return exp.Parameter(this=exp.var(name))
+        if kind is Tk.PLACEHOLDER:
+            self._advance()
+            return exp.Placeholder()
+        if kind is Tk.INTRODUCER:
+            return self.introduced()
+        if kind is Tk.DOT and self._next and self._next.token_type is Tk.NUMBER:
+            self._advance(2)
+            return exp.Literal(this=f"0.{self._prev.text}", is_string=False)
+        return self.name() if kind is Tk.IDENTIFIER else self.worded()
+
+    def literal(self) -> Node:
+        """One literal; strings side by side are one string."""
+        token = self._curr
+        self._advance()
+        node = _LITERALS[token.token_type](token)
+        if token.token_type is Tk.STRING:
+            while self._match(Tk.STRING):
+                node.set("this", node.this + self._prev.text)
+        return node
+
+    def system_variable(self) -> Node:
+        """@@name, @@global.name, @@`name`."""
+        self._advance()
+        name, kind = self._curr.text, None
+        self._advance()
+        if self._match(Tk.DOT):
+            name, kind = self._curr.text, name.lower()
+            self._advance()
+        return exp.SessionParameter(this=exp.var(name.lower()), kind=kind)
+
+    def introduced(self) -> Node | None:
+        """_charset'..'; a plain name where no literal follows."""
+        token = self._curr
+        if self._next and self._next.token_type in (Tk.STRING, Tk.HEX_STRING, Tk.BIT_STRING):
+            self._advance()
+            return exp.Introducer(this=token.text.lower(), expression=self.literal())
+        return self.name()
+
+    def worded(self) -> Node | None:
+        """What begins with an unquoted word."""
+        word, follows = self.word(), self._next.text if self._next else ""
+        if word in _WORDS and (word != "VALUES" or follows == "("):
+            return _WORDS[word](self)
+        if word in _QUANTIFIERS and follows == "(":
+            self._advance()
+            return _QUANTIFIERS[word](this=self._parse_paren())
+        if not word or (word in RESERVED and not (follows == "(" and word in CALLS)):
+            return None
+        if follows == "(":
+            return self.call()
+        if word in NOW:
+            self._advance()
+            return exp.Anonymous(this=word, expressions=[])
+        if word in _TYPED and self._next and self._next.token_type is Tk.STRING:
+            self._advance()
+            return exp.Anonymous(this=f"{word} LITERAL", expressions=[self.literal()])
+        return self.name()
+
+    def call(self) -> Node:
+        """NAME( .. )."""
+        name = self.word()
+        self._advance(2)
+        arguments = CALLS.get(name, plain_arguments)(self)
+        self._match_r_paren()
+        if self.word() == "OVER":
+            self.raise_error("window functions are not supported")
+        return exp.Anonymous(this=name, expressions=arguments)
+
+    def name(self) -> Node:
+        """A column with or without its table and schema, or `table.*`."""
+        parts = [self.identifier()]
+        while self._match(Tk.DOT) and len(parts) < 4:
+            if self._match(Tk.STAR):
+                parts.append(exp.Star())
+                break
+            parts.append(self.identifier())
+        return exp.Column(**dict(zip(("this", "table", "db"), reversed(parts), strict=False)))
+
+    def identifier(self) -> Node:
+        """One part of a name."""
+        token = self._curr
+        if not token or token.token_type is Tk.STRING or not token.text:
+            self.raise_error("a name is missing")
+        self._advance()
+        return exp.Identifier(this=token.text, quoted=token.token_type is Tk.IDENTIFIER)
+
+    def interval(self) -> Node:
+        """INTERVAL n UNIT, or the function INTERVAL(n, ..)."""
+        index = self._index
+        self._advance()
+        amount = self._parse_bitwise()
+        if self.word() in UNITS:
+            unit = self.word()
+            self._advance()
+            return exp.Interval(this=amount, unit=exp.var(unit.removeprefix("SQL_TSI_")))
+        self._retreat(index)
+        return self.call()
+
+    def case(self) -> Node:
+        """CASE [x] WHEN .. THEN .. [ELSE ..] END."""
+        self._advance()
+        subject = None if self.word() == "WHEN" else self._parse_assignment()
+        branches = []
+        while self.accept("WHEN"):
+            condition = self._parse_assignment()
+            if not self.accept("THEN"):
+                self.raise_error("THEN is missing")
+            branches.append(exp.If(this=condition, true=self._parse_assignment()))
+        default = self._parse_assignment() if self.accept("ELSE") else None
+        if not branches or not self.accept("END"):
+            self.raise_error("END is missing")
+        return exp.Case(this=subject, ifs=branches, default=default)
+
+    def exists(self) -> Node:
+        """EXISTS (SELECT ..)."""
+        self._advance()
+        return exp.Exists(this=self._parse_paren())
+
+    def constant(self, node: Node) -> Node:
+        """NULL, TRUE, FALSE and DEFAULT."""
+        self._advance()
+        return node
+
+    def default(self) -> Node:
+        """DEFAULT, or DEFAULT(column)."""
+        if self._next and self._next.text == "(":
+            return self.call()
+        return self.constant(exp.var("DEFAULT"))
+
+    def row(self) -> Node | None:
+        """ROW(a, b)."""
+        if not (self._next and self._next.text == "("):
+            return self.name()
+        self._advance()
+        return self._parse_paren()
+
+
+_WORDS: Final[Mapping[str, Callable[[_Parser], Node | None]]] = {
+    "NULL": lambda self: self.constant(exp.Null()),
+    "TRUE": lambda self: self.constant(exp.Boolean(this=True)),
+    "FALSE": lambda self: self.constant(exp.Boolean(this=False)),
+    "DEFAULT": _Parser.default,
+    "CASE": _Parser.case,
+    "INTERVAL": _Parser.interval,
+    "EXISTS": _Parser.exists,
+    "ROW": _Parser.row,
+    "VALUES": _Parser.call,
+}
+
+
+class _Dialect(MySQL):  # type: ignore[misc]
+    """TiDB with MySQL's usual quotes."""
+
+    Parser = _Parser
+
+    class Tokenizer(MySQL.Tokenizer):  # type: ignore[misc]
+        """MySQL's tokens, none of which swallows the rest of its statement."""
+
+        COMMANDS: ClassVar[set[Tk]] = set()
+        SINGLE_TOKENS: ClassVar[dict[str, Tk]] = {
+            **MySQL.Tokenizer.SINGLE_TOKENS,
+            SIGNS["+"]: Tk.PLUS,
+            SIGNS["-"]: Tk.DASH,
+        }
+
+
+class _Plain(_Dialect):
+    """NO_BACKSLASH_ESCAPES."""
+
+    class Tokenizer(_Dialect.Tokenizer):
+        """Backslashes are plain."""
+
+        STRING_ESCAPES: ClassVar[list[str]] = ["'", '"']
+
+
+class _Ansi(_Dialect):
+    """ANSI_QUOTES."""
+
+    class Tokenizer(_Dialect.Tokenizer):
+        """Double quotes are names."""
+
+        QUOTES: ClassVar[list[str]] = ["'"]
+        IDENTIFIERS: ClassVar[list[str]] = ["`", '"']
+
+
+class _AnsiPlain(_Dialect):
+    """ANSI_QUOTES and NO_BACKSLASH_ESCAPES."""
+
+    class Tokenizer(_Ansi.Tokenizer):
+        """Both."""
+
+        STRING_ESCAPES: ClassVar[list[str]] = ["'"]
+
+
+DIALECTS: Final[Mapping[tuple[bool, bool], type[_Dialect]]] = {
+    (False, False): _Dialect,
+    (False, True): _Plain,
+    (True, False): _Ansi,
+    (True, True): _AnsiPlain,
+}
+"""By (ANSI_QUOTES, NO_BACKSLASH_ESCAPES)."""

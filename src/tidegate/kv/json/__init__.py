@@ -1,0 +1,1 @@
+"""JSON values as TiDB stores and prints them."""

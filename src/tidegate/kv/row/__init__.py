@@ -1,0 +1,1 @@
+"""Rows as TiKV keeps them, in both formats."""

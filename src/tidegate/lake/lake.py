@@ -1,0 +1,191 @@
+"""Reading a lake: all tables at one timestamp.
+
+    lake = tidegate.lake("/srv/lake")
+    lake.tables()                       names at the newest snapshot
+    lake.table("shop.orders", spark)    Spark DataFrame of that very version
+    lake.sql("select …", spark)         a query over all tables of the snapshot
+    lake.arrow("shop.orders")           Arrow table, no Spark needed; with where={"id": 17} one row, quickly
+
+    lake.at(ts | datetime | text)       the newest snapshot not above that moment, with the schema of its own ts
+    lake.live()                         what has landed but is not merged yet included: the state at the frontier
+    lake.at(ts).live()                  the state at exactly `ts`
+
+        snapshots      ──S1──────S2───────S3─ ─ ─ ─ ─ ─►  merged
+        changelog      ──────────────────────────────F►  landed
+        at(t)             │←──t                          S1: whole, of its own ts, at or before t
+        at(t).live()      └───t                          S1 and the changes in (S1, t]
+        live()                             └─────────F   S3 and the changes in (S3, F]
+
+Every table is read at the version that the snapshot names, so what is read together belongs together.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tidegate.changelog.changelog import Changelog
+from tidegate.lake import sql as lake_sql
+from tidegate.lake.local import is_local, spark_local
+from tidegate.lake.moment import LATEST, Moment, moment_ts
+from tidegate.lake.read import chosen, spark_rows, stored_rows, stored_table
+from tidegate.lake.where import Wanted, Where
+from tidegate.model.errors import ConfigError, HistoryLost
+from tidegate.model.table import TableInfo
+from tidegate.model.tso import to_datetime
+from tidegate.objectstore import deltalog
+from tidegate.sink.delta.columns import stored_columns
+from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.snapshots import Snapshot, history, latest, published_at
+
+if TYPE_CHECKING:
+    from tidegate.lake.live import Live
+
+__all__ = ["Lake", "Moved"]
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A published snapshot, and which tables it shows at another version, under another name or for the first time
+    (`changed`) or not any more (`gone`) compared with the one before."""
+
+    number: int
+    checkpoint_ts: int
+    published: datetime
+    tables: int
+    changed: tuple[str, ...]
+    gone: tuple[str, ...]
+
+    @property
+    def time(self) -> datetime:
+        """The physical part of the checkpoint."""
+        return to_datetime(self.checkpoint_ts)
+
+
+class Lake:
+    """A lake at one snapshot: the newest, or the newest at or before a moment."""
+
+    def __init__(self, root: str, ts: Moment = LATEST, *, changelog: Changelog | None = None) -> None:
+        self.options = DeltaOptions(root=root, feed="")
+        self.ts = moment_ts(ts)
+        self._changelog = changelog or Changelog(self.options.changelog_uri)
+        self._live: Live | None = None
+
+    def at(self, moment: Moment) -> "Lake":
+        """The same lake at the newest snapshot whose checkpoint is not above `moment`.
+
+        A TSO, a datetime (UTC unless it has a zone), such a text, or "latest". `checkpoint_ts` tells the ts that it
+        is; a snapshot has the tables and columns of its own ts."""
+        return Lake(self.options.root, moment, changelog=self._changelog)
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        """What was published."""
+        found = self._published()
+        if found.number < 0:
+            at = "" if self.ts is None else f" at or before {self.ts}"
+            raise ConfigError(f"{self.options.root} holds no published snapshot{at}")
+        return found
+
+    def _published(self) -> Snapshot:
+        return latest(self.options) if self.ts is None else published_at(self.options, self.ts)
+
+    @property
+    def checkpoint_ts(self) -> int:
+        """Everything at or below it is in this snapshot."""
+        return self.snapshot.checkpoint.ts
+
+    def tables(self) -> list[str]:
+        """The names of all tables, sorted."""
+        return sorted(str(table.name) for table in self.snapshot.tables.values())
+
+    def definition(self, name: str) -> TableInfo:
+        """The table's definition at this snapshot."""
+        return self._find(name)[1]
+
+    def place(self, name: str) -> tuple[str, int]:
+        """Where the table's rows lie and at which Delta version."""
+        incarnation, _ = self._find(name)
+        return self.options.table_uri(incarnation), self.snapshot.tables[incarnation].version
+
+    def count(self, name: str) -> int:
+        """How many rows are stored (changes, for a table without a key), from the table's log alone."""
+        return sum(file.rows for file in self._stored(name).files())
+
+    def arrow(
+        self, name: str, columns: Sequence[str] = (), limit: int | None = None, *, where: Where | None = None
+    ) -> pa.Table:
+        """The table's rows as Arrow, columns in the upstream's order unless `columns` names some.
+
+        `where` asks for the rows whose columns have these values: `{"id": 17}`, `{"id": [17, 18]}`."""
+        stored, table = self._stored(name), self.definition(name)
+        known = stored_columns(stored)
+        wanted = Wanted.of(where or {}, known, table)
+        return stored_rows(stored, chosen(columns, [one.name for one in known], table), limit, wanted=wanted)
+
+    def table(self, name: str, spark: Any = None) -> Any:
+        """The table's rows as a Spark DataFrame: of a small table the rows themselves, of a larger one Delta's."""
+        from tidegate.spark.session import session
+
+        spark, stored = spark or session(), self._stored(name)
+        if is_local(stored):
+            return spark_local(spark, stored_rows(stored), stored_columns(stored))
+        return spark_rows(spark, stored.uri, stored.version)
+
+    def sql(self, query: str, spark: Any = None) -> Any:
+        """The DataFrame of a query, Spark's SQL, over all tables of this snapshot by their names `db.table`."""
+        from tidegate.spark.session import session
+
+        spark = spark or session()
+        return lake_sql.run(spark, query, self.tables(), lambda name: self.table(name, spark))
+
+    def history(self) -> list[Moved]:
+        """Every snapshot up to this moment, the oldest first."""
+        found: list[Moved] = []
+        before: dict[str, tuple[str, int]] = {}
+        for one in history(self.options):
+            if self.ts is not None and one.checkpoint_ts > self.ts:
+                break
+            now = {str(table.name): (incarnation, table.version) for incarnation, table in one.tables.items()}
+            changed = tuple(sorted(name for name in now if now[name] != before.get(name)))
+            gone = tuple(sorted(before.keys() - now.keys()))
+            published = to_datetime(one.published_ms << 18)
+            found.append(Moved(one.number, one.checkpoint_ts, published, len(now), changed, gone))
+            before = now
+        return found
+
+    def live(self, *, refresh: bool = True, scratch: str | None = None) -> "Live":
+        """All tables at the frontier: the newest snapshot and what has landed since. At a moment of `at`: exactly then.
+
+        A view stays at the ts at which it was made; each call makes a newer one, with `refresh=False` the last one is
+        given again. An older moment can be had as long as the changelog keeps what came after its snapshot.
+
+        `scratch` is a directory or URL that Spark's executors can read as well; the default is a temporary directory of
+        this machine. It is used for tables that a DDL touched since the snapshot."""
+        from tidegate.lake.live import Live, reaches_back
+
+        if self._live is None or (refresh and self.ts is None):
+            base = self._published()
+            self._changelog.refresh()
+            newest = base if self.ts is None else latest(self.options)
+            if newest.number != base.number and not reaches_back(self._changelog, base):
+                raise HistoryLost(
+                    f"{self.options.root}: the changelog does not reach back to the snapshot before {self.ts}; "
+                    "at(...) without live() gives that snapshot"
+                )
+            self._live = Live(self.options.root, base, self._changelog, upto=self.ts, scratch=scratch)
+        return self._live
+
+    def _stored(self, name: str) -> deltalog.Snapshot:
+        return stored_table(*self.place(name), name)
+
+    def _find(self, name: str) -> tuple[str, TableInfo]:
+        folded = name.lower()
+        for incarnation, published in self.snapshot.tables.items():
+            if str(published.name).lower() == folded:
+                return incarnation, self.snapshot.state.tables[published.name.key]
+        known = ", ".join(self.tables()) or "none"
+        raise ConfigError(f"no table {name} in {self.options.root} at ts {self.checkpoint_ts}; it has: {known}")

@@ -1,0 +1,242 @@
+"""The live view: all tables at one ts that is ahead of what was merged.
+
+    snapshot at C ──────────┐         table without a DDL in (C, F]:  its stored rows minus the touched keys, plus
+                            ├─► F     the rows that exist afterwards; nothing is written
+    changelog in (C, F] ────┘         any other:  its unit of steps, as the feed would run it, on a clone
+
+The snapshot is fixed first, then the changelog is read up to the frontier F, so whatever the feed publishes in the
+meantime is not looked at.  The plan is the feed's own (`feed/plan.py`): the same cuts, the same steps, for all tables
+at one ts.  Only changelog files with changes above C are opened.
+
+A frame of a small table holds its rows themselves (`local.py`): a point query on it is planned and answered
+without a Spark job.  A larger one is stored files and a join.
+
+Invariants: a view never moves; all of its tables are at `ts`; what it gives for a table is what the feed will have
+merged when its checkpoint is `ts`.
+"""
+
+import atexit
+from collections.abc import Callable, Sequence
+from typing import Any, Self, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from tidegate.changelog.changelog import Changelog
+from tidegate.changelog.slice import ChangeSlice
+from tidegate.feed.event_filter import EventFilter
+from tidegate.feed.filter import TableFilter
+from tidegate.feed.plan import Round
+from tidegate.feed.round import plan_landed
+from tidegate.feed.step import Create, Rows, Step, Unit
+from tidegate.lake import sql as lake_sql
+from tidegate.lake.clone import Scratch, clone
+from tidegate.lake.local import is_local, spark_local, spark_stored
+from tidegate.lake.read import NOTHING, Tail, chosen, overlaid, spark_overlaid, stored_rows, stored_table
+from tidegate.lake.where import Wanted, Where
+from tidegate.model.errors import ConfigError, HistoryLost
+from tidegate.model.table import TableInfo
+from tidegate.objectstore import deltalog
+from tidegate.sink.delta.apply import run_unit
+from tidegate.sink.delta.columns import StoredColumn, stored_columns
+from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.position import position
+from tidegate.sink.delta.rows import NetChanges, if_any, log_rows, net_changes
+from tidegate.sink.delta.selection_check import check_round
+from tidegate.sink.delta.snapshots import Snapshot
+
+__all__ = ["Live", "reaches_back"]
+
+T = TypeVar("T")
+
+
+class Live:
+    """All tables of a lake at `ts`, ahead of the merged ones. Make it with `Lake.live`.
+
+    Where a DDL touched a table since the snapshot, files are written to a temporary directory. It goes with the view,
+    with `close`, or at the end of a `with` block; once Spark was given such a table, at the program's end at the
+    latest.
+    """
+
+    def __init__(
+        self, root: str, base: Snapshot, changelog: Changelog, *, upto: int | None = None, scratch: str | None = None
+    ) -> None:
+        options = base.options or DeltaOptions(root=root, feed=changelog.state.feed)
+        self.options = msgspec.structs.replace(options, root=root)
+        self.base = base
+        self.ts = _reach(root, base, changelog.frontier(), upto)
+        self._slice, self._round = _planned(base, changelog, self.ts, self.options)
+        check_round(base, self._round, self.options)
+        self._units = {step_table.incarnation: unit for unit in self._round.units for step_table in _tables(unit)}
+        self._directory = Scratch(scratch)
+        self._clones: dict[str, tuple[str, int]] = {}
+
+    @property
+    def checkpoint_ts(self) -> int:
+        """Everything at or below it is in this view; the same as `ts`."""
+        return self.ts
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The changelog's files that hold what the snapshot lacks, sorted: nothing else of it is read for rows."""
+        return tuple(sorted({group.path for group in self._slice.groups}))
+
+    def tables(self) -> list[str]:
+        """The names of all tables, sorted."""
+        return sorted(str(table.name) for table in self._round.state.tables.values() if self._is_stored(table))
+
+    def definition(self, name: str) -> TableInfo:
+        """The table's definition at this ts."""
+        folded = name.lower()
+        for table in self._round.state.tables.values():
+            if str(table.name).lower() == folded and self._is_stored(table):
+                return table
+        known = ", ".join(self.tables()) or "none"
+        raise ConfigError(f"no table {name} in {self.options.root} at ts {self.ts}; it has: {known}")
+
+    def arrow(
+        self, name: str, columns: Sequence[str] = (), limit: int | None = None, *, where: Where | None = None
+    ) -> pa.Table:
+        """The table's rows as Arrow, columns in the upstream's order unless `columns` names some.
+
+        `where` asks for the rows whose columns have these values (`{"id": 17}`, `{"id": [17, 18]}`): stored files whose
+        bounds exclude them are not opened, so a row is found by its key in some milliseconds."""
+        table = self.definition(name)
+        stored, tail = self._rows_of(table)
+        wanted = Wanted.of(where or {}, stored_columns(stored), table)
+        rows = wanted.among(overlaid(stored_rows(stored, wanted=wanted), tail))
+        if columns:
+            rows = rows.select(chosen(columns, rows.column_names, table))
+        return rows if limit is None else rows.slice(0, limit)
+
+    def table(self, name: str, spark: Any = None) -> Any:
+        """The table's rows as a Spark DataFrame."""
+        from tidegate.spark.session import session
+
+        spark = spark or session()
+        table = self.definition(name)
+        stored, tail = self._rows_of(table)
+        if is_local(stored, tail):
+            return spark_local(spark, overlaid(stored_rows(stored), tail), stored_columns(stored))
+        if self._touched(table):
+            atexit.register(self.close)
+        return spark_overlaid(spark, spark_stored(spark, stored), tail)
+
+    def sql(self, query: str, spark: Any = None) -> Any:
+        """The DataFrame of a query, Spark's SQL, over all tables of this view by their names `db.table`."""
+        from tidegate.spark.session import session
+
+        spark = spark or session()
+        return lake_sql.run(spark, query, self.tables(), lambda name: self.table(name, spark))
+
+    def close(self) -> None:
+        """Remove what the view wrote; its frames of tables that a DDL touched cannot be read any more."""
+        atexit.unregister(self.close)
+        self._clones = {}
+        self._directory.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _is_stored(self, table: TableInfo) -> bool:
+        unit = self._units.get(table.incarnation)
+        made = unit is not None and any(
+            isinstance(step, Create) and step.table.incarnation == table.incarnation for step in unit.steps
+        )
+        return made or table.incarnation in self.base.tables or table.incarnation in self.base.retired
+
+    def _touched(self, table: TableInfo) -> bool:
+        """True when more than rows came to the table since the snapshot, or rows do more than replace rows."""
+        unit = self._units.get(table.incarnation)
+        if unit is None:
+            return False
+        return self.options.mode != "replica" or not all(isinstance(step, Rows) for step in unit.steps)
+
+    def _rows_of(self, table: TableInfo) -> tuple[deltalog.Snapshot, Tail]:
+        """A stored table, and what follows it; a table that a DDL touched stands at this ts already, on a clone."""
+        if self._touched(table):
+            return stored_table(*self._cloned(table), str(table.name)), NOTHING
+        stored = self._stored(table)
+        return stored, self._tail(table, stored)
+
+    def _stored(self, table: TableInfo) -> deltalog.Snapshot:
+        """The table as it was merged."""
+        published = self.base.tables.get(table.incarnation)
+        version = self.base.retired[table.incarnation] if published is None else published.version
+        return stored_table(self.options.table_uri(table.incarnation), version, str(table.name))
+
+    def _tail(self, table: TableInfo, stored: deltalog.Snapshot) -> Tail:
+        """The rows that came since, each stretch read with the table's name and definition of its time."""
+        unit = self._units.get(table.incarnation)
+        merged_ts, _ = position(stored, self.options.feed)
+        columns = stored_columns(stored)
+        steps = unit.steps if unit is not None else ()
+        parts = [_found(self._following, step, merged_ts, columns) for step in steps]
+        return Tail(tuple(part for part in parts if part is not None))
+
+    def _following(self, step: Step, merged_ts: int, columns: Sequence[StoredColumn]) -> NetChanges | pa.Table | None:
+        """What one step brings; None where it has no rows."""
+        assert isinstance(step, Rows), step
+        chunks = if_any(self._slice.batches(step.table.name, max(step.after, merged_ts), step.upto))
+        if chunks is None:
+            return None
+        reads = net_changes if step.table.handle_key else log_rows
+        return reads(chunks, step.table, columns, self.options)
+
+    def _cloned(self, table: TableInfo) -> tuple[str, int]:
+        """Where the table lies after its unit of steps ran on clones of the stored tables of that unit."""
+        if table.incarnation not in self._clones:
+            unit = self._units[table.incarnation]
+            options = msgspec.structs.replace(self.options, root=self._directory.place())
+            for one in {found.incarnation: found for found in _tables(unit)}.values():
+                if one.incarnation in self.base.tables or one.incarnation in self.base.retired:
+                    clone(self._stored(one), options.table_uri(one.incarnation), options.feed)
+            for result in _found(run_unit, unit, self._slice, options):
+                self._clones[result.incarnation] = options.table_uri(result.incarnation), result.version
+        return self._clones[table.incarnation]
+
+
+def reaches_back(changelog: Changelog, base: Snapshot) -> bool:
+    """True if upkeep has dropped no row above the snapshot from the changelog."""
+    return base.checkpoint.ts >= changelog.floor()
+
+
+def _reach(root: str, base: Snapshot, frontier: int | None, upto: int | None) -> int:
+    """The ts of a view."""
+    reached = max(frontier or 0, base.checkpoint.ts)
+    if not reached:
+        raise ConfigError(f"{root} holds no snapshot and nothing has landed completely: there is no moment to look at")
+    if upto is not None and upto > reached:
+        raise ConfigError(f"{root} has landed up to {reached} only, before {upto}")
+    return reached if upto is None else upto
+
+
+def _planned(base: Snapshot, changelog: Changelog, upto: int, options: DeltaOptions) -> tuple[ChangeSlice, Round]:
+    """What lies between the snapshot and `upto`, planned as the feed plans it."""
+    at = base.checkpoint
+    slice_ = _found(changelog.slice, at.ts, upto) if upto > at.ts else ChangeSlice(changelog.uri, at.ts, upto, ())
+    accept = TableFilter.parse(options.rules, case_sensitive=options.case_sensitive).matches
+    events = EventFilter.of(
+        options.event_rules, None, case_sensitive=options.case_sensitive, since=options.events_since
+    )
+    ddls = changelog.ddls(at.ts, upto)
+    return slice_, plan_landed(base.state, at, ddls, upto, slice_, accept=accept, drops=events.ddls())
+
+
+def _found(read: Callable[..., T], *given: Any) -> T:
+    """What a reader gives; files may go while a view is old."""
+    try:
+        return read(*given)
+    except FileNotFoundError as gone:
+        raise HistoryLost(f"what this view reads was removed meanwhile, make a new one: {gone}") from gone
+
+
+def _tables(unit: Unit) -> list[TableInfo]:
+    """The tables that a unit works on, as its steps name them."""
+    found: list[TableInfo] = []
+    for step in unit.steps:
+        found += [one for name in ("table", "old", "partitioned", "other") if (one := getattr(step, name, None))]
+    return found

@@ -1,0 +1,204 @@
+"""Columns as TiDB stores them, from what a statement says.
+
+    "v VARCHAR(20) NOT NULL DEFAULT 'x'"      type 15, flags NotNull, 20 characters, the table's charset, default "x"
+    "d INT NOT NULL"                          type 3, flags NotNull NoDefault, display width 11
+
+Moments in defaults of TIMESTAMP are UTC; the bytes of BIT stand in `default_bit`, since JSON cannot hold them.
+
+Source: TiDB pkg/ddl/add_column.go (buildColumnAndConstraint, columnDefToCol), pkg/types/field_type_builder.go.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from tidegate.model.errors import SqlRefused
+from tidegate.model.mysql import MysqlType as T
+from tidegate.model.table import ColumnType
+from tidegate.schema.change.flags import (
+    AUTO_INCREMENT,
+    BINARY,
+    NO_DEFAULT,
+    NOT_NULL,
+    ON_UPDATE_NOW,
+    UNSIGNED,
+    ZEROFILL,
+)
+from tidegate.schema.change.moment import MOMENTS, kept_moment
+from tidegate.schema.change.restore import restore
+from tidegate.schema.change.session import DdlSession
+from tidegate.schema.columns import complete_type
+from tidegate.schema.defaults import keep_default
+from tidegate.schema.definition import ColumnDef, Default, Expression, Now, Null, Text, TypeDef
+from tidegate.schema.stored.definition import Name, StoredColumn, StoredType
+
+__all__ = ["default_collation", "make_column", "make_type", "with_default"]
+
+_COLLATIONS: Final = {"gbk": "gbk_chinese_ci", "gb18030": "gb18030_chinese_ci", "binary": "binary"}
+_CHARSETS: Final = frozenset({"utf8mb4", "utf8", "latin1", "ascii", "gbk", "gb18030", "binary"})
+_FLENS: Final[Mapping[int, int]] = {
+    T.FLOAT: 12,
+    T.DOUBLE: 22,
+    T.DATE: 10,
+    T.TIME: 10,
+    T.DATETIME: 19,
+    T.TIMESTAMP: 19,
+    T.TINY_BLOB: 255,
+    T.BLOB: 65535,
+    T.MEDIUM_BLOB: 16777215,
+    T.LONG_BLOB: 4294967295,
+    T.JSON: 4294967295,
+}
+_FRACTIONAL: Final = frozenset({T.TIME, T.DATETIME, T.TIMESTAMP})
+_BITS_ONLY: Final[Mapping[int, int]] = {T.YEAR: UNSIGNED | ZEROFILL, T.BIT: UNSIGNED}
+_NUMBERS: Final = frozenset({T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG, T.DECIMAL, T.FLOAT, T.DOUBLE})
+_LARGE: Final = frozenset({T.TINY_BLOB, T.BLOB, T.MEDIUM_BLOB, T.LONG_BLOB, T.JSON, T.GEOMETRY})
+_INVALID: Final = "�"
+_LONGEST: Final = {T.STRING: 255, T.VARCHAR: 65535}
+
+
+def default_collation(charset: str) -> str:
+    """TiDB's default collation of a charset; SqlRefused 1115 for one that it does not know."""
+    if charset not in _CHARSETS:
+        raise SqlRefused(1115, f"Unknown character set: '{charset}'", "42000")
+    return _COLLATIONS.get(charset, f"{charset}_bin")
+
+
+def make_type(name: str, definition: TypeDef, charset: str, collate: str, own_collate: str | None) -> StoredType:
+    """The complete type of column `name` in a table of that charset and collation."""
+    kind = complete_type(definition, charset)
+    if definition.charset is None and own_collate is None and kind.charset == charset and not definition.binary:
+        chosen = collate
+    else:
+        chosen = own_collate or default_collation(kind.charset)
+    if kind.charset == "binary":
+        chosen = "binary"
+    elif definition.binary:
+        chosen = f"{kind.charset}_bin"
+    if kind.charset != chosen.split("_", 1)[0]:
+        raise SqlRefused(1253, f"COLLATION '{chosen}' is not valid for CHARACTER SET '{kind.charset}'", "42000")
+    flen = _length(name, kind)
+    elems = None if kind.elems is None else list(kind.elems)
+    decimal = kind.decimal if kind.code in (T.FLOAT, T.DOUBLE) else max(kind.decimal, 0)
+    return StoredType(kind.code, _type_flag(kind), flen, decimal, kind.charset, chosen, elems)
+
+
+def _length(name: str, kind: ColumnType) -> int:
+    if kind.code in _LONGEST and kind.flen > _LONGEST[kind.code]:
+        raise SqlRefused(
+            1074,
+            f"Column length too big for column '{name}' (max = {_LONGEST[kind.code]}); use BLOB or TEXT instead",
+            "42000",
+        )
+    if kind.code in _FRACTIONAL:
+        if kind.decimal > 6:
+            raise SqlRefused(1426, f"Too big precision {kind.decimal} specified for '{name}'. Maximum is 6.", "42000")
+        return _FLENS[kind.code] + (1 + kind.decimal if kind.decimal > 0 else 0)
+    if kind.elems is not None:
+        sizes = [len(elem.encode()) for elem in kind.elems]
+        return max(sizes) if kind.code is T.ENUM else sum(sizes) + len(sizes) - 1
+    return _FLENS.get(kind.code, -1) if kind.flen < 0 else kind.flen
+
+
+def _type_flag(kind: ColumnType) -> int:
+    if kind.code in _BITS_ONLY:
+        return _BITS_ONLY[kind.code]
+    if kind.code in _NUMBERS:
+        return (UNSIGNED if kind.unsigned else 0) | (ZEROFILL if kind.zerofill else 0)
+    return BINARY if kind.charset == "binary" else 0
+
+
+def make_column(
+    definition: ColumnDef, offset: int, charset: str, collate: str, session: DdlSession, *, in_key: bool = False
+) -> StoredColumn:
+    """The column of a definition, public and without id; `in_key` when the primary key has it."""
+    kind = make_type(definition.name, definition.type, charset, collate, definition.detail.collate)
+    never_null = definition.nullable is False or definition.primary or definition.auto_increment or in_key
+    flag = kind.flag
+    if never_null:
+        flag |= NOT_NULL
+    if definition.auto_increment:
+        flag |= AUTO_INCREMENT
+    if definition.detail.on_update is not None:
+        flag |= ON_UPDATE_NOW
+    column = StoredColumn(
+        0,
+        Name.of(definition.name),
+        offset=offset,
+        type=msgspec.structs.replace(kind, flag=flag),
+        comment=definition.comment,
+    )
+    if definition.generated is not None:
+        found = restore(definition.generated)
+        return msgspec.structs.replace(
+            column,
+            generated_expr_string=found.text,
+            generated_stored=definition.stored,
+            dependences={name: Raw(b"{}") for name in sorted(found.columns)},
+        )
+    return with_default(column, definition.default, session)
+
+
+def with_default(column: StoredColumn, default: Default | None, session: DdlSession) -> StoredColumn:
+    """`column` with that default, and the flag that says whether it has none where it needs one."""
+    kind, name = column.type, column.name.original
+    if isinstance(default, Null) and kind.flag & NOT_NULL:
+        raise SqlRefused(1067, f"Invalid default value for '{name}'", "42000")
+    if kind.tp in _LARGE and isinstance(default, Text | Now):
+        raise SqlRefused(1101, f"BLOB/TEXT/JSON column '{name}' can't have a default value", "42000")
+    value, bits, is_expression = _kept(column, default, session)
+    needs = kind.flag & NOT_NULL and default is None and not kind.flag & AUTO_INCREMENT
+    flag = (kind.flag & ~NO_DEFAULT) | (NO_DEFAULT if needs else 0)
+    return msgspec.structs.replace(
+        column,
+        default=value,
+        default_bit=bits,
+        default_is_expr=is_expression,
+        type=msgspec.structs.replace(kind, flag=flag),
+    )
+
+
+def _kept(column: StoredColumn, default: Default | None, session: DdlSession) -> tuple[str | None, bytes | None, bool]:
+    """(default, default_bit, default_is_expr)."""
+    if isinstance(default, Now):
+        if column.type.tp not in (T.DATETIME, T.TIMESTAMP, T.DATE):
+            raise SqlRefused(1067, f"Invalid default value for '{column.name.original}'", "42000")
+        return "CURRENT_DATE" if column.type.tp == T.DATE else "CURRENT_TIMESTAMP", None, False
+    if isinstance(default, Expression):
+        return restore(default.sql).text, None, True
+    kind = ColumnType(
+        T(column.type.tp),
+        column.type.flen,
+        column.type.decimal,
+        charset=column.type.charset,
+        elems=None if column.type.elems is None else tuple(column.type.elems),
+    )
+    value, _ = keep_default(default, kind)
+    if value is None:
+        return None, None, False
+    if isinstance(value, bytes):
+        return _go_text(value), value if kind.code is T.BIT else None, False
+    return _checked(column, value, session), None, False
+
+
+def _go_text(value: bytes) -> str:
+    """Bytes as Go writes them into JSON: every byte that is no UTF-8 becomes one replacement character."""
+    return value.decode("utf-8", "surrogateescape").translate(dict.fromkeys(range(56448, 56576), _INVALID))
+
+
+def _checked(column: StoredColumn, value: str, session: DdlSession) -> str:
+    """`value` if the column can hold it; SqlRefused 1067 if not.  Moments of TIMESTAMP become UTC."""
+    kind, name = column.type, column.name.original
+    refused = SqlRefused(1067, f"Invalid default value for '{name}'", "42000")
+    if kind.tp in _NUMBERS:
+        try:
+            float(value)
+        except ValueError:
+            raise refused from None
+    if kind.tp == T.ENUM and kind.elems is not None and value.lower() not in {one.lower() for one in kind.elems}:
+        raise refused
+    if kind.tp in (T.STRING, T.VARCHAR) and len(value) > kind.flen >= 0:
+        raise refused
+    return kept_moment(kind, value, session, refused) if kind.tp in MOMENTS else value

@@ -1,0 +1,1 @@
+"""The steps of one element through F1's states."""

@@ -1,0 +1,1 @@
+"""DDL statements to jobs."""

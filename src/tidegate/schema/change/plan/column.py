@@ -1,0 +1,182 @@
+"""The column specs of ALTER TABLE.
+
+Source: TiDB pkg/ddl/executor.go (AddColumn, DropColumn, ChangeColumn, ModifyColumn, RenameColumn, AlterColumn).
+"""
+
+from collections.abc import Iterator
+from datetime import UTC
+
+import msgspec
+
+from tidegate.model.errors import SqlRefused
+from tidegate.schema.change.alteration import Alteration, Part
+from tidegate.schema.change.arguments import AddColumn, DropColumn, ModifyColumn, Place, SetDefault
+from tidegate.schema.change.dependents import check_dropped, check_modified
+from tidegate.schema.change.draft import column_of
+from tidegate.schema.change.flags import AUTO_INCREMENT, KEYS, NO_DEFAULT, PRIMARY
+from tidegate.schema.change.make.column import make_column, with_default
+from tidegate.schema.change.make.index import check_indexes
+from tidegate.schema.change.make.table import check_name
+from tidegate.schema.change.modify_kind import modify_kind
+from tidegate.schema.change.move.column import check_uncovered
+from tidegate.schema.change.move.modify import check_lossy
+from tidegate.schema.change.origin import with_origin
+from tidegate.schema.change.plan.index import add_index
+from tidegate.schema.change.request import ModifyKind
+from tidegate.schema.change.sound import partition_columns
+from tidegate.schema.definition import ColumnDef, Position
+from tidegate.schema.f1 import ElementState
+from tidegate.schema.spec import AddColumns, AddIndex, RenameColumn
+from tidegate.schema.spec import DropColumn as DropColumnSpec
+from tidegate.schema.spec import ModifyColumn as ModifyColumnSpec
+from tidegate.schema.spec import SetDefault as SetDefaultSpec
+from tidegate.schema.stored.definition import Name, StoredColumn
+
+__all__ = ["add_columns", "drop_column", "modify_column", "rename_column", "set_default"]
+
+
+def _place(alteration: Alteration, position: Position | None) -> Place:
+    if position is None:
+        return Place()
+    if position.after is None:
+        return Place(1)
+    return Place(2, alteration.column(position.after).name)
+
+
+def _now(alteration: Alteration, column: StoredColumn) -> str:
+    """The statement's moment as an origin default: UTC for TIMESTAMP, else the session's zone."""
+    zone = UTC if column.type.tp == 7 else alteration.session.zone
+    moment = alteration.session.now.astimezone(zone)
+    text = moment.strftime("%Y-%m-%d %H:%M:%S")
+    digits = max(column.type.decimal, 0)
+    return f"{text}.{moment.microsecond:06d}"[: 20 + digits] if digits else text
+
+
+def add_columns(alteration: Alteration, spec: AddColumns) -> Iterator[Part]:
+    """ADD COLUMN, one part a column, and its keys."""
+    table = alteration.table
+    for definition in spec.columns:
+        check_name(definition.name, "column")
+        if column_of(table, definition.name) is not None:
+            message = f"Duplicate column name '{definition.name}'"
+            if not spec.if_not_exists:
+                raise SqlRefused(1060, message, "42S21")
+            alteration.note(1060, message)
+            continue
+        _check_added(definition)
+        column = make_column(definition, len(table.cols or ()), table.charset, table.collate, alteration.session)
+        unknown = [name for name in column.dependences or () if column_of(table, name) is None]
+        if unknown:
+            raise SqlRefused(1054, f"Unknown column '{unknown[0]}' in 'generated column function'", "42S22")
+        column = with_origin(column, _now(alteration, column))
+        column = msgspec.structs.replace(column, state=ElementState.NONE)
+        yield Part(5, AddColumn(column, _place(alteration, spec.position), spec.if_not_exists))
+    for index in spec.indexes:
+        yield from add_index(alteration, AddIndex(index))
+
+
+def _check_added(definition: ColumnDef) -> None:
+    for here, what in (
+        (definition.primary, "PRIMARY KEY"),
+        (definition.unique, "UNIQUE KEY"),
+        (definition.auto_increment, "AUTO_INCREMENT"),
+        (definition.detail.auto_random is not None, "AUTO_RANDOM"),
+    ):
+        if here:
+            message = f"Unsupported add column '{definition.name}' constraint {what} when altering a table"
+            raise SqlRefused(8200, message, "HY000")
+    if definition.generated is not None and definition.stored:
+        message = "'Adding generated stored column through ALTER TABLE' is not supported for generated columns."
+        raise SqlRefused(3106, message, "HY000")
+
+
+def drop_column(alteration: Alteration, spec: DropColumnSpec) -> Iterator[Part]:
+    """DROP COLUMN; an index on that column alone goes with it."""
+    table = alteration.table
+    column = column_of(table, spec.name)
+    if column is None or column.hidden:
+        message = f"Can't DROP '{spec.name}'; check that column/key exists"
+        if not spec.if_exists:
+            raise SqlRefused(1091, message, "42000")
+        alteration.note(1091, message)
+        return
+    visible = [one for one in table.cols or () if one.state == ElementState.PUBLIC and not one.hidden]
+    if len(visible) == 1:
+        raise SqlRefused(1090, "You can't delete all columns with ALTER TABLE; use DROP TABLE instead", "42000")
+    check_dropped(alteration, column)
+    if alteration.generated_from(column.name.lower):
+        raise SqlRefused(3108, f"Column '{column.name.original}' has a generated column dependency.", "HY000")
+    check_uncovered(table, column)
+    if column.name.lower in partition_columns(table.partition):
+        message = f"Column '{column.name.original}' has a partitioning function dependency and cannot be dropped"
+        raise SqlRefused(3855, message, "HY000")
+    yield Part(6, DropColumn(column.name, spec.if_exists))
+
+
+def modify_column(alteration: Alteration, spec: ModifyColumnSpec) -> Iterator[Part]:
+    """MODIFY and CHANGE COLUMN."""
+    table = alteration.table
+    if spec.if_exists and column_of(table, spec.name) is None:
+        alteration.note(1054, f"Unknown column '{spec.name}' in '{table.name.original}'")
+        return
+    old = alteration.column(spec.name)
+    _check_new_name(alteration, old, spec.column.name)
+    if spec.position is not None and (spec.position.after or "").lower() == old.name.lower:
+        raise SqlRefused(1054, f"Unknown column '{spec.name}' in '{table.name.original}'", "42S22")
+    _check_modified(old, spec.column)
+    new = make_column(
+        spec.column, old.offset, table.charset, table.collate, alteration.session, in_key=bool(old.type.flag & PRIMARY)
+    )
+    check_modified(alteration, old, new)
+    check_indexes(table, old, new)
+    kind = modify_kind(table, old, new)
+    flag = new.type.flag | (old.type.flag & KEYS)
+    new = msgspec.structs.replace(new, id=old.id, type=msgspec.structs.replace(new.type, flag=flag))
+    if kind is ModifyKind.LOSSY:
+        check_lossy(table, old)
+        new = with_origin(new, _now(alteration, new)) if new.default is not None else new
+    yield Part(12, ModifyColumn(new, old.name, _place(alteration, spec.position), int(kind)))
+
+
+def _check_new_name(alteration: Alteration, old: StoredColumn, name: str) -> None:
+    check_name(name, "column")
+    other = column_of(alteration.table, name)
+    if other is not None and other.id != old.id:
+        raise SqlRefused(1060, f"Duplicate column name '{name}'", "42S21")
+    if name.lower() != old.name.lower and alteration.generated_from(old.name.lower):
+        raise SqlRefused(3108, f"Column '{old.name.original}' has a generated column dependency.", "HY000")
+
+
+def _check_modified(old: StoredColumn, definition: ColumnDef) -> None:
+    name = old.name.original
+    if definition.primary or definition.unique:
+        what = "PRIMARY KEY" if definition.primary else "UNIQUE KEY"
+        raise SqlRefused(8200, f"Unsupported modify column: can't change column constraint ({what})", "HY000")
+    if (definition.generated is not None) != bool(old.generated_expr_string) or (
+        definition.generated is not None and definition.stored != old.generated_stored
+    ):
+        message = "'Changing the STORED status' is not supported for generated columns."
+        raise SqlRefused(3106, message, "HY000")
+    if definition.auto_increment and not old.type.flag & AUTO_INCREMENT:
+        raise SqlRefused(8200, "Unsupported modify column: can't set auto_increment", "HY000")
+    if old.type.flag & AUTO_INCREMENT and not definition.auto_increment:
+        message = f"Unsupported modify column: can't remove auto_increment of '{name}'"
+        raise SqlRefused(8200, message, "HY000")
+
+
+def rename_column(alteration: Alteration, spec: RenameColumn) -> Iterator[Part]:
+    """RENAME COLUMN: the same definition under another name."""
+    old = alteration.column(spec.old)
+    _check_new_name(alteration, old, spec.new)
+    new = msgspec.structs.replace(old, name=Name.of(spec.new))
+    check_modified(alteration, old, new)
+    yield Part(12, ModifyColumn(new, old.name, Place(), int(ModifyKind.LOSSLESS)))
+
+
+def set_default(alteration: Alteration, spec: SetDefaultSpec) -> Iterator[Part]:
+    """ALTER COLUMN .. SET DEFAULT, or DROP DEFAULT: then the column has none, even if it may be NULL."""
+    column = with_default(alteration.column(spec.column), spec.default, alteration.session)
+    if spec.default is None:
+        flag = column.type.flag | NO_DEFAULT
+        column = msgspec.structs.replace(column, type=msgspec.structs.replace(column.type, flag=flag))
+    yield Part(15, SetDefault(column))

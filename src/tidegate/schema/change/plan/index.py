@@ -1,0 +1,222 @@
+"""The key and constraint specs of ALTER TABLE, and CREATE and DROP INDEX, which are such specs.
+
+Source: TiDB pkg/ddl/executor.go (CreateIndex, CreatePrimaryKey, DropIndex, RenameIndex, AlterIndexVisibility,
+CreateForeignKey, CreateCheckConstraint).
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from tidegate.model.errors import SqlRefused
+from tidegate.model.table import TableName
+from tidegate.schema.change.alteration import Alteration, Part
+from tidegate.schema.change.arguments import (
+    AddForeignKey,
+    AddIndex,
+    Check,
+    CheckName,
+    DropForeignKey,
+    DropIndex,
+    Ttl,
+    Visibility,
+)
+from tidegate.schema.change.arguments import RenameIndex as RenameIndexArguments
+from tidegate.schema.change.draft import index_of
+from tidegate.schema.change.make.index import chosen_name, covers, make_foreign_key, make_index
+from tidegate.schema.change.make.partition import check_keys
+from tidegate.schema.change.make.table import made_check
+from tidegate.schema.change.move.constraint import checks_of, foreign_keys_of
+from tidegate.schema.definition import IndexDef
+from tidegate.schema.detail import AddCheck, AlterCheck, DropConstraint, RemoveTtl
+from tidegate.schema.detail import DropForeignKey as DropForeignKeyDetail
+from tidegate.schema.f1 import ElementState
+from tidegate.schema.spec import AddForeignKey as AddForeignKeySpec
+from tidegate.schema.spec import AddIndex as AddIndexSpec
+from tidegate.schema.spec import DropIndex as DropIndexSpec
+from tidegate.schema.spec import DropPrimaryKey, NoChange, RenameIndex, SetVisibility
+from tidegate.schema.stored.definition import Name, StoredIndex
+
+__all__ = [
+    "add_foreign_key",
+    "add_index",
+    "detailed",
+    "drop_index",
+    "drop_primary_key",
+    "rename_index",
+    "set_visibility",
+]
+
+
+def add_index(alteration: Alteration, spec: AddIndexSpec) -> Iterator[Part]:
+    """ADD INDEX, UNIQUE, PRIMARY KEY."""
+    table, index = alteration.table, spec.index
+    if index.foreign:
+        yield from add_foreign_key(alteration, AddForeignKeySpec(index))
+        return
+    if index.primary:
+        _check_primary(alteration, index)
+    if not index.columns:
+        raise SqlRefused(8200, "Unsupported VECTOR and COLUMNAR indexes", "HY000")
+    name = chosen_name(index, (one.idx_name.lower for one in table.index_info or ()))
+    if index_of(table, name) is not None:
+        message = f"Duplicate key name '{name}'"
+        if not spec.if_not_exists:
+            raise SqlRefused(1061, message, "42000")
+        alteration.note(1061, message)
+        return
+    yield _index_part(alteration, index, name, if_not_exists=spec.if_not_exists)
+
+
+def _check_primary(alteration: Alteration, index: IndexDef) -> None:
+    table = alteration.table
+    if table.pk_is_handle or any(one.is_primary for one in table.index_info or ()):
+        raise SqlRefused(1068, "Multiple primary key defined", "42000")
+    if index.clustered:
+        message = (
+            "Unsupported adding clustered primary key is not supported. "
+            "Please consider adding NONCLUSTERED primary key instead"
+        )
+        raise SqlRefused(8200, message, "HY000")
+
+
+def _index_part(alteration: Alteration, index: IndexDef, name: str, *, if_not_exists: bool = False) -> Part:
+    table = alteration.table
+    made, hidden = make_index(table, index, name)
+    made = msgspec.structs.replace(made, state=ElementState.NONE)
+    if table.partition is not None:
+        check_keys(msgspec.structs.replace(table, index_info=[made], pk_is_handle=False), table.partition)
+    return Part(32 if index.primary else 7, AddIndex(made, hidden, if_not_exists))
+
+
+def add_foreign_key(alteration: Alteration, spec: AddForeignKeySpec) -> Iterator[Part]:
+    """ADD FOREIGN KEY, after the index that it needs."""
+    table, schema = alteration.table, alteration.found.schema
+    names = {key.fk_name.lower for key in foreign_keys_of(table)}
+    number = next(number for number in range(1, len(names) + 2) if f"fk_{number}" not in names)
+    key, brought = make_foreign_key(schema, table, spec.index, number)
+    if key.fk_name.lower in names:
+        raise SqlRefused(1826, f"Duplicate foreign key constraint name '{key.fk_name.original}'", "HY000")
+    parent = TableName(key.ref_schema.original, key.ref_table.original)
+    if alteration.session.foreign_key_checks:
+        found = alteration.catalog.find(parent)
+        if found is None:
+            raise SqlRefused(1824, f"Failed to open the referenced table '{parent.table}'", "HY000")
+        if not covers(found.stored, tuple(name.lower for name in key.ref_cols)):
+            message = (
+                f"Failed to add the foreign key constraint. Missing index for constraint '{key.fk_name.original}' "
+                f"in the referenced table '{parent.table}'"
+            )
+            raise SqlRefused(1822, message, "HY000")
+    if not covers(table, spec.index.columns):
+        yield _index_part(alteration, brought, key.fk_name.original)
+    yield Part(9, AddForeignKey(key))
+
+
+def _index(alteration: Alteration, name: str) -> StoredIndex:
+    found = index_of(alteration.table, name)
+    if found is None:
+        message = f"Key '{name}' doesn't exist in table '{alteration.table.name.original}'"
+        raise SqlRefused(1176, message, "42000")
+    return found
+
+
+def drop_index(alteration: Alteration, spec: DropIndexSpec) -> Iterator[Part]:
+    """DROP INDEX; of a primary key too."""
+    table = alteration.table
+    if spec.name.lower() == "primary":
+        yield from drop_primary_key(alteration, DropPrimaryKey())
+        return
+    found = index_of(table, spec.name)
+    if found is None:
+        message = f"Can't DROP '{spec.name}'; check that column/key exists"
+        if not spec.if_exists:
+            raise SqlRefused(1091, message, "42000")
+        alteration.note(1091, message)
+        return
+    rest = msgspec.structs.replace(table, index_info=[one for one in table.index_info or () if one is not found])
+    for key in foreign_keys_of(table) if alteration.session.foreign_key_checks else ():
+        columns = tuple(name.lower for name in key.cols)
+        if covers(table, columns) and not covers(rest, columns):
+            message = f"Cannot drop index '{found.idx_name.original}': needed in a foreign key constraint"
+            raise SqlRefused(1553, message, "HY000")
+    yield Part(8, DropIndex(found.idx_name, spec.if_exists))
+
+
+def drop_primary_key(alteration: Alteration, _spec: DropPrimaryKey) -> Iterator[Part]:
+    """DROP PRIMARY KEY, of NONCLUSTERED ones."""
+    table = alteration.table
+    if table.pk_is_handle or table.is_common_handle:
+        message = "Unsupported drop primary key when the table is using clustered index"
+        raise SqlRefused(8200, message, "HY000")
+    found = next((one for one in table.index_info or () if one.is_primary), None)
+    if found is None:
+        raise SqlRefused(1091, "Can't DROP 'PRIMARY'; check that column/key exists", "42000")
+    yield Part(33, DropIndex(found.idx_name))
+
+
+def rename_index(alteration: Alteration, spec: RenameIndex) -> Iterator[Part]:
+    """RENAME INDEX."""
+    found = _index(alteration, spec.old)
+    taken = index_of(alteration.table, spec.new)
+    if taken is not None and taken is not found:
+        raise SqlRefused(1061, f"Duplicate key name '{spec.new}'", "42000")
+    if found.idx_name.original == spec.new:
+        return
+    yield Part(18, RenameIndexArguments(found.idx_name, Name.of(spec.new)))
+
+
+def set_visibility(alteration: Alteration, spec: SetVisibility) -> Iterator[Part]:
+    """ALTER INDEX .. VISIBLE and INVISIBLE."""
+    found = _index(alteration, spec.index)
+    if found.is_primary:
+        raise SqlRefused(3522, "A primary key index cannot be invisible", "HY000")
+    if found.is_invisible == spec.visible:
+        yield Part(41, Visibility(found.idx_name, not spec.visible))
+
+
+def detailed(alteration: Alteration, spec: NoChange) -> Iterator[Part]:
+    """Specs on checks, foreign keys and TTL; others of no consequence ask for nothing."""
+    match spec.detail:
+        case AddCheck(check):
+            if alteration.session.check_constraints:
+                made = made_check(alteration.table, check)
+                _free_check(alteration, made.constraint_name)
+                yield Part(43, Check(made))
+        case AlterCheck(name, enforced):
+            yield Part(45, CheckName(_check(alteration, name), enforced))
+        case DropForeignKeyDetail(name, if_exists):
+            yield from _drop_foreign_key(alteration, name, if_exists=if_exists)
+        case DropConstraint(name):
+            if any(key.fk_name.lower == name.lower() for key in foreign_keys_of(alteration.table)):
+                yield from _drop_foreign_key(alteration, name, if_exists=False)
+            else:
+                yield Part(44, CheckName(_check(alteration, name)))
+        case RemoveTtl():
+            if bytes(alteration.table.ttl_info) != b"null":
+                yield Part(67, Ttl())
+        case None:
+            return
+
+
+def _free_check(alteration: Alteration, name: Name) -> None:
+    if any(check.constraint_name.lower == name.lower for check in checks_of(alteration.table)):
+        raise SqlRefused(3822, f"Duplicate check constraint name '{name.original}'.", "HY000")
+
+
+def _check(alteration: Alteration, name: str) -> Name:
+    for check in checks_of(alteration.table):
+        if check.constraint_name.lower == name.lower():
+            return check.constraint_name
+    raise SqlRefused(3940, f"Constraint '{name}' does not exist.", "HY000")
+
+
+def _drop_foreign_key(alteration: Alteration, name: str, *, if_exists: bool) -> Iterator[Part]:
+    for key in foreign_keys_of(alteration.table):
+        if key.fk_name.lower == name.lower():
+            yield Part(10, DropForeignKey(key.fk_name))
+            return
+    message = f"Can't DROP '{name}'; check that column/key exists"
+    if not if_exists:
+        raise SqlRefused(1091, message, "42000")
+    alteration.note(1091, message)

@@ -1,0 +1,117 @@
+"""CREATE, ALTER and DROP SEQUENCE; other statements that leave tables alone have no jobs here.
+
+    ascending    1 .. 9223372036854775806 from 1         descending    -9223372036854775807 .. -1 from -1
+
+Source: TiDB pkg/ddl/sequence.go.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from tidegate.model.errors import SqlRefused
+from tidegate.schema.change.arguments import AlterSequence, CreateTable, DropObject
+from tidegate.schema.change.catalog import Catalog
+from tidegate.schema.change.elements import StoredSequence
+from tidegate.schema.change.make.table import check_name
+from tidegate.schema.change.request import Request
+from tidegate.schema.change.session import DdlSession, Note, Plan
+from tidegate.schema.detail import DropSequences, SequenceDef
+from tidegate.schema.f1 import ElementState
+from tidegate.schema.statement import Ignored
+from tidegate.schema.stored.definition import Name, StoredTable
+
+__all__ = ["plan_ignored"]
+
+_GREATEST: Final = (1 << 63) - 2
+_LEAST: Final = 1 - (1 << 63)
+
+
+def plan_ignored(statement: Ignored, catalog: Catalog, _session: DdlSession) -> Plan:
+    """The job of a statement on sequences; none for any other."""
+    match statement.detail:
+        case SequenceDef(alter=True) as definition:
+            return _alter(definition, catalog)
+        case SequenceDef() as definition:
+            return _create(definition, catalog)
+        case DropSequences() as dropped:
+            return _drop(dropped, catalog)
+        case None:
+            return Plan()
+
+
+def _made(definition: SequenceDef) -> StoredSequence:
+    """The sequence of a complete definition; SqlRefused 4136 where its values conflict."""
+    increment = 1 if definition.increment is None else definition.increment
+    up = increment >= 0
+    least = (1 if up else _LEAST) if definition.minimum is None else definition.minimum
+    greatest = (_GREATEST if up else -1) if definition.maximum is None else definition.maximum
+    start = (least if up else greatest) if definition.start is None else definition.start
+    cache = 1000 if definition.cache is None else definition.cache
+    if increment == 0 or not least <= start <= greatest or least >= greatest:
+        raise SqlRefused(4136, f"Sequence '{definition.name}' values are conflicting", "HY000")
+    return StoredSequence(
+        start, cache != 0, bool(definition.cycle), least, greatest, increment, cache, definition.comment or ""
+    )
+
+
+def _create(definition: SequenceDef, catalog: Catalog) -> Plan:
+    name = definition.name
+    schema = catalog.schema(name.schema)
+    check_name(name.table)
+    if catalog.find(name) is not None:
+        message = f"Table '{name.schema}.{name.table}' already exists"
+        if definition.if_exists:
+            return Plan(warnings=(Note("Note", 1050, message),))
+        raise SqlRefused(1050, message, "42S01")
+    made = StoredTable(
+        0,
+        Name.of(name.table),
+        "",
+        "",
+        state=ElementState.NONE,
+        comment=definition.comment or "",
+        sequence=Raw(msgspec.json.encode(_made(definition))),
+    )
+    return Plan((Request(34, schema.id, 0, schema.name.lower, made.name.lower, CreateTable(made)),))
+
+
+def _alter(definition: SequenceDef, catalog: Catalog) -> Plan:
+    found = catalog.find(definition.name)
+    name = f"{definition.name.schema}.{definition.name.table}"
+    if found is None or not found.stored.is_sequence:
+        if definition.if_exists:
+            return Plan(warnings=(Note("Note", 4139, f"Unknown SEQUENCE: '{name}'"),))
+        raise SqlRefused(1146, f"Table '{name}' doesn't exist", "42S02")
+    now = msgspec.json.decode(found.stored.sequence, type=StoredSequence)
+    whole = replace(
+        definition,
+        start=now.sequence_start if definition.start is None else definition.start,
+        increment=now.sequence_increment if definition.increment is None else definition.increment,
+        minimum=now.sequence_min_value if definition.minimum is None else definition.minimum,
+        maximum=now.sequence_max_value if definition.maximum is None else definition.maximum,
+        cache=now.sequence_cache_value if definition.cache is None else definition.cache,
+        cycle=now.sequence_cycle if definition.cycle is None else definition.cycle,
+        comment=now.sequence_comment if definition.comment is None else definition.comment,
+    )
+    arguments = AlterSequence(_made(whole), None if definition.restart is None else definition.restart - 1)
+    stored = found.stored
+    return Plan((Request(35, found.schema_id, stored.id, found.schema.lower(), stored.name.lower, arguments),))
+
+
+def _drop(dropped: DropSequences, catalog: Catalog) -> Plan:
+    requests, notes = [], []
+    for name in dropped.names:
+        found = catalog.find(name)
+        if found is None or not found.stored.is_sequence:
+            message = f"Unknown SEQUENCE: '{name.schema}.{name.table}'"
+            if not dropped.if_exists:
+                raise SqlRefused(4139, message, "42S02")
+            notes.append(Note("Note", 4139, message))
+            continue
+        requests.append(
+            Request(36, found.schema_id, found.stored.id, found.schema.lower(), found.stored.name.lower, DropObject())
+        )
+    return Plan(tuple(requests), tuple(notes))

@@ -1,0 +1,1 @@
+"""What a changed column makes of stored values."""

@@ -1,0 +1,257 @@
+"""Dates, times of day and their fractions, as TiDB converts them.
+
+    text or number --parse--> Moment (year .. microsecond) --round_moment(fsp)--> DATE, DATETIME, TIMESTAMP
+                              microseconds, signed         --round_span(fsp)----> TIME
+
+- Fewer fractional digits round half up and carry: 23:59:59.999 -> the next day.
+- DATETIME -> DATE cuts the time off without rounding (MySQL would round it first; TiDB does not).
+- Rounding a negative TIME goes half up too: -00:00:10.5 -> -00:00:10.
+- What is no date becomes the zero date, which no rounding and no time zone ever moves.
+- Two-digit years: 70..99 are 19xx, the others 20xx.
+- TIMESTAMP text is wall clock of the session's zone, so TIMESTAMP <-> DATETIME keeps the text; only a wall clock that
+  the zone skips (start of summer time) moves, to the end of the gap.
+Source: TiDB's types package (parseDatetime, parseDateTimeFromNum, matchDuration, RoundFrac, Convert).
+"""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from decimal import Decimal
+from typing import Final, NamedTuple
+
+from tidegate.model.mysql import MysqlType
+from tidegate.model.table import ColumnType
+from tidegate.schema.convert.number import full_year
+
+__all__ = [
+    "ZERO",
+    "Moment",
+    "fsp_of",
+    "moment_number",
+    "moment_writer",
+    "parse_moment",
+    "parse_moment_number",
+    "read_moment",
+    "render_moment",
+    "round_moment",
+    "span_of_moment",
+]
+
+
+class Moment(NamedTuple):
+    """A wall clock; months and days may be zero, as MySQL allows."""
+
+    year: int
+    month: int
+    day: int
+    hour: int = 0
+    minute: int = 0
+    second: int = 0
+    micro: int = 0
+
+
+ZERO: Final = Moment(0, 0, 0)
+DAYS: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+TIMESTAMP_MIN: Final = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+TIMESTAMP_END: Final = datetime(2038, 1, 19, 3, 14, 8, tzinfo=UTC)
+
+_STORED: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?:[ T](\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?)?", re.ASCII)
+_ZONE: Final = re.compile(
+    r"(?P<rest>.*?\d)[^\w\s]*?(?:Z|(?P<sign>[+-])(?P<hour>\d\d)(?::?(?P<minute>\d\d))?)", re.ASCII
+)
+_FIELDS: Final = re.compile(r"\d+", re.ASCII)
+_PUNCTUATED: Final = re.compile(r"\d+(?:(?:[^\w\s]|_|[T\s])+\d+)*", re.ASCII)
+_COMPACT: Final = {14: 4, 12: 2, 11: 2, 10: 2, 9: 2, 8: 4, 7: 2, 6: 2, 5: 2}
+"""Digits of a date without separators -> digits of its year; pairs follow, the last may be a single digit."""
+
+
+def fsp_of(kind: ColumnType) -> int:
+    """Fractional digits of a temporal type."""
+    return max(kind.decimal, 0)
+
+
+def read_moment(text: str) -> Moment:
+    """The wall clock in a stored DATE, DATETIME or TIMESTAMP; the zero date when it is none."""
+    found = _STORED.fullmatch(text)
+    if found is None:
+        return ZERO
+    year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[:6])
+    return Moment(year, month, day, hour, minute, second, int((found[7] or "").ljust(6, "0")))
+
+
+def checked(moment: Moment) -> Moment:
+    """`moment` if such a wall clock exists (month and day may be zero), else the zero date."""
+    in_range = moment.year <= 9999 and moment.month <= 12 and moment.hour < 24 and moment.minute < 60
+    if not in_range or moment.second >= 60 or moment.day > (DAYS[moment.month - 1] if moment.month else 31):
+        return ZERO
+    leap = moment.year % 4 == 0 and (moment.year % 100 != 0 or moment.year % 400 == 0)
+    return ZERO if moment.month == 2 and moment.day == 29 and not leap else moment
+
+
+def shift(moment: Moment, delta: timedelta) -> Moment:
+    """`moment` + `delta`; unchanged where the calendar does not reach (zero parts, the year 10000)."""
+    if not (moment.year and moment.month and moment.day):
+        return moment
+    try:
+        moved = datetime(*moment) + delta  # noqa: DTZ001 - a wall clock has no zone
+    except (ValueError, OverflowError):
+        return moment
+    return Moment(*moved.timetuple()[:6], moved.microsecond)
+
+
+def round_moment(moment: Moment, fsp: int) -> Moment:
+    """`moment` with `fsp` fractional digits, halves up with carry; at the end of the calendar it is cut instead."""
+    unit = 10 ** (6 - fsp)
+    rest = moment.micro % unit
+    cut = moment._replace(micro=moment.micro - rest)
+    return shift(cut, timedelta(microseconds=unit)) if rest * 2 >= unit else cut
+
+
+def parse_moment(text: str, fsp: int, zone: tzinfo = UTC) -> Moment:
+    """The wall clock that MySQL reads in `text` (any separators, two-digit years, none at all), rounded to `fsp`."""
+    text = text.strip()
+    body, offset = split_zone(text)
+    if _PUNCTUATED.match(body) is None:
+        return ZERO
+    fields = _FIELDS.findall(body)
+    if len(fields[0]) > 4 or (len(fields) == 1 and "." not in body):
+        moment, timed = parse_compact(body, fsp)
+    else:
+        if len(fields) < 3 or any(len(field) > 4 for field in fields[1:6]):
+            return ZERO
+        numbers = [int(field) for field in fields[:6]]
+        timed = len(numbers) == 6
+        fraction = fraction_after(body, fields) if timed else ""
+        if len(fields[0]) <= 2 and (any(numbers) or fraction):
+            numbers[0] = full_year(numbers[0])
+        moment = checked(Moment(*numbers)) if all(n <= 9999 for n in numbers) else ZERO
+        if moment != ZERO and fraction:
+            moment = add_fraction(moment, fraction, fsp)
+    if offset is None or moment == ZERO:
+        return moment if timed or moment == ZERO else moment._replace(micro=0)
+    return in_zone(moment, offset, zone) if timed else ZERO
+
+
+def split_zone(text: str) -> tuple[str, timedelta | None]:
+    """`text` without its trailing UTC offset (Z, +08, +0800, +08:00), and that offset if it has one."""
+    found = _ZONE.fullmatch(text)
+    if found is None:
+        return text, None
+    rest = found["rest"]
+    if found["sign"] is None:
+        return rest, timedelta(0)
+    timed = len(_FIELDS.findall(rest)) >= 6 or re.fullmatch(r"\d{12}|\d{14}", rest.partition(".")[0]) is not None
+    if not timed:
+        return text, None
+    offset = timedelta(hours=int(found["hour"]), minutes=int(found["minute"] or 0))
+    return rest, -offset if found["sign"] == "-" else offset
+
+
+def in_zone(moment: Moment, offset: timedelta, zone: tzinfo) -> Moment:
+    """A wall clock at UTC + `offset` as the wall clock of `zone`; offsets beyond 14 hours make no date."""
+    if abs(offset) > timedelta(hours=14):
+        return ZERO
+    try:
+        moved = datetime(*moment, tzinfo=timezone(offset)).astimezone(zone)
+    except (ValueError, OverflowError):
+        return ZERO
+    return Moment(*moved.timetuple()[:6], moved.microsecond)
+
+
+def fraction_after(body: str, fields: list[str]) -> str:
+    """The digits behind the point that follows the sixth field."""
+    found = re.match(r"(?:\D*\d+){6}\.(\d+)", body, re.ASCII) if len(fields) > 6 else None
+    return found[1] if found else ""
+
+
+def add_fraction(moment: Moment, digits: str, fsp: int) -> Moment:
+    """`moment` with the fraction `digits`, rounded half up at `fsp` by the next digit."""
+    kept = int(digits[:fsp].ljust(fsp, "0") or 0) + (1 if digits[fsp : fsp + 1] >= "5" else 0)
+    return shift(moment._replace(micro=0), timedelta(microseconds=kept * 10 ** (6 - fsp)))
+
+
+def parse_compact(body: str, fsp: int) -> tuple[Moment, bool]:
+    """(wall clock, whether it has seconds) of YYYYMMDD[HHMMSS] or YYMMDD[HHMMSS] with an optional fraction."""
+    found = re.match(r"(\d+)(?:[^\w\s]*\.(\d*))?", body, re.ASCII)
+    digits, fraction = (found[1], found[2] or "") if found else ("", "")
+    width = _COMPACT.get(len(digits))
+    if width is None:
+        return ZERO, False
+    rest = digits[width:]
+    pairs = [int(rest[at : at + 2]) for at in range(0, len(rest), 2)]
+    timed = len(pairs) == 5
+    if not timed and fraction:
+        pairs += [int(fraction[at : at + 2]) for at in range(0, min(len(fraction), 2 * (5 - len(pairs))), 2)]
+    year = int(digits[:width])
+    moment = checked(Moment(full_year(year) if width == 2 else year, *pairs))
+    return (add_fraction(moment, fraction, fsp) if timed and fraction and moment != ZERO else moment), timed
+
+
+def parse_moment_number(number: int) -> Moment:
+    """The wall clock of a number such as 20200101, 200101, 20200101123059; the zero date when it is none."""
+    if number < 101 or 99991231 < number < 101000000 or number > 99991231235959:
+        return ZERO
+    if number <= 99991231:
+        day, clock = number, 0
+    else:
+        day, clock = divmod(number, 10**6)
+    if day <= 991231:
+        day += 20000000 if day < 700101 else 19000000
+    hour, rest = divmod(clock, 10**4)
+    year, month_day = divmod(day, 10**4)
+    return checked(Moment(year, *divmod(month_day, 100), hour, *divmod(rest, 100)))
+
+
+def render_moment(moment: Moment, fsp: int) -> str:
+    """The text of a DATETIME or TIMESTAMP with `fsp` digits."""
+    text = "{:04}-{:02}-{:02} {:02}:{:02}:{:02}".format(*moment[:6])
+    return f"{text}.{moment.micro:06}"[: len(text) + 1 + fsp] if fsp else text
+
+
+def moment_number(moment: Moment, kind: ColumnType) -> Decimal:
+    """20200131 of a DATE, 20200131235959.999 of the others."""
+    if kind.code is MysqlType.DATE:
+        return Decimal("{:04}{:02}{:02}".format(*moment[:3]))
+    whole = "{:04}{:02}{:02}{:02}{:02}{:02}".format(*moment[:6])
+    return Decimal(f"{whole}.{moment.micro:06}"[: len(whole) + 1 + fsp_of(kind)])
+
+
+def span_of_moment(moment: Moment) -> int:
+    """The time of day in microseconds."""
+    return ((moment.hour * 60 + moment.minute) * 60 + moment.second) * 10**6 + moment.micro
+
+
+def moment_writer(kind: ColumnType, zone: tzinfo) -> Callable[[Moment], str]:
+    """Makes the text of a DATE, DATETIME or TIMESTAMP of a wall clock."""
+    fsp = fsp_of(kind)
+    if kind.code is MysqlType.DATE:
+        return lambda moment: "{:04}-{:02}-{:02}".format(*moment[:3])
+    if kind.code is MysqlType.TIMESTAMP:
+        return lambda moment: render_moment(valid_timestamp(round_moment(moment, fsp), zone), fsp)
+    return lambda moment: render_moment(round_moment(moment, fsp), fsp)
+
+
+def valid_timestamp(moment: Moment, zone: tzinfo) -> Moment:
+    """`moment` as a TIMESTAMP of `zone`: out of a summer-time gap, and the zero date outside 1970..2038."""
+    try:
+        local = datetime(*moment, tzinfo=zone)
+        instant = local.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return ZERO
+    if not TIMESTAMP_MIN <= instant < TIMESTAMP_END:
+        return ZERO
+    back = instant.astimezone(zone)
+    if back.replace(tzinfo=None) == local.replace(tzinfo=None):
+        return moment
+    return end_of_gap(instant, zone)
+
+
+def end_of_gap(instant: datetime, zone: tzinfo) -> Moment:
+    """The first wall clock after the jump of `zone` that lies within three hours around `instant`."""
+    low, high = instant - timedelta(hours=3), instant + timedelta(hours=3)
+    before = low.astimezone(zone).utcoffset()
+    while high - low > timedelta(seconds=1):
+        middle = low + (high - low) / 2
+        low, high = (middle, high) if middle.astimezone(zone).utcoffset() == before else (low, middle)
+    first = high.replace(microsecond=0).astimezone(zone)
+    return Moment(*first.timetuple()[:6])

@@ -1,0 +1,1 @@
+"""DDL text to statements."""

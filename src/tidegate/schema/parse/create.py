@@ -1,0 +1,212 @@
+"""Grammar of CREATE: databases, tables, indexes, views; and what several kinds of statements share.
+
+    CREATE [OR REPLACE] [UNIQUE | GLOBAL TEMPORARY ..] DATABASE | TABLE | INDEX | VIEW ..
+    CREATE USER ..      anything else that leaves all tables alone is passed over
+
+Source: TiDB parser/parser.y (CreateTableStmt, CreateIndexStmt, CreateViewStmt, CreateDatabaseStmt).
+"""
+
+from typing import Final
+
+from tidegate.schema.columns import charset_of_collation, normal_charset, read_charset_name
+from tidegate.schema.cursor import Cursor
+from tidegate.schema.definition import ColumnDef, IndexDef
+from tidegate.schema.detail import CheckDef, TableDetail, ViewDetail
+from tidegate.schema.parse.column import read_column
+from tidegate.schema.parse.key import is_constraint, read_constraint, read_index_tail
+from tidegate.schema.parse.sequence import read_sequence
+from tidegate.schema.parse.table import read_options, read_partition_by
+from tidegate.schema.spec import AddIndex
+from tidegate.schema.statement import (
+    AlterTable,
+    CreateDatabase,
+    CreateTable,
+    CreateTableLike,
+    CreateView,
+    Ignored,
+    Statement,
+)
+
+__all__ = ["CREATED", "database_charset", "ignore", "read_create"]
+
+CREATED: Final = frozenset(
+    [
+        "SEQUENCE",
+        "PLACEMENT",
+        "RESOURCE",
+        "USER",
+        "ROLE",
+        "BINDING",
+        "SESSION",
+        "GLOBAL",
+        "STATISTICS",
+        "EXTERNAL",
+        "MASKING",
+        "TRIGGER",
+        "PROCEDURE",
+        "FUNCTION",
+    ]
+)
+"""What CREATE makes besides tables, which change capture passes over."""
+
+
+def ignore(cursor: Cursor, default_schema: str) -> Statement:
+    """The statement at the cursor as one that leaves all tables as they are, moving past it."""
+    what = " ".join(word for ahead in range(2) if (word := cursor.peek(ahead).word))
+    detail = read_sequence(cursor, default_schema) if what.endswith(" SEQUENCE") else None
+    while not cursor.done():
+        cursor.next()
+    return Ignored(what, detail)
+
+
+def database_charset(cursor: Cursor) -> tuple[str | None, str | None]:
+    """The (charset, collation) of a database's options, moving past them."""
+    charset: str | None = None
+    collation: str | None = None
+    while not cursor.done():
+        cursor.accept("DEFAULT")
+        match cursor.expect(
+            "CHARACTER SET", "CHAR SET", "CHARSET", "COLLATE", "ENCRYPTION", "PLACEMENT POLICY", "SET", "READ ONLY"
+        ):
+            case "CHARACTER SET" | "CHAR SET" | "CHARSET":
+                charset = normal_charset(read_charset_name(cursor))
+            case "COLLATE":
+                collation = read_charset_name(cursor)
+            case "SET":
+                while not cursor.done():
+                    cursor.next()
+            case _:
+                cursor.sign("=")
+                cursor.next()
+    if charset is None and collation is not None:
+        charset = charset_of_collation(collation)
+    return charset, None if collation is None else collation.lower()
+
+
+def read_create(cursor: Cursor, default_schema: str) -> Statement:
+    """The CREATE statement at the cursor, moving past it."""
+    start = cursor.at
+    cursor.expect("CREATE")
+    if cursor.accept("DATABASE", "SCHEMA"):
+        return _create_database(cursor)
+    temporary = cursor.accept("GLOBAL TEMPORARY", "TEMPORARY")
+    if cursor.accept("TABLE"):
+        return _create_table(cursor, default_schema, temporary)
+    unique = cursor.accept("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR")
+    if cursor.accept("INDEX"):
+        return _create_index(cursor, default_schema, unique)
+    or_replace = cursor.accept("OR REPLACE") != ""
+    if cursor.accept("ALGORITHM"):
+        cursor.sign("=")
+        cursor.next()
+    if cursor.accept("DEFINER"):
+        cursor.sign("=")
+        while not (cursor.done() or cursor.looking_at("SQL SECURITY") or cursor.looking_at("VIEW")):
+            cursor.next()
+    if cursor.accept("SQL SECURITY"):
+        cursor.next()
+    if cursor.accept("VIEW"):
+        return _create_view(cursor, default_schema, or_replace=or_replace)
+    cursor.at = start
+    if cursor.peek(1).word not in CREATED:
+        raise cursor.error("not a CREATE statement that we know")
+    return ignore(cursor, default_schema)
+
+
+def _create_view(cursor: Cursor, default_schema: str, *, or_replace: bool) -> Statement:
+    if_not_exists = cursor.accept("IF NOT EXISTS") != ""
+    view = cursor.qualified().within(default_schema)
+    columns: tuple[str, ...] = ()
+    if cursor.sign("("):
+        columns = cursor.names()
+        cursor.expect_sign(")")
+    cursor.accept("AS")
+    start = cursor.at
+    while not (cursor.done() or cursor.looking_at("WITH CHECK") or cursor.looking_at("WITH CASCADED")):
+        cursor.next()
+    select = cursor.slice(start)
+    while not cursor.done():
+        cursor.next()
+    return CreateView(view, ViewDetail(select, columns, or_replace, if_not_exists))
+
+
+def _create_database(cursor: Cursor) -> Statement:
+    if_not_exists = cursor.accept("IF NOT EXISTS") != ""
+    name = cursor.name("a database name")
+    charset, collate = database_charset(cursor)
+    return CreateDatabase(name, charset, if_not_exists, collate)
+
+
+def _create_index(cursor: Cursor, default_schema: str, kind: str) -> Statement:
+    if_not_exists = cursor.accept("IF NOT EXISTS") != ""
+    name = cursor.name("an index name")
+    if cursor.accept("USING", "TYPE"):
+        cursor.name("an index type")
+    cursor.expect("ON")
+    table = cursor.qualified()
+    index = read_index_tail(cursor, IndexDef(name, (), unique=kind == "UNIQUE"))
+    if kind in ("VECTOR", "COLUMNAR"):
+        index = IndexDef(name, ())
+    return AlterTable(table.within(default_schema), doubtful=False, specs=(AddIndex(index, if_not_exists),))
+
+
+def _create_table(cursor: Cursor, default_schema: str, temporary: str) -> Statement:
+    if_not_exists = cursor.accept("IF NOT EXISTS") != ""
+    named = cursor.qualified()
+    table = named.within(default_schema)
+    like = "(" if cursor.is_sign("(") and cursor.looking_at("LIKE", ahead=1) else ""
+    if like:
+        cursor.expect_sign("(")
+    if cursor.accept("LIKE"):
+        source = cursor.qualified()
+        doubtful = source.schema is None and named.schema is not None
+        if like:
+            cursor.expect_sign(")")
+        while not cursor.done() and read_options(cursor, commas=True)[1]:
+            pass
+        if temporary == "TEMPORARY":
+            return Ignored("CREATE TEMPORARY TABLE")
+        return CreateTableLike(table, source.within(default_schema), doubtful, if_not_exists)
+    columns: list[ColumnDef] = []
+    indexes: list[IndexDef] = []
+    checks: list[CheckDef] = []
+    if cursor.is_sign("(") and not cursor.looking_at("SELECT", ahead=1):
+        columns, indexes, checks = _table_body(cursor)
+    options, _ = read_options(cursor, commas=True)
+    partition, not_supported = read_partition_by(cursor) if cursor.accept("PARTITION BY") else (None, "")
+    while not cursor.done() and read_options(cursor, commas=True)[1]:
+        pass
+    if (
+        cursor.accept("REPLACE", "IGNORE", "AS")
+        or any(map(cursor.looking_at, ("SELECT", "WITH", "TABLE", "VALUES")))
+        or cursor.is_sign("(")
+    ):
+        not_supported = "CREATE TABLE .. AS SELECT"
+        while not cursor.done():
+            cursor.next()
+    elif not columns:
+        raise cursor.error("expected the columns of a table")
+    if temporary == "TEMPORARY":
+        return Ignored("CREATE TEMPORARY TABLE")
+    detail = TableDetail(tuple(checks), temporary != "")
+    return CreateTable(table, tuple(columns), tuple(indexes), options, partition, if_not_exists, not_supported, detail)
+
+
+def _table_body(cursor: Cursor) -> tuple[list[ColumnDef], list[IndexDef], list[CheckDef]]:
+    columns: list[ColumnDef] = []
+    indexes: list[IndexDef] = []
+    checks: list[CheckDef] = []
+    cursor.expect_sign("(")
+    while True:
+        if is_constraint(cursor):
+            index, _ = read_constraint(cursor)
+            if isinstance(index, CheckDef):
+                checks.append(index)
+            else:
+                indexes.append(index)
+        else:
+            columns.append(read_column(cursor))
+        if not cursor.sign(","):
+            break
+    cursor.expect_sign(")")
+    return columns, indexes, checks

@@ -1,0 +1,1 @@
+"""Definitions as TiDB stores them."""

@@ -1,0 +1,243 @@
+"""All stored definitions at one moment, and what a finished DDL job makes of them.
+
+    snapshot ── apply_job(job, commit_ts) ──► next snapshot          by action:
+
+    CREATE TABLE, VIEW, RECOVER    add                     DROP TABLE, VIEW      remove
+    TRUNCATE TABLE                 remove, add under the new id; the old ids are remembered as truncated
+    RENAME                         remove, add under the new name; of several tables all are removed first
+    partitions                     replace; TRUNCATE and DROP PARTITION remember the ids that went
+    EXCHANGE PARTITION             the partitioned table is replaced, the other one takes the id that went out of it
+    PARTITION BY, REMOVE ..        remove the old id, add the new one
+    databases                      add, replace, remove with all tables
+    other actions of the list      replace the definition
+    anything else                  nothing: TiCDC does not follow it
+
+A RENAME that names one table twice fails, as it does in TiCDC, and leaves the snapshot as it was.
+
+Source: TiCDC's schema storage (snapshot.go) and DDL puller.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import msgspec
+
+from tidegate.model.errors import SchemaError
+from tidegate.schema.job import Job
+from tidegate.schema.stored.definition import Name, StoredSchema, StoredTable
+
+__all__ = ["REPLICATED", "StoredSnapshot", "TableVersion", "apply_job"]
+
+REPLICATED: Final = frozenset(
+    {1, 2, 26, 3, 60, 4, 11, 14, 47, 25, 17, 22, 21, 24, 19, 20, 23, 42, 64, 71, 72, 5, 6, 12, 15}
+    | {13, 32, 33, 7, 8, 18, 41, 65, 67, 61, 9, 10, 37, 38}
+)
+"""The actions that TiCDC follows, by TiDB's ActionType."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableVersion:
+    """A table's definition since `version`, the commit_ts of its last DDL."""
+
+    schema_id: int
+    schema: str
+    stored: StoredTable
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSnapshot:
+    """Definitions by id; `logical` maps the ids of keys (tables and partitions) to tables."""
+
+    ts: int = 0
+    schemas: Mapping[int, StoredSchema] = field(default_factory=dict)
+    tables: Mapping[int, TableVersion] = field(default_factory=dict)
+    logical: Mapping[int, int] = field(default_factory=dict)
+    truncated: frozenset[int] = frozenset()
+
+    def table_of(self, physical_id: int) -> TableVersion | None:
+        """The table whose rows lie under that id; None when there is none."""
+        logical = self.logical.get(physical_id)
+        return None if logical is None else self.tables.get(logical)
+
+
+def apply_job(snapshot: StoredSnapshot, job: Job, commit_ts: int) -> StoredSnapshot:
+    """The snapshot after a finished job; SchemaError when job and snapshot disagree."""
+    if job.type not in REPLICATED or job.binlog is None or job.binlog.schema_version == 0:
+        return snapshot
+    draft = _Draft(snapshot, job, commit_ts)
+    _STEPS.get(job.type, _replace_table)(draft)
+    return draft.finish()
+
+
+class _Draft:
+    """The next snapshot while one job is applied."""
+
+    def __init__(self, snapshot: StoredSnapshot, job: Job, commit_ts: int) -> None:
+        self.job, self.ts, self.old = job, commit_ts, snapshot
+        self.schemas, self.tables = dict(snapshot.schemas), dict(snapshot.tables)
+        self.truncated = set(snapshot.truncated)
+
+    def finish(self) -> StoredSnapshot:
+        owners = {
+            physical: table_id for table_id, found in self.tables.items() for physical in found.stored.physical_ids
+        }
+        return replace(
+            self.old,
+            ts=self.ts,
+            schemas=self.schemas,
+            tables=self.tables,
+            logical=owners,
+            truncated=frozenset(self.truncated - owners.keys()),
+        )
+
+    @property
+    def definition(self) -> StoredTable:
+        """The definition that the job leaves behind."""
+        table = self.job.binlog and self.job.binlog.table
+        if not table:
+            raise self.error("the job has no table definition")
+        return table
+
+    def error(self, what: str) -> SchemaError:
+        return SchemaError(f"DDL job {self.job.id} at {self.ts} ({self.job.query!a:.200}): {what}")
+
+    def remove(self, table_id: int) -> TableVersion:
+        found = self.tables.pop(table_id, None)
+        if found is None:
+            raise self.error(f"table {table_id} is not in the schema")
+        return found
+
+    def add(self, stored: StoredTable, schema_id: int, schema: str = "") -> None:
+        known = self.schemas.get(schema_id)
+        name = known.name.original if known else schema or self.job.schema_name
+        if known is None:
+            self.schemas[schema_id] = StoredSchema(schema_id, Name.of(name))
+        self.tables[stored.id] = TableVersion(schema_id, name, stored, self.ts)
+
+    def forget(self, before: Iterable[int], after: Iterable[int]) -> None:
+        self.truncated |= set(before) - set(after)
+
+
+def _create_schema(draft: _Draft) -> None:
+    schema = draft.job.binlog and draft.job.binlog.schema
+    if not schema:
+        raise draft.error("the job has no database")
+    draft.schemas[schema.id] = schema
+
+
+def _drop_schema(draft: _Draft) -> None:
+    draft.schemas.pop(draft.job.schema_id, None)
+    draft.tables = {i: found for i, found in draft.tables.items() if found.schema_id != draft.job.schema_id}
+
+
+def _create_table(draft: _Draft) -> None:
+    stored = draft.definition
+    if stored.is_view:
+        same = [i for i, found in draft.tables.items() if _is_same_view(found, draft.job.schema_id, stored)]
+        for table_id in same:
+            draft.remove(table_id)
+    draft.add(stored, draft.job.schema_id)
+
+
+def _is_same_view(found: TableVersion, schema_id: int, stored: StoredTable) -> bool:
+    return found.schema_id == schema_id and found.stored.is_view and found.stored.name.lower == stored.name.lower
+
+
+def _create_tables(draft: _Draft) -> None:
+    for stored in (draft.job.binlog and draft.job.binlog.tables) or []:
+        draft.add(stored, draft.job.schema_id)
+
+
+def _drop_table(draft: _Draft) -> None:
+    draft.remove(draft.job.table_id)
+
+
+def _truncate_table(draft: _Draft) -> None:
+    old = draft.remove(draft.job.table_id)
+    draft.forget(old.stored.physical_ids, ())
+    draft.add(draft.definition, old.schema_id)
+
+
+def _rename_table(draft: _Draft) -> None:
+    draft.remove(draft.job.table_id)
+    draft.add(draft.definition, draft.job.schema_id)
+
+
+class _Rename(msgspec.Struct, frozen=True):
+    """One of several renames."""
+
+    table_id: int
+    new_schema_id: int
+
+
+class _Renames(msgspec.Struct, frozen=True):
+    """The arguments of a job of version 2."""
+
+    rename_table_infos: list[_Rename] = []
+
+
+def _rename_tables(draft: _Draft) -> None:
+    moves = _moves(draft)
+    tables = (draft.job.binlog and draft.job.binlog.tables) or []
+    if len(moves) != len(tables):
+        raise draft.error(f"{len(moves)} renames and {len(tables)} definitions")
+    for move in moves:
+        draft.remove(move.table_id)
+    for move, stored in zip(moves, tables, strict=True):
+        draft.add(stored, move.new_schema_id)
+
+
+def _moves(draft: _Draft) -> list[_Rename]:
+    """What moves where: an object since version 2, before lists of old schemas, new schemas, names, table ids, .."""
+    raw = bytes(draft.job.raw_args)
+    try:
+        if draft.job.version > 1:
+            return msgspec.json.decode(raw, type=_Renames).rename_table_infos
+        lists = msgspec.json.decode(raw, type=list[list[msgspec.Raw]])
+        targets, tables = (msgspec.convert([msgspec.json.decode(x) for x in lists[i]], list[int]) for i in (1, 3))
+        return [_Rename(*move) for move in zip(tables, targets, strict=True)]
+    except (msgspec.DecodeError, IndexError, ValueError, RecursionError) as error:
+        raise draft.error(f"its arguments are not those of a rename: {error}") from error
+
+
+def _replace_table(draft: _Draft) -> None:
+    stored = draft.definition
+    old = draft.tables.get(stored.id)
+    draft.add(stored, old.schema_id if old else draft.job.schema_id)
+
+
+def _change_partitions(draft: _Draft) -> None:
+    old = draft.tables.get(draft.definition.id)
+    if old is not None:
+        draft.forget(old.stored.physical_ids, draft.definition.physical_ids)
+    _replace_table(draft)
+
+
+def _exchange_partition(draft: _Draft) -> None:
+    stored = draft.definition
+    old = draft.remove(stored.id)
+    gone = set(old.stored.physical_ids) - set(stored.physical_ids)
+    come = set(stored.physical_ids) - set(old.stored.physical_ids)
+    if len(gone) != 1 or len(come) != 1:
+        raise draft.error(f"partitions {sorted(gone)} went and {sorted(come)} came where one table changes places")
+    other = draft.remove(come.pop())
+    draft.add(stored, old.schema_id)
+    draft.add(msgspec.structs.replace(other.stored, id=gone.pop()), other.schema_id)
+
+
+_STEPS: Final[Mapping[int, Callable[[_Draft], None]]] = {
+    1: _create_schema,
+    26: _create_schema,
+    2: _drop_schema,
+    **dict.fromkeys((3, 21, 25), _create_table),
+    60: _create_tables,
+    **dict.fromkeys((4, 24), _drop_table),
+    11: _truncate_table,
+    14: _rename_table,
+    47: _rename_tables,
+    **dict.fromkeys((20, 23), _change_partitions),
+    42: _exchange_partition,
+    **dict.fromkeys((71, 72), _rename_table),
+}

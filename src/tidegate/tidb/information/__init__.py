@@ -1,0 +1,1 @@
+"""information_schema and the DDL jobs as rows."""

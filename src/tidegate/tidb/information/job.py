@@ -1,0 +1,108 @@
+"""DDL jobs as ADMIN SHOW DDL JOBS and information_schema.DDL_JOBS tell them.
+
+    JOB_ID DB_NAME TABLE_NAME JOB_TYPE    SCHEMA_STATE  SCHEMA_ID TABLE_ID ROW_COUNT CREATE_TIME .. STATE
+    118    d       t          add index   public        112       115      2         2024-01-31 ..  synced
+
+Source: TiDB pkg/meta/model (ActionType, JobState, SchemaState), pkg/executor (DDLJobRetriever).
+"""
+
+from datetime import UTC, datetime, tzinfo
+from typing import Final
+
+from tidegate.expr.value.kinds import SqlValue
+from tidegate.kv.packed_time import Time
+from tidegate.model.mysql import ActionType
+from tidegate.model.tso import Tso, physical_ms
+from tidegate.schema.job import Job
+
+__all__ = ["job_row", "moment_of", "state_name", "type_name"]
+
+_STATES: Final = (
+    "none",
+    "running",
+    "rollingback",
+    "rollback done",
+    "done",
+    "cancelled",
+    "synced",
+    "cancelling",
+    "queueing",
+    "paused",
+    "pausing",
+)
+_SCHEMA_STATES: Final = (
+    "none",
+    "delete only",
+    "write only",
+    "write reorganization",
+    "delete reorganization",
+    "public",
+    "replica only",
+    "global txn only",
+)
+_TYPES: Final = {
+    ActionType.MODIFY_TABLE_CHARSET: "modify table charset and collate",
+    ActionType.MODIFY_SCHEMA_CHARSET: "modify schema charset and collate",
+    ActionType.MULTI_SCHEMA_CHANGE: "alter table multi-schema change",
+    ActionType.REBASE_AUTO_ID: "rebase auto_increment ID",
+    ActionType.SHARD_ROW_ID: "shard row ID",
+    ActionType.ADD_TABLE_PARTITION: "add partition",
+    ActionType.DROP_TABLE_PARTITION: "drop partition",
+    ActionType.TRUNCATE_TABLE_PARTITION: "truncate partition",
+    ActionType.EXCHANGE_TABLE_PARTITION: "exchange partition",
+    ActionType.REORGANIZE_PARTITION: "alter table reorganize partition",
+    ActionType.ALTER_TABLE_PARTITIONING: "alter table partition by",
+    ActionType.REMOVE_PARTITIONING: "alter table remove partitioning",
+    ActionType.ALTER_TTL_INFO: "alter table ttl",
+    ActionType.ALTER_TTL_REMOVE: "alter table no_ttl",
+}
+_MORE: Final = {
+    27: "lock table",
+    28: "unlock table",
+    29: "repair table",
+    34: "create sequence",
+    35: "alter sequence",
+    36: "drop sequence",
+    37: "modify table auto id cache",
+    38: "rebase auto_random ID",
+    43: "add check constraint",
+    44: "drop check constraint",
+    45: "alter check constraint",
+    51: "create placement policy",
+    53: "drop placement policy",
+    56: "alter table placement",
+    57: "alter cache table",
+    58: "alter no cache table",
+    61: "alter table multi-schema change",
+}
+
+
+def type_name(action: int) -> str:
+    """The name of an action: "add index"."""
+    try:
+        known = ActionType(action)
+    except ValueError:
+        return _MORE.get(action, f"unknown ddl job ({action})")
+    return _TYPES.get(known, known.name.lower().replace("_", " "))
+
+
+def state_name(state: int) -> str:
+    """The name of a job's state."""
+    return _STATES[state] if 0 <= state < len(_STATES) else str(state)
+
+
+def moment_of(ts: int, zone: tzinfo = UTC) -> Time | None:
+    """The second of a timestamp on the clocks of `zone`; None for no timestamp."""
+    if not ts:
+        return None
+    at = datetime.fromtimestamp(physical_ms(Tso(ts)) // 1000, zone)
+    return Time(at.year, at.month, at.day, at.hour, at.minute, at.second)
+
+
+def job_row(job: Job, zone: tzinfo = UTC) -> tuple[SqlValue, ...]:
+    """A line of ADMIN SHOW DDL JOBS."""
+    done = job.binlog
+    schema_state = _SCHEMA_STATES[job.schema_state] if job.schema_state < len(_SCHEMA_STATES) else str(job.schema_state)
+    ids = (job.id, job.schema_name, job.table_name, type_name(job.type), schema_state, job.schema_id, job.table_id)
+    times = (job.start_ts, job.real_start_ts, done.finished_ts if done else 0)
+    return (*ids, job.row_count, *(moment_of(ts, zone) for ts in times), state_name(job.state))

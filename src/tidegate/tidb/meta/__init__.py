@@ -1,0 +1,1 @@
+"""Schema metadata under TiDB's own keys."""

@@ -1,0 +1,189 @@
+"""Schema metadata in the store: ids, versions, definitions, differences and finished jobs, under TiDB's own keys.
+
+    NextGlobalID        274        the largest id that anything has: databases, tables, partitions, jobs share it
+    SchemaVersionKey    178        the newest version
+    Diff:178            what made 178 of 177; missing where the owner died between taking the number and its commit
+    DBs / DB:275        a database          DB:275 / Table:280    a table          DB:275 / TID:280    its next row id
+    DDLJobHistory / 276 the job when it was over
+
+`Meta` reads through a snapshot or a transaction; `MetaWriter` writes in a transaction, so that a step of a job and what
+it changed are there together or not at all.
+
+Source: TiDB pkg/meta/meta.go; recorded meta keys.
+"""
+
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+from tidegate.kv.meta_key import decode_meta_key, hash_key, job_field, string_key
+from tidegate.schema.job import Job, SchemaDiff, parse_job
+from tidegate.schema.stored.definition import StoredSchema, StoredTable, parse_stored, render_stored
+from tidegate.tidb.transaction import Transaction
+
+__all__ = ["COUNTERS", "Meta", "MetaWriter", "Reader", "table_key"]
+
+_NEXT_ID: Final = string_key("NextGlobalID")
+_VERSION: Final = string_key("SchemaVersionKey")
+_SCHEMAS: Final = "DBs"
+_HISTORY: Final = "DDLJobHistory"
+_PROGRESS: Final = "DDLProgress"
+COUNTERS: Final = ("TID", "IID", "TARID", "SID")
+"""Kinds of counters that a table may have: row ids, AUTO_INCREMENT of tables with their own cache, AUTO_RANDOM,
+sequences."""
+
+
+class Reader(Protocol):
+    """A snapshot or a transaction."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key."""
+        ...
+
+    def scan(self, start: bytes, end: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Keys of [start, end) with values."""
+        ...
+
+
+class Meta:
+    """What the keys say, as of the reader."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+
+    @property
+    def newest_id(self) -> int:
+        """The largest id given out; 0 in a store without schema."""
+        return int(self.reader.get(_NEXT_ID) or b"0")
+
+    @property
+    def version(self) -> int:
+        """The newest number of a schema version; its Diff may be missing."""
+        return int(self.reader.get(_VERSION) or b"0")
+
+    def diff(self, version: int) -> SchemaDiff | None:
+        """What made `version`; None where nothing did."""
+        found = self.reader.get(_diff_key(version))
+        return None if found is None else parse_stored(found, SchemaDiff)
+
+    def schema(self, schema_id: int) -> StoredSchema | None:
+        """A database."""
+        found = self.reader.get(_schema_key(schema_id))
+        return None if found is None else parse_stored(found, StoredSchema)
+
+    def schemas(self) -> list[StoredSchema]:
+        """All databases."""
+        return [parse_stored(value, StoredSchema) for _, value in self._members(_SCHEMAS)]
+
+    def table(self, schema_id: int, table_id: int) -> StoredTable | None:
+        """A table of a database."""
+        found = self.reader.get(table_key(schema_id, table_id))
+        return None if found is None else parse_stored(found, StoredTable)
+
+    def tables(self, schema_id: int) -> list[StoredTable]:
+        """All tables of a database, whatever their state, by id."""
+        members = self._members(f"DB:{schema_id}")
+        found = [parse_stored(value, StoredTable) for field, value in members if field.startswith(b"Table:")]
+        return sorted(found, key=lambda table: table.id)
+
+    def counter(self, kind: str, schema_id: int, table_id: int) -> int | None:
+        """One of COUNTERS of a table."""
+        found = self.reader.get(_counter_key(kind, schema_id, table_id))
+        return None if found is None else int(found)
+
+    def job(self, job_id: int) -> Job | None:
+        """A job that is over."""
+        found = self.reader.get(hash_key(_HISTORY, job_field(job_id)))
+        return None if found is None else parse_job(found)
+
+    def history(self) -> list[Job]:
+        """All jobs that are over, by id."""
+        return [parse_job(value) for _, value in self._members(_HISTORY)]
+
+    def progress(self, job_id: int) -> bytes | None:
+        """What the owner keeps of a running job beside its row."""
+        return self.reader.get(hash_key(_PROGRESS, job_field(job_id)))
+
+    def _members(self, name: str) -> Iterator[tuple[bytes, bytes]]:
+        start = hash_key(name, b"")[: len(string_key(name))]
+        for key, value in self.reader.scan(start, start[:-1] + bytes([start[-1] + 1])):
+            yield decode_meta_key(key).field or b"", value
+
+
+class MetaWriter(Meta):
+    """Changes of the keys in one transaction."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        super().__init__(transaction)
+        self._transaction = transaction
+
+    def new_ids(self, count: int) -> list[int]:
+        """The next `count` ids."""
+        first = self.newest_id + 1
+        self._transaction.put(_NEXT_ID, b"%d" % (first + count - 1))
+        return list(range(first, first + count))
+
+    def set_newest_id(self, number: int) -> None:
+        """Let ids begin above `number`."""
+        self._transaction.put(_NEXT_ID, b"%d" % number)
+
+    def set_version(self, version: int) -> None:
+        """Make `version` the newest number."""
+        self._transaction.put(_VERSION, b"%d" % version)
+
+    def put_diff(self, diff: SchemaDiff) -> None:
+        """Say what made a version."""
+        self._transaction.put(_diff_key(diff.version), render_stored(diff))
+
+    def put_schema(self, schema: StoredSchema) -> None:
+        """Set the definition of a database."""
+        self._transaction.put(_schema_key(schema.id), render_stored(schema))
+
+    def remove_schema(self, schema_id: int) -> None:
+        """Remove a database."""
+        self._transaction.delete(_schema_key(schema_id))
+
+    def put_table(self, schema_id: int, table: StoredTable) -> None:
+        """Set the definition of a table."""
+        self._transaction.put(table_key(schema_id, table.id), render_stored(table))
+
+    def remove_table(self, schema_id: int, table_id: int) -> None:
+        """Remove a table from a database; its counters stay."""
+        self._transaction.delete(table_key(schema_id, table_id))
+
+    def set_counter(self, kind: str, schema_id: int, table_id: int, value: int | None) -> None:
+        """Set one of COUNTERS, or remove it."""
+        key = _counter_key(kind, schema_id, table_id)
+        if value is None:
+            self._transaction.delete(key)
+        else:
+            self._transaction.put(key, b"%d" % value)
+
+    def put_job(self, job_id: int, job_meta: bytes) -> None:
+        """Add a job to the history."""
+        self._transaction.put(hash_key(_HISTORY, job_field(job_id)), job_meta)
+
+    def put_progress(self, job_id: int, progress: bytes | None) -> None:
+        """Keep something of a running job, or forget it."""
+        key = hash_key(_PROGRESS, job_field(job_id))
+        if progress is None:
+            self._transaction.delete(key)
+        else:
+            self._transaction.put(key, progress)
+
+
+def _diff_key(version: int) -> bytes:
+    return string_key(f"Diff:{version}")
+
+
+def _schema_key(schema_id: int) -> bytes:
+    return hash_key(_SCHEMAS, f"DB:{schema_id}")
+
+
+def table_key(schema_id: int, table_id: int) -> bytes:
+    """Where the definition of a table is kept."""
+    return hash_key(f"DB:{schema_id}", f"Table:{table_id}")
+
+
+def _counter_key(kind: str, schema_id: int, table_id: int) -> bytes:
+    assert kind in COUNTERS, kind
+    return hash_key(f"DB:{schema_id}", f"{kind}:{table_id}")

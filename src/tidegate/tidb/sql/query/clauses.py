@@ -1,0 +1,193 @@
+"""Queries, compiled once and run for each outer row: SELECT here, the others in their own files.
+
+    FROM, WHERE ─► GROUP BY, aggregates ─► HAVING ─► select list ─► ORDER BY ─► DISTINCT ─► LIMIT
+    join.py        group.py                here      here           order.py
+
+A select item is named by its alias, a column's own name, or its text: SELECT a+1 gives `a+1`.
+Source: MySQL manual, "SELECT Statement".
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sqlglot import exp
+
+from tidegate.expr.form import Compiled, compile_scalar
+from tidegate.expr.operator.logic import Truth, truth
+from tidegate.expr.relation import ResultColumn, Row
+from tidegate.expr.scope import Context, Scope
+from tidegate.expr.syntax.dialect import Node
+from tidegate.model.errors import SqlRefused
+from tidegate.tidb.sql.query.group import Collector, Grouping, aggregate_count, grouped_rows, with_slots
+from tidegate.tidb.sql.query.join import Joined, joined
+from tidegate.tidb.sql.query.order import (
+    Bracketed,
+    Limit,
+    Order,
+    Rows,
+    cut,
+    in_order,
+    limits_of,
+    order_of_columns,
+    placed,
+    unlike,
+)
+from tidegate.tidb.sql.query.set import SETS, set_query
+from tidegate.tidb.sql.query.source import Query
+from tidegate.tidb.sql.query.with_clause import with_ctes
+
+__all__ = ["compile_query"]
+
+_NO_TABLES: Final = 1096
+_UNKNOWN_TABLE: Final = 1051
+
+
+def compile_query(node: Node, env: Scope) -> Query:
+    """The query that a node stands for. `env` has no columns of its own: it brings outer ones, relations and CTEs."""
+    env = with_ctes(node, env, compile_query)
+    kind = type(node).__name__
+    if kind == "Subquery":
+        inner = compile_query(node.this, env)
+        return Bracketed(inner.columns, inner, *limits_of(node, env), order_of_columns(node, inner.columns, env))
+    if kind == "Select":
+        return _select(node, env)
+    if kind in SETS:
+        return set_query(node, env, compile_query)
+    raise SqlRefused(1235, f"This version of Tidegate doesn't yet support {kind} as a query", "42000")
+
+
+@dataclass(frozen=True)
+class _Select:
+    """A compiled SELECT."""
+
+    columns: tuple[ResultColumn, ...]
+    source: Joined
+    grouping: Grouping | None
+    having: Truth | None
+    items: tuple[Compiled, ...]
+    order: Order
+    distinct: bool
+    limit: Limit
+    offset: Limit
+
+    def rows(self, outer: Row, context: Context) -> Rows:
+        """The rows for one outer row."""
+        rows = self.source.rows(outer, context)
+        if self.grouping is not None:
+            rows = grouped_rows(rows, self.grouping, outer, context)
+        if self.having is not None:
+            test = self.having
+            rows = (row for row in rows if test(row, context))
+        return cut(self._listed(rows, context), self.limit, self.offset, context)
+
+    def _listed(self, rows: Rows, context: Context) -> Rows:
+        """The select list of each row, in order."""
+        items = [item.run for item in self.items]
+        if not self.order:
+            made = (tuple(run(row, context) for run in items) for row in rows)
+            return unlike(made, self.columns) if self.distinct else made
+        keys = [key.run for key, _ in self.order]
+        both = ((tuple(run(row, context) for run in items), [run(row, context) for run in keys]) for row in rows)
+        found = (row for row, _ in in_order(both, lambda pair: pair[1], self.order))
+        return unlike(found, self.columns) if self.distinct else found
+
+
+def _select(node: Node, env: Scope) -> Query:
+    source = joined(node, env, compile_query)
+    rows_scope = replace(source.scope, clause="field list")
+    items = [part for item in node.expressions for part in _expanded(item, source)]
+    aliases = {item.alias.lower(): item.this for item in items if type(item).__name__ == "Alias"}
+    listed = {**_listed_columns(items), **aliases}
+    having, order, group = (node.args.get(name) for name in ("having", "order", "group"))
+    spare = sum(aggregate_count(part) for part in (*items, having, order) if part is not None)
+    collector = Collector(rows_scope)
+    grouped = bool(spare or group is not None)
+    scope = with_slots(rows_scope, collector, spare) if grouped else rows_scope
+    compiled = tuple(compile_scalar(_bare(item), scope) for item in items)
+    late = replace(scope, aliases=listed)
+    test = None if having is None else truth(compile_scalar(having.this, late.at("having clause")))
+    terms = _terms(order, items, late)
+    columns = tuple(_column(item, value, rows_scope) for item, value in zip(items, compiled, strict=True))
+    keys = _group_keys(group, items, rows_scope, aliases)
+    grouping = Grouping(keys, collector.calls, rows_scope.width, spare, group is None) if grouped else None
+    distinct = node.args.get("distinct") is not None
+    return _Select(columns, source, grouping, test, compiled, terms, distinct, *limits_of(node, env))
+
+
+def _bare(item: Node) -> Node:
+    return item.this if type(item).__name__ == "Alias" else item
+
+
+def _expanded(item: Node, source: Joined) -> Iterator[Node]:
+    """A select item; `*` and `t.*` are many."""
+    star = type(item).__name__ == "Star" or (type(item).__name__ == "Column" and type(item.this).__name__ == "Star")
+    if not star:
+        yield item
+        return
+    table = item.table.lower() if type(item).__name__ == "Column" else ""
+    slots = [s for s in source.scope.slots if not s.hidden and (s.table.lower() == table if table else not s.merged)]
+    if not source.scope.slots and not table:
+        raise SqlRefused(_NO_TABLES, "No tables used", "HY000")
+    if table and not any(slot.table.lower() == table for slot in source.scope.slots):
+        raise SqlRefused(_UNKNOWN_TABLE, f"Unknown table '{item.table}'", "42S02")
+    for slot in slots:
+        identifier, qualifier = exp.Identifier(this=slot.name), exp.Identifier(this=slot.table)
+        schema = exp.Identifier(this=slot.schema) if slot.schema else None
+        yield exp.Column(this=identifier, table=qualifier if slot.table else None, db=schema)
+
+
+def _listed_columns(items: Sequence[Node]) -> dict[str, Node]:
+    """Columns of the select list by bare name, which ORDER BY and HAVING take for them; doubtful names left out."""
+    columns = [item for item in items if type(item).__name__ == "Column"]
+    tables: dict[str, set[str]] = {}
+    for column in columns:
+        tables.setdefault(column.name.lower(), set()).add(column.table.lower())
+    return {column.name.lower(): column for column in columns if len(tables[column.name.lower()]) == 1}
+
+
+def _column(item: Node, value: Compiled, scope: Scope) -> ResultColumn:
+    bare = _bare(item)
+    table = ""
+    if type(bare).__name__ == "Column" and scope.has(bare.name, bare.table):
+        table = scope.find(bare.name, bare.table, bare.db).table
+    return ResultColumn(_name(item), value.type, value.collation, table)
+
+
+def _name(item: Node) -> str:
+    """The name of a select item."""
+    kind = type(item).__name__
+    if kind == "Alias":
+        return str(item.alias)
+    if kind in {"Column", "National"} or (kind == "Literal" and item.is_string):
+        return str(item.name)
+    return str(item.meta.get("source") or item.sql(dialect="mysql"))
+
+
+def _terms(order: Node | None, items: Sequence[Node], scope: Scope) -> Order:
+    if order is None:
+        return ()
+    found: list[tuple[Compiled, bool]] = []
+    ordered = scope.at("order clause")
+    for term in order.expressions:
+        place = placed(term.this, len(items))
+        node = term.this if place is None else _bare(items[place])
+        found.append((compile_scalar(node, ordered), bool(term.args.get("desc"))))
+    return tuple(found)
+
+
+def _group_keys(
+    group: Node | None, items: Sequence[Node], scope: Scope, aliases: dict[str, Node]
+) -> tuple[Compiled, ...]:
+    if group is None:
+        return ()
+    if group.args.get("rollup"):
+        raise SqlRefused(1235, "This version of Tidegate doesn't yet support 'WITH ROLLUP'", "42000")
+    found = []
+    for key in group.expressions:
+        place = placed(key, len(items), "group statement")
+        node = key if place is None else _bare(items[place])
+        if type(node).__name__ == "Column" and not node.table and not scope.has(node.name):
+            node = aliases.get(node.name.lower(), node)
+        found.append(compile_scalar(node, scope.at("group statement")))
+    return tuple(found)

@@ -1,0 +1,190 @@
+"""Subqueries inside expressions.
+
+    (SELECT max(a) FROM t)           one value: no row is NULL, several are error 1242
+    EXISTS (SELECT ..)               1 or 0
+    (a, b) IN (SELECT c, d ..)       NULL when no row is equal but one might be
+    a > ANY (SELECT ..)  ALL         like OR and AND over the rows
+
+One that names no outer column runs once for a statement; one that does runs for every row.
+"""
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tidegate.expr.form import Build, Compiled
+from tidegate.expr.operator.compare import operands
+from tidegate.expr.relation import Row
+from tidegate.expr.result_type import BOOL, agreed
+from tidegate.expr.scope import Context, Scope, Slot
+from tidegate.expr.syntax.dialect import Node
+from tidegate.expr.value.compare import compare, sort_key_of
+from tidegate.expr.value.kinds import SqlValue
+from tidegate.model.errors import SqlRefused
+from tidegate.tidb.sql.query.clauses import compile_query
+from tidegate.tidb.sql.query.join import hash_collation
+from tidegate.tidb.sql.query.source import Query
+
+__all__ = ["SUBQUERIES"]
+
+_ONE_ROW: Final = 1242
+_COLUMNS: Final = 1241
+
+
+@dataclass
+class _Inner:
+    """A subquery and the outer columns that it uses."""
+
+    query: Query
+    reached: list[Slot]
+    width: int
+    """Slots that the outer row has for it."""
+    held: tuple[Context, list[tuple[SqlValue, ...]]] | None = None
+
+    def rows(self, row: Row, context: Context) -> list[tuple[SqlValue, ...]]:
+        """Its rows for an outer row."""
+        if self.reached:
+            return list(self.query.rows((*row, *[None] * (self.width - len(row))), context))
+        if self.held is None or self.held[0] is not context:
+            self.held = (context, list(self.query.rows((None,) * self.width, context)))
+        return self.held[1]
+
+    def readers(self) -> tuple[Compiled, ...]:
+        """The columns of its rows, as operands."""
+        return tuple(
+            Compiled(lambda row, _context, at=at: row[at], column.type, column.collation, 2)  # type: ignore[misc]
+            for at, column in enumerate(self.query.columns)
+        )
+
+
+def _inner(node: Node, scope: Scope) -> _Inner:
+    reached: list[Slot] = []
+    env = Scope(
+        outer=scope,
+        relations=scope.relations,
+        database=scope.database,
+        collation=scope.collation,
+        context=scope.context,
+        ctes=scope.ctes,
+        reached=reached,
+    )
+    return _Inner(compile_query(node, env), reached, scope.width)
+
+
+def _scalar(node: Node, scope: Scope) -> Compiled:
+    if node.arg_key == "query" and type(node.parent).__name__ == "In":
+        return _member(node, scope)
+    inner = _inner(node, scope)
+    if len(inner.query.columns) != 1:
+        raise SqlRefused(_COLUMNS, "Operand should contain 1 column(s)", "21000")
+    column = inner.query.columns[0]
+
+    def run(row: Row, context: Context) -> SqlValue:
+        rows = inner.rows(row, context)
+        if len(rows) > 1:
+            raise SqlRefused(_ONE_ROW, "Subquery returns more than 1 row", "21000")
+        return rows[0][0] if rows else None
+
+    return Compiled(run, column.type, column.collation, 2)
+
+
+def _exists(node: Node, scope: Scope) -> Compiled:
+    inner = _inner(node.this, scope)
+    return Compiled(lambda row, context: int(bool(inner.rows(row, context))), BOOL)
+
+
+def _member(node: Node, scope: Scope) -> Compiled:
+    """(a, b) IN (SELECT ..); the node's parent has the left side."""
+    inner, values = _inner(node, scope), operands(node.parent.this, scope)
+    columns = inner.readers()
+    if len(columns) != len(values):
+        raise SqlRefused(_COLUMNS, f"Operand should contain {len(values)} column(s)", "21000")
+    pairs = [(value, column, agreed((value, column), scope)[0]) for value, column in zip(values, columns, strict=True)]
+    test = _hashed(inner, pairs, scope) or _compared(inner, pairs)
+    return Compiled(test, BOOL)
+
+
+_Pairs = list[tuple[Compiled, Compiled, str]]
+
+
+def _compared(inner: _Inner, pairs: _Pairs) -> Callable[[Row, Context], SqlValue]:
+    def run(row: Row, context: Context) -> SqlValue:
+        unknown = False
+        for found in inner.rows(row, context):
+            orders = [
+                compare(value.run(row, context), column.run(found, context), (value.type, column.type), name, context)
+                for value, column, name in pairs
+            ]
+            if not any(orders) and None not in orders:
+                return 1
+            unknown = unknown or (None in orders and not any(orders))
+        return None if unknown else 0
+
+    return run
+
+
+def _hashed(inner: _Inner, pairs: _Pairs, scope: Scope) -> Callable[[Row, Context], SqlValue] | None:
+    """The test by a set of keys, for one column and a subquery that runs once."""
+    value, column, _ = pairs[0]
+    collation = hash_collation(value, column, scope) if len(pairs) == 1 and not inner.reached else None
+    if collation is None:
+        return None
+    held: list[tuple[object, set[object]]] = []
+
+    def run(row: Row, context: Context) -> SqlValue:
+        rows = inner.rows(row, context)
+        if not held or held[0][0] is not rows:
+            held[:] = [(rows, {sort_key_of(found[0], collation) for found in rows})]
+        keys, wanted = held[0][1], value.run(row, context)
+        if wanted is None or sort_key_of(wanted, collation) not in keys:
+            return None if rows and (wanted is None or (0,) in keys) else 0
+        return 1
+
+    return run
+
+
+_OPERATORS: Final[Mapping[str, Callable[[int, int], bool]]] = {
+    "EQ": operator.eq,
+    "NEQ": operator.ne,
+    "LT": operator.lt,
+    "LTE": operator.le,
+    "GT": operator.gt,
+    "GTE": operator.ge,
+}
+
+
+def _quantified(*, every: bool) -> Build:
+    """ALL is decided by a row that does not fit, ANY by one that does."""
+
+    def build(node: Node, scope: Scope) -> Compiled:
+        [value], accepts = operands(node.parent.this, scope), _OPERATORS[type(node.parent).__name__]
+        query = node.this
+        inner = _inner(query, scope)
+        [column] = inner.readers()
+        collation, kinds = agreed((value, column), scope)[0], (value.type, column.type)
+
+        def run(row: Row, context: Context) -> SqlValue:
+            unknown = False
+            for found in inner.rows(row, context):
+                order = compare(value.run(row, context), found[0], kinds, collation, context)
+                if order is None:
+                    unknown = True
+                elif accepts(order, 0) is not every:
+                    return int(not every)
+            return None if unknown else int(every)
+
+        return Compiled(run, BOOL)
+
+    return build
+
+
+SUBQUERIES: Final[Mapping[str, Build]] = {
+    "Subquery": _scalar,
+    "Select": _scalar,
+    "Union": _scalar,
+    "Exists": _exists,
+    "Any": _quantified(every=False),
+    "All": _quantified(every=True),
+}
+"""By class of the node."""

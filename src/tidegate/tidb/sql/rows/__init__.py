@@ -1,0 +1,1 @@
+"""Rows of tables: how they are read, changed and checked."""

@@ -1,0 +1,258 @@
+"""Commands: what is neither rows nor definitions, found by its first word.
+
+    BEGIN, START TRANSACTION, COMMIT, ROLLBACK [TO s], SAVEPOINT s, RELEASE SAVEPOINT s
+    SET, USE, SHOW, DESC, DESCRIBE, EXPLAIN t, ADMIN, KILL, DO
+    PREPARE s FROM 'text', EXECUTE s USING @a, DEALLOCATE PREPARE s
+    accepted, and nothing to do here: LOCK TABLES, FLUSH, ANALYZE, GRANT, CREATE USER ..
+
+Source: MySQL manual, "SQL Statements"; TiDB documentation, "SQL Statement Overview".
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from tidegate.expr.relation import ResultSet
+from tidegate.expr.scope import Context
+from tidegate.expr.syntax.parse import Command
+from tidegate.expr.value.kinds import SqlValue
+from tidegate.model.errors import SqlRefused
+from tidegate.schema.cursor import Cursor
+from tidegate.schema.dialect import reveal, tokenize
+from tidegate.tidb.sql.outcome import Outcome
+from tidegate.tidb.sql.rows.check import check_table, refusal
+from tidegate.tidb.sql.session.prepared import Bound, Prepared, bind
+from tidegate.tidb.sql.session.set import apply, read_set
+from tidegate.tidb.sql.show.admin import Administration, admin
+from tidegate.tidb.sql.show.statement import describe, show
+
+if TYPE_CHECKING:
+    from tidegate.tidb.sql.session.session import Session
+
+__all__ = ["run_command"]
+
+_Answer: TypeAlias = ResultSet | Outcome
+_Rule: TypeAlias = Callable[["Session", Cursor, Context], _Answer]
+_IGNORED: Final = frozenset(
+    {"LOCK", "UNLOCK", "FLUSH", "ANALYZE", "GRANT", "REVOKE", "CREATE", "ALTER", "DROP", "RENAME"}
+    | {"OPTIMIZE", "SPLIT", "CHECKSUM", "BACKUP", "RESTORE"}
+)
+
+
+def run_command(session: "Session", command: Command, context: Context) -> _Answer:
+    """What a command does. Raises SqlError, SqlRefused."""
+    if command.kind in _IGNORED:
+        if command.kind != "UNLOCK":  # commits only what LOCK TABLES began, and that is nothing
+            session.transaction.commit()
+        return Outcome()
+    rule = _RULES.get(command.kind)
+    escapes = "NO_BACKSLASH_ESCAPES" not in session.state.sql_mode
+    revealed = reveal(command.text, escapes=escapes)
+    cursor = Cursor(revealed, tokenize(revealed, escapes=escapes))
+    if rule is None:
+        raise cursor.error("not a statement that is known")
+    if rule is not _set:
+        cursor.next()
+    return rule(session, cursor, context)
+
+
+# --- transactions ---
+
+
+def _begin(session: "Session", cursor: Cursor, _context: Context) -> _Answer:
+    cursor.accept("PESSIMISTIC", "OPTIMISTIC")
+    _end(cursor)
+    return _open(session, read_only=False, stale_ts=None)
+
+
+def _start(session: "Session", cursor: Cursor, _context: Context) -> _Answer:
+    cursor.expect("TRANSACTION")
+    read_only, stale_ts = False, None
+    while not cursor.done():
+        if cursor.accept("WITH CONSISTENT SNAPSHOT", "READ WRITE", "WITH CAUSAL CONSISTENCY ONLY"):
+            pass
+        elif cursor.accept("READ ONLY"):
+            read_only = True
+            if cursor.accept("AS OF TIMESTAMP"):
+                start = cursor.at
+                cursor.skip_balanced(",")
+                stale_ts = session.moment(session.evaluate(cursor.slice(start)))
+        else:
+            raise cursor.error("unexpected text")
+        cursor.sign(",")
+    return _open(session, read_only=read_only, stale_ts=stale_ts)
+
+
+def _open(session: "Session", *, read_only: bool, stale_ts: int | None) -> Outcome:
+    once, session.next_stale_ts = session.next_stale_ts, None
+    only = read_only or bool(session.state.variables["transaction_read_only"])
+    session.transaction.begin(read_only=only or once is not None, stale_ts=stale_ts or once)
+    return Outcome()
+
+
+def _commit(session: "Session", _cursor: Cursor, _context: Context) -> _Answer:
+    session.transaction.commit()
+    return Outcome()
+
+
+def _rollback(session: "Session", cursor: Cursor, _context: Context) -> _Answer:
+    cursor.accept("WORK")
+    if cursor.accept("TO"):
+        cursor.accept("SAVEPOINT")
+        session.transaction.rollback_to(cursor.name("a savepoint"))
+    else:
+        session.transaction.rollback()
+    return Outcome()
+
+
+def _savepoint(session: "Session", cursor: Cursor, _context: Context) -> _Answer:
+    session.transaction.savepoint(cursor.name("a savepoint"))
+    return Outcome()
+
+
+def _release(session: "Session", cursor: Cursor, _context: Context) -> _Answer:
+    cursor.expect("SAVEPOINT")
+    session.transaction.release(cursor.name("a savepoint"))
+    return Outcome()
+
+
+def _end(cursor: Cursor) -> None:
+    if not cursor.done():
+        raise cursor.error("unexpected text")
+
+
+# --- settings ---
+
+
+def _set(session: "Session", cursor: Cursor, context: Context) -> _Answer:
+    state = session.state
+    was = state.variables["autocommit"]
+
+    def snapshot(value: SqlValue) -> str:
+        session.snapshot_ts = None if value in ("", None) else session.node.storage.snapshot(_ts(value)).ts
+        return "" if session.snapshot_ts is None else str(value)
+
+    def once(value: SqlValue) -> str:
+        session.next_stale_ts = None if value in ("", None) else _ts(value)
+        return ""
+
+    def _ts(value: SqlValue) -> int:
+        return session.moment(value)
+
+    assigns = read_set(cursor.text, escapes="NO_BACKSLASH_ESCAPES" not in state.sql_mode)
+    hooks: Mapping[str, Callable[[SqlValue], str]] = {"tidb_snapshot": snapshot, "tx_read_ts": once}
+    apply(assigns, state, session.evaluate, context.warn, hooks)
+    state.sql_mode, state.zone  # noqa: B018  refuse what they cannot read
+    if state.variables["autocommit"] and not was:
+        session.transaction.commit()
+    return Outcome()
+
+
+def _use(session: "Session", cursor: Cursor, _context: Context) -> _Answer:
+    session.use(cursor.name("a database"))
+    return Outcome()
+
+
+def _do(session: "Session", cursor: Cursor, _context: Context) -> _Answer:
+    while not cursor.done():
+        start = cursor.at
+        cursor.skip_balanced(",")
+        session.evaluate(cursor.slice(start))
+        cursor.sign(",")
+    return Outcome()
+
+
+# --- prepared statements ---
+
+
+def _prepare(session: "Session", cursor: Cursor, _context: Context) -> _Answer:
+    name = cursor.name("a name").lower()
+    cursor.expect("FROM")
+    start = cursor.at
+    cursor.skip_balanced()
+    text = session.evaluate(cursor.slice(start))
+    if not isinstance(text, str):
+        raise cursor.error("expected the text of a statement")
+    session.prepared[name] = Prepared.of(text, session.state.sql_mode)
+    return Outcome()
+
+
+def _execute(session: "Session", cursor: Cursor, _context: Context) -> _Answer:
+    name = cursor.name("a name")
+    statement = session.prepared.get(name.lower())
+    if statement is None:
+        raise SqlRefused(1243, f"Unknown prepared statement handler ({name}) given to EXECUTE")
+    values: list[Bound] = []
+    if cursor.accept("USING"):
+        while not cursor.done():
+            cursor.expect_sign("@")
+            value = session.state.user_variables.get(cursor.next().text.lower())
+            values.append(value if isinstance(value, int | float | bytes | None) else str(value))
+            cursor.sign(",")
+    [answer] = session.execute(bind(statement, values, session.state.sql_mode))
+    return answer
+
+
+def _deallocate(session: "Session", cursor: Cursor, _context: Context) -> _Answer:
+    cursor.accept("PREPARE")
+    name = cursor.name("a name")
+    if session.prepared.pop(name.lower(), None) is None:
+        raise SqlRefused(1243, f"Unknown prepared statement handler ({name}) given to DEALLOCATE PREPARE")
+    return Outcome()
+
+
+# --- looking and acting ---
+
+
+def _show(session: "Session", cursor: Cursor, context: Context) -> _Answer:
+    return show(cursor, session.view(context))
+
+
+def _describe(session: "Session", cursor: Cursor, context: Context) -> _Answer:
+    if cursor.accept("SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE", "ANALYZE", "FORMAT"):
+        raise SqlRefused(1235, "This version of Tidegate doesn't yet support 'EXPLAIN of statements'", "42000")
+    return describe(cursor, session.view(context))
+
+
+def _admin(session: "Session", cursor: Cursor, context: Context) -> _Answer:
+    view = session.view(context)
+
+    def check(schema: str, table: str) -> None:
+        found = view.table(schema, table)
+        shape = session.tools.shapes.of(found.stored)
+        faults = session.transaction.read(lambda transaction: check_table(transaction, shape, context), passing=True)
+        if faults:
+            raise refusal(shape, faults[0])
+
+    return admin(cursor, Administration(session.node, view, check))
+
+
+def _kill(session: "Session", cursor: Cursor, _context: Context) -> _Answer:
+    cursor.accept("TIDB")
+    query_only = cursor.accept("CONNECTION", "QUERY") == "QUERY"
+    number = cursor.integer("a connection's number")
+    if session.peers is None:
+        raise SqlRefused(1094, f"Unknown thread id: {number}", "HY000")
+    session.peers.kill(number, query_only=query_only)
+    return Outcome()
+
+
+_RULES: Final[Mapping[str, _Rule]] = {
+    "BEGIN": _begin,
+    "START": _start,
+    "COMMIT": _commit,
+    "ROLLBACK": _rollback,
+    "SAVEPOINT": _savepoint,
+    "RELEASE": _release,
+    "SET": _set,
+    "USE": _use,
+    "DO": _do,
+    "SHOW": _show,
+    "DESC": _describe,
+    "DESCRIBE": _describe,
+    "EXPLAIN": _describe,
+    "ADMIN": _admin,
+    "KILL": _kill,
+    "PREPARE": _prepare,
+    "EXECUTE": _execute,
+    "DEALLOCATE": _deallocate,
+}

@@ -1,0 +1,304 @@
+"""A session: SQL text in, answers out, one statement after the other.
+
+    Session(node).execute("BEGIN; INSERT INTO t VALUES (1); SELECT * FROM t")      [Outcome, Outcome, ResultSet]
+
+    text ── parse ──► Dml       INSERT, UPDATE, DELETE    in a transaction that may write      transaction.py
+                      │         SELECT                    in it, in the past, or alone         view.py
+                      ├► Ddl       jobs, waited for       after an implicit commit             ddl.py
+                      └► Command   found by its first word in a table: SET, SHOW, BEGIN ..     command.py
+
+A statement sees one moment, one schema and one context; what it leaves (warnings, counts) is the session's.  A session
+belongs to one thread at a time, only `interrupt` comes from others.
+
+Source: TiDB pkg/session; MySQL manual, "SQL Statements".
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from threading import Event
+from typing import TYPE_CHECKING, Final, Protocol, cast
+
+from sqlglot import exp
+
+from tidegate.expr.compiler import compile_text
+from tidegate.expr.relation import Relations, ResultSet
+from tidegate.expr.scope import Context, Scope
+from tidegate.expr.syntax.parse import Command, Ddl, Dml, Parsed
+from tidegate.expr.value.kinds import SqlValue
+from tidegate.model.errors import SqlError, SqlRefused, TidegateError
+from tidegate.model.tso import physical_ms
+from tidegate.schema.stored.snapshot import StoredSnapshot
+from tidegate.tidb.information.relations import InformationSchema, is_information
+from tidegate.tidb.node import Node
+from tidegate.tidb.schema_guard import GuardedTransaction
+from tidegate.tidb.sql.outcome import Outcome
+from tidegate.tidb.sql.query.select import select
+from tidegate.tidb.sql.rows.delete import run_delete
+from tidegate.tidb.sql.rows.insert import run_insert
+from tidegate.tidb.sql.rows.open import OpenTables, PastTables
+from tidegate.tidb.sql.rows.update import run_update
+from tidegate.tidb.sql.session.command import run_command
+from tidegate.tidb.sql.session.ddl import run_ddl
+from tidegate.tidb.sql.session.look import information_of, view_of
+from tidegate.tidb.sql.session.prepared import Prepared
+from tidegate.tidb.sql.session.set import set_names
+from tidegate.tidb.sql.session.shape import Shapes
+from tidegate.tidb.sql.session.stale import moment_ts, split_stale
+from tidegate.tidb.sql.session.state import SessionState
+from tidegate.tidb.sql.session.transaction import LockingReads, SessionTransaction
+from tidegate.tidb.sql.session.view import SystemRelations, tools_of
+from tidegate.tidb.sql.show.statement import View
+from tidegate.tidb.sql.variable.variables import GlobalVariables, SessionVariables
+
+if TYPE_CHECKING:
+    from tidegate.tidb.snapshot import Snapshot
+
+__all__ = ["Peers", "Session"]
+
+_STALE: Final = re.compile(r"\s*[(]*\s*(?:SELECT|WITH)\b.*\bAS\s+OF\s+TIMESTAMP\b", re.IGNORECASE | re.DOTALL)
+_ASKS: Final = re.compile(r"\s*(?:SHOW\s+(?:WARNINGS|ERRORS|COUNT)|EXECUTE)\b", re.IGNORECASE)
+"""Statements that leave the warnings as they are, or as the statement in them did."""
+_WRITES: Final = {exp.Insert: run_insert, exp.Update: run_update, exp.Delete: run_delete}
+
+
+class Peers(Protocol):
+    """The other clients of a server."""
+
+    def kill(self, connection_id: int, *, query_only: bool) -> None:
+        """End a client, or only its statement. Raises SqlRefused 1094."""
+        ...
+
+    def sessions(self) -> Sequence[object]:
+        """The sessions of all clients."""
+        ...
+
+
+class Session:
+    """A session at a node; `shared` are the global variables of its server."""
+
+    def __init__(self, node: Node, shared: GlobalVariables | None = None, peers: Peers | None = None) -> None:
+        self.node, self.peers, self.tools = node, peers, tools_of(node)
+        self._shared = shared or GlobalVariables()
+        oracle = node.storage.oracle
+        self.state = SessionState.of(self._shared, lambda: physical_ms(oracle.next()), oracle.next)
+        self.transaction = SessionTransaction(
+            node, lambda: bool(self.state.variables["autocommit"]), self._stop_if_asked
+        )
+        self.snapshot_ts: int | None = None
+        self.next_stale_ts: int | None = None
+        self.running = ""
+        self.prepared: dict[str, Prepared] = {}
+        self._interrupted = Event()
+        self._shapes = Shapes()
+
+    # --- what a server asks for ---
+
+    @property
+    def connection_id(self) -> int:
+        """The number of the client."""
+        return self.state.connection_id
+
+    @connection_id.setter
+    def connection_id(self, number: int) -> None:
+        self.state.connection_id = number
+
+    @property
+    def database(self) -> str:
+        """The current database, "" for none."""
+        return self.state.database
+
+    @property
+    def variables(self) -> SessionVariables:
+        """The session's variables."""
+        return self.state.variables
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether COMMIT would end something."""
+        return self.transaction.is_open
+
+    @property
+    def warning_count(self) -> int:
+        """Warnings of the last statement."""
+        return len(self.state.warnings)
+
+    def interrupt(self) -> None:
+        """Let the statement that runs end soon with 1317; called from any thread."""
+        if self.running:
+            self._interrupted.set()
+
+    def set(self, name: str, value: str) -> None:
+        """What a handshake brings: `names`, the character set of the client."""
+        assert name == "names", name
+        set_names(self.state, value)
+
+    def reset(self) -> None:
+        """Become as new: what is open is rolled back, variables are those of the server."""
+        self.transaction.rollback()
+        old, oracle = self.state, self.node.storage.oracle
+        self.state = SessionState.of(self._shared, old.now_ms, oracle.next)
+        self.state.connection_id, self.state.user = old.connection_id, old.user
+        self.snapshot_ts = self.next_stale_ts = None
+        self.prepared.clear()
+
+    def close(self) -> None:
+        """Roll back."""
+        self.transaction.rollback()
+
+    def use(self, database: str) -> None:
+        """USE. Raises SqlRefused 1049."""
+        if is_information(database):
+            self.state.database = database.lower()
+            return
+        schema = self.view().database(database)
+        self.state.database = schema.name.original
+        self.state.variables.force("character_set_database", schema.charset)
+        self.state.variables.force("collation_database", schema.collate)
+
+    # --- statements ---
+
+    def execute(self, sql: str) -> list[ResultSet | Outcome]:
+        """The answers to all statements of a text. Raises the TidegateError of the first that fails."""
+        return list(self.run(sql))
+
+    def run(self, sql: str) -> Iterator[ResultSet | Outcome]:
+        """The same one by one: a statement runs when its answer is asked for."""
+        stale: str | None = None
+        try:
+            if _STALE.match(sql):
+                sql, stale = split_stale(sql, escapes="NO_BACKSLASH_ESCAPES" not in self.state.sql_mode)
+            statements = self._shapes.parse(sql, self.state.sql_mode)
+        except TidegateError as error:
+            raise self._failed(error) from error
+        for statement in statements:
+            yield self._statement(statement, stale)
+
+    def _statement(self, statement: Parsed, stale: str | None) -> ResultSet | Outcome:
+        """One statement, its warnings and counts kept."""
+        self._interrupted.clear()
+        self.running = statement.text
+        start_ts = self.transaction.open.start_ts if self.transaction.open else 0
+        self.state.variables.force("tidb_current_ts", start_ts)
+        context = self.state.context(start_ts)
+        try:
+            answer = self._answer(statement, context, stale)
+        except TidegateError as error:
+            raise self._failed(error) from error
+        finally:
+            self.running = ""
+        if not _ASKS.match(statement.text):
+            self.state.keep(context)
+        if isinstance(answer, Outcome):
+            self.state.row_count = answer.affected
+            self.state.last_insert_id = answer.last_insert_id or self.state.last_insert_id
+        else:
+            self.state.row_count, self.state.found_rows = -1, len(answer.rows)
+        return answer
+
+    def _failed(self, error: TidegateError) -> TidegateError:
+        """The error that the client gets, noted for SHOW WARNINGS."""
+        if isinstance(error, SqlError):
+            error = SqlRefused(1064, f"You have an error in your SQL syntax; {error}", "42000")
+        self.state.warnings = []
+        self.state.blame(error)
+        return error
+
+    def _answer(self, statement: Parsed, context: Context, stale: str | None) -> ResultSet | Outcome:
+        if isinstance(statement, Command):
+            return run_command(self, statement, context)
+        if isinstance(statement, Ddl):
+            return self._ddl(statement, context)
+        write = _WRITES.get(type(statement.node))
+        if write is None:
+            return self._select(statement, context, stale)
+        self.refuse_writes()
+        return self.transaction.write(
+            lambda transaction: write(statement.node, self._open(transaction, context), context)
+        )
+
+    def refuse_writes(self) -> None:
+        """SqlRefused while the session reads the past."""
+        if self.snapshot_ts is not None:
+            raise SqlRefused(1105, "can not execute write statement when 'tidb_snapshot' is set", "HY000")
+
+    def _ddl(self, statement: Ddl, context: Context) -> Outcome:
+        self.refuse_writes()
+        self.transaction.commit()
+        try:
+            context.warnings += run_ddl(statement.text, self.node, self.state, self._stop_if_asked)
+        finally:
+            if self.state.database and not is_information(self.state.database):
+                names = {schema.name.lower for schema in self.node.schema.schemas.values()}
+                if self.state.database.lower() not in names:
+                    self.state.database = ""
+        return Outcome()
+
+    # --- reading ---
+
+    def _select(self, statement: Dml, context: Context, stale: str | None) -> ResultSet:
+        ts = self._read_ts(stale)
+        if ts is not None:
+            return select(statement.node, self._past(ts, context), context)
+        locks = any(lock.args.get("update") for lock in statement.node.args.get("locks") or ())
+
+        def answer(transaction: GuardedTransaction) -> ResultSet:
+            context.warnings.clear()
+            context.start_ts = transaction.start_ts
+            relations = self._locked(transaction, context) if locks else self._open(transaction, context)
+            return select(statement.node, relations, context)
+
+        return self.transaction.read(answer, passing=statement.node.find(exp.Table) is None)
+
+    def _read_ts(self, stale: str | None) -> int | None:
+        """What a SELECT reads at, where that is the past: its own AS OF first."""
+        if stale is not None:
+            return self.moment(self.evaluate(stale))
+        once, self.next_stale_ts = self.next_stale_ts, None
+        return once or self.transaction.stale_ts or self.snapshot_ts
+
+    def moment(self, value: SqlValue) -> int:
+        """The timestamp that a value means. Raises SqlRefused 1292, 8128."""
+        return moment_ts(value, self.state.zone, self.node.storage.oracle.newest)
+
+    def evaluate(self, text: str) -> SqlValue:
+        """The value of an expression in SQL."""
+        context = self.state.context()
+
+        def answer(transaction: GuardedTransaction) -> SqlValue:
+            context.start_ts = transaction.start_ts
+            scope = Scope(relations=self._open(transaction, context), database=self.state.database)
+            return compile_text(text, scope, self.state.sql_mode).run((), context)
+
+        return self.transaction.read(answer, passing=True)
+
+    def _open(self, transaction: GuardedTransaction, context: Context, depth: int = 0) -> OpenTables:
+        within: Callable[[Context, int], Relations] = lambda inner, deeper: self._open(transaction, inner, deeper)  # noqa: E731
+        system = SystemRelations(self.information, transaction.schema, context, within, depth)
+        return OpenTables(transaction, transaction.schema, context, self.tools.auto_ids, self.tools.shapes, system)
+
+    def _locked(self, transaction: GuardedTransaction, context: Context, depth: int = 0) -> PastTables:
+        within: Callable[[Context, int], Relations] = lambda inner, deeper: self._locked(transaction, inner, deeper)  # noqa: E731
+        system = SystemRelations(self.information, transaction.schema, context, within, depth)
+        source = cast("Snapshot", LockingReads(transaction))
+        return PastTables(source, transaction.schema, context, self.tools.shapes, system)
+
+    def _past(self, ts: int, context: Context, depth: int = 0) -> PastTables:
+        within: Callable[[Context, int], Relations] = lambda inner, deeper: self._past(ts, inner, deeper)  # noqa: E731
+        schema = self.node.schema_at(ts)
+        system = SystemRelations(lambda: self.information(schema), schema, context, within, depth)
+        return PastTables(self.node.storage.snapshot(ts), schema, context, self.tools.shapes, system)
+
+    # --- looking around ---
+
+    def view(self, context: Context | None = None) -> View:
+        """What SHOW sees: the definitions of now, of the open transaction, or of the past that the session reads."""
+        return view_of(self, context or self.state.context())
+
+    def information(self, schema: StoredSnapshot | None = None) -> InformationSchema:
+        """information_schema over definitions, those of now if none are given."""
+        return information_of(self, schema)
+
+    def _stop_if_asked(self) -> None:
+        if self._interrupted.is_set():
+            self._interrupted.clear()
+            raise SqlRefused(1317, "Query execution was interrupted", "70100")

@@ -1,0 +1,93 @@
+"""Changes that differ in their literals alone are parsed once.
+
+    UPDATE t SET a = 5 WHERE id = 7     shape  UPDATE t SET a = ? WHERE id = ?     a node, its two literals at hand
+    UPDATE t SET a = 6 WHERE id = 9     the same shape: the literals get their new texts, nothing is parsed
+
+To know which literal is which, a shape is parsed once more with a number of its own in each place; a literal that the
+grammar uses up otherwise (the length in a CAST, strings side by side) is not found again, and such statements are
+parsed each time.  The node is used again, so a statement is over before the next one of its shape is parsed: a session
+has one of these.
+
+Source: TiDB's plan cache for statements that are not prepared.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from copy import copy
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from sqlglot import exp
+from sqlglot.tokens import Token, TokenType
+
+from tidegate.expr.syntax.parse import Dml, Parsed, Tokens, statements_of, tokens_of
+
+__all__ = ["Shapes"]
+
+_LITERALS: Final = frozenset({TokenType.NUMBER, TokenType.STRING})
+_CHANGES: Final = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE"})
+_QUERIES: Final = frozenset({TokenType.SELECT, TokenType.WITH, TokenType.SEMICOLON})
+_TOKENS_MAX: Final = 64
+_SHAPES_MAX: Final = 256
+_FIRST: Final = 7_300_000_000_000_000_000
+"""Numbers that a statement is not likely to hold itself."""
+
+_Key: TypeAlias = tuple[object, ...]
+
+
+class _Shape(NamedTuple):
+    """A node, and its literals in the order of the text."""
+
+    node: Any
+    literals: Sequence[Any]
+
+
+class Shapes:
+    """What one session parses; the shapes used last are kept."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[_Key, _Shape | None] = OrderedDict()
+
+    def parse(self, sql: str, sql_mode: frozenset[str]) -> list[Parsed]:
+        """The statements of `sql`, as `parse` gives them. Raises SqlRefused 1064."""
+        found = tokens_of(sql, sql_mode)
+        tokens = found.tokens
+        if not 0 < len(tokens) <= _TOKENS_MAX or tokens[0].text.upper() not in _CHANGES:
+            return statements_of(sql, found)
+        key = *found.mode, *((one.token_type, None if one.token_type in _LITERALS else one.text) for one in tokens)
+        if key not in self._known:
+            parsed = statements_of(sql, found)
+            self._known[key] = _shape(sql, found)
+            if len(self._known) > _SHAPES_MAX:
+                self._known.popitem(last=False)
+            return parsed
+        shape = self._known[key]
+        self._known.move_to_end(key)
+        if shape is None:
+            return statements_of(sql, found)
+        texts = [one.text for one in tokens if one.token_type in _LITERALS]
+        for literal, text in zip(shape.literals, texts, strict=True):
+            literal.set("this", text)
+        return [Dml(shape.node, sql[tokens[0].start : tokens[-1].end + 1])]
+
+
+def _shape(sql: str, found: Tokens) -> _Shape | None:
+    """The shape of a statement that parses; None where a literal cannot be found again."""
+    if any(one.token_type in _QUERIES for one in found.tokens) or found.opened != sql:
+        return None
+    numbered = [_marked(one, number) for number, one in enumerate(found.tokens)]
+    [parsed] = statements_of(sql, found._replace(tokens=numbered))
+    if not isinstance(parsed, Dml):
+        return None
+    by_text = {literal.this: literal for literal in parsed.node.find_all(exp.Literal)}
+    wanted = [one.text for one in numbered if one.token_type in _LITERALS]
+    if len(by_text) != len(wanted) or not by_text.keys() >= set(wanted):
+        return None
+    return _Shape(parsed.node, [by_text[text] for text in wanted])
+
+
+def _marked(token: Token, number: int) -> Token:
+    if token.token_type not in _LITERALS:
+        return token
+    marked = copy(token)
+    marked.text = str(_FIRST + number)
+    return marked

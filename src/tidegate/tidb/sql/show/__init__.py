@@ -1,0 +1,1 @@
+"""SHOW, DESC and ADMIN."""

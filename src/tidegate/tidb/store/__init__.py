@@ -1,0 +1,1 @@
+"""The MVCC store and its engines."""
