@@ -21,7 +21,7 @@ from rig import Rig, seconds
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnInfo, ColumnType, IndexInfo, TableInfo, TableName
 from tidegate.objectstore import deltalog
-from tidegate.sink.delta.columns import StoredColumn, configuration, first_columns
+from tidegate.sink.delta.columns import LakeColumn, configuration, first_columns
 from tidegate.sink.delta.files import write
 from tidegate.sink.delta.merge import merge
 from tidegate.sink.delta.options import DeltaOptions
@@ -46,7 +46,7 @@ TABLE: Final = TableInfo(
 SCHEMA: Final = pa.schema([("id", pa.int64()), ("k", pa.int32()), ("c", pa.string()), ("pad", pa.string())])
 
 
-def columns() -> tuple[StoredColumn, ...]:
+def columns() -> tuple[LakeColumn, ...]:
     """How the table is stored."""
     return first_columns(TABLE, OPTIONS)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tidegate.app.demo.recorded import (
     Feeder,
-    Outcome,
+    RecordedRun,
     _verdict,
     create_topic,
     find_recording,
@@ -67,7 +67,7 @@ def test_scratch(tmp_path):
 
 def outcome(protocol, tables, different=0):
     """An outcome of so many tables."""
-    return Outcome(protocol, 10, 9, 8, 1.0, tables, different)
+    return RecordedRun(protocol, 10, 9, 8, 1.0, tables, different)
 
 
 def test_verdict():

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tidegate.app.cli.main import main
 from tidegate.app.demo.live import LiveDemo, LiveOptions
 from tidegate.app.demo.moment import MomentReport, choose, compare_at, compare_merged, compare_view, truth_at
-from tidegate.app.demo.upstream import DdlReport, DdlStep, Note, Pace
+from tidegate.app.demo.upstream import DdlReport, DdlStep, NotedTs, WorkPace
 from tidegate.app.demo.words import Teller, Verdict, ddl_line, moment_lines, table_lines, verdict_line, verdict_of
 from tidegate.app.verify import Difference, TableReport
 from tidegate.lake.lake import Lake
@@ -20,10 +20,10 @@ from tidegate.objectstore import deltalog
 
 def test_choice_of_timestamps():
     """The last note is kept, kinds of DDL in their middle come first, the others fill up, in order of time."""
-    plain = [Note(ts, "in between") for ts in range(0, 100, 10)]
-    middles = [Note(ts, "x", f"kind {ts % 3}", "write only") for ts in range(1, 100, 10)]
-    direct = [Note(ts, "x", f"other {ts % 2}", "public") for ts in range(2, 100, 10)]
-    last = Note(1000, "end")
+    plain = [NotedTs(ts, "in between") for ts in range(0, 100, 10)]
+    middles = [NotedTs(ts, "x", f"kind {ts % 3}", "write only") for ts in range(1, 100, 10)]
+    direct = [NotedTs(ts, "x", f"other {ts % 2}", "public") for ts in range(2, 100, 10)]
+    last = NotedTs(1000, "end")
 
     found = choose([*direct, *plain, last, *middles], 12)
 
@@ -39,7 +39,7 @@ def test_choice_of_timestamps():
 def report(ts, balance=40_000, **tables):
     """All tables at a timestamp, each with so many differences."""
     found = (TableReport(name, 3, (Difference("extra row", (1,)),) * wrong) for name, wrong in tables.items())
-    return MomentReport(Note(ts, "noon", "add index", "write only"), tuple(found), balance)
+    return MomentReport(NotedTs(ts, "noon", "add index", "write only"), tuple(found), balance)
 
 
 def test_verdict():
@@ -80,7 +80,7 @@ def test_exit_status(tmp_path, monkeypatch, verdict, status):
 def played(tmp_path_factory):
     """A small demo of one protocol after its work, still open, and its reports."""
     home = tmp_path_factory.mktemp("demo")
-    options = LiveOptions(home, ("canal-json",), 7, Pace(48, 8.0, 0.01))
+    options = LiveOptions(home, ("canal-json",), 7, WorkPace(48, 8.0, 0.01))
     with LiveDemo(options, threading.Event(), Teller(as_json=True)) as run:
         run.start()
         run.work()

@@ -25,7 +25,7 @@ from tests.golden.test_totality import reframed
 from tests.source.kit import ddl, delete, insert, recording, resolved
 from tidegate.codec.columnar import canal_template, decode_chunk, sweep
 from tidegate.codec.columnar.chunk import TEMPLATES
-from tidegate.codec.columnar.walk import ESCAPES_MAX, Text
+from tidegate.codec.columnar.walk import ESCAPES_MAX, TextRun
 from tidegate.codec.frame import read_frames
 
 pytestmark = pytest.mark.slow
@@ -148,7 +148,7 @@ def test_strings_that_look_like_the_end_of_one():
 @pytest.mark.usefixtures("_all_templates")
 def test_a_long_run_of_backslashes_is_left_to_others():
     """A text whose escapes cannot be told in a few looks is no text for templates."""
-    text = Text([b'"' + b"\\" * 2 * ESCAPES_MAX + b'"}'], b"}")
+    text = TextRun([b'"' + b"\\" * 2 * ESCAPES_MAX + b'"}'], b"}")
     rows = [compact(wide(note={"t": 15, "f": 64, "v": "\\" * count})) for count in (1, ESCAPES_MAX, 9999)]
 
     with pytest.raises(ValueError, match="backslashes"):

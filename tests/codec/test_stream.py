@@ -10,7 +10,7 @@ from tests.codec.encode_rows import TABLE, TS, encoder, insert
 from tests.golden.codec_cases import DATA
 from tidegate.codec import DecodeOptions, stream
 from tidegate.codec.frame import pack_frame, read_frames
-from tidegate.codec.stream import Place, Placed, decode_messages, read_events
+from tidegate.codec.stream import Placed, StreamPlace, decode_messages, read_events
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Resolved
 
@@ -28,8 +28,8 @@ def test_places() -> None:
     """Events carry message, event and byte; a stream gives what bytes give."""
     first, second = framed(insert(1), insert(2)), framed(Resolved(TS))
     found = list(read_events(first + second, OPEN))
-    assert [each.place for each in found] == [Place(0, 0, 0), Place(0, 1, 0), Place(1, 0, len(first))]
-    assert found[2] == Placed(Place(1, 0, len(first)), Resolved(TS))
+    assert [each.place for each in found] == [StreamPlace(0, 0, 0), StreamPlace(0, 1, 0), StreamPlace(1, 0, len(first))]
+    assert found[2] == Placed(StreamPlace(1, 0, len(first)), Resolved(TS))
     assert list(read_events(BytesIO(first + second), OPEN)) == found
     assert list(decode_messages(read_frames(first + second), OPEN)) == found
 
@@ -48,12 +48,12 @@ def test_bad_messages_are_told_and_passed_over() -> None:
     """With `refused` the others go on; a torn frame is the last thing told."""
     good = framed(insert())
     raw = good + pack_frame(b"\0", b"") + good + b"\0\0"
-    told: list[tuple[Place, str]] = []
+    told: list[tuple[StreamPlace, str]] = []
     found = list(read_events(raw, OPEN, lambda place, error: told.append((place, error.codec))))
     assert [each.place.message for each in found] == [0, 2]
     assert told == [
-        (Place(1, 0, len(good)), "open-protocol"),
-        (Place(3, 0, 2 * len(good) + 9), "frame"),
+        (StreamPlace(1, 0, len(good)), "open-protocol"),
+        (StreamPlace(3, 0, 2 * len(good) + 9), "frame"),
     ]
 
 

@@ -13,13 +13,13 @@ from tidegate.codec.options import DecodeOptions
 from tidegate.feed.ports import Source
 from tidegate.model.errors import Where
 from tidegate.model.event import Resolved
-from tidegate.source.kafka.message import Message
+from tidegate.source.kafka.message import TopicMessage
 from tidegate.testing.contract import SourceContract
 from tidegate.testing.contract.stories import shop
 from tidegate.testing.recorded import RecordedLanding, partitions_of
 from tidegate.testing.scripted import ScriptedSource
 
-Topic = Mapping[int, Sequence[Message]]
+Topic = Mapping[int, Sequence[TopicMessage]]
 MESSAGES = 180
 """So much of each partition of the recorded shop: its first DDLs, and rows around them."""
 
@@ -73,16 +73,16 @@ class TestOpenProtocol(SourceContract):
         at = len(messages[1]) // 2
         half = messages[1][at].value
         assert half is not None
-        broken = Message(at, messages[1][at].key, half[: len(half) // 2])
+        broken = TopicMessage(at, messages[1][at].key, half[: len(half) // 2])
         messages[1] = [*messages[1][:at], broken, *messages[1][at + 1 :]]
         return self.landed(home, messages), Where(topic="shop", partition=1, offset=at)
 
 
-def _back(messages: Sequence[Message], options: DecodeOptions) -> list[Message]:
+def _back(messages: Sequence[TopicMessage], options: DecodeOptions) -> list[TopicMessage]:
     """The messages, and the first of them that tells a resolved ts again."""
     resolves = (one for one in messages for event in decode(one.key, one.value, options) if isinstance(event, Resolved))
     first = next(resolves)
-    return [*messages, Message(len(messages), first.key, first.value)]
+    return [*messages, TopicMessage(len(messages), first.key, first.value)]
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from tidegate.codec.wire_table import wire_table
 from tidegate.feed.change import Batch
 from tidegate.model.event import Ddl, Resolved
 from tidegate.sinks import callback
-from tidegate.source.kafka.message import Message
+from tidegate.source.kafka.message import TopicMessage
 
 OPTIONS = encode_options({"protocol": "open-protocol"})
 
@@ -48,9 +48,9 @@ def into(home: str) -> callback:
     return callback(collect, ddl=collect.ddl, resolved=collect.resolved)
 
 
-def messages(home: str) -> list[Message]:
+def messages(home: str) -> list[TopicMessage]:
     """What was collected, as messages of one partition in Open Protocol."""
-    found: list[Message] = []
+    found: list[TopicMessage] = []
     rows, control = ColumnarEncoder(OPTIONS), BatchEncoder(OPTIONS)
     for path in sorted(Path(home).glob("[0-9]*")):
         match pickle.loads(path.read_bytes()):
@@ -59,5 +59,5 @@ def messages(home: str) -> list[Message]:
                 pairs = [*rows.append(batch, table).pairs(), *rows.flush().pairs()]
             case event:
                 pairs = [(message.key, message.value) for message in control.append(event)]
-        found += [Message(len(found) + at, key, value) for at, (key, value) in enumerate(pairs)]
+        found += [TopicMessage(len(found) + at, key, value) for at, (key, value) in enumerate(pairs)]
     return found

@@ -28,7 +28,7 @@ from tidegate.lake.lake import Lake
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.source.kafka.cli_stream import messages
 from tidegate.source.kafka.client import KafkaTopics
-from tidegate.source.kafka.message import Message
+from tidegate.source.kafka.message import TopicMessage
 from tidegate.tidb.span_feed import in_order
 
 __all__ = ["SINKS", "SOURCES", "Pair", "World", "recorded_world", "seeded_world"]
@@ -157,15 +157,15 @@ class Pair:
             return self._landed(PROTOCOLS[self.sink.partition("-")[2]], self._written())
         return self.home / "lake"
 
-    def _written(self) -> dict[int, list[Message]]:
+    def _written(self) -> dict[int, list[TopicMessage]]:
         protocol = PROTOCOLS[self.sink.partition("-")[2]]
-        found: dict[int, list[Message]] = {0: [], 1: [], 2: []}
+        found: dict[int, list[TopicMessage]] = {0: [], 1: [], 2: []}
         for key, value, place in messages(KafkaTopics(self.bootstrap, (self.topic,), DecodeOptions(protocol=protocol))):
             _, partition, offset = place.split("/")
-            found[int(partition)].append(Message(int(offset), key, value))
+            found[int(partition)].append(TopicMessage(int(offset), key, value))
         return found
 
-    def _landed(self, protocol: str, partitions: dict[int, list[Message]]) -> Path:
+    def _landed(self, protocol: str, partitions: dict[int, list[TopicMessage]]) -> Path:
         """A lake made of messages, in this process."""
         root = self.home / "landed"
         stage = Stage(root, protocol, partitions)

@@ -17,7 +17,7 @@ from tidegate.feed.mount_columns import ColumnMounter, Records
 from tidegate.model.errors import SchemaError
 from tidegate.source.tidb.changes import LogChanges
 from tidegate.source.tidb.piece import land_piece
-from tidegate.source.tidb.pieces import Batch, next_batch
+from tidegate.source.tidb.pieces import LogBatch, next_batch
 from tidegate.source.tidb.timeline import Timeline
 from tidegate.source.tidb.transactions import MountOptions
 
@@ -35,9 +35,9 @@ SWAP = "rename_swap"
 ORDER = [(name, "ascending") for name in ("commit_ts", "schema", "table", "seq")]
 
 
-def batches(log: SegmentLog, rows: int, tasks: int) -> list[Batch]:
+def batches(log: SegmentLog, rows: int, tasks: int) -> list[LogBatch]:
     """All batches of a log."""
-    timeline, at, found = Timeline(log, TableFilter.parse(("*.*",)), force=True), 0, list[Batch]()
+    timeline, at, found = Timeline(log, TableFilter.parse(("*.*",)), force=True), 0, list[LogBatch]()
     timeline.start(0)
     while parts := log.parts(at):
         timeline.read(parts[-1].high)
@@ -49,7 +49,7 @@ def batches(log: SegmentLog, rows: int, tasks: int) -> list[Batch]:
 
 
 def landed(
-    log: SegmentLog, place: Path, some: list[Batch], *, columns: bool, events: EventFilter | None = None
+    log: SegmentLog, place: Path, some: list[LogBatch], *, columns: bool, events: EventFilter | None = None
 ) -> list[dict[str, Any]]:
     """The rows of all pieces in the order in which a slice gives them, without their numbers."""
     options = MountOptions(force_replicate=True)

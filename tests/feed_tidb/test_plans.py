@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.model.table import TableName
-from tidegate.sink.kafka.groups import TableRows, groups_of
+from tidegate.sink.kafka.groups import GroupTable, groups_of
 from tidegate.source.tidb.log import LogPart, Stored
 from tidegate.source.tidb.stretch import end_of_stretch, rows_by_table
 
@@ -60,7 +60,7 @@ def test_each_partition_has_one_writer_that_reads_all_of_it(
 ) -> None:
     """No partition is in two groups, none that rows go to is missing, and every table is read where it belongs."""
     tables = [
-        TableRows(TableName("s", f"t{n}"), "a" if by_name else "b", at % partitions if by_name else None, rows)
+        GroupTable(TableName("s", f"t{n}"), "a" if by_name else "b", at % partitions if by_name else None, rows)
         for n, (by_name, at, rows) in enumerate(spread)
     ]
     groups = groups_of(tables, {"a": partitions, "b": partitions}, tasks)
@@ -78,7 +78,7 @@ def test_each_partition_has_one_writer_that_reads_all_of_it(
 
 def test_work_is_shared_out() -> None:
     """The largest partition has a task of its own, and a table by name one reader."""
-    tables = [TableRows(TableName("s", f"t{at}"), "a", at, rows) for at, rows in enumerate((900, 300, 300, 250))]
+    tables = [GroupTable(TableName("s", f"t{at}"), "a", at, rows) for at, rows in enumerate((900, 300, 300, 250))]
     heavy, light = groups_of(tables, {"a": 4}, 2)
 
     assert (heavy.places, light.places) == ({("a", 0)}, {("a", 1), ("a", 2), ("a", 3)})
@@ -87,14 +87,14 @@ def test_work_is_shared_out() -> None:
 
 def test_spread_tables_are_read_once_unless_they_are_small() -> None:
     """A topic of spread tables has one task, beside another topic's; a small spread table divides with the others."""
-    spread = [TableRows(TableName("s", f"t{topic}"), topic, None, 500) for topic in ("a", "b")]
+    spread = [GroupTable(TableName("s", f"t{topic}"), topic, None, 500) for topic in ("a", "b")]
     apart = groups_of(spread, {"a": 3, "b": 3}, 2)
-    small = TableRows(TableName("s", "small"), "a", None, 10)
-    named = [TableRows(TableName("s", f"t{at}"), "a", at, 500) for at in range(3)]
+    small = GroupTable(TableName("s", "small"), "a", None, 10)
+    named = [GroupTable(TableName("s", f"t{at}"), "a", at, 500) for at in range(3)]
     mixed = groups_of([small, *named], {"a": 3}, 2)
 
     assert sorted(group.tables for group in apart) == [(0,), (1,)]
     assert sorted({topic for topic, _ in group.places} for group in apart) == [{"a"}, {"b"}]
     assert all(0 in group.tables for group in mixed)
     assert sorted(len(group.places) for group in mixed) == [1, 2]
-    assert len(groups_of([TableRows(TableName("s", "t"), "a", None, 9)], {"a": 4}, 8)) == 1
+    assert len(groups_of([GroupTable(TableName("s", "t"), "a", None, 9)], {"a": 4}, 8)) == 1

@@ -33,7 +33,7 @@ from tidegate.feed.ports import Changes, Saved, Standing
 from tidegate.model.errors import SinkError
 from tidegate.model.event import Resolved
 from tidegate.sink.kafka.claim_files import ClaimFiles
-from tidegate.sink.kafka.control import Control
+from tidegate.sink.kafka.control import ControlWriter
 from tidegate.sink.kafka.sink import KafkaSink
 from tidegate.testing.validators.events import told
 
@@ -143,7 +143,7 @@ def forgets_rows(patch: pytest.MonkeyPatch) -> None:
 
 def one_partition_of_ddls(patch: pytest.MonkeyPatch) -> None:
     """DDLs go to the first partition alone, as canal-json's do."""
-    patch.setattr(Control, "ddl", lambda *_: None)
+    patch.setattr(ControlWriter, "ddl", lambda *_: None)
 
 
 def saves_too_early(patch: pytest.MonkeyPatch) -> None:

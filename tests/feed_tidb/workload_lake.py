@@ -29,7 +29,7 @@ from tidegate.lake.lake import Lake
 from tidegate.sink.delta.mode_steps import state_at
 from tidegate.sink.delta.modes import COMMIT_TS, OP
 from tidegate.sink.delta.options import DeltaOptions
-from tidegate.source.kafka.message import Message
+from tidegate.source.kafka.message import TopicMessage
 
 BATCH = 60
 ZERO_DATE = -1
@@ -64,10 +64,10 @@ class Landing:
                 yield f"the lake stands at {stage.sink.snapshot.checkpoint.ts}, and {left[0].ts} is to come"
                 return
 
-    def _messages(self, frames: Frames) -> dict[int, list[Message]]:
+    def _messages(self, frames: Frames) -> dict[int, list[TopicMessage]]:
         """Each partition of each topic as one of the lake's."""
         return {
-            number: [Message(at, key or None, value) for at, (key, value) in enumerate(held)]
+            number: [TopicMessage(at, key or None, value) for at, (key, value) in enumerate(held)]
             for number, (_, held) in enumerate(sorted(frames.items()))
         }
 

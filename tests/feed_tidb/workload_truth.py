@@ -32,13 +32,13 @@ from tidegate.schema.stored.table import table_info
 from tidegate.tidb.cluster import Cluster
 from tidegate.tidb.meta.keys import Meta
 from tidegate.tidb.meta.load import load_all
-from tidegate.tidb.snapshot import Snapshot
+from tidegate.tidb.snapshot import StoreSnapshot
 from tidegate.tidb.sql.rows.read import TableReader
 from tidegate.tidb.sql.rows.row import RowImage, image_of
 from tidegate.tidb.sql.rows.shape import ShapeColumn
-from tidegate.tidb.store.engine import Column
+from tidegate.tidb.store.engine import ColumnFamily
 from tidegate.tidb.store.read import value_at
-from tidegate.tidb.store.record import Kind, decode_write
+from tidegate.tidb.store.record import WriteKind, decode_write
 
 Image = Mapping[str, int | None]
 OWN_DATABASE = "gd"
@@ -134,12 +134,12 @@ class Truth:
 
     def _writes(self, low: int, high: int) -> Iterator[tuple[int, bytes]]:
         engine = self.cluster.engine
-        for at, record in engine.scan(Column.WRITE, encode_bytes(b"t"), encode_bytes(b"u")):
+        for at, record in engine.scan(ColumnFamily.WRITE, encode_bytes(b"t"), encode_bytes(b"u")):
             key, commit_ts = split_mvcc_key(at)
             if commit_ts is None or not low < commit_ts <= high:
                 continue
             write = decode_write(record)
-            if write.kind in (Kind.PUT, Kind.DELETE) and write.source < LOSSY_DDL:
+            if write.kind in (WriteKind.PUT, WriteKind.DELETE) and write.source < LOSSY_DDL:
                 yield commit_ts, key
 
     def _row(self, ts: int, key: bytes, version: TableVersion) -> None:
@@ -193,7 +193,7 @@ def _same(one: TableVersion, other: TableVersion) -> bool:
     return (one.schema, one.stored.name.lower) == (other.schema, other.stored.name.lower)
 
 
-def true_table(reader: Snapshot, stored: StoredTable, done: StoredTable) -> TrueTable:
+def true_table(reader: StoreSnapshot, stored: StoredTable, done: StoredTable) -> TrueTable:
     """A table by the definition of now, which may be some steps ahead of the one that is done."""
     shape, old = shape_of(stored), {one.name.lower for one in shown(done)}
     columns = [one for one in shape.public if not one.stored.hidden and one.stored.name.lower in old]

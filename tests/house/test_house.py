@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import metadata
@@ -47,6 +48,8 @@ WAITS = re.compile(r"\.(wait|join|get|communicate|acquire|serve_forever)$|^input
 RUNS = re.compile(r"^subprocess\.(run|call|check_call|check_output)$")
 
 FILE_LINES = 500
+FOLDER_FILES = 40
+PREFIX_FILES = 4
 FUNCTION_LINES = 70
 INIT_LINES = 60
 CONFTEST_LINES = 100
@@ -58,6 +61,7 @@ BANNED_TEXT = re.compile(
     r"pypi[.]org|pythonhosted[.]org|repo1?[.]maven|maven[.]apache[.]org|"
     r"(?<![\w.])/(work/(main|share[d])|tmp/[w]|roo[t])/|[.][.]/share[d]"
 )
+NAMED_FILE = re.compile(r"(?<![\w./*{-])((?:\w+/)*[a-z_0-9]+\.py)\b")
 UNFINISHED = re.compile(r"\b(FIXM[E]|TOD[O]|XX[X])\b")
 
 FILES = sorted(SRC.glob("**/*.py"))
@@ -147,6 +151,64 @@ def test_pure(path: Path) -> None:
     assert floor not in CLOCKLESS or not clocks
     hashes = [line for call, line in calls(path) if call == "hash"]
     assert floor not in CLOCKLESS or not hashes, "hash() differs from process to process"
+
+
+def module_of(path: Path) -> str:
+    """The dotted name of a module; a package's is its folder's."""
+    return ".".join(("tidegate", *path.relative_to(SRC).with_suffix("").parts)).removesuffix(".__init__")
+
+
+def test_no_circles() -> None:
+    """No module needs, at once, later or for a type, one that needs it."""
+    modules = {module_of(path): path for path in FILES}
+    left = {
+        name: {
+            found for one in imports(path) if (found := one if one in modules else one.rpartition(".")[0]) in modules
+        }
+        - {name}
+        for name, path in modules.items()
+    }
+    while free := {name for name, needed in left.items() if not needed & left.keys()}:
+        left = {name: needed for name, needed in left.items() if name not in free}
+    circles = {name: sorted(needed & left.keys()) for name, needed in left.items()}
+
+    assert not circles
+
+
+def test_one_meaning() -> None:
+    """A public class name means one thing in the whole house."""
+    places: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in tree_of(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(name_of(path))
+
+    assert not {name: paths for name, paths in places.items() if len(paths) > 1}
+
+
+@pytest.mark.parametrize("folder", sorted({path.parent for path in FILES}), ids=lambda path: path.name)
+def test_folders(folder: Path) -> None:
+    """No folder is a crowd, and files that share a prefix have a package of their own."""
+    stems = [path.stem for path in FILES if path.parent == folder and path.stem != "__init__"]
+    prefixes = Counter(stem.split("_")[0] for stem in stems)
+
+    assert len(stems) <= FOLDER_FILES
+    assert not {prefix: number for prefix, number in prefixes.items() if number >= PREFIX_FILES}
+
+
+@holds_in([*FILES, *sorted((ROOT / "docs" / "architecture").glob("*.md"))])
+def test_files_that_are_named_exist(path: Path) -> None:
+    """Who is sent to a file finds it."""
+    named = {match.group(1) for match in NAMED_FILE.finditer(path.read_text())}
+
+    assert not {name for name in named if name not in known_ends() and not name.startswith("pyspark/")}
+
+
+@cache
+def known_ends() -> frozenset[str]:
+    """How files of ours may be named: by their last parts."""
+    paths = [path.relative_to(ROOT).parts for path in (*FILES, *TESTS, *(ROOT / "benchmarks").glob("*.py"))]
+    return frozenset("/".join(parts[at:]) for parts in paths for at in range(len(parts)))
 
 
 @holds_in(FILES + TESTS)

@@ -48,7 +48,7 @@ from tidegate.kv.meta_key import hash_key, string_key
 from tidegate.kv.packed_time import Time, pack_time, to_utc
 from tidegate.kv.row.row import Row, verify_checksum
 from tidegate.kv.row.v1 import decode_old_row, encode_old_row
-from tidegate.kv.row.v2 import Tail, decode_raw_row, encode_raw_row
+from tidegate.kv.row.v2 import RowChecksums, decode_raw_row, encode_raw_row
 from tidegate.kv.table_key import index_prefix, mvcc_key, split_mvcc_key, table_prefix
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
@@ -264,7 +264,7 @@ def test_rows():
     assert {name: encode_raw_row(values) for name, values in ROWS.items()} == {name: found[name] for name in ROWS}
     assert {name: decode_raw_row(found[name]).values for name in ROWS} == ROWS
     table = TableLayout(45, (ColumnLayout(2, TEXT), ColumnLayout(3, INT)))
-    row = Row(45, IntHandle(1), {2: b"abc", 3: None}, (2, 3), 2, Tail(2, 0))
+    row = Row(45, IntHandle(1), {2: b"abc", 3: None}, (2, 3), 2, RowChecksums(2, 0))
     key, value = encode_row(table, row)
     assert value == found[CHECKED]
     assert verify_checksum(table, decode_row(table, key, value), value)

@@ -13,7 +13,7 @@ from tidegate.app.verify import Truth, compare_tables, load_truth
 from tidegate.codec import decode
 from tidegate.codec.options import DecodeOptions
 from tidegate.model.event import Resolved
-from tidegate.source.kafka.message import Message
+from tidegate.source.kafka.message import TopicMessage
 
 WORKLOAD = Path(__file__).parents[1] / "data" / "workload"
 PROTOCOLS = {"open": "open-protocol", "open_table": "open-protocol", "canal": "canal-json", "canal_table": "canal-json"}
@@ -25,13 +25,13 @@ def truths() -> tuple[Truth, ...]:
     return tuple(load_truth(WORKLOAD))
 
 
-def cut(recording: str, ts: int) -> dict[int, list[Message]]:
+def cut(recording: str, ts: int) -> dict[int, list[TopicMessage]]:
     """A recorded topic up to the messages that resolve `ts`."""
     options = DecodeOptions(protocol=PROTOCOLS[recording])
     return {number: list(_up_to(some, options, ts)) for number, some in partitions_of(WORKLOAD / recording).items()}
 
 
-def _up_to(messages: Sequence[Message], options: DecodeOptions, ts: int) -> Iterator[Message]:
+def _up_to(messages: Sequence[TopicMessage], options: DecodeOptions, ts: int) -> Iterator[TopicMessage]:
     for message in messages:
         yield message
         if any(isinstance(event, Resolved) and event.ts >= ts for event in decode(message.key, message.value, options)):

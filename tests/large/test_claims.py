@@ -18,8 +18,8 @@ from tidegate.codec.frame import pack_frame
 from tidegate.model.errors import ClaimCheckUnavailable, EnvironmentFault, SourceError
 from tidegate.model.event import Insert, RowChange
 from tidegate.source.kafka import messages as landing
-from tidegate.source.kafka.message import Message
-from tidegate.source.kafka.messages import Landed, LandPlan, land_chunk, land_messages
+from tidegate.source.kafka.message import TopicMessage
+from tidegate.source.kafka.messages import LandedMessages, LandPlan, land_chunk, land_messages
 from tidegate.source.large import claims as module
 from tidegate.source.large.claims import ClaimReader
 from tidegate.source.large.whole import WholeRows
@@ -34,7 +34,7 @@ def text(key: int) -> str:
     return "".join(chooser.choice(LETTERS) for _ in range(TEXT_BYTES))
 
 
-def claimed(directory: Path, count: int, protocol: str = "open-protocol", **settings: Any) -> list[Message]:
+def claimed(directory: Path, count: int, protocol: str = "open-protocol", **settings: Any) -> list[TopicMessage]:
     """Messages of rows that lie in `directory`."""
     store = Claims()
     given = {"large_message_handle_option": "claim-check", "claim_check_storage_uri": directory.as_uri()}
@@ -44,7 +44,7 @@ def claimed(directory: Path, count: int, protocol: str = "open-protocol", **sett
     assert len(store.files) == count
     for name, body in store.files.items():
         (directory / name).write_bytes(body)
-    return [Message(at, one.key, one.value) for at, one in enumerate([*made, *writer.flush()])]
+    return [TopicMessage(at, one.key, one.value) for at, one in enumerate([*made, *writer.flush()])]
 
 
 def options(directory: Path | str, protocol: str = "open-protocol", **changed: Any) -> DecodeOptions:
@@ -53,12 +53,12 @@ def options(directory: Path | str, protocol: str = "open-protocol", **changed: A
     return DecodeOptions(protocol=protocol, claim_check_storage_uri=uri, **changed)
 
 
-def rows(messages: list[Message], read: DecodeOptions) -> list[RowChange]:
+def rows(messages: list[TopicMessage], read: DecodeOptions) -> list[RowChange]:
     """The rows as they came."""
     return [event for one in messages for event in decode(one.key, one.value, read) if isinstance(event, Insert)]
 
 
-def texts(landed: Landed) -> list[bytes]:
+def texts(landed: LandedMessages) -> list[bytes]:
     """The texts of what has landed, in order."""
     images = [after for table in landed.tables.values() for after in table.column("after").to_pylist()]
     return [max(image, key=len) for image in images]

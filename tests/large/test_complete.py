@@ -10,7 +10,7 @@ from tidegate.model.errors import SchemaError, TidegateError, UriInvalid
 from tidegate.model.event import Delete, Field, Insert, RowChange, Update
 from tidegate.model.table import TableName
 from tidegate.source.large.address import Address, parse_address
-from tidegate.source.large.upstream import Upstream
+from tidegate.source.large.upstream import UpstreamRows
 
 TS = 470607235324313600
 NAME = TableName("s", "t")
@@ -19,7 +19,7 @@ FIELD = (Field("id", 3, 11, binary=True, handle=True),)
 SELECT = "SELECT `id`, CAST(`f` AS DOUBLE), CAST(`e` AS UNSIGNED) FROM `s`.`t` WHERE `id` = %s"
 
 
-class Scripted(Upstream):
+class Scripted(UpstreamRows):
     """An upstream that answers from a list and keeps what it was asked."""
 
     def __init__(self, *answers: list[list[bytes | None]]) -> None:

@@ -15,7 +15,7 @@ from tidegate.app.config.uri import mask_uri
 from tidegate.codec import from_config
 from tidegate.codec.frame import pack_frame
 from tidegate.model.errors import ConfigError, SourceError, UriInvalid
-from tidegate.source.kafka.message import Message
+from tidegate.source.kafka.message import TopicMessage
 from tidegate.source.kafka.messages import LandPlan, land_messages
 from tidegate.source.kafka.whole import _reader
 from tidegate.source.large import whole as module
@@ -23,7 +23,7 @@ from tidegate.source.large import whole as module
 LONG = "x" * 600
 
 
-def messages(protocol: str = "open-protocol") -> list[Message]:
+def messages(protocol: str = "open-protocol") -> list[TopicMessage]:
     """A small row, then an insert, an update and a delete that are too large."""
     extension = {"enable_tidb_extension": True} if protocol == "canal-json" else {}
     writer = encoder(
@@ -31,7 +31,7 @@ def messages(protocol: str = "open-protocol") -> list[Message]:
     )
     events = (insert(1, "small"), insert(2, LONG), update("y" * 600, LONG, 3), delete(4))
     made = [one for event in events for one in writer.append(event, TABLE)]
-    return [Message(at, one.key, one.value) for at, one in enumerate([*made, *writer.flush()])]
+    return [TopicMessage(at, one.key, one.value) for at, one in enumerate([*made, *writer.flush()])]
 
 
 def source(upstream: str, protocol: str = "open-protocol") -> str:

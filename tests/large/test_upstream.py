@@ -12,7 +12,7 @@ from tidegate.feed.complete import defined
 from tidegate.model.errors import ConfigError, HistoryLost, Retry, SourceError, TidegateError, UpstreamRowMissing
 from tidegate.model.event import Delete, Insert, RowChange, Update, Values, images
 from tidegate.model.table import TableName
-from tidegate.source.large.upstream import Upstream
+from tidegate.source.large.upstream import UpstreamRows
 
 pytestmark = pytest.mark.slow
 
@@ -96,7 +96,7 @@ def content(row: RowChange) -> Any:
 )
 def test_a_cut_row_is_completed_to_the_whole_one(server: Server, table: WireTable, settings: dict[str, Any]) -> None:
     """INSERT, UPDATE and DELETE come out of the upstream as the whole message would have brought them."""
-    upstream = Upstream(server.uri, snapshot=AS_OF)
+    upstream = UpstreamRows(server.uri, snapshot=AS_OF)
     plain = {key: value for key, value in settings.items() if key != "dialect"}
     for row in changes(table):
         whole = sent(row, table, **plain)
@@ -140,7 +140,7 @@ def test_keys_of_every_type(server: Server, kind: str) -> None:
             cursor.execute(f"INSERT INTO {name} VALUES (%s, %s, 'v')", (value, at))
         shared: dict[str, Any] = {"schema": name.schema, "table": name.table, "commit_ts": INSERTED}
         cut.append(Insert(**shared, fields=made.fields[:2], after=(value, at), handle_only=True))
-    upstream = Upstream(server.uri, snapshot="SET @moment = %s")
+    upstream = UpstreamRows(server.uri, snapshot="SET @moment = %s")
 
     together = upstream.whole(cut)
     alone = [upstream.whole([row])[0] for row in cut]
@@ -164,7 +164,7 @@ def test_a_row_that_is_not_there(server: Server) -> None:
     """It is an error of its own, and the other rows of the statement are found."""
     rows = [cut_row(server), cut_row(server, after=(9,))]
 
-    found, missing = Upstream(server.uri, snapshot="SET @moment = %s").whole(rows)
+    found, missing = UpstreamRows(server.uri, snapshot="SET @moment = %s").whole(rows)
 
     assert isinstance(found, Insert)
     assert isinstance(missing, UpstreamRowMissing)
@@ -204,7 +204,7 @@ def test_what_goes_wrong_is_said(
     words: tuple[str, ...],
 ) -> None:
     """Each failure has its error, which says whether to try again, names table or server, and shows no password."""
-    upstream = Upstream((uri or server.uri).format(server.port), snapshot=snapshot)
+    upstream = UpstreamRows((uri or server.uri).format(server.port), snapshot=snapshot)
 
     with pytest.raises(kind) as caught:
         upstream.whole([cut_row(server, **changed)])
@@ -218,7 +218,7 @@ def test_what_goes_wrong_is_said(
 
 def test_a_lost_connection_is_made_anew(server: Server) -> None:
     """A server that has closed an idle connection is connected to again, without an error."""
-    upstream = Upstream(server.uri, snapshot="SET @moment = %s")
+    upstream = UpstreamRows(server.uri, snapshot="SET @moment = %s")
     (first,) = upstream.whole([cut_row(server)])
     with server.connection.cursor() as cursor:
         cursor.execute("SELECT id FROM information_schema.processlist WHERE user = 'reader'")
@@ -237,7 +237,9 @@ def test_timestamps_come_in_the_zone_of_the_messages(server: Server) -> None:
     server.run("REPLACE INTO errors.z VALUES (1, '2020-01-01 00:00:00')")
     row = cut_row(server, table="z")
 
-    found = [Upstream(server.uri, time_zone=zone, snapshot="SET @x = %s").whole([row])[0] for zone in ("UTC", "+08:00")]
+    found = [
+        UpstreamRows(server.uri, time_zone=zone, snapshot="SET @x = %s").whole([row])[0] for zone in ("UTC", "+08:00")
+    ]
 
     texts = [one.after[1] for one in found if isinstance(one, Insert)]
     assert texts == ["2020-01-01 00:00:00", "2020-01-01 08:00:00"]

@@ -7,7 +7,7 @@ import pytest
 from tests.memory.messages import Row, Writer, ts_at
 from tests.source.kit import begin, land_batch
 from tidegate.changelog.changelog import Changelog
-from tidegate.changelog.slice import Footers, Group
+from tidegate.changelog.slice import Footers, RowGroup
 from tidegate.changelog.trim import portions
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.step import Unit
@@ -15,15 +15,15 @@ from tidegate.model.table import TableName
 from tidegate.sink.delta.sink import decks
 from tidegate.source.kafka.client import RESPONSE_BYTES, KafkaTopics
 from tidegate.source.kafka.fetch import CHUNK_BYTES
-from tidegate.source.kafka.message import Message, Messages
+from tidegate.source.kafka.message import TopicMessage, TopicMessages
 from tidegate.source.kafka.messages import TOO_LARGE, LandPlan, land_messages
 
 OPEN = DecodeOptions(protocol="open-protocol")
 
 
-def sized(*kib: int) -> list[Message]:
+def sized(*kib: int) -> list[TopicMessage]:
     """Messages of so many KiB."""
-    return [Message(offset, b"", bytes(size << 10)) for offset, size in enumerate(kib)]
+    return [TopicMessage(offset, b"", bytes(size << 10)) for offset, size in enumerate(kib)]
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_bold_fetch_is_decoded_in_pieces(kib: tuple[int, ...], lengths: list[i
     """Messages keep their order, and no piece but a single message is larger than twice what a chunk should be."""
     chunk = sized(*kib)
 
-    found = list(Messages.of(chunk).pieces(2 * CHUNK_BYTES))
+    found = list(TopicMessages.of(chunk).pieces(2 * CHUNK_BYTES))
 
     assert [len(piece) for piece in found] == lengths
     assert [message for piece in found for message in piece] == chunk
@@ -51,7 +51,7 @@ def test_a_message_above_the_limit_is_not_decoded() -> None:
     write = Writer("open")
     rows = [Row(1, 1, "a"), Row(2, 2, "b" * 5_000), Row(3, 3, "c")]
     frames = [frame for row in rows for frame in write.inserts(ts_at(10), "rows", [row])]
-    chunk = [Message(offset, key, value) for offset, (key, value) in enumerate(frames)]
+    chunk = [TopicMessage(offset, key, value) for offset, (key, value) in enumerate(frames)]
 
     landed = land_messages(chunk, LandPlan("shop", 4, OPEN, skip_dead=True, message_bytes=4_000))
 
@@ -75,7 +75,7 @@ def test_the_client_takes_what_the_reader_takes() -> None:
 def test_letters_stay_on_disk(tmp_path: Path) -> None:
     """Whoever looks for DDLs keeps no message of a dead letter; whoever asks for letters has them whole."""
     uri = str(tmp_path)
-    land_batch(uri, begin(uri), {0: [Message(0, b"bad", b"worse")]}, skip_dead=True)
+    land_batch(uri, begin(uri), {0: [TopicMessage(0, b"bad", b"worse")]}, skip_dead=True)
     changelog = Changelog(uri)
     changelog.refresh()
 
@@ -107,7 +107,7 @@ def test_footers_that_are_kept_are_bounded_by_row_groups(tmp_path: Path) -> None
     state = begin(uri)
     for offset in range(4):
         (frame,) = write.inserts(ts_at(10 + offset), "rows", [Row(offset, 1, "abcd")])
-        state = land_batch(uri, state, {0: [Message(offset, *frame)]})
+        state = land_batch(uri, state, {0: [TopicMessage(offset, *frame)]})
     changelog = Changelog(uri)
     changelog.refresh()
     paths = [file.path for file in changelog.files() if file.part == "rows"]
@@ -123,7 +123,7 @@ def test_a_fold_reads_no_more_than_it_may() -> None:
     """Row groups of one table are read together, in order of time, up to a number of bytes; one alone may be larger."""
     a, b = TableName("mem", "a"), TableName("mem", "b")
     sizes = [(a, 5, 60), (b, 1, 10), (a, 1, 30), (a, 3, 60), (a, 4, 500), (b, 2, 10)]
-    groups = [Group("f", at, name, 1, ts, ts, size) for at, (name, ts, size) in enumerate(sizes)]
+    groups = [RowGroup("f", at, name, 1, ts, ts, size) for at, (name, ts, size) in enumerate(sizes)]
 
     found = [[(group.name.table, group.min_ts) for group in some] for some in portions(groups, 100)]
 

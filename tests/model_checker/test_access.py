@@ -5,14 +5,14 @@ from itertools import pairwise
 
 import pytest
 
+from tests.model_checker.checker.anomaly import AnomalyKind
+from tests.model_checker.checker.correct import BASIC
+from tests.model_checker.checker.pairs import PAIRS, Pair
+from tests.model_checker.checker.report import BLOCKS
+from tests.model_checker.checker.scenario import run, run_mixed
 from tests.model_checker.test_correct import in_document
 from tidegate.schema.f1 import ACCESS, ElementKind, ElementState, Operation, Touch, coexist
 from tidegate.schema.f1_operations import OPERATIONS
-from tidegate.testing.checker.anomaly import AnomalyKind
-from tidegate.testing.checker.correct import BASIC
-from tidegate.testing.checker.pairs import PAIRS, Pair
-from tidegate.testing.checker.report import BLOCKS
-from tidegate.testing.checker.scenario import run, run_mixed
 
 S, K = ElementState, ElementKind
 ORPHAN, INTEGRITY = AnomalyKind

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.model_checker.checker.correct import BASIC, CORRECT
+from tests.model_checker.checker.report import BLOCKS, render_correct, without
+from tests.model_checker.checker.scenario import Scenario, run
+from tests.model_checker.checker.shortcuts import SAFE
+from tests.model_checker.checker.track import track
 from tidegate.schema.f1_operations import OPERATIONS
-from tidegate.testing.checker.correct import BASIC, CORRECT
-from tidegate.testing.checker.report import BLOCKS, render_correct, without
-from tidegate.testing.checker.scenario import Scenario, run
-from tidegate.testing.checker.shortcuts import SAFE
-from tidegate.testing.checker.track import track
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "online-schema-change.md"
 BY_NAME = {scenario.name: scenario for scenario in CORRECT}

@@ -5,12 +5,12 @@ from pathlib import Path
 import click.testing
 import pytest
 
+from tests.model_checker.checker.__main__ import main
+from tests.model_checker.checker.anomaly import AnomalyKind
+from tests.model_checker.checker.report import BLOCKS, fill, render_trace
+from tests.model_checker.checker.scenario import Shortcut, run
+from tests.model_checker.checker.shortcuts import SHORTCUTS
 from tidegate.model.errors import ConfigError
-from tidegate.testing.checker.__main__ import main
-from tidegate.testing.checker.anomaly import AnomalyKind
-from tidegate.testing.checker.report import BLOCKS, fill, render_trace
-from tidegate.testing.checker.scenario import Shortcut, run
-from tidegate.testing.checker.shortcuts import SHORTCUTS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "online-schema-change.md"
 LENGTHS = {

@@ -15,7 +15,7 @@ from tidegate.changelog.source import LandedSource
 from tidegate.codec.options import DecodeOptions
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
-from tidegate.source.kafka.message import Message
+from tidegate.source.kafka.message import TopicMessage
 from tidegate.testing.recorded import RecordedLanding, partitions_of
 from tidegate.testing.tasks import HereTasks
 
@@ -29,7 +29,7 @@ class Crash(Exception):
 class Stage:
     """One life of a feed on a lake."""
 
-    def __init__(self, root: Path, protocol: str, messages: dict[int, list[Message]], seed: int = 0) -> None:
+    def __init__(self, root: Path, protocol: str, messages: dict[int, list[TopicMessage]], seed: int = 0) -> None:
         self.random = random.Random(seed)
         self.options = DeltaOptions(root=str(root), feed="f")
         self.crash: Callable[[str], None] = lambda _: None
@@ -57,12 +57,12 @@ class Stage:
         return self.sink.snapshot.checkpoint.ts
 
     @property
-    def messages(self) -> dict[int, list[Message]]:
+    def messages(self) -> dict[int, list[TopicMessage]]:
         """The partitions of the recording."""
         return self.landing.messages
 
     @messages.setter
-    def messages(self, messages: dict[int, list[Message]]) -> None:
+    def messages(self, messages: dict[int, list[TopicMessage]]) -> None:
         self.landing.messages = messages
 
     @property

@@ -11,7 +11,7 @@ from tests.replay.stage import Crash, Stage, moments, partitions_of
 from tidegate.app.verify import Truth, TruthTable, compare, compare_tables, load_truth
 from tidegate.lake.lake import Lake
 from tidegate.model.table import TableInfo
-from tidegate.schema.effects import TruncateTable
+from tidegate.schema.effects import TableTruncated
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.sink.delta.mode_steps import state_at
 from tidegate.sink.delta.options import DeltaOptions
@@ -49,7 +49,7 @@ def heirs(stage: Stage) -> dict[str, str]:
         seq = seq + 1 if placed.ddl.commit_ts == last else 1
         last = placed.ddl.commit_ts
         state, effects = apply_ddl(state, placed.ddl, seq)
-        found |= {one.old.incarnation: one.new.incarnation for one in effects if isinstance(one, TruncateTable)}
+        found |= {one.old.incarnation: one.new.incarnation for one in effects if isinstance(one, TableTruncated)}
     return found
 
 

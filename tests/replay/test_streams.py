@@ -15,7 +15,7 @@ import pytest
 from tests.replay.stage import Stage
 from tidegate.lake.lake import Lake
 from tidegate.sink.delta.types import enum_name, set_names, to_neutral
-from tidegate.source.kafka.message import Message
+from tidegate.source.kafka.message import TopicMessage
 
 CODEC = Path(__file__).parents[1] / "data" / "codec"
 VARIANTS = {"open_default": "open-protocol", "canal_tidb_ext": "canal-json"}
@@ -35,20 +35,20 @@ def resolved(protocol: str, ts: int) -> tuple[bytes | None, bytes]:
     return None, json.dumps(mark | rest | {"_tidb": {"watermarkTs": ts}}).encode()
 
 
-def recorded(stream: str, variant: str) -> tuple[list[dict], list[Message]]:
+def recorded(stream: str, variant: str) -> tuple[list[dict], list[TopicMessage]]:
     """The stream's events in order, and a topic that holds them with a resolved ts after each."""
     events = [event for event in lines(CODEC / stream / "events.jsonl.gz") if event["kind"] in ("row", "ddl")]
     events = [event for event in events if "split_from" not in event]
     cases = lines(CODEC / stream / f"{variant}.jsonl.gz")
     sent = {case["events"][0]: case["messages"] for case in cases if case["events"] and case["messages"]}
-    found: list[Message] = []
+    found: list[TopicMessage] = []
     for event in events:
         pairs = [
             (m["key_b64"] and base64.b64decode(m["key_b64"]), base64.b64decode(m["value_b64"]))
             for m in sent[event["id"]]
         ]
         for key, value in [*pairs, resolved(VARIANTS[variant], event["commit_ts"])]:
-            found.append(Message(len(found), key, value))
+            found.append(TopicMessage(len(found), key, value))
     return events, found
 
 

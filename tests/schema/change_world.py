@@ -7,7 +7,7 @@ import msgspec
 from tidegate.schema.change.outcome import SnapshotDefinitions, StepOutcome
 from tidegate.schema.change.plan.statement import plan
 from tidegate.schema.change.request import NewIds, Request, number, operation_of
-from tidegate.schema.change.session import DdlSession, Plan
+from tidegate.schema.change.session import DdlSession, StatementPlan
 from tidegate.schema.change.step import step, step_back
 from tidegate.schema.f1 import ElementState, rollback
 from tidegate.schema.parse.ddl import parse
@@ -50,7 +50,7 @@ class World:
         self.last_id += count
         return range(self.last_id - count + 1, self.last_id + 1)
 
-    def plan(self, sql: str, session: DdlSession | None = None) -> Plan:
+    def plan(self, sql: str, session: DdlSession | None = None) -> StatementPlan:
         """What the one statement asks for."""
         (statement,) = parse(sql, self.database)
         return plan(statement, self.snapshot, session or self.session(sql))

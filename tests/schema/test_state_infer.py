@@ -11,7 +11,7 @@ from tidegate.model.mysql import ColumnFlag as F
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import TableName
 from tidegate.schema.columns import render_type
-from tidegate.schema.effects import AlterTable
+from tidegate.schema.effects import TableAltered
 from tidegate.schema.infer import infer_table
 from tidegate.schema.state import SchemaState, apply_ddl
 
@@ -81,7 +81,7 @@ def test_ddl_on_inferred() -> None:
         ("alter table t drop index i", "alter table t drop virtual_one", "alter table t add b int after v")
     ):
         state, effects = apply_ddl(state, Ddl(schema="db", table="t", query=query, commit_ts=9 + ts), 0)
-    assert isinstance(effects[0], AlterTable)
+    assert isinstance(effects[0], TableAltered)
     found = state.table(NAME)
     assert found is not None
     assert [column.name for column in found.columns] == ["a", "b"]

@@ -15,7 +15,7 @@ from tidegate.feed.split import Splitter
 from tidegate.model.event import Delete, Event, Resolved, RowChange, Update
 from tidegate.model.table import TableName
 from tidegate.sink.kafka import target as target_module
-from tidegate.source.kafka.message import Message
+from tidegate.source.kafka.message import TopicMessage
 from tidegate.testing.validators.events import ddls, keep_promises, resolved, rows
 
 PROTOCOLS = {"open": "open-protocol", "canal": "canal-json"}
@@ -25,13 +25,13 @@ PARTS = 4
 ORDER = {Delete: 0, Update: 1}
 
 
-def messages(kind: str) -> dict[int, list[Message]]:
+def messages(kind: str) -> dict[int, list[TopicMessage]]:
     """The first part of each partition."""
     found = {number: list(recording(kind, number)) for number in range(3)}
     return {number: held[: len(held) // PARTS] for number, held in found.items()}
 
 
-def in_order(held: dict[int, list[Message]], kind: str) -> list[Event]:
+def in_order(held: dict[int, list[TopicMessage]], kind: str) -> list[Event]:
     """The events of all partitions up to the last watermark, in commit order."""
     gate: Gate[int] = Gate(held)
     options = from_config({"protocol": PROTOCOLS[kind], "enable-tidb-extension": True})

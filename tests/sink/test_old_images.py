@@ -20,7 +20,7 @@ from tidegate.model.table import ColumnType, PartitionDef, PartitionInfo, TableI
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.failpoint import arm, parse
 from tidegate.sink.delta import columns as stored_as
-from tidegate.sink.delta.columns import StoredColumn
+from tidegate.sink.delta.columns import LakeColumn
 from tidegate.sink.delta.old_images import packed, unpacked
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.types import ARROW_TYPES, arrow_type
@@ -201,7 +201,7 @@ def test_every_type_comes_back_from_its_text() -> None:
         "decimal(38,20)": [Decimal("-123456789012345678.12345678901234567891"), Decimal("1E-20"), None],
     }
     assert values.keys() >= ARROW_TYPES.keys()
-    given = [StoredColumn(name, name, at, at) for at, name in enumerate(values, 1)]
+    given = [LakeColumn(name, name, at, at) for at, name in enumerate(values, 1)]
     images = pa.table({name: pa.array(each, arrow_type(name)) for name, each in values.items()})
 
     assert unpacked(packed(images, given), given).equals(images)

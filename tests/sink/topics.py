@@ -24,7 +24,7 @@ from tidegate.feed.segment import segment_end
 from tidegate.model.event import Ddl, Field, RowChange
 from tidegate.model.table import TableName
 from tidegate.sink.kafka.sink import KafkaSink
-from tidegate.source.kafka.message import Message
+from tidegate.source.kafka.message import TopicMessage
 
 FIELDS = (Field("id", 3, 11, binary=True, handle=True), Field("day", 3, 65, binary=True))
 TS = 470606743881121792
@@ -142,7 +142,7 @@ class Made:
         return map(self.turned, chunks_of(tables, self.chunk_rows))
 
 
-def landed(uri: Path, messages: Mapping[int, Sequence[Message]], protocol: str) -> Changelog:
+def landed(uri: Path, messages: Mapping[int, Sequence[TopicMessage]], protocol: str) -> Changelog:
     """The changelog of a topic."""
     options = from_config({"protocol": protocol, "enable-tidb-extension": True})
     land_batch(str(uri), begin(str(uri), len(messages)), messages, options=options)

@@ -8,7 +8,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tidegate.app.broker import running_broker
-from tidegate.source.kafka.message import Message
+from tidegate.source.kafka.message import TopicMessage
 from tidegate.spark.session import session
 
 
@@ -32,7 +32,7 @@ class Topics:
         self.admin.create_topics([NewTopic(name, partitions)])[name].result()
         return name
 
-    def produce(self, topic: str, partition: int, messages: Iterable[Message]) -> None:
+    def produce(self, topic: str, partition: int, messages: Iterable[TopicMessage]) -> None:
         """Write messages to one partition, in order."""
         for message in messages:
             self.producer.produce(topic, message.value, message.key, partition=partition)
@@ -44,7 +44,7 @@ class Topics:
         self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result()
         self.producer = self.ordered_producer()  # the old one learns of them minutes later
 
-    def transact(self, topic: str, messages: Iterable[Message], *, commit: bool) -> None:
+    def transact(self, topic: str, messages: Iterable[TopicMessage], *, commit: bool) -> None:
         """Write messages to partition 0 in one transaction, and commit or abort it."""
         producer = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": uuid4().hex})
         producer.init_transactions(30)

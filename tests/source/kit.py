@@ -13,7 +13,7 @@ from tidegate.changelog.report import State, TaskReport
 from tidegate.codec.frame import read_frames
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.frontier import Reached
-from tidegate.source.kafka.message import Message
+from tidegate.source.kafka.message import TopicMessage
 from tidegate.source.kafka.messages import LandPlan, land_messages
 
 WORKLOAD = Path(__file__).parents[1] / "data" / "workload"
@@ -26,11 +26,11 @@ def framed(parts: Sequence[bytes]) -> bytes:
     return b"".join(struct.pack(">Q", len(part)) + part for part in parts)
 
 
-def open_message(offset: int, *events: tuple[dict[str, Any], dict[str, Any] | None]) -> Message:
+def open_message(offset: int, *events: tuple[dict[str, Any], dict[str, Any] | None]) -> TopicMessage:
     """An Open Protocol message of (key JSON, value JSON) events."""
     key = struct.pack(">Q", 1) + framed([json.dumps(key).encode() for key, _ in events])
     value = framed([b"" if value is None else json.dumps(value).encode() for _, value in events])
-    return Message(offset, key, value)
+    return TopicMessage(offset, key, value)
 
 
 def insert(ts: int, number: int, table: str = "orders", **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -51,11 +51,11 @@ def resolved(ts: int) -> tuple[dict[str, Any], None]:
     return {"ts": ts, "t": 3}, None
 
 
-def recording(name: str, partition: int) -> Iterator[Message]:
+def recording(name: str, partition: int) -> Iterator[TopicMessage]:
     """The messages of one partition of a recorded workload."""
     body = gzip.decompress((WORKLOAD / name / f"p{partition}.bin.gz").read_bytes())
     for offset, (key, value) in enumerate(read_frames(body)):
-        yield Message(offset, key, value)
+        yield TopicMessage(offset, key, value)
 
 
 def manifest(name: str) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def begin(uri: str, partitions: int = 1, feed: str = "f") -> State:
 
 
 def land_batch(
-    uri: str, state: State, batch: Mapping[int, Sequence[Message]], *, flush_bytes: int = 1 << 20, **plan: Any
+    uri: str, state: State, batch: Mapping[int, Sequence[TopicMessage]], *, flush_bytes: int = 1 << 20, **plan: Any
 ) -> State:
     """What a batch of the landing does, in this process."""
     reports = []
@@ -83,7 +83,7 @@ def land_batch(
     return ledger.commit_batch(uri, state, reports, order_by_offset=plan.get("order_by_offset", False))
 
 
-def _task(uri: str, state: State, messages: Sequence[Message], plan: LandPlan, files: RowFiles) -> TaskReport:
+def _task(uri: str, state: State, messages: Sequence[TopicMessage], plan: LandPlan, files: RowFiles) -> TaskReport:
     start = state.positions[TOPIC][plan.partition].offset
     landed = land_messages(messages, plan, start=start, clock=state.frontier or 0)
     files.add(landed.tables.items())

@@ -17,7 +17,7 @@ from tidegate.model.event import Field
 from tidegate.model.table import TableName
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.blob import opened
-from tidegate.source.kafka.message import Message
+from tidegate.source.kafka.message import TopicMessage
 
 ORDERS = TableName("shop", "orders")
 ITEMS = TableName("shop", "items")
@@ -34,7 +34,7 @@ def read(uri: str) -> Changelog:
     return changelog
 
 
-def land(uri: str, *messages: Message, **plan: object):
+def land(uri: str, *messages: TopicMessage, **plan: object):
     return land_batch(uri, begin(uri), {0: messages}, **plan)
 
 
@@ -178,7 +178,7 @@ def test_refresh_follows_commit_by_commit(uri):
 
 def test_dead_letters_come_back_whole(uri):
     """A dead letter keeps its bytes, its reason and its place."""
-    land(uri, Message(0, b"k", None), open_message(1, insert(5, 1)), skip_dead=True)
+    land(uri, TopicMessage(0, b"k", None), open_message(1, insert(5, 1)), skip_dead=True)
 
     (letter,) = read(uri).dead_letters()
 
@@ -188,7 +188,7 @@ def test_dead_letters_come_back_whole(uri):
 
 def test_a_halt_is_recorded_with_its_message(uri):
     """Where the feed stands, and before which bytes, can be read from the changelog alone."""
-    state = land(uri, open_message(0, insert(5, 1)), Message(1, b"k", b"v"), open_message(2, insert(6, 2)))
+    state = land(uri, open_message(0, insert(5, 1)), TopicMessage(1, b"k", b"v"), open_message(2, insert(6, 2)))
     changelog = read(uri)
     ((halt, letter),) = changelog.halted()
 

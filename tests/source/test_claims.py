@@ -9,7 +9,7 @@ import pytest
 
 from tidegate.codec import from_config
 from tidegate.feed.change import decode_layout
-from tidegate.source.kafka.message import Message
+from tidegate.source.kafka.message import TopicMessage
 from tidegate.source.kafka.messages import LandPlan, land_messages
 
 TYPES = Path(__file__).parents[1] / "data" / "codec" / "types"
@@ -28,7 +28,7 @@ def test_recorded_claims_land_as_whole_rows(tmp_path, variant):
             (tmp_path / one["name"]).write_bytes(base64.b64decode(one["file_b64"]))
         for one in case["messages"]:
             key = base64.b64decode(one["key_b64"]) if one["key_b64"] else None
-            messages.append(Message(len(messages), key, base64.b64decode(one["value_b64"])))
+            messages.append(TopicMessage(len(messages), key, base64.b64decode(one["value_b64"])))
     landed = land_messages(messages, LandPlan("t", 0, options))
 
     assert landed.letters == []

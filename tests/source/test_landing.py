@@ -15,7 +15,7 @@ from tidegate.model.errors import ConfigError, HistoryLost, PoisonMessage, Sourc
 from tidegate.model.table import TableName
 from tidegate.source.kafka.client import KafkaTopics, watermarks
 from tidegate.source.kafka.land import Landing
-from tidegate.source.kafka.message import Message
+from tidegate.source.kafka.message import TopicMessage
 from tidegate.source.kafka.replay import skip
 from tidegate.spark.tasks import SparkTasks
 
@@ -99,7 +99,9 @@ def test_a_poison_message_halts_and_a_resolution_lets_go_on(spark, topics, lake)
     without a new commit of the message, and after `dlq skip` the feed goes on."""
     topic = topics.new(2)
     topics.produce(
-        topic, 0, [open_message(0, insert(5, 1)), Message(1, b"x", b"y"), open_message(2, insert(6, 2), resolved(7))]
+        topic,
+        0,
+        [open_message(0, insert(5, 1)), TopicMessage(1, b"x", b"y"), open_message(2, insert(6, 2), resolved(7))],
     )
     topics.produce(topic, 1, [open_message(0, insert(5, 3), resolved(7))])
     source = KafkaTopics(topics.bootstrap, (topic,), OPEN)
@@ -126,7 +128,7 @@ def test_a_poison_message_halts_and_a_resolution_lets_go_on(spark, topics, lake)
 def test_poison_under_skip(spark, topics, lake):
     """Under skip the feed never stops and the message is a dead letter."""
     topic = topics.new()
-    topics.produce(topic, 0, [Message(0, None, None), open_message(1, insert(6, 2), resolved(7))])
+    topics.produce(topic, 0, [TopicMessage(0, None, None), open_message(1, insert(6, 2), resolved(7))])
 
     land_all(spark, KafkaTopics(topics.bootstrap, (topic,), OPEN, dead_letter="skip"), lake)
 
@@ -176,13 +178,13 @@ def test_rows_without_order_are_refused(spark, topics, lake):
         b'{"id":0,"database":"shop","table":"orders","pkNames":["id"],"isDdl":false,"type":"INSERT","es":1700000000000,'
     )
     bare += b'"ts":1700000000001,"sql":"","sqlType":{"id":4},"mysqlType":{"id":"int"},"old":null,"data":[{"id":"1"}]}'
-    topics.produce(topic, 0, [Message(0, None, bare), Message(1, None, bare)])
+    topics.produce(topic, 0, [TopicMessage(0, None, bare), TopicMessage(1, None, bare)])
     options = DecodeOptions(protocol="canal-json")
 
     with pytest.raises(ConfigError, match=r"enable-tidb-extension=true.*order=offset"):
         land_all(spark, KafkaTopics(topics.bootstrap, (topic,), options, dead_letter="skip"), lake)
     land_all(spark, KafkaTopics(topics.bootstrap, (topic,), options, order="offset"), lake)
-    topics.produce(topic, 1, [Message(0, None, bare)])
+    topics.produce(topic, 1, [TopicMessage(0, None, bare)])
     land_all(spark, KafkaTopics(topics.bootstrap, (topic,), options, order="offset"), lake)
 
     first = 1700000000000 << 18
@@ -242,7 +244,7 @@ def test_inspect(topics):
     topic = topics.new(3)
     for partition in range(3):
         topics.produce(topic, partition, recording("open", partition))
-    topics.produce(topic, 0, [Message(0, b"x", b"y")])
+    topics.produce(topic, 0, [TopicMessage(0, b"x", b"y")])
     uri = f"kafka://{topics.bootstrap}/{topic}?protocol=open-protocol"
 
     text = CliRunner().invoke(topic_command, ["inspect", uri]).output

@@ -5,29 +5,29 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.source.kafka.message import Message, Messages
+from tidegate.source.kafka.message import TopicMessage, TopicMessages
 
 TEXTS = st.none() | st.binary(max_size=9)
 SOME = st.lists(st.tuples(TEXTS, TEXTS), max_size=12).map(
-    lambda pairs: [Message(7 + number, *pair) for number, pair in enumerate(pairs)]
+    lambda pairs: [TopicMessage(7 + number, *pair) for number, pair in enumerate(pairs)]
 )
 
 
 @given(SOME, st.integers(-13, 13), st.integers(-13, 13))
 def test_columns_are_the_list(some, start, stop):
     """Messages made of columns are the sequence that they were made of, sliced or not."""
-    messages = Messages.of(some)
+    messages = TopicMessages.of(some)
 
     assert list(messages) == some
     assert list(messages[start:stop]) == some[start:stop]
     assert messages.size_bytes == sum(message.size_bytes for message in some)
-    assert Messages.of(messages) is messages
+    assert TopicMessages.of(messages) is messages
 
 
 @given(SOME, st.integers(0, 30))
 def test_pieces_hold_everything_and_are_no_larger_than_asked(some, limit):
     """One message may be larger; a piece that could have taken the next message too would be one too small."""
-    messages = Messages.of(some)
+    messages = TopicMessages.of(some)
 
     pieces = list(messages.pieces(limit))
 

@@ -23,16 +23,16 @@ from tidegate.model.errors import DecodeError
 from tidegate.model.table import TableName
 from tidegate.model.tso import MAX_TS
 from tidegate.source.kafka import messages as landing
-from tidegate.source.kafka.message import Message
+from tidegate.source.kafka.message import TopicMessage
 from tidegate.source.kafka.messages import LandPlan, land_messages
 from tidegate.source.kafka.resolution import Resolution
 
 PLAN = LandPlan(TOPIC, 0, OPEN)
 ORDERS = TableName("shop", "orders")
-JUNK = Message(1, b"junk", b"\x00")
+JUNK = TopicMessage(1, b"junk", b"\x00")
 
 
-def around(bad: Message) -> list[Message]:
+def around(bad: TopicMessage) -> list[TopicMessage]:
     return [open_message(0, insert(5, 1)), bad, open_message(2, insert(6, 2), resolved(6))]
 
 
@@ -217,7 +217,7 @@ def test_recordings_land_without_a_letter(partition):
 @given(key=st.none() | st.binary(max_size=64), value=st.none() | st.binary(max_size=64))
 def test_junk_never_escapes(key, value):
     """Whatever bytes arrive, the message lands or is dead; nothing is raised."""
-    landed = land_messages([Message(0, key, value)], replace(PLAN, skip_dead=True))
+    landed = land_messages([TopicMessage(0, key, value)], replace(PLAN, skip_dead=True))
 
     assert landed.position == 1
 
@@ -304,7 +304,7 @@ def canal_row(offset, number, text):
     value = {"id": 0, "database": "shop", "table": "t", "pkNames": ["id"], "isDdl": False, "type": "INSERT", "es": 1}
     value |= {"ts": 2, "sql": "", "sqlType": {}, "mysqlType": {"id": "int", "n": "varchar"}, "old": None}
     value |= {"data": [{"id": number, "n": text}], "_tidb": {"commitTs": 7 + offset}}
-    return Message(offset, None, json.dumps(value, separators=(",", ":"), ensure_ascii=text == "\ud800").encode())
+    return TopicMessage(offset, None, json.dumps(value, separators=(",", ":"), ensure_ascii=text == "\ud800").encode())
 
 
 def open_row(offset, number, text):
@@ -312,7 +312,7 @@ def open_row(offset, number, text):
     key = json.dumps({"ts": 7 + offset, "scm": "shop", "tbl": "t", "t": 1}, separators=(",", ":"))
     note = json.dumps(text, ensure_ascii=text == "\ud800")
     body = f'{{"u":{{"id":{{"t":3,"h":true,"f":11,"v":{number}}},"n":{{"t":15,"f":64,"v":{note}}}}}}}'
-    return Message(offset, struct.pack(">Q", 1) + framed([key.encode()]), framed([body.encode()]))
+    return TopicMessage(offset, struct.pack(">Q", 1) + framed([key.encode()]), framed([body.encode()]))
 
 
 @pytest.mark.parametrize(("row", "protocol"), [(canal_row, "canal-json"), (open_row, "open-protocol")])
@@ -341,7 +341,7 @@ def test_rows_of_plain_texts_are_not_typed_and_odd_ones_land_the_same(monkeypatc
 def test_both_ways_stop_at_the_same_message(monkeypatch):
     """What a chunk has read beyond a halt does not land, nor what a resolution takes out of its middle."""
     messages = [open_message(n, insert(n, n), insert(n, n, "items")) for n in range(30)]
-    messages[20] = Message(20, b"junk", b"")
+    messages[20] = TopicMessage(20, b"junk", b"")
     skip = Resolution(topic=TOPIC, partition=0, offset=7, action="skip")
     plan = replace(PLAN, resolutions={7: skip})
     quick = landed_rows(land_messages(messages, plan))

@@ -1,6 +1,6 @@
 """How large batches become, with a clock of the test's own."""
 
-from tidegate.source.kafka.pace import BATCH_S, FIRST_BATCH, Pace
+from tidegate.source.kafka.pace import BATCH_S, FIRST_BATCH, BatchPace
 
 
 class Clock:
@@ -14,12 +14,12 @@ class Clock:
         return self.now_s
 
 
-def paced(most: int = 10_000_000) -> tuple[Pace, Clock]:
+def paced(most: int = 10_000_000) -> tuple[BatchPace, Clock]:
     clock = Clock()
-    return Pace(most, clock), clock
+    return BatchPace(most, clock), clock
 
 
-def take(pace: Pace, clock: Clock, messages: int, took_s: float) -> int:
+def take(pace: BatchPace, clock: Clock, messages: int, took_s: float) -> int:
     pace.begin(messages)
     clock.now_s += took_s
     pace.end()

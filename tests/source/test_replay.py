@@ -12,7 +12,7 @@ from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.feed.change import Place
 from tidegate.model.errors import ConfigError, DecodeError, UnsupportedError
 from tidegate.model.table import TableName
-from tidegate.source.kafka.message import Message
+from tidegate.source.kafka.message import TopicMessage
 from tidegate.source.kafka.replay import Bytes, replay, skip
 from tidegate.source.kafka.resolution import Resolution, parse_place, record, recorded
 
@@ -27,7 +27,7 @@ def lake(tmp_path):
 
 
 def land(lake: str, *, skip_dead: bool = False):
-    messages = [open_message(0, insert(5, 1), resolved(5)), Message(1, b"k", b"v"), open_message(2, resolved(8))]
+    messages = [open_message(0, insert(5, 1), resolved(5)), TopicMessage(1, b"k", b"v"), open_message(2, resolved(8))]
     uri = changelog_uri(lake)
     return land_batch(uri, begin(uri), {0: messages}, skip_dead=skip_dead)
 
@@ -36,7 +36,7 @@ def go_on(lake: str):
     uri = changelog_uri(lake)
     state = begin(uri)
     mine = {place.offset: one for place, one in recorded(lake).items()}
-    rest = [Message(1, b"k", b"v"), open_message(2, resolved(8))]
+    rest = [TopicMessage(1, b"k", b"v"), open_message(2, resolved(8))]
     return land_batch(uri, state, {0: rest[state.positions[TOPIC][0].offset - 1 :]}, resolutions=mine)
 
 

@@ -4,7 +4,7 @@ from tests.tidb.simulation import KEYS, Simulation
 from tidegate.model.kv_change import KvChange, KvOp
 from tidegate.tidb.change_log import ChangeLog
 from tidegate.tidb.span_feed import SpanFeed
-from tidegate.tidb.store.engine import Engine
+from tidegate.tidb.store.engine import KvEngine
 
 SPANS = ((b"", b""), (KEYS[1], KEYS[6]), (KEYS[5], b""))
 
@@ -41,7 +41,7 @@ class Listener:
 class LogSimulation(Simulation):
     """Splits, merges, moving leaders, listeners that come late, read slowly and start again."""
 
-    def __init__(self, seed: int, engine: Engine | None = None) -> None:
+    def __init__(self, seed: int, engine: KvEngine | None = None) -> None:
         super().__init__(seed, engine)
         self.listen()
 

@@ -12,7 +12,7 @@ from random import Random
 from tests.tidb.worlds import TTL_MS, Model, World
 from tidegate.model.errors import KeyExists, KeyLocked, SchemaChanged, TransactionGone, WriteConflict
 from tidegate.model.tso import physical_ms
-from tidegate.tidb.store.engine import Engine
+from tidegate.tidb.store.engine import KvEngine
 from tidegate.tidb.store.gc import collect_garbage
 from tidegate.tidb.transaction import Options, Stage, Transaction
 
@@ -35,7 +35,7 @@ class Client:
 class Simulation:
     """A world, its model, and what happened."""
 
-    def __init__(self, seed: int, engine: Engine | None = None) -> None:
+    def __init__(self, seed: int, engine: KvEngine | None = None) -> None:
         self.random = Random(seed)
         self.world = World(engine)
         self.model = Model()

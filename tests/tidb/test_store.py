@@ -19,10 +19,10 @@ from tidegate.model.errors import (
     TransactionGone,
     WriteConflict,
 )
-from tidegate.tidb.store.engine import Column, Engine
+from tidegate.tidb.store.engine import ColumnFamily, KvEngine
 from tidegate.tidb.store.gc import collect_garbage
 from tidegate.tidb.store.mvcc import Alive, Committed, Mutation, RolledBack, Verb
-from tidegate.tidb.store.record import Kind, Lock, Write, decode_lock, decode_write, encode_lock, encode_write
+from tidegate.tidb.store.record import Lock, Write, WriteKind, decode_lock, decode_write, encode_lock, encode_write
 from tidegate.tidb.store.sqlite import SqliteEngine
 
 LONG = b"x" * 256
@@ -41,8 +41,8 @@ def prewrite(world: World, *keys: bytes, verb: Verb = Verb.PUT, value: bytes | N
     return start_ts
 
 
-@given(st.sampled_from(Kind), st.binary(), TS, st.integers(0, 1 << 40), SHORT)
-def test_records(kind: Kind, primary: bytes, ts: int, ttl_ms: int, short: bytes | None) -> None:
+@given(st.sampled_from(WriteKind), st.binary(), TS, st.integers(0, 1 << 40), SHORT)
+def test_records(kind: WriteKind, primary: bytes, ts: int, ttl_ms: int, short: bytes | None) -> None:
     """A record decodes to what was encoded, and not at all with a byte less."""
     lock, write = Lock(kind, primary, ts, ttl_ms, short), Write(kind, ts, short)
 
@@ -58,10 +58,10 @@ def test_records(kind: Kind, primary: bytes, ts: int, ttl_ms: int, short: bytes 
 @given(edits=st.lists(st.lists(st.tuples(st.binary(max_size=2), st.none() | st.binary(max_size=3)))), span=st.data())
 def test_engine(make, edits, span, tmp_path_factory) -> None:
     """An engine is an ordered dict, whatever is written, removed and scanned."""
-    engine: Engine = make(tmp_path_factory.mktemp("engine"))
+    engine: KvEngine = make(tmp_path_factory.mktemp("engine"))
     expected: dict[bytes, bytes] = {}
     for batch in edits:
-        engine.write([(Column.DATA, key, value) for key, value in batch])
+        engine.write([(ColumnFamily.DATA, key, value) for key, value in batch])
         for key, value in batch:
             expected.pop(key, None)
             if value is not None:
@@ -69,23 +69,23 @@ def test_engine(make, edits, span, tmp_path_factory) -> None:
     low, high = span.draw(st.binary(max_size=2)), span.draw(st.binary(max_size=2))
     rows = [(key, value) for key, value in sorted(expected.items()) if low <= key and (not high or key < high)]
 
-    assert list(engine.scan(Column.DATA, low, high)) == rows
-    assert list(engine.scan(Column.DATA, low, high, reverse=True)) == rows[::-1]
-    assert not list(engine.scan(Column.LOCK, b""))
-    assert all(engine.get(Column.DATA, key) == value for key, value in expected.items())
+    assert list(engine.scan(ColumnFamily.DATA, low, high)) == rows
+    assert list(engine.scan(ColumnFamily.DATA, low, high, reverse=True)) == rows[::-1]
+    assert not list(engine.scan(ColumnFamily.LOCK, b""))
+    assert all(engine.get(ColumnFamily.DATA, key) == value for key, value in expected.items())
     engine.close()
 
 
 def test_scan_survives_writes(world: World) -> None:
     """A scan that is under way goes on behind its last key when others write meanwhile."""
-    world.engine.write([(Column.DATA, b"%04d" % at, b"") for at in range(60)])
+    world.engine.write([(ColumnFamily.DATA, b"%04d" % at, b"") for at in range(60)])
     seen = []
-    for key, _ in world.engine.scan(Column.DATA, b""):
+    for key, _ in world.engine.scan(ColumnFamily.DATA, b""):
         seen.append(key)
-        world.engine.write([(Column.DATA, key, None)])
+        world.engine.write([(ColumnFamily.DATA, key, None)])
 
     assert seen == [b"%04d" % at for at in range(60)]
-    assert not list(world.engine.scan(Column.DATA, b""))
+    assert not list(world.engine.scan(ColumnFamily.DATA, b""))
 
 
 def test_versions(world: World) -> None:
@@ -158,7 +158,7 @@ def test_repeated(world: World) -> None:
         world.store.rollback([b"a"], other)
 
     assert world.store.get(b"a", world.oracle.next()) == LONG
-    assert len(list(world.engine.scan(Column.DATA, b""))) == 1
+    assert len(list(world.engine.scan(ColumnFamily.DATA, b""))) == 1
 
 
 def test_rollback_is_final(world: World) -> None:
@@ -210,7 +210,7 @@ def test_garbage(world: World) -> None:
     assert old.store.safe_point == third - 1
     assert old.store.scan(b"", b"", third - 1) == [(b"a", b"2")]
     assert old.store.scan(b"", b"", third) == [(b"a", b"3")]
-    assert not list(world.engine.scan(Column.DATA, b""))
+    assert not list(world.engine.scan(ColumnFamily.DATA, b""))
     with pytest.raises(HistoryCollected, match="GC life time is shorter than transaction duration"):
         old.store.get(b"a", first)
     with pytest.raises(HistoryCollected):

@@ -21,7 +21,7 @@ from tidegate.model.errors import (
     UnsupportedError,
     WriteConflict,
 )
-from tidegate.tidb.store.engine import Column, Edit, MemoryEngine
+from tidegate.tidb.store.engine import ColumnFamily, Edit, MemoryEngine
 from tidegate.tidb.store.sqlite import SqliteEngine
 from tidegate.tidb.transaction import Options, Stage
 
@@ -249,7 +249,7 @@ def test_disk_full_after_the_decision() -> None:
             if self.full:
                 raise StoreUnavailable("no space left")
             super().write(edits)
-            self.full = any(column is Column.WRITE for column, *_ in edits)
+            self.full = any(column is ColumnFamily.WRITE for column, *_ in edits)
 
     engine = Full()
     world = World(engine, **TWO)

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from tidegate.tidb.store.engine import Engine, MemoryEngine, MetaBound
+from tidegate.tidb.store.engine import KvEngine, MemoryEngine, MetaBound
 from tidegate.tidb.store.mvcc import Store
 from tidegate.tidb.store.sqlite import SqliteEngine
 from tidegate.tidb.transaction import Options, Storage
@@ -12,7 +12,7 @@ from tidegate.tidb.tso import Oracle
 
 TTL_MS = 50
 CARRIED = ("batch_keys", "one_phase", "check")
-ENGINES: dict[str, Callable[[Path], Engine]] = {"memory": lambda _: MemoryEngine(), "sqlite": SqliteEngine}
+ENGINES: dict[str, Callable[[Path], KvEngine]] = {"memory": lambda _: MemoryEngine(), "sqlite": SqliteEngine}
 
 
 def seeds(count: int) -> range:
@@ -35,7 +35,7 @@ class Clock:
 class World:
     """One life of a storage; `reopened` is the next one over the same engine."""
 
-    def __init__(self, engine: Engine | None = None, clock: Clock | None = None, **options) -> None:
+    def __init__(self, engine: KvEngine | None = None, clock: Clock | None = None, **options) -> None:
         self.engine, self.clock = engine or MemoryEngine(), clock or Clock()
         self.store = Store(self.engine)
         self.oracle = Oracle(self.clock, MetaBound(self.engine))

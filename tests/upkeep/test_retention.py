@@ -8,7 +8,7 @@ from tidegate.feed.retention import (
     HOUR_MS,
     MINUTE_MS,
     Limits,
-    Moment,
+    RetainedSnapshot,
     changelog_bound,
     forgettable,
     needed,
@@ -22,8 +22,8 @@ NOW = 1_800_000_000_000
 AGES = st.lists(st.integers(0, 10 * DAY_MS), min_size=1, max_size=60).map(lambda ages: sorted(ages, reverse=True))
 
 
-def moments(ages: list[int]) -> list[Moment]:
-    return [Moment(number, NOW - age, {"a": number}) for number, age in enumerate(ages)]
+def moments(ages: list[int]) -> list[RetainedSnapshot]:
+    return [RetainedSnapshot(number, NOW - age, {"a": number}) for number, age in enumerate(ages)]
 
 
 def stay(ages: list[int], now_ms: int = NOW, limits: Limits = DEFAULTS) -> set[int]:
@@ -80,7 +80,10 @@ def test_no_kept_version_loses_a_file(lives, kept, newest):
 
 def test_versions_kept():
     """Each table keeps every version that a snapshot names."""
-    assert versions_kept([Moment(1, 0, {"a": 1, "b": 4}), Moment(2, 0, {"a": 2, "b": 4})]) == {"a": {1, 2}, "b": {4}}
+    assert versions_kept([RetainedSnapshot(1, 0, {"a": 1, "b": 4}), RetainedSnapshot(2, 0, {"a": 2, "b": 4})]) == {
+        "a": {1, 2},
+        "b": {4},
+    }
 
 
 def test_purgeable():

@@ -7,12 +7,12 @@ from tests.upkeep.tended import NO_MERCY
 from tidegate.changelog import ledger, trim
 from tidegate.changelog.changelog import Changelog
 from tidegate.changelog.files import REPLAYED, ControlFiles
-from tidegate.changelog.trim import Trim
+from tidegate.changelog.trim import ChangelogTrim
 from tidegate.feed.change import Place
 from tidegate.feed.retention import changelog_bound
 from tidegate.model.errors import Fenced
 from tidegate.model.table import TableName
-from tidegate.source.kafka.message import Message
+from tidegate.source.kafka.message import TopicMessage
 from tidegate.testing.tasks import HereTasks
 
 run_here = HereTasks(pickles=False).run
@@ -42,8 +42,8 @@ def land_many(uri: str, batches: int, *, after: int = 0) -> None:
         state = land_batch(uri, state, {0: batch})
 
 
-def tend(uri: str, bound: int, grace_ms: int = 0, keeper: Trim | None = None):
-    return (keeper or Trim(uri)).run(bound, run_here, reader_grace_ms=grace_ms, orphan_grace_ms=grace_ms)
+def tend(uri: str, bound: int, grace_ms: int = 0, keeper: ChangelogTrim | None = None):
+    return (keeper or ChangelogTrim(uri)).run(bound, run_here, reader_grace_ms=grace_ms, orphan_grace_ms=grace_ms)
 
 
 def ids(changelog: Changelog, after: int = 0) -> list[int]:
@@ -108,7 +108,7 @@ def test_two_folds_of_the_same_files(uri, monkeypatch):
         tend(uri, 0, grace_ms=10**9)
         return made
 
-    done = Trim(uri).run(0, slowly, reader_grace_ms=10**9, orphan_grace_ms=10**9)
+    done = ChangelogTrim(uri).run(0, slowly, reader_grace_ms=10**9, orphan_grace_ms=10**9)
 
     assert done.folded == 0
     assert ids(read(uri)) == list(range(10))
@@ -118,7 +118,7 @@ def test_readers_have_time(uri):
     """A slice made before the trim reads its files until the grace is over."""
     land_many(uri, 10)
     slice_ = read(uri).slice(0, TS + 10**6)
-    keeper = Trim(uri)
+    keeper = ChangelogTrim(uri)
 
     assert tend(uri, TS + 40, grace_ms=10**9, keeper=keeper).files == 0
     assert slice_.read(ORDERS).num_rows == 10
@@ -159,8 +159,8 @@ def test_letters_stay(uri, monkeypatch):
     monkeypatch.setattr(trim, "SMALL_FILES_MAX", 2)
     state = begin(uri)
     for n in range(4):
-        state = land_batch(uri, state, {0: [Message(n, b"bad", b"worse")]}, skip_dead=True)
-    state = land_batch(uri, state, {0: [Message(4, b"bad", b"worst")]})
+        state = land_batch(uri, state, {0: [TopicMessage(n, b"bad", b"worse")]}, skip_dead=True)
+    state = land_batch(uri, state, {0: [TopicMessage(4, b"bad", b"worst")]})
     halted, dead = read(uri).halted(), read(uri).dead_letters()
     assert [letter.raw_value for _, letter in halted] == [b"worst"]
 
@@ -176,7 +176,7 @@ def test_letters_stay(uri, monkeypatch):
 def test_replayed_letters_go(uri):
     """A letter that was replayed goes with its file, then the mark that says so; it never comes back."""
     state = begin(uri)
-    land_batch(uri, state, {0: [Message(0, b"bad", b"worse")]}, skip_dead=True)
+    land_batch(uri, state, {0: [TopicMessage(0, b"bad", b"worse")]}, skip_dead=True)
     letter = read(uri).dead_letters()[0]
     controls = ControlFiles(uri, 1 << 20)
     controls.add((), [(REPLAYED, letter)])
@@ -194,7 +194,7 @@ def test_a_dry_run_changes_nothing(uri):
     land_many(uri, 10)
     before = read(uri)
 
-    done = Trim(uri, dry_run=True).run(
+    done = ChangelogTrim(uri, dry_run=True).run(
         changelog_bound(TS + 40, None, NO_MERCY), run_here, reader_grace_ms=0, orphan_grace_ms=0
     )
 

@@ -25,8 +25,10 @@ import msgspec
 from sqlglot import exp
 
 from tidegate.expr.cast.assign import target_of
-from tidegate.expr.compiler import Compiled, compile_scalar
-from tidegate.expr.scope import DEFAULT_COLLATION, Context, Scope, Slot
+from tidegate.expr.compiled import Compiled
+from tidegate.expr.compiler import compile_scalar
+from tidegate.expr.context import DEFAULT_COLLATION, Context
+from tidegate.expr.scope import Scope, Slot
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.syntax.parse import Dml, parse
 from tidegate.expr.value.kinds import SqlValue, from_column

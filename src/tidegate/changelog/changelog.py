@@ -23,7 +23,7 @@ from typing import Any, Final
 import obstore
 
 from tidegate.changelog import ledger
-from tidegate.changelog.control import Control, read_control
+from tidegate.changelog.control import ControlFile, read_control
 from tidegate.changelog.report import Halt, LandedFile, State
 from tidegate.changelog.slice import ChangeSlice, groups_of
 from tidegate.feed.change import DeadLetter, PlacedDdl, ordered_ddls
@@ -48,7 +48,7 @@ class Changelog:
         self.version = -1
         self.state = State()
         self._files: dict[str, LandedFile] = {}
-        self._controls: dict[str, Control] = {}
+        self._controls: dict[str, ControlFile] = {}
 
     def refresh(self) -> bool:
         """Read what was committed since; True if there was anything."""
@@ -179,13 +179,13 @@ class Changelog:
             case {"commitInfo": told}:
                 self.state = ledger.state_of(self.uri, json.loads(told.get("userMetadata") or "{}"))
 
-    def _with_bodies(self) -> list[Control]:
+    def _with_bodies(self) -> list[ControlFile]:
         """The control files that hold letters, messages included; not kept, as they may be large."""
         self.controls()
         lettered = [path for path in self._files if (one := self._controls.get(path)) and (one.dead or one.halted)]
         return [read_control(self.uri, path, bodies=True) for path in lettered]
 
-    def controls(self) -> list[Control]:
+    def controls(self) -> list[ControlFile]:
         """What the control files say, without the messages of letters: these may be large, and this is kept."""
         paths = [file.path for file in self._files.values() if file.part == "control"]
         for path in paths:

@@ -13,13 +13,13 @@ from tidegate.feed.change import CONTROL_SCHEMA, DeadLetter, Place, PlacedDdl
 from tidegate.model.event import Ddl
 from tidegate.objectstore.blob import opened
 
-__all__ = ["Control", "read_control"]
+__all__ = ["ControlFile", "read_control"]
 
 BODIES: Final = frozenset({"raw_key", "raw_value"})
 
 
 @dataclass(frozen=True, slots=True)
-class Control:
+class ControlFile:
     """What one file says."""
 
     ddls: tuple[PlacedDdl, ...]
@@ -28,7 +28,7 @@ class Control:
     replayed: tuple[Place, ...]
 
 
-def read_control(uri: str, path: str, *, bodies: bool = False) -> Control:
+def read_control(uri: str, path: str, *, bodies: bool = False) -> ControlFile:
     """The control file at `path` of the changelog at `uri`; letters have their messages only with `bodies`."""
     names = [name for name in CONTROL_SCHEMA.names if bodies or name not in BODIES]
     with opened(uri, path) as source:
@@ -36,7 +36,7 @@ def read_control(uri: str, path: str, *, bodies: bool = False) -> Control:
     by_kind: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         by_kind.setdefault(row["kind"], []).append(row)
-    return Control(
+    return ControlFile(
         ddls=tuple(
             PlacedDdl(_place(row), _ddl(row), kind == LEFT_OUT)
             for kind in (DDL, LEFT_OUT)

@@ -1,6 +1,6 @@
 """A range of timestamps of the changelog, made on the driver and read by workers.
 
-    footers  ->  Group(path, number, table, rows, min_ts, max_ts ...)   ->  tables()            driver, no row is read
+    footers  ->  RowGroup(path, number, table, rows, min_ts, max_ts ...)   ->  tables()    driver, no row is read
                                                               ->  batches(table) -> Chunks        any process
 
 A slice is a plain value: it pickles, and `narrow` leaves only what one table needs.  Names match without case.
@@ -25,7 +25,7 @@ from tidegate.feed.pace import Stretch
 from tidegate.model.table import TableName
 from tidegate.objectstore.blob import opened
 
-__all__ = ["ChangeSlice", "Group", "TableSlice", "groups_of"]
+__all__ = ["ChangeSlice", "RowGroup", "TableSlice", "groups_of"]
 
 LAYOUT_COLUMNS: Final = ["commit_ts", "layout"]
 GROUPS_KEPT: Final = 200_000
@@ -33,7 +33,7 @@ GROUPS_KEPT: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RowGroup:
     """One row group: rows of one table."""
 
     path: str
@@ -67,7 +67,7 @@ class ChangeSlice:
     uri: str
     after: int
     upto: int
-    groups: tuple[Group, ...]
+    groups: tuple[RowGroup, ...]
 
     def tables(self) -> dict[TableName, TableSlice]:
         """The tables in the slice, each under the first spelling of its name."""
@@ -120,13 +120,13 @@ class ChangeSlice:
 
     def parts(self, columns: Sequence[str]) -> list[pa.Table]:
         """Some columns of all rows in the range, one table a file."""
-        by_path: dict[str, list[Group]] = {}
+        by_path: dict[str, list[RowGroup]] = {}
         for group in self.groups:
             by_path.setdefault(group.path, []).append(group)
         return [_read(self.uri, path, groups, columns, (self.after, self.upto)) for path, groups in by_path.items()]
 
 
-def _read(uri: str, path: str, groups: Sequence[Group], columns: Sequence[str], range_: tuple[int, int]) -> pa.Table:
+def _read(uri: str, path: str, groups: Sequence[RowGroup], columns: Sequence[str], range_: tuple[int, int]) -> pa.Table:
     """Some row groups of a file, one after the other: a large one of which little is wanted goes before the next."""
     after, upto = range_
     schema = pa.schema([LANDED_SCHEMA.field(name) for name in columns])
@@ -148,10 +148,10 @@ class Footers:
     def __init__(self, most: int) -> None:
         self.most = most
         self.groups = 0
-        self._kept: OrderedDict[tuple[str, str], tuple[Group, ...]] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], tuple[RowGroup, ...]] = OrderedDict()
         self._turn = threading.Lock()
 
-    def of(self, uri: str, path: str) -> tuple[Group, ...]:
+    def of(self, uri: str, path: str) -> tuple[RowGroup, ...]:
         """The row groups of one file."""
         with self._turn:
             found = self._kept.get((uri, path))
@@ -171,23 +171,23 @@ class Footers:
 FOOTERS: Final = Footers(GROUPS_KEPT)
 
 
-def groups_of(uri: str, path: str) -> tuple[Group, ...]:
+def groups_of(uri: str, path: str) -> tuple[RowGroup, ...]:
     """The row groups of one file, from its footer, which is kept."""
     return FOOTERS.of(uri, path)
 
 
-def _footer(uri: str, path: str) -> tuple[Group, ...]:
+def _footer(uri: str, path: str) -> tuple[RowGroup, ...]:
     with opened(uri, path) as source:
         metadata = pq.read_metadata(source)
     columns = {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}
     return tuple(_group(path, number, metadata.row_group(number), columns) for number in range(metadata.num_row_groups))
 
 
-def _group(path: str, number: int, group: Any, columns: dict[str, int]) -> Group:
+def _group(path: str, number: int, group: Any, columns: dict[str, int]) -> RowGroup:
     schema, table, ts = (group.column(columns[name]).statistics for name in ("schema", "table", "commit_ts"))
     assert (schema.min, table.min) == (schema.max, table.max), (path, number)
     name = _named(schema.min, table.min)
-    return Group(path, number, name, group.num_rows, ts.min, ts.max, group.total_byte_size)
+    return RowGroup(path, number, name, group.num_rows, ts.min, ts.max, group.total_byte_size)
 
 
 @lru_cache(maxsize=10_000)

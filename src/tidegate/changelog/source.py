@@ -12,7 +12,7 @@ from typing import Final
 from tidegate.changelog.changelog import Changelog
 from tidegate.changelog.landing import BatchLoop, LandingProgress
 from tidegate.changelog.slice import ChangeSlice
-from tidegate.changelog.trim import Trim
+from tidegate.changelog.trim import ChangelogTrim
 from tidegate.feed.change import PlacedDdl
 from tidegate.feed.ports import PartitionReached, Reading, Tasks
 from tidegate.feed.retention import Limits, changelog_bound
@@ -33,7 +33,7 @@ class LandedSource:
         self.changelog = Changelog(uri)
         self._make, self._limits = make, limits
         self.landing: BatchLoop = make()
-        self._trim = Trim(uri)
+        self._trim = ChangelogTrim(uri)
         self._trim_s = time.monotonic() + TRIM_EVERY_S
         self._tasks: Tasks | None = None
 

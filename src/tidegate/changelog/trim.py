@@ -26,14 +26,14 @@ import msgspec
 
 from tidegate.changelog import ledger
 from tidegate.changelog.changelog import Changelog
-from tidegate.changelog.control import Control, read_control
+from tidegate.changelog.control import ControlFile, read_control
 from tidegate.changelog.files import DEAD, HALT, REPLAYED, ControlFiles, RowFiles
 from tidegate.changelog.report import LandedFile
-from tidegate.changelog.slice import ChangeSlice, Group, groups_of
+from tidegate.changelog.slice import ChangeSlice, RowGroup, groups_of
 from tidegate.feed.change import DeadLetter, Place
 from tidegate.objectstore.lifespan import Lifespans, cut_log, stored_files, sweep
 
-__all__ = ["Fold", "Trim", "Trimmed", "fold", "portions"]
+__all__ = ["ChangelogTrim", "Fold", "Trimmed", "fold", "portions"]
 
 SMALL_BYTES: Final = 2 << 20
 SMALL_FILES_MAX: Final = 32
@@ -45,7 +45,7 @@ FOLDS_MAX: Final = 4
 FOLD_FLUSH_BYTES: Final = 64 << 20
 """What it holds in memory at once."""
 COMMITS_MAX: Final = 2_000
-NOTHING: Final = Control((), (), (), ())
+NOTHING: Final = ControlFile((), (), (), ())
 
 Runner: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 """Runs a function over some jobs, in workers or here."""
@@ -70,14 +70,14 @@ class Trimmed:
     unfinished: bool = False
 
 
-class Trim:
+class ChangelogTrim:
     """The upkeep of one changelog, pass by pass."""
 
     def __init__(self, uri: str, *, dry_run: bool = False) -> None:
         self._uri, self._dry_run = uri, dry_run
         self._log = Changelog(uri)
         self._lifespans = Lifespans(uri)
-        self._controls: dict[str, Control] = {}
+        self._controls: dict[str, ControlFile] = {}
 
     def run(
         self,
@@ -119,7 +119,7 @@ class Trim:
             done.folded += len(small)
             self._log.refresh()
 
-    def _control(self, file: LandedFile) -> Control:
+    def _control(self, file: LandedFile) -> ControlFile:
         """What a control file says, without its messages; files never change."""
         found = self._controls.get(file.path)
         if found is None:
@@ -165,11 +165,11 @@ def fold(job: Fold) -> tuple[LandedFile, ...]:
     return files.close()
 
 
-def portions(groups: Iterable[Group], most_bytes: int = FOLD_FLUSH_BYTES) -> Iterator[tuple[Group, ...]]:
+def portions(groups: Iterable[RowGroup], most_bytes: int = FOLD_FLUSH_BYTES) -> Iterator[tuple[RowGroup, ...]]:
     """Row groups that are read together: those of a table, in order of time, as long as they take `most_bytes`.
 
     Files say how large they are on disk, and wide rows may be a thousand times as large in memory."""
-    held: list[Group] = []
+    held: list[RowGroup] = []
     size_bytes = 0
     for group in sorted(groups, key=lambda one: (one.name.key, one.min_ts, one.path, one.number)):
         size_bytes += group.size_bytes
@@ -197,14 +197,16 @@ def _folds(uri: str, files: Sequence[LandedFile]) -> list[Fold]:
     return [Fold(uri, tuple(heap)) for heap in heaps if len(heap) > 1]
 
 
-def _left(controls: Mapping[LandedFile, Control], bound: int, halts: Collection[Place]) -> dict[LandedFile, Control]:
+def _left(
+    controls: Mapping[LandedFile, ControlFile], bound: int, halts: Collection[Place]
+) -> dict[LandedFile, ControlFile]:
     """What is still needed of each control file.
 
     A mark "replayed" stays while any file holds the letter that it is about, so the letter goes first."""
     replayed = {place for control in controls.values() for place in control.replayed}
     letters = {letter.place for control in controls.values() for letter in control.dead}
     return {
-        file: Control(
+        file: ControlFile(
             ddls=tuple(placed for placed in control.ddls if (placed.ddl.commit_ts or 0) >= bound),
             dead=tuple(letter for letter in control.dead if letter.place not in replayed),
             halted=tuple(letter for letter in control.halted if letter.place in halts),
@@ -214,7 +216,7 @@ def _left(controls: Mapping[LandedFile, Control], bound: int, halts: Collection[
     }
 
 
-def _written(uri: str, controls: Sequence[tuple[LandedFile, Control]]) -> tuple[LandedFile, ...]:
+def _written(uri: str, controls: Sequence[tuple[LandedFile, ControlFile]]) -> tuple[LandedFile, ...]:
     """What is left of some control files in one new file (more, if letters are large), not yet committed."""
     files = ControlFiles(uri, FOLD_FLUSH_BYTES)
     for file, control in controls:
@@ -223,7 +225,7 @@ def _written(uri: str, controls: Sequence[tuple[LandedFile, Control]]) -> tuple[
     return files.close()
 
 
-def _letters(uri: str, file: LandedFile, control: Control) -> list[tuple[str, DeadLetter]]:
+def _letters(uri: str, file: LandedFile, control: ControlFile) -> list[tuple[str, DeadLetter]]:
     """The letters of `control` with their messages, which only their file has."""
     left = {letter.place for letter in (*control.dead, *control.halted)}
     whole = read_control(uri, file.path, bodies=True) if left else control

@@ -25,12 +25,12 @@ from tidegate.codec.table import decode
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Event
 
-__all__ = ["Place", "Placed", "Refused", "decode_messages", "read_events"]
+__all__ = ["Placed", "Refused", "StreamPlace", "decode_messages", "read_events"]
 
 _LENGTHS: Final = 8
 
 
-class Place(NamedTuple):
+class StreamPlace(NamedTuple):
     """Which message, counted from 0; which event in it; and where its frame begins."""
 
     message: int
@@ -41,11 +41,11 @@ class Place(NamedTuple):
 class Placed(NamedTuple):
     """An event and where it came from."""
 
-    place: Place
+    place: StreamPlace
     event: Event
 
 
-Refused: TypeAlias = Callable[[Place, DecodeError], None]
+Refused: TypeAlias = Callable[[StreamPlace, DecodeError], None]
 """Told of each message that cannot be read."""
 
 
@@ -72,9 +72,9 @@ def decode_messages(
             if refused is None:
                 where = f"message {number} (byte {byte}): {error.what}"
                 raise DecodeError(where, error.codec, error.offset) from error
-            refused(Place(number, 0, byte), error)
+            refused(StreamPlace(number, 0, byte), error)
             if error.codec == FRAME:
                 return
         for index, event in enumerate(found):
-            yield Placed(Place(number, index, byte), event)
+            yield Placed(StreamPlace(number, index, byte), event)
         number, byte = number + 1, byte + size

@@ -14,7 +14,8 @@ Source: MySQL manual, "Expressions"; TiDB's expression package.
 
 from functools import lru_cache
 
-from tidegate.expr.form import Compiled, Evaluate, builder, compile_scalar
+from tidegate.expr.compiled import Compiled
+from tidegate.expr.form import builder, compile_scalar
 from tidegate.expr.function.calls import CALLS
 from tidegate.expr.operator.arithmetic import ARITHMETIC
 from tidegate.expr.operator.bits import BITS
@@ -26,7 +27,7 @@ from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.syntax.parse import parse_expression
 
-__all__ = ["Compiled", "Evaluate", "compile_scalar", "compile_text"]
+__all__ = ["compile_scalar", "compile_text"]
 
 for _table in (LITERALS, ARITHMETIC, BITS, COMPARISONS, PATTERNS, LOGIC, CALLS):
     builder(_table)

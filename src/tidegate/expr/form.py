@@ -5,45 +5,18 @@
 A node is looked up by its class; each entry builds a closure over the closures of its operands, so that nothing is
 decided twice for every row.  compiler.py fills the table: import `compile_scalar` from there.
 
-`rank` is MySQL's coercibility: 0 COLLATE, 2 column, 4 literal, 5 number, 6 NULL: in a comparison the lower rank's
-collation wins.
-Source: MySQL manual, "Expressions", "Collation Coercibility in Expressions"; TiDB's expression package.
+Source: MySQL manual, "Expressions"; TiDB's expression package.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from tidegate.expr.relation import Row
-from tidegate.expr.scope import Context, Scope
+from tidegate.expr.compiled import Compiled
+from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
-from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
-from tidegate.model.table import ColumnType
 
-__all__ = ["Build", "Compiled", "Evaluate", "builder", "compile_scalar", "refuse"]
-
-Evaluate: TypeAlias = Callable[[Row, Context], SqlValue]
-NUMBER_RANK: Final = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """An expression ready to run, and what is known of its values beforehand."""
-
-    run: Evaluate
-    type: ColumnType
-    collation: str = "binary"
-    rank: int = NUMBER_RANK
-    constant: bool = False
-    """True for literals: the same value in every row."""
-    exact: Evaluate | None = None
-    """A division's value with the digits that it keeps for the next operator; `run` rounds to the type's decimals."""
-
-    def __call__(self, row: Row, context: Context) -> SqlValue:
-        """The value for one row."""
-        return self.run(row, context)
-
+__all__ = ["Build", "builder", "compile_scalar", "refuse"]
 
 Build: TypeAlias = Callable[[Node, Scope], Compiled]
 _BUILDERS: dict[str, Build] = {}

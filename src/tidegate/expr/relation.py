@@ -8,13 +8,11 @@ It is a hint: a relation may use it to read less, and the caller evaluates WHERE
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
+from tidegate.expr.context import Context
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.table import ColumnType
-
-if TYPE_CHECKING:
-    from tidegate.expr.scope import Context
 
 __all__ = ["FixedRelation", "Relation", "RelationColumn", "Relations", "ResultColumn", "ResultSet", "Row"]
 
@@ -62,7 +60,7 @@ class Relation(Protocol):
         """The columns, in the order of the rows' values."""
         ...
 
-    def rows(self, equal: Mapping[str, tuple[SqlValue, ...]], context: "Context") -> Iterator[tuple[SqlValue, ...]]:
+    def rows(self, equal: Mapping[str, tuple[SqlValue, ...]], context: Context) -> Iterator[tuple[SqlValue, ...]]:
         """The rows, at least those that fit `equal`."""
         ...
 
@@ -83,6 +81,6 @@ class FixedRelation:
     columns: tuple[RelationColumn, ...]
     held: Sequence[tuple[SqlValue, ...]]
 
-    def rows(self, _equal: Mapping[str, tuple[SqlValue, ...]], _context: "Context") -> Iterator[tuple[SqlValue, ...]]:
+    def rows(self, _equal: Mapping[str, tuple[SqlValue, ...]], _context: Context) -> Iterator[tuple[SqlValue, ...]]:
         """All of them."""
         return iter(self.held)

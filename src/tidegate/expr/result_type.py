@@ -13,8 +13,9 @@ from decimal import Decimal
 from enum import Enum
 from typing import Final, TypeAlias
 
-from tidegate.expr.form import Compiled
-from tidegate.expr.scope import Context, Scope
+from tidegate.expr.compiled import Compiled
+from tidegate.expr.context import Context
+from tidegate.expr.scope import Scope
 from tidegate.expr.value.kinds import Bits, JsonDatum, SqlValue, Unsigned
 from tidegate.expr.value.number import decimal_of, float_of, rounded
 from tidegate.expr.value.text import text_of
@@ -33,7 +34,7 @@ __all__ = [
     "NULL",
     "TEXT",
     "UINT",
-    "Family",
+    "ValueFamily",
     "agreed",
     "converter",
     "datetime_type",
@@ -61,7 +62,7 @@ MAX_PRECISION: Final = 65
 Convert: TypeAlias = Callable[[SqlValue, ColumnType, Context], SqlValue]
 
 
-class Family(Enum):
+class ValueFamily(Enum):
     """What decides how values meet."""
 
     NULL = "null"
@@ -76,21 +77,21 @@ class Family(Enum):
 
 
 _FAMILIES: Final = {
-    T.NULL: Family.NULL,
-    **dict.fromkeys((T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG, T.YEAR), Family.INT),
-    T.DECIMAL: Family.DECIMAL,
-    **dict.fromkeys(FLOATS, Family.REAL),
-    **dict.fromkeys((*STRINGS, T.ENUM, T.SET, T.BIT), Family.TEXT),
-    **dict.fromkeys((T.DATE, T.NEWDATE, T.DATETIME, T.TIMESTAMP), Family.MOMENT),
-    T.TIME: Family.SPAN,
-    T.JSON: Family.JSON,
-    T.VECTOR: Family.VECTOR,
+    T.NULL: ValueFamily.NULL,
+    **dict.fromkeys((T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG, T.YEAR), ValueFamily.INT),
+    T.DECIMAL: ValueFamily.DECIMAL,
+    **dict.fromkeys(FLOATS, ValueFamily.REAL),
+    **dict.fromkeys((*STRINGS, T.ENUM, T.SET, T.BIT), ValueFamily.TEXT),
+    **dict.fromkeys((T.DATE, T.NEWDATE, T.DATETIME, T.TIMESTAMP), ValueFamily.MOMENT),
+    T.TIME: ValueFamily.SPAN,
+    T.JSON: ValueFamily.JSON,
+    T.VECTOR: ValueFamily.VECTOR,
 }
 _NAMED: Final = frozenset({T.ENUM, T.SET})
-_NUMERIC: Final = (Family.INT, Family.DECIMAL, Family.REAL)
+_NUMERIC: Final = (ValueFamily.INT, ValueFamily.DECIMAL, ValueFamily.REAL)
 
 
-def family_of(kind: ColumnType) -> Family:
+def family_of(kind: ColumnType) -> ValueFamily:
     """The family of a type."""
     return _FAMILIES[kind.code]
 
@@ -116,27 +117,27 @@ def time_type(fsp: int = 0) -> ColumnType:
     return ColumnType(T.TIME, 10 + (fsp + 1 if fsp else 0), fsp, charset=_BINARY_CHARSET)
 
 
-def number_family(kind: ColumnType) -> Family:
+def number_family(kind: ColumnType) -> ValueFamily:
     """The family that values of a type have in arithmetic."""
     if kind.code in {T.BIT, T.ENUM, T.SET, T.NULL}:
-        return Family.INT
+        return ValueFamily.INT
     family = family_of(kind)
-    if family in {Family.MOMENT, Family.SPAN}:
-        return Family.DECIMAL if kind.decimal > 0 else Family.INT
-    return family if family in _NUMERIC else Family.REAL
+    if family in {ValueFamily.MOMENT, ValueFamily.SPAN}:
+        return ValueFamily.DECIMAL if kind.decimal > 0 else ValueFamily.INT
+    return family if family in _NUMERIC else ValueFamily.REAL
 
 
 def digits_of(kind: ColumnType) -> tuple[int, int]:
     """(digits before the point, digits behind it) of a number."""
     scale = max(kind.decimal, 0)
-    if number_family(kind) is Family.INT and family_of(kind) is Family.INT:
+    if number_family(kind) is ValueFamily.INT and family_of(kind) is ValueFamily.INT:
         return min(kind.flen if kind.flen > 0 else 20, 20), 0
     return max((kind.flen if kind.flen > 0 else 10) - scale, 1), scale
 
 
 def agreed(args: Iterable[Compiled], scope: Scope) -> tuple[str, int]:
     """(collation, rank) by which texts compare: the least rank wins; of equal ones a binary or _bin one."""
-    texts = [arg for arg in args if family_of(arg.type) is Family.TEXT and arg.type.code is not T.BIT]
+    texts = [arg for arg in args if family_of(arg.type) is ValueFamily.TEXT and arg.type.code is not T.BIT]
     if not texts:
         return scope.collation, 4
     least = min(arg.rank for arg in texts)
@@ -148,16 +149,16 @@ def agreed(args: Iterable[Compiled], scope: Scope) -> tuple[str, int]:
 
 def shared(args: Sequence[Compiled], scope: Scope) -> tuple[ColumnType, str, int]:
     """(type, collation, rank) of a value that is one of `args`."""
-    kinds = [arg.type for arg in args if family_of(arg.type) is not Family.NULL]
+    kinds = [arg.type for arg in args if family_of(arg.type) is not ValueFamily.NULL]
     if not kinds:
         return NULL, "binary", 6
     families = {family_of(kind) for kind in kinds}
     first = kinds[0]
     if families <= set(_NUMERIC):
         return _shared_number(kinds, families), "binary", 5
-    if families == {Family.MOMENT}:
+    if families == {ValueFamily.MOMENT}:
         return _shared_moment(kinds), "binary", 5
-    if len(families) == 1 and Family.TEXT not in families:
+    if len(families) == 1 and ValueFamily.TEXT not in families:
         return (time_type(max(kind.decimal for kind in kinds)) if first.code is T.TIME else first), "binary", 5
     collation, rank = agreed(args, scope)
     flen = max((kind.flen for kind in kinds), default=-1) if all(kind.flen >= 0 for kind in kinds) else -1
@@ -165,11 +166,11 @@ def shared(args: Sequence[Compiled], scope: Scope) -> tuple[ColumnType, str, int
     return (ColumnType(T.VAR_STRING, flen, charset="binary") if binary else text_type(flen)), collation, rank
 
 
-def _shared_number(kinds: Sequence[ColumnType], families: set[Family]) -> ColumnType:
-    if Family.REAL in families:
+def _shared_number(kinds: Sequence[ColumnType], families: set[ValueFamily]) -> ColumnType:
+    if ValueFamily.REAL in families:
         return DOUBLE if any(kind.code is not T.FLOAT for kind in kinds) else kinds[0]
     unsigned = {kind.unsigned for kind in kinds}
-    if families == {Family.INT} and len(unsigned) == 1:
+    if families == {ValueFamily.INT} and len(unsigned) == 1:
         return kinds[0] if len({kind.code for kind in kinds}) == 1 else (UINT if True in unsigned else INT)
     whole, scale = (max(part) for part in zip(*(digits_of(kind) for kind in kinds), strict=True))
     return decimal_type(whole + scale, scale)
@@ -183,22 +184,22 @@ def _shared_moment(kinds: Sequence[ColumnType]) -> ColumnType:
 
 def converter(source: ColumnType, target: ColumnType) -> Convert | None:
     """What makes a value of `target` of one of `source`; None where nothing is to be done."""
-    if family_of(source) is Family.NULL:
+    if family_of(source) is ValueFamily.NULL:
         return None
     match family_of(target):
-        case Family.REAL:
-            return None if family_of(source) is Family.REAL else float_of
-        case Family.DECIMAL:
+        case ValueFamily.REAL:
+            return None if family_of(source) is ValueFamily.REAL else float_of
+        case ValueFamily.DECIMAL:
             return _to_decimal(max(target.decimal, 0))
-        case Family.TEXT if family_of(source) is not Family.TEXT:
+        case ValueFamily.TEXT if family_of(source) is not ValueFamily.TEXT:
             return lambda value, kind, _context: text_of(value, kind)
-        case Family.TEXT if source.code in _NAMED and target.code not in _NAMED:
+        case ValueFamily.TEXT if source.code in _NAMED and target.code not in _NAMED:
             return lambda value, _kind, _context: str(value)
-        case Family.TEXT if target.charset == "binary" and source.charset != "binary":
+        case ValueFamily.TEXT if target.charset == "binary" and source.charset != "binary":
             return lambda value, kind, _context: _as_bytes(value, kind)
-        case Family.MOMENT if source.code is not target.code:
+        case ValueFamily.MOMENT if source.code is not target.code:
             return moment_of
-        case Family.INT if target.unsigned:
+        case ValueFamily.INT if target.unsigned:
             return lambda value, _kind, _context: Unsigned(value) if isinstance(value, int) else value
         case _:
             return None

@@ -1,7 +1,7 @@
-"""What an expression may name, and what a statement runs with.
+"""What an expression may name.
 
     Scope      at compile time: columns by (table, name) ──► slots of one flat row, relations for subqueries
-    Context    at run time: the moment, the session's settings, and the warnings so far
+    Context    at run time: context.py
 
 A correlated subquery sees the outer row and its own as one: its slots begin where the outer ones end.
 
@@ -10,72 +10,21 @@ A correlated subquery sees the outer row and its own as one: its slots begin whe
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, tzinfo
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
+from tidegate.expr.compiled import Compiled
+from tidegate.expr.context import DEFAULT_COLLATION, Context
 from tidegate.expr.relation import Relation, RelationColumn, Relations
-from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
 from tidegate.model.table import ColumnType
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression
 
-    from tidegate.expr.form import Compiled
+__all__ = ["Scope", "Slot"]
 
-__all__ = ["DEFAULT_COLLATION", "NO_CONTEXT", "Context", "Scope", "Slot", "SqlWarning"]
-
-DEFAULT_COLLATION: Final = "utf8mb4_bin"
 _BAD_FIELD: Final = 1054
 _AMBIGUOUS: Final = 1052
-
-
-@dataclass(frozen=True, slots=True)
-class SqlWarning:
-    """One line of SHOW WARNINGS."""
-
-    level: Literal["Note", "Warning", "Error"]
-    code: int
-    message: str
-
-
-@dataclass(slots=True)
-class Context:
-    """What one statement runs with; `now` is in UTC and stays while the statement runs."""
-
-    now: datetime
-    zone: tzinfo = UTC
-    sql_mode: frozenset[str] = frozenset()
-    database: str = ""
-    variables: Mapping[str, SqlValue] = field(default_factory=dict)
-    """Session variables, lower-case names; what is not here is looked up in `global_variables`."""
-    global_variables: Mapping[str, SqlValue] = field(default_factory=dict)
-    user_variables: dict[str, SqlValue] = field(default_factory=dict)
-    """Lower-case names without @."""
-    last_insert_id: int = 0
-    connection_id: int = 0
-    row_count: int = -1
-    found_rows: int = 0
-    user: str = "root@%"
-    warnings: list[SqlWarning] = field(default_factory=list)
-    new_timestamp: Callable[[], int] | None = None
-    """The oracle, for functions that ask for a timestamp."""
-    start_ts: int = 0
-    writing: bool = False
-    """True inside INSERT, UPDATE and DELETE, where strict mode makes errors of warnings."""
-
-    def warn(self, code: int, message: str) -> None:
-        """Adds a warning."""
-        self.warnings.append(SqlWarning("Warning", code, message))
-
-    @property
-    def strict(self) -> bool:
-        """Whether a statement that writes must refuse what it cannot store exactly."""
-        return bool(self.sql_mode & {"STRICT_TRANS_TABLES", "STRICT_ALL_TABLES"})
-
-
-NO_CONTEXT: Final = Context(datetime(1970, 1, 1, tzinfo=UTC))
-"""For literals, which do not look at it."""
 
 
 @dataclass(frozen=True, slots=True)

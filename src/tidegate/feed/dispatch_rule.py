@@ -39,7 +39,7 @@ from tidegate.model.errors import ConfigError, SinkConfigInvalid, TopicExpressio
 __all__ = [
     "PARTITION_WORDS",
     "DispatchRule",
-    "PartitionBy",
+    "PartitionDispatcher",
     "complaints",
     "dispatch_rules",
     "topic_name",
@@ -52,7 +52,7 @@ _FORBIDDEN: Final = re.compile(r"[^A-Za-z0-9._-]")
 _RESERVED: Final = {".": "_", "..": "__"}
 
 
-class PartitionBy(Enum):
+class PartitionDispatcher(Enum):
     """What decides the partition of a row."""
 
     TABLE = "table"
@@ -62,10 +62,10 @@ class PartitionBy(Enum):
 
 
 PARTITION_WORDS: Final = {
-    "": PartitionBy.TABLE,
-    "default": PartitionBy.TABLE,
-    "rowid": PartitionBy.INDEX_VALUE,
-    **{by.value: by for by in PartitionBy},
+    "": PartitionDispatcher.TABLE,
+    "default": PartitionDispatcher.TABLE,
+    "rowid": PartitionDispatcher.INDEX_VALUE,
+    **{by.value: by for by in PartitionDispatcher},
 }
 """Every word of `partition`, in lower case, and what it means."""
 
@@ -80,9 +80,9 @@ class DispatchRule(msgspec.Struct, frozen=True):
     columns: tuple[str, ...] = ()
 
     @property
-    def by(self) -> PartitionBy:
+    def by(self) -> PartitionDispatcher:
         """What the rule goes by; a word that TiCDC does not know means the table, as it does there."""
-        return PARTITION_WORDS.get(self.partition.lower(), PartitionBy.TABLE)
+        return PARTITION_WORDS.get(self.partition.lower(), PartitionDispatcher.TABLE)
 
 
 class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
@@ -126,9 +126,9 @@ def complaints(rules: Sequence[DispatchRule]) -> tuple[str, ...]:
         if word == "rowid":
             found.append(f"{where}: partition = 'rowid' is an old name of 'index-value'")
         elif word not in PARTITION_WORDS:
-            known = ", ".join(by.value for by in PartitionBy)
+            known = ", ".join(by.value for by in PartitionDispatcher)
             found.append(f"{where}: partition = {rule.partition!r} is none of {known}: rows go by their table")
-        if rule.by is PartitionBy.COLUMNS and not rule.columns:
+        if rule.by is PartitionDispatcher.COLUMNS and not rule.columns:
             found.append(f"{where}: partition = 'columns' without columns: rows go by their table")
         if not rule.matcher:
             found.append(f"{where}: an empty matcher takes no table")

@@ -24,7 +24,7 @@ from tidegate.model.errors import InputError, SchemaError
 from tidegate.model.event import Ddl
 from tidegate.model.feed_errors import RowsLackDdl
 from tidegate.model.table import TableInfo, TableName
-from tidegate.schema.effects import AlterTable, CreateTable, DropTable, Effect, RecoverTable, RenameTable
+from tidegate.schema.effects import Effect, TableAltered, TableCreated, TableDropped, TableRecovered, TableRenamed
 from tidegate.schema.state import SchemaState, apply_ddl
 
 __all__ = ["Lacking", "LeftOut", "changes_rows", "foreseen", "renamed_away"]
@@ -76,10 +76,10 @@ class Lacking:
     def follow(self, effects: Sequence[Effect]) -> None:
         """Note what was applied: a dropped table lacks nothing any more, a renamed one the same as before."""
         for effect in effects:
-            if isinstance(effect, DropTable | CreateTable):
+            if isinstance(effect, TableDropped | TableCreated):
                 gone = effect.table.name.key
                 self.marks = [mark for mark in self.marks if mark.name.key != gone]
-            elif isinstance(effect, RenameTable):
+            elif isinstance(effect, TableRenamed):
                 self.marks = [_renamed(mark, effect) for mark in self.marks]
 
     def check(self, name: TableName, highest_ts: int) -> None:
@@ -112,17 +112,17 @@ def renamed_away(state: SchemaState, ddl: Ddl) -> TableName | None:
 def _strangers(effect: Effect) -> list[TableName]:
     """The names whose later rows do not fit tables without this change."""
     match effect:
-        case CreateTable(table) | RecoverTable(table):
+        case TableCreated(table) | TableRecovered(table):
             return [table.name]
-        case RenameTable(_, new):
+        case TableRenamed(_, new):
             return [new.name]
-        case AlterTable(old, new) if changes_rows(old, new):
+        case TableAltered(old, new) if changes_rows(old, new):
             return [old.name]
         case _:
             return []
 
 
-def _renamed(mark: LeftOut, effect: RenameTable) -> LeftOut:
+def _renamed(mark: LeftOut, effect: TableRenamed) -> LeftOut:
     if mark.name.key != effect.old.name.key:
         return mark
     schema, table = effect.new.name

@@ -26,17 +26,17 @@ from tidegate.model.errors import SchemaError
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.effects import (
-    AlterTable,
-    CreateTable,
-    DropPartitions,
-    DropTable,
     Effect,
-    ExchangePartition,
     NoEffect,
-    RecoverTable,
-    RenameTable,
-    TruncatePartitions,
-    TruncateTable,
+    PartitionExchanged,
+    PartitionsDropped,
+    PartitionsTruncated,
+    TableAltered,
+    TableCreated,
+    TableDropped,
+    TableRecovered,
+    TableRenamed,
+    TableTruncated,
 )
 from tidegate.schema.infer import infer_table
 from tidegate.schema.state import SchemaState, apply_ddl
@@ -267,29 +267,29 @@ class _Plan:
     def effect(self, effect: Effect, ddl: Ddl, seq: int) -> None:
         ts = ddl.commit_ts or 0
         match effect:
-            case CreateTable():
+            case TableCreated():
                 self.create(effect.table, ts, seq)
-            case RecoverTable():
+            case TableRecovered():
                 self.since[effect.table.incarnation] = ts
-            case DropTable():
+            case TableDropped():
                 self.cut(effect.table, ts)
-            case TruncateTable():
+            case TableTruncated():
                 self.cut(effect.old, ts)
                 self.create(effect.new, ts, seq, effect.old)
-            case RenameTable():
+            case TableRenamed():
                 self.rename(effect, ddl)
-            case AlterTable():
+            case TableAltered():
                 self.alter(effect, ddl, seq)
-            case TruncatePartitions():
+            case PartitionsTruncated():
                 self.trim(effect.table, effect.new, effect.names, ddl, seq)
-            case DropPartitions():
+            case PartitionsDropped():
                 self.trim(effect.old, effect.new, effect.names, ddl, seq)
-            case ExchangePartition():
+            case PartitionExchanged():
                 self.exchange(effect, ddl, seq)
             case NoEffect():
                 pass
 
-    def rename(self, effect: RenameTable, ddl: Ddl) -> None:
+    def rename(self, effect: TableRenamed, ddl: Ddl) -> None:
         self.cut(effect.old, ddl.commit_ts or 0)
         if self.stored(effect.new) and not self.stored(effect.old):
             raise SchemaError(
@@ -298,7 +298,7 @@ class _Plan:
                 f"neither. DDL: {ddl.query}",
             )
 
-    def alter(self, effect: AlterTable, ddl: Ddl, seq: int) -> None:
+    def alter(self, effect: TableAltered, ddl: Ddl, seq: int) -> None:
         if not self.stored(effect.old) or not changes_rows(effect.old, effect.new):
             return
         ts = ddl.commit_ts or 0
@@ -311,7 +311,7 @@ class _Plan:
         if self.stored(old):
             self.add(old, Trim(old, new, tuple(names), ts, seq, ddl.query))
 
-    def exchange(self, effect: ExchangePartition, ddl: Ddl, seq: int) -> None:
+    def exchange(self, effect: PartitionExchanged, ddl: Ddl, seq: int) -> None:
         ts = ddl.commit_ts or 0
         both = (effect.partitioned, effect.other)
         for table in both:

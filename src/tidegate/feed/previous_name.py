@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from tidegate.model.errors import SqlError
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
-from tidegate.schema.effects import Effect, ExchangePartition, RenameTable
+from tidegate.schema.effects import Effect, PartitionExchanged, TableRenamed
 from tidegate.schema.parse.ddl import parse
 from tidegate.schema.spec import RenameTo
 from tidegate.schema.statement import AlterTable, RenameTables
@@ -23,9 +23,9 @@ __all__ = ["previous_name"]
 def previous_name(ddl: Ddl, effects: Sequence[Effect] | None = None) -> TableName | None:
     """Return the name that the table of `ddl` had before, from its `effects`, else from its text."""
     for effect in effects or ():
-        if isinstance(effect, RenameTable):
+        if isinstance(effect, TableRenamed):
             return effect.old.name
-        if isinstance(effect, ExchangePartition):
+        if isinstance(effect, PartitionExchanged):
             return effect.other.name
     return _from_text(ddl) if "RENAME" in ddl.query.upper() else None
 

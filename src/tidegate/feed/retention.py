@@ -24,7 +24,7 @@ from tidegate.model.tso import compose, physical_ms
 __all__ = [
     "PURGED",
     "Limits",
-    "Moment",
+    "RetainedSnapshot",
     "changelog_bound",
     "forgettable",
     "needed",
@@ -56,7 +56,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class RetainedSnapshot:
     """A published snapshot as far as retention looks at it; `versions` of the tables that it shows, by incarnation."""
 
     number: int
@@ -64,7 +64,7 @@ class Moment:
     versions: Mapping[str, int]
 
 
-def forgettable(published: Iterable[Moment], now_ms: int, limits: Limits) -> list[int]:
+def forgettable(published: Iterable[RetainedSnapshot], now_ms: int, limits: Limits) -> list[int]:
     """The numbers of the snapshots that may go, ascending; never the newest one's."""
     ordered = sorted(published, key=lambda one: one.number)
     kept: dict[tuple[int, int], int] = {}
@@ -82,7 +82,7 @@ def forgettable(published: Iterable[Moment], now_ms: int, limits: Limits) -> lis
     return [one.number for one in ordered[:-1] if one.number not in stay]
 
 
-def versions_kept(published: Iterable[Moment]) -> dict[str, set[int]]:
+def versions_kept(published: Iterable[RetainedSnapshot]) -> dict[str, set[int]]:
     """The versions of each table that snapshots name."""
     found: dict[str, set[int]] = {}
     for one in published:

@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from tidegate.codec.encoding import EncodeOptions
-from tidegate.feed.dispatch_rule import DispatchRule, PartitionBy, topic_name, topic_pattern
+from tidegate.feed.dispatch_rule import DispatchRule, PartitionDispatcher, topic_name, topic_pattern
 from tidegate.feed.filter import TableFilter
 from tidegate.feed.value_text import NULL_TEXT, ValueText, value_text
 from tidegate.model.errors import DispatcherFailed, EncodeError
@@ -69,7 +69,7 @@ class TablePlan:
     """How rows of one table with these columns are placed; holds until a DDL changes the table."""
 
     topic: str
-    by: PartitionBy
+    by: PartitionDispatcher
     fields: tuple[Field, ...]
     _name: str
     _seed: int
@@ -80,14 +80,14 @@ class TablePlan:
         """The place of a row among `partitions`."""
         if partitions < 1:
             raise DispatcherFailed(f"topic {self.topic} has {partitions} partitions; at least one is needed")
-        if self.by is PartitionBy.TS:
+        if self.by is PartitionDispatcher.TS:
             hashed = self._commit_ts(row)
             return Route(self.topic, hashed % partitions, str(hashed))
         before, after = images(row)
         values = before if after is None else after
         assert values is not None
         hashed = self.hash_of(row, values)
-        key = self._name if self.by is PartitionBy.TABLE else str(hashed)
+        key = self._name if self.by is PartitionDispatcher.TABLE else str(hashed)
         return Route(self.topic, hashed % partitions, key)
 
     def hash_of(self, row: RowChange, values: Values) -> int:
@@ -177,7 +177,7 @@ class Router:
         DispatcherFailed for a rule that does not fit the table."""
         rule = self.rule(*name)
         names = _hashed_names(rule, name, fields, info)
-        named = rule.by is PartitionBy.COLUMNS or bool(rule.index)
+        named = rule.by is PartitionDispatcher.COLUMNS or bool(rule.index)
         return TablePlan(
             topic=self.topic(*name),
             by=rule.by,
@@ -190,7 +190,7 @@ class Router:
 
     def only_partition(self, name: TableName, partitions: int) -> int | None:
         """The one partition of a table whose rows go by its name; None when they are spread."""
-        if self.rule(*name).by is not PartitionBy.TABLE:
+        if self.rule(*name).by is not PartitionDispatcher.TABLE:
             return None
         return crc32(_bytes(name.schema + name.table)) % partitions
 
@@ -223,11 +223,11 @@ def _hashed_names(
 ) -> tuple[str, ...]:
     """The columns by which the rule goes."""
     match rule.by:
-        case PartitionBy.TABLE | PartitionBy.TS:
+        case PartitionDispatcher.TABLE | PartitionDispatcher.TS:
             return ()
-        case PartitionBy.COLUMNS:
+        case PartitionDispatcher.COLUMNS:
             return _configured(rule, name, fields, info)
-        case PartitionBy.INDEX_VALUE:
+        case PartitionDispatcher.INDEX_VALUE:
             return _indexed(rule, name, info) if rule.index else tuple(f.name for f in fields if f.handle)
 
 

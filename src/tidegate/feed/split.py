@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tidegate.feed.dispatch_rule import PartitionBy
+from tidegate.feed.dispatch_rule import PartitionDispatcher
 from tidegate.feed.route import TablePlan
 from tidegate.feed.value_text import NULL_TEXT, ValueText, value_text
 from tidegate.model.errors import EncodeError
@@ -100,7 +100,7 @@ class Splitter:
 
     def _moves(self, update: Update) -> bool:
         """Whether the dispatcher hashes the two images differently, so that their partitions may differ."""
-        if self.plan.by in {PartitionBy.TABLE, PartitionBy.TS}:
+        if self.plan.by in {PartitionDispatcher.TABLE, PartitionDispatcher.TS}:
             return False
         return self.plan.hash_of(update, update.before) != self.plan.hash_of(update, update.after)
 

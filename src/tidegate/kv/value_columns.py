@@ -33,19 +33,19 @@ from tidegate.model.errors import DecodeError, EncodeError
 from tidegate.model.mysql import FLOATS, NUMBERS, STRINGS, MysqlType
 from tidegate.model.table import ColumnType
 
-__all__ = ["Found", "ReadColumn", "arrow_type", "column_reader"]
+__all__ = ["ReadColumn", "ReadValues", "arrow_type", "column_reader"]
 
 Read: TypeAlias = Callable[[bytes], Any]
 
 
-class Found(NamedTuple):
+class ReadValues(NamedTuple):
     """The values of a column, null where there is none, and which rows have bytes that were not read."""
 
     array: Any
     unread: Any
 
 
-ReadColumn: TypeAlias = Callable[[Any, Cells], Found]
+ReadColumn: TypeAlias = Callable[[Any, Cells], ReadValues]
 """The bytes of all rows, and the places of the column's values in them."""
 
 _SIZES: Final = (1, 2, 4, 8)
@@ -99,45 +99,45 @@ def _numbers(data: Any, cells: Cells) -> tuple[Any, Any, Any]:
     return words(data, cells.at) << shift, shift, unread
 
 
-def _unsigned(data: Any, cells: Cells) -> Found:
+def _unsigned(data: Any, cells: Cells) -> ReadValues:
     left, shift, unread = _numbers(data, cells)
-    return Found(pa.array(left >> shift, mask=unread | (cells.size < 0)), unread)
+    return ReadValues(pa.array(left >> shift, mask=unread | (cells.size < 0)), unread)
 
 
-def _signed(data: Any, cells: Cells) -> Found:
+def _signed(data: Any, cells: Cells) -> ReadValues:
     left, shift, unread = _numbers(data, cells)
-    return Found(pa.array(left.view(np.int64) >> shift.view(np.int64), mask=unread | (cells.size < 0)), unread)
+    return ReadValues(pa.array(left.view(np.int64) >> shift.view(np.int64), mask=unread | (cells.size < 0)), unread)
 
 
-def _floats(data: Any, cells: Cells) -> Found:
+def _floats(data: Any, cells: Cells) -> ReadValues:
     bits = words(data, cells.at).byteswap()
     values = np.where(bits & _SIGN, bits ^ _SIGN, ~bits).view(np.float64)
     unread = (cells.size >= 0) & (cells.size != PADDING)
-    return Found(pa.array(np.where(np.isfinite(values), values, 0.0), mask=unread | (cells.size < 0)), unread)
+    return ReadValues(pa.array(np.where(np.isfinite(values), values, 0.0), mask=unread | (cells.size < 0)), unread)
 
 
-def _binary(data: Any, cells: Cells) -> Found:
+def _binary(data: Any, cells: Cells) -> ReadValues:
     absent = cells.size < 0
     found = spans(data, cells.at, np.where(absent, 0, cells.size), absent if absent.any() else None)
-    return Found(found, np.zeros(len(absent), np.bool_))
+    return ReadValues(found, np.zeros(len(absent), np.bool_))
 
 
-def _texts(data: Any, cells: Cells) -> Found:
+def _texts(data: Any, cells: Cells) -> ReadValues:
     found = _binary(data, cells)
     try:
-        return Found(found.array.cast(pa.string()), found.unread)
+        return ReadValues(found.array.cast(pa.string()), found.unread)
     except pa.ArrowInvalid:
         return found
 
 
-def _documents(data: Any, cells: Cells) -> Found:
+def _documents(data: Any, cells: Cells) -> ReadValues:
     """Equal documents are read once: an UPDATE mostly leaves them as they are."""
     known = _binary(data, cells).array.dictionary_encode()
     found = json_texts(known.dictionary).take(known.indices)
-    return Found(found, (cells.size >= 0) & found.is_null().to_numpy(zero_copy_only=False))
+    return ReadValues(found, (cells.size >= 0) & found.is_null().to_numpy(zero_copy_only=False))
 
 
-def _times(data: Any, cells: Cells, fsp: int, kind: ColumnType) -> Found:
+def _times(data: Any, cells: Cells, fsp: int, kind: ColumnType) -> ReadValues:
     left, shift, unread = _numbers(data, cells)
     packed = left >> shift
     microsecond = packed & np.uint64(0xFFFFFF)
@@ -153,7 +153,7 @@ def _times(data: Any, cells: Cells, fsp: int, kind: ColumnType) -> Found:
     if kind.code not in _DATES:
         parts += [(hour, 2, b":"), (minute, 2, b":"), (second, 2, b".")]
         parts += [(microsecond // np.uint64(10 ** (_MAX_FSP - fsp)), fsp, b"")] if fsp else []
-    return Found(_fixed(parts, unread | (cells.size < 0)), unread)
+    return ReadValues(_fixed(parts, unread | (cells.size < 0)), unread)
 
 
 def _fixed(parts: list[tuple[Any, int, bytes]], mask: Any) -> Any:
@@ -179,7 +179,7 @@ def _fixed(parts: list[tuple[Any, int, bytes]], mask: Any) -> Any:
     return pa.Array.from_buffers(pa.string(), count, [valid, pa.py_buffer(ends), pa.py_buffer(raw)])
 
 
-def _decimals(data: Any, cells: Cells, kind: ColumnType, read: Read) -> Found:
+def _decimals(data: Any, cells: Cells, kind: ColumnType, read: Read) -> ReadValues:
     """DECIMALs of the column's own scale; others one by one."""
     rows = np.flatnonzero(cells.size > 2)
     if not len(rows):
@@ -230,11 +230,11 @@ def _decimal_texts(parts: Any, negative: Any, digits: list[int], scale: int) -> 
     return pc.binary_join_element_wise(*texts, pa.scalar(""))
 
 
-def _one_by_one(data: Any, cells: Cells, read: Read) -> Found:
+def _one_by_one(data: Any, cells: Cells, read: Read) -> ReadValues:
     return _completed(data, cells, read, np.zeros(0, np.int64), pa.array([], pa.string()))
 
 
-def _completed(data: Any, cells: Cells, read: Read, rows: Any, texts: Any) -> Found:
+def _completed(data: Any, cells: Cells, read: Read, rows: Any, texts: Any) -> ReadValues:
     """`texts` in `rows`, and what `read` makes of the values of all others."""
     count = len(cells.at)
     left = cells.size >= 0
@@ -256,4 +256,4 @@ def _completed(data: Any, cells: Cells, read: Read, rows: Any, texts: Any) -> Fo
     order = np.full(count, len(texts) + len(others))
     order[rows] = np.arange(len(texts))
     order[places] = len(texts) + np.arange(len(others))
-    return Found(found.take(pa.array(order)), unread)
+    return ReadValues(found.take(pa.array(order)), unread)

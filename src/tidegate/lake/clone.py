@@ -19,7 +19,7 @@ from typing import Any
 import obstore
 
 from tidegate.objectstore import deltalog
-from tidegate.objectstore.deltalog import DataFile, Snapshot
+from tidegate.objectstore.deltalog import DataFile, TableSnapshot
 from tidegate.sink.delta.position import position, progress
 
 __all__ = ["Scratch", "clone"]
@@ -56,7 +56,7 @@ class Scratch:
             self._temporary = None
 
 
-def clone(origin: Snapshot, uri: str, feed: str) -> None:
+def clone(origin: TableSnapshot, uri: str, feed: str) -> None:
     """Make a table at `uri` that holds the rows of `origin` and stands at its position."""
     base = origin.uri if "://" in origin.uri else str(Path(origin.uri).resolve())
     adds = [

@@ -179,7 +179,7 @@ class Lake:
             self._live = Live(self.options.root, base, self._changelog, upto=self.ts, scratch=scratch)
         return self._live
 
-    def _stored(self, name: str) -> deltalog.Snapshot:
+    def _stored(self, name: str) -> deltalog.TableSnapshot:
         return stored_table(*self.place(name), name)
 
     def _find(self, name: str) -> tuple[str, TableInfo]:

@@ -38,7 +38,7 @@ from tidegate.model.errors import ConfigError, HistoryLost
 from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog
 from tidegate.sink.delta.apply import run_unit
-from tidegate.sink.delta.columns import StoredColumn, stored_columns
+from tidegate.sink.delta.columns import LakeColumn, stored_columns
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.position import position
 from tidegate.sink.delta.rows import NetChanges, if_any, log_rows, net_changes
@@ -155,20 +155,20 @@ class Live:
             return False
         return self.options.mode != "replica" or not all(isinstance(step, Rows) for step in unit.steps)
 
-    def _rows_of(self, table: TableInfo) -> tuple[deltalog.Snapshot, Tail]:
+    def _rows_of(self, table: TableInfo) -> tuple[deltalog.TableSnapshot, Tail]:
         """A stored table, and what follows it; a table that a DDL touched stands at this ts already, on a clone."""
         if self._touched(table):
             return stored_table(*self._cloned(table), str(table.name)), NOTHING
         stored = self._stored(table)
         return stored, self._tail(table, stored)
 
-    def _stored(self, table: TableInfo) -> deltalog.Snapshot:
+    def _stored(self, table: TableInfo) -> deltalog.TableSnapshot:
         """The table as it was merged."""
         published = self.base.tables.get(table.incarnation)
         version = self.base.retired[table.incarnation] if published is None else published.version
         return stored_table(self.options.table_uri(table.incarnation), version, str(table.name))
 
-    def _tail(self, table: TableInfo, stored: deltalog.Snapshot) -> Tail:
+    def _tail(self, table: TableInfo, stored: deltalog.TableSnapshot) -> Tail:
         """The rows that came since, each stretch read with the table's name and definition of its time."""
         unit = self._units.get(table.incarnation)
         merged_ts, _ = position(stored, self.options.feed)
@@ -177,7 +177,7 @@ class Live:
         parts = [_found(self._following, step, merged_ts, columns) for step in steps]
         return Tail(tuple(part for part in parts if part is not None))
 
-    def _following(self, step: Step, merged_ts: int, columns: Sequence[StoredColumn]) -> NetChanges | pa.Table | None:
+    def _following(self, step: Step, merged_ts: int, columns: Sequence[LakeColumn]) -> NetChanges | pa.Table | None:
         """What one step brings; None where it has no rows."""
         assert isinstance(step, Rows), step
         chunks = if_any(self._slice.batches(step.table.name, max(step.after, merged_ts), step.upto))

@@ -16,8 +16,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tidegate.lake.read import NOTHING, Tail, spark_frame, spark_rows
-from tidegate.objectstore.deltalog import Snapshot, schema_field
-from tidegate.sink.delta.columns import StoredColumn, stored_columns
+from tidegate.objectstore.deltalog import TableSnapshot, schema_field
+from tidegate.sink.delta.columns import LakeColumn, stored_columns
 from tidegate.sink.delta.rows import NetChanges
 
 __all__ = ["is_local", "spark_local", "spark_stored"]
@@ -32,7 +32,7 @@ GLOB: Final = frozenset("*?[]{}\\")
 """Characters in a path that Spark would take for a pattern."""
 
 
-def is_local(stored: Snapshot, tail: Tail = NOTHING) -> bool:
+def is_local(stored: TableSnapshot, tail: Tail = NOTHING) -> bool:
     """True if a table's rows are few enough to be handed to Spark as they are."""
     files = stored.files()
     rows = sum(file.rows for file in files)
@@ -40,7 +40,7 @@ def is_local(stored: Snapshot, tail: Tail = NOTHING) -> bool:
     return rows <= LOCAL_ROWS and sum(file.size_bytes for file in files) <= LOCAL_BYTES
 
 
-def spark_local(spark: Any, rows: pa.Table, columns: Sequence[StoredColumn]) -> Any:
+def spark_local(spark: Any, rows: pa.Table, columns: Sequence[LakeColumn]) -> Any:
     """Rows as a DataFrame with the types that the stored table has in Spark."""
     from pyspark.sql.types import StructType
 
@@ -48,7 +48,7 @@ def spark_local(spark: Any, rows: pa.Table, columns: Sequence[StoredColumn]) -> 
     return spark_frame(spark, rows, StructType.fromJson({"type": "struct", "fields": fields}))
 
 
-def spark_stored(spark: Any, stored: Snapshot) -> Any:
+def spark_stored(spark: Any, stored: TableSnapshot) -> Any:
     """A stored version as a DataFrame."""
     paths = [file.path if file.path.startswith("/") else f"{stored.uri}/{file.path}" for file in stored.files()]
     if not _is_plain(stored, paths):
@@ -62,7 +62,7 @@ def spark_stored(spark: Any, stored: Snapshot) -> Any:
     return files.select([functions.col(column.physical).alias(column.name) for column in columns])
 
 
-def _is_plain(stored: Snapshot, paths: Sequence[str]) -> bool:
+def _is_plain(stored: TableSnapshot, paths: Sequence[str]) -> bool:
     """True if the rows of a version are those of its files, and Spark finds them under their paths."""
     whole = stored.configuration.get("delta.enableDeletionVectors") != "true" and not stored.partition_columns
     named = all("://" not in path and not GLOB.intersection(path) for path in (stored.uri, *paths))

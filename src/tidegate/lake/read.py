@@ -19,8 +19,8 @@ from tidegate.lake.where import EVERY, Wanted
 from tidegate.model.errors import ConfigError, SinkError
 from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog
-from tidegate.objectstore.deltalog import DataFile, Snapshot
-from tidegate.sink.delta.columns import StoredColumn, stored_columns
+from tidegate.objectstore.deltalog import DataFile, TableSnapshot
+from tidegate.sink.delta.columns import LakeColumn, stored_columns
 from tidegate.sink.delta.files import logical_schema, read
 from tidegate.sink.delta.rows import NetChanges
 
@@ -52,7 +52,7 @@ class Tail:
 NOTHING: Final = Tail(())
 
 
-def stored_table(uri: str, version: int, name: str) -> Snapshot:
+def stored_table(uri: str, version: int, name: str) -> TableSnapshot:
     """A Delta table at a version. Raises SinkError when it is not there any more."""
     try:
         found = None if version == PURGED else deltalog.load(uri, version)
@@ -64,7 +64,7 @@ def stored_table(uri: str, version: int, name: str) -> Snapshot:
 
 
 def stored_rows(
-    table: Snapshot, names: Sequence[str] = (), limit: int | None = None, *, wanted: Wanted = EVERY
+    table: TableSnapshot, names: Sequence[str] = (), limit: int | None = None, *, wanted: Wanted = EVERY
 ) -> pa.Table:
     """Rows of a stored table, the columns called `names` (all when empty), of as many files as `limit` asks for.
 
@@ -88,7 +88,7 @@ def stored_rows(
     return rows if limit is None else rows.slice(0, limit)
 
 
-def _part(uri: str, file: DataFile, asked: Sequence[StoredColumn], wanted: Wanted) -> pa.Table:
+def _part(uri: str, file: DataFile, asked: Sequence[LakeColumn], wanted: Wanted) -> pa.Table:
     """The wanted rows of a file; the columns that decide are read first, the others only where there is a row."""
     if not wanted.columns:
         return read(uri, file, asked)

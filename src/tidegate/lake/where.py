@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from tidegate.model.errors import ConfigError
 from tidegate.model.table import TableInfo
 from tidegate.objectstore.deltalog import DataFile
-from tidegate.sink.delta.columns import StoredColumn
+from tidegate.sink.delta.columns import LakeColumn
 from tidegate.sink.delta.types import arrow_type
 
 __all__ = ["EVERY", "Wanted", "Where"]
@@ -28,11 +28,11 @@ Where: TypeAlias = Mapping[str, Any]
 class Wanted:
     """The columns that decide, each with its values."""
 
-    columns: tuple[StoredColumn, ...] = ()
+    columns: tuple[LakeColumn, ...] = ()
     values: tuple[pa.Array, ...] = ()
 
     @classmethod
-    def of(cls, where: Where, stored: Sequence[StoredColumn], table: TableInfo) -> Self:
+    def of(cls, where: Where, stored: Sequence[LakeColumn], table: TableInfo) -> Self:
         """What `where` asks for. Raises ConfigError for unknown columns and for values that no row can have."""
         known = {column.name.lower(): column for column in stored}
         unknown = [name for name in where if name.lower() not in known]
@@ -63,7 +63,7 @@ class Wanted:
 EVERY: Final = Wanted()
 
 
-def _values(column: StoredColumn, asked: Any) -> pa.Array:
+def _values(column: LakeColumn, asked: Any) -> pa.Array:
     """Values as the column's type: numbers and texts are taken alike, so that 17, "17" and Decimal(17) are one key."""
     several = list(asked) if isinstance(asked, list | tuple | set | frozenset) else [asked]
     kind = arrow_type(column.delta)
@@ -79,7 +79,7 @@ def _value(one: Any, kind: pa.DataType) -> Any:
     return pa.scalar(one).cast(kind).as_py()
 
 
-def _within(file: DataFile, column: StoredColumn, values: pa.Array) -> bool:
+def _within(file: DataFile, column: LakeColumn, values: pa.Array) -> bool:
     low, high = file.lows.get(column.physical), file.highs.get(column.physical)
     if low is None or high is None:
         return True

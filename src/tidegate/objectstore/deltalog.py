@@ -38,7 +38,7 @@ __all__ = [
     "Action",
     "CommitConflict",
     "DataFile",
-    "Snapshot",
+    "TableSnapshot",
     "add",
     "commit",
     "create",
@@ -76,7 +76,7 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class TableSnapshot:
     """A table at one version. `fields` are the schema's fields as the log spells them."""
 
     uri: str
@@ -112,14 +112,14 @@ def _under(prefix: str, row: Mapping[str, Any]) -> dict[str, Any]:
     return {name.removeprefix(prefix): value for name, value in row.items() if name.startswith(prefix)}
 
 
-def load(uri: str, version: int | None = None) -> Snapshot | None:
+def load(uri: str, version: int | None = None) -> TableSnapshot | None:
     """The table at `version` (the newest by default); None where there is no table."""
     try:
         table = DeltaTable(uri, version=version)
     except TableNotFoundError:
         return None
     metadata = table.metadata()
-    return Snapshot(
+    return TableSnapshot(
         uri=uri,
         version=table.version(),
         table_id=str(metadata.id),
@@ -265,7 +265,7 @@ def remove(file: DataFile, *, data_change: bool = True) -> Action:
 
 
 def txn(app_id: str, version: int) -> Action:
-    """Progress of an application, readable with `Snapshot.txn`."""
+    """Progress of an application, readable with `TableSnapshot.txn`."""
     return {"txn": {"appId": app_id, "version": version, "lastUpdated": int(time.time() * 1000)}}
 
 

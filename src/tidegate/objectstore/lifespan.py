@@ -1,8 +1,8 @@
 """From which version to which a Delta table holds each of its files, and the removal of files whose time is over.
 
     version        3        4        5        6        7        head
-    a.parquet      add ─────────────────────► remove              Span(3, 6)
-    b.parquet                        add ───────────────────►     Span(5)
+    a.parquet      add ─────────────────────► remove              VersionSpan(3, 6)
+    b.parquet                        add ───────────────────►     VersionSpan(5)
     c.parquet      in the directory, in no commit                 an orphan: an attempt that died, or one that runs
 
 A `Lifespans` reads each commit once and goes on from there.  Who decides what is still needed is not here.
@@ -22,7 +22,7 @@ import obstore
 from tidegate.objectstore.deltalog import load, store
 from tidegate.objectstore.failpoint import reach
 
-__all__ = ["Lifespans", "Span", "StoredFile", "Swept", "cut_log", "delete", "stored_files", "sweep"]
+__all__ = ["Lifespans", "StoredFile", "Swept", "VersionSpan", "cut_log", "delete", "stored_files", "sweep"]
 
 LOG: Final = "_delta_log/"
 LOG_FILE: Final = re.compile(r"_delta_log/(\d{20})\.(json|checkpoint\.parquet|checkpoint\..*\.parquet)")
@@ -31,7 +31,7 @@ DELETIONS_MAX: Final = 10_000
 """Of one sweep or cut; the rest comes with the next, so that none of them takes minutes."""
 
 
-class Span(NamedTuple):
+class VersionSpan(NamedTuple):
     """The versions in which a data file is part of its table: added <= version < removed."""
 
     added: int
@@ -61,7 +61,7 @@ class Lifespans:
     def __init__(self, uri: str) -> None:
         self.uri = uri
         self.version = -1
-        self.spans: dict[str, Span] = {}
+        self.spans: dict[str, VersionSpan] = {}
 
     def advance(self, first: int, commits_max: int) -> bool:
         """Read on, from version `first` when nothing was read yet; True if that reached the end of the log."""
@@ -69,7 +69,7 @@ class Lifespans:
             snapshot = load(self.uri, first)
             if snapshot is None:
                 return False
-            self.spans = {file.path: Span(first) for file in snapshot.files()}
+            self.spans = {file.path: VersionSpan(first) for file in snapshot.files()}
             self.version = first
         for _ in range(commits_max):
             try:
@@ -85,11 +85,11 @@ class Lifespans:
         match action:
             case {"add": added}:
                 path = unquote(added["path"])
-                self.spans[path] = Span(self.spans[path].added if path in self.spans else self.version)
+                self.spans[path] = VersionSpan(self.spans[path].added if path in self.spans else self.version)
             case {"remove": removed}:
                 path = unquote(removed["path"])
-                since = self.spans.get(path, Span(self.version)).added
-                self.spans[path] = Span(since, self.version, removed.get("deletionTimestamp") or 0)
+                since = self.spans.get(path, VersionSpan(self.version)).added
+                self.spans[path] = VersionSpan(since, self.version, removed.get("deletionTimestamp") or 0)
 
 
 def stored_files(uri: str, prefix: str | None = None) -> list[StoredFile]:
@@ -104,7 +104,7 @@ def stored_files(uri: str, prefix: str | None = None) -> list[StoredFile]:
 def sweep(
     lifespans: Lifespans,
     files: Sequence[StoredFile],
-    needed: Callable[[Span], bool],
+    needed: Callable[[VersionSpan], bool],
     *,
     removed_before_ms: int,
     orphans_before_ms: int,

@@ -21,7 +21,7 @@ from tidegate.schema.build import build_column
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.defaults import keep_default
 from tidegate.schema.definition import Position
-from tidegate.schema.dialect import Kind, tokenize
+from tidegate.schema.dialect import TokenKind, tokenize
 from tidegate.schema.occasion import Occasion
 from tidegate.schema.spec import AddColumns, DropColumn, ModifyColumn, RenameColumn, SetDefault, Spec
 
@@ -158,7 +158,7 @@ def _rename_in(expr: str, renamed: dict[str, str]) -> str:
     parts, end = [], 0
     while not cursor.done():
         token = cursor.next()
-        if token.kind not in (Kind.NAME, Kind.WORD) or cursor.is_sign("("):
+        if token.kind not in (TokenKind.NAME, TokenKind.WORD) or cursor.is_sign("("):
             continue
         new = renamed.get(token.text.lower(), token.text)
         if new != token.text:

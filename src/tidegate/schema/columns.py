@@ -20,7 +20,7 @@ from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.definition import TypeDef
-from tidegate.schema.dialect import Kind, reveal, tokenize
+from tidegate.schema.dialect import TokenKind, reveal, tokenize
 
 __all__ = [
     "charset_of_collation",
@@ -200,12 +200,12 @@ def _read_arguments(cursor: Cursor, word: _Word, found: TypeDef) -> TypeDef:
 
 
 def _read_elem(cursor: Cursor) -> str:
-    if cursor.peek().word.startswith("_") and cursor.peek(1).kind in (Kind.STRING, Kind.HEX):
+    if cursor.peek().word.startswith("_") and cursor.peek(1).kind in (TokenKind.STRING, TokenKind.HEX):
         cursor.next()
     token = cursor.next()
-    if token.kind is Kind.HEX:
+    if token.kind is TokenKind.HEX:
         return bytes.fromhex(token.text.rjust((len(token.text) + 1) // 2 * 2, "0")).decode("utf-8", "replace")
-    if token.kind is not Kind.STRING:
+    if token.kind is not TokenKind.STRING:
         raise cursor.error("expected a string")
     return token.text.rstrip(" ")
 
@@ -247,7 +247,7 @@ def _read_attributes(cursor: Cursor, found: TypeDef) -> TypeDef:
 def read_charset_name(cursor: Cursor) -> str:
     """The charset or collation name at the cursor: a word, a name or a string, moving past it."""
     cursor.sign("=")
-    if cursor.peek().kind is Kind.STRING:
+    if cursor.peek().kind is TokenKind.STRING:
         return cursor.next().text
     return cursor.name("a charset")
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from tidegate.model.errors import SqlError
 from tidegate.model.table import TableName
-from tidegate.schema.dialect import Kind, Token, fail
+from tidegate.schema.dialect import Token, TokenKind, fail
 
 __all__ = ["Cursor", "Qualified"]
 
@@ -46,7 +46,7 @@ class Cursor:
     def next(self) -> Token:
         """The token here, moving past it."""
         token = self.peek()
-        if token.kind is not Kind.END:
+        if token.kind is not TokenKind.END:
             self.at += 1
         return token
 
@@ -56,12 +56,12 @@ class Cursor:
 
     def done(self) -> bool:
         """True at the end of the statement: `;` or the end of the text."""
-        return self.peek().kind is Kind.END or self.is_sign(";")
+        return self.peek().kind is TokenKind.END or self.is_sign(";")
 
     def is_sign(self, sign: str, ahead: int = 0) -> bool:
         """True if that sign stands here."""
         token = self.peek(ahead)
-        return token.kind is Kind.SIGN and token.text == sign
+        return token.kind is TokenKind.SIGN and token.text == sign
 
     def sign(self, sign: str) -> bool:
         """True, moving past it, if that sign stands here."""
@@ -96,8 +96,8 @@ class Cursor:
     def is_name(self, ahead: int = 0) -> bool:
         """True if the token there can be a name (a double-quoted one counts: ANSI_QUOTES)."""
         token = self.peek(ahead)
-        return token.kind in (Kind.WORD, Kind.NAME) or (
-            token.kind is Kind.STRING and self.text[token.start] == '"' and token.text != ""
+        return token.kind in (TokenKind.WORD, TokenKind.NAME) or (
+            token.kind is TokenKind.STRING and self.text[token.start] == '"' and token.text != ""
         )
 
     def name(self, what: str = "a name") -> str:
@@ -122,7 +122,7 @@ class Cursor:
         """The unsigned integer here, moving past it."""
         token = self.peek()
         if (
-            token.kind is not Kind.NUMBER
+            token.kind is not TokenKind.NUMBER
             or not token.text.isascii()
             or not token.text.isdigit()
             or len(token.text) > 20
@@ -148,9 +148,9 @@ class Cursor:
     def skip_balanced(self, *stops: str) -> None:
         """Move to the next of the signs `stops`, closing sign or end of the statement outside any parentheses."""
         depth = 0
-        while self.peek().kind is not Kind.END:
+        while self.peek().kind is not TokenKind.END:
             token = self.peek()
-            sign = token.text if token.kind is Kind.SIGN else ""
+            sign = token.text if token.kind is TokenKind.SIGN else ""
             if depth == 0 and (sign in _CLOSING or sign == ";" or (sign and sign in stops)):
                 return
             depth += (sign in _OPENING and sign != "") - (sign in _CLOSING and sign != "")

@@ -19,7 +19,7 @@ from typing import Final
 from tidegate.model.mysql import STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
-from tidegate.schema.definition import Blob, Default, Expression, Now, Null, Number, Text
+from tidegate.schema.definition import Blob, Default, DefaultNumber, DefaultText, Expression, Now, Null
 
 __all__ = ["keep_default", "origin_default"]
 
@@ -36,9 +36,9 @@ def keep_default(default: Default | None, column_type: ColumnType) -> tuple[str 
         case Now(fsp):
             fsp = max(fsp, column_type.decimal)
             return f"CURRENT_TIMESTAMP({fsp})" if fsp else "CURRENT_TIMESTAMP", True
-        case Text(value):
+        case DefaultText(value):
             return _text(value, column_type), False
-        case Number(text):
+        case DefaultNumber(text):
             return _number(text, column_type), False
         case Blob(value):
             return _blob(value, column_type), False

@@ -14,27 +14,27 @@ __all__ = [
     "Blob",
     "ColumnDef",
     "Default",
+    "DefaultNumber",
+    "DefaultText",
     "Expression",
     "IndexDef",
     "Now",
     "Null",
-    "Number",
     "Position",
     "TableOptions",
-    "Text",
     "TypeDef",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class DefaultText:
     """DEFAULT 'text'."""
 
     value: str
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class DefaultNumber:
     """DEFAULT 1.50, -3, TRUE: digits as written, sign included."""
 
     text: str
@@ -66,7 +66,7 @@ class Expression:
     sql: str
 
 
-Default: TypeAlias = Text | Number | Blob | Null | Now | Expression
+Default: TypeAlias = DefaultText | DefaultNumber | Blob | Null | Now | Expression
 
 
 @dataclass(frozen=True, slots=True)

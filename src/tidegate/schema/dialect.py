@@ -26,7 +26,7 @@ from sqlglot.tokens import TokenType
 
 from tidegate.model.errors import SqlError
 
-__all__ = ["Kind", "TiDB", "Token", "fail", "quote", "reveal", "tokenize", "unquote"]
+__all__ = ["TiDB", "Token", "TokenKind", "fail", "quote", "reveal", "tokenize", "unquote"]
 
 _REST: Final = r"""|`(?:[^`]|``)*`)
       | (?P<line>\#[^\n]*|--(?=[\s\x00-\x1f]|\Z)[^\n]*)
@@ -61,7 +61,7 @@ class _PlainTiDB(MySQL):  # type: ignore[misc]
         STRING_ESCAPES: ClassVar[list[str]] = ["'", '"']
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     """What a token is."""
 
     WORD = "word"
@@ -80,7 +80,7 @@ class Kind(Enum):
 class Token:
     """One token; `text` is the word as written, the unquoted name or string, the digits of a literal, or the sign."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
     start: int
     end: int
@@ -88,15 +88,15 @@ class Token:
     @property
     def word(self) -> str:
         """The word in capitals; "" for everything that is not an unquoted word."""
-        return self.text.upper() if self.kind is Kind.WORD else ""
+        return self.text.upper() if self.kind is TokenKind.WORD else ""
 
 
 _KINDS: Final = {
-    TokenType.STRING: Kind.STRING,
-    TokenType.NATIONAL_STRING: Kind.STRING,
-    TokenType.NUMBER: Kind.NUMBER,
-    TokenType.HEX_STRING: Kind.HEX,
-    TokenType.BIT_STRING: Kind.BITS,
+    TokenType.STRING: TokenKind.STRING,
+    TokenType.NATIONAL_STRING: TokenKind.STRING,
+    TokenType.NUMBER: TokenKind.NUMBER,
+    TokenType.HEX_STRING: TokenKind.HEX,
+    TokenType.BIT_STRING: TokenKind.BITS,
 }
 
 
@@ -150,7 +150,7 @@ def tokenize(text: str, *, escapes: bool = True) -> tuple[Token, ...]:
             "unreadable text (an open quote or comment, or a malformed literal)", text, _stop(text, escapes=escapes)
         ) from error
     tokens = [token for raw in found for token in _split(raw, text, escapes=escapes)]
-    return (*tokens, Token(Kind.END, "", len(text), len(text)))
+    return (*tokens, Token(TokenKind.END, "", len(text), len(text)))
 
 
 def _stop(text: str, *, escapes: bool) -> int:
@@ -165,15 +165,15 @@ def _split(raw: GlotToken, text: str, *, escapes: bool) -> Iterator[Token]:
     start, end = raw.start, raw.end + 1
     source = text[start:end]
     kind = _KINDS.get(raw.token_type)
-    if kind is Kind.STRING:
+    if kind is TokenKind.STRING:
         body = source[1:] if source[0] in "nN" else source
         yield Token(kind, unquote(body, escapes=escapes), start, end)
     elif kind is not None:
         yield Token(kind, raw.text, start, end)
     elif source.startswith("`"):
-        yield Token(Kind.NAME, unquote(source), start, end)
+        yield Token(TokenKind.NAME, unquote(source), start, end)
     elif _WORD_START.match(source):
         for word in re.finditer(r"\S+", source):
-            yield Token(Kind.WORD, word[0], start + word.start(), start + word.end())
+            yield Token(TokenKind.WORD, word[0], start + word.start(), start + word.end())
     else:
-        yield Token(Kind.SIGN, source, start, end)
+        yield Token(TokenKind.SIGN, source, start, end)

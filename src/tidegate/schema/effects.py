@@ -1,10 +1,10 @@
 """What a DDL did to the tables: the closed union that barriers and sinks act on.
 
-    Effect = CreateTable | DropTable | TruncateTable | RenameTable | AlterTable
-           | TruncatePartitions | DropPartitions | ExchangePartition | RecoverTable | NoEffect
+    Effect = TableCreated | TableDropped | TableTruncated | TableRenamed | TableAltered
+           | PartitionsTruncated | PartitionsDropped | PartitionExchanged | TableRecovered | NoEffect
 
 Every effect carries whole tables, before and after, so that nobody has to ask the schema again.  `old.incarnation` and
-`new.incarnation` tell whether rows stayed: equal after AlterTable and RenameTable, different after TruncateTable.
+`new.incarnation` tell whether rows stayed: equal after TableAltered and TableRenamed, different after TableTruncated.
 One DDL has one or more effects, in the order in which they happened.
 """
 
@@ -15,54 +15,54 @@ import msgspec
 from tidegate.model.table import TableInfo
 
 __all__ = [
-    "AlterTable",
-    "CreateTable",
-    "DropPartitions",
-    "DropTable",
     "Effect",
-    "ExchangePartition",
     "NoEffect",
-    "RecoverTable",
-    "RenameTable",
-    "TruncatePartitions",
-    "TruncateTable",
+    "PartitionExchanged",
+    "PartitionsDropped",
+    "PartitionsTruncated",
+    "TableAltered",
+    "TableCreated",
+    "TableDropped",
+    "TableRecovered",
+    "TableRenamed",
+    "TableTruncated",
 ]
 
 
-class CreateTable(msgspec.Struct, frozen=True):
+class TableCreated(msgspec.Struct, frozen=True):
     """A new, empty table."""
 
     table: TableInfo
 
 
-class DropTable(msgspec.Struct, frozen=True):
+class TableDropped(msgspec.Struct, frozen=True):
     """The table and its rows are gone."""
 
     table: TableInfo
 
 
-class TruncateTable(msgspec.Struct, frozen=True):
+class TableTruncated(msgspec.Struct, frozen=True):
     """The same definition without rows: `new` is another incarnation."""
 
     old: TableInfo
     new: TableInfo
 
 
-class RenameTable(msgspec.Struct, frozen=True):
+class TableRenamed(msgspec.Struct, frozen=True):
     """The same rows under another name."""
 
     old: TableInfo
     new: TableInfo
 
 
-class AlterTable(msgspec.Struct, frozen=True):
+class TableAltered(msgspec.Struct, frozen=True):
     """Columns, keys, options or partition bounds changed; the rows stayed."""
 
     old: TableInfo
     new: TableInfo
 
 
-class TruncatePartitions(msgspec.Struct, frozen=True):
+class PartitionsTruncated(msgspec.Struct, frozen=True):
     """Rows of the partitions `names` are gone; `table` is the definition by which they lay there."""
 
     table: TableInfo
@@ -70,7 +70,7 @@ class TruncatePartitions(msgspec.Struct, frozen=True):
     new: TableInfo
 
 
-class DropPartitions(msgspec.Struct, frozen=True):
+class PartitionsDropped(msgspec.Struct, frozen=True):
     """The partitions `names` of `old` are gone with their rows."""
 
     old: TableInfo
@@ -78,7 +78,7 @@ class DropPartitions(msgspec.Struct, frozen=True):
     new: TableInfo
 
 
-class ExchangePartition(msgspec.Struct, frozen=True):
+class PartitionExchanged(msgspec.Struct, frozen=True):
     """All rows of `partition` (by the definition of `partitioned`) and of `other` changed places."""
 
     partitioned: TableInfo
@@ -88,7 +88,7 @@ class ExchangePartition(msgspec.Struct, frozen=True):
     new_other: TableInfo
 
 
-class RecoverTable(msgspec.Struct, frozen=True):
+class TableRecovered(msgspec.Struct, frozen=True):
     """A dropped or truncated table is back, with its rows and its incarnation, perhaps under another name."""
 
     table: TableInfo
@@ -101,14 +101,14 @@ class NoEffect(msgspec.Struct, frozen=True):
 
 
 Effect: TypeAlias = (
-    CreateTable
-    | DropTable
-    | TruncateTable
-    | RenameTable
-    | AlterTable
-    | TruncatePartitions
-    | DropPartitions
-    | ExchangePartition
-    | RecoverTable
+    TableCreated
+    | TableDropped
+    | TableTruncated
+    | TableRenamed
+    | TableAltered
+    | PartitionsTruncated
+    | PartitionsDropped
+    | PartitionExchanged
+    | TableRecovered
     | NoEffect
 )

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from tidegate.schema.convert.number import WIDE, numeric_prefix, to_integer
 from tidegate.schema.convert.span import parse_span
-from tidegate.schema.convert.time import ZERO, Moment, parse_moment, parse_moment_number, span_of_moment
+from tidegate.schema.convert.time import ZERO, WallClock, parse_moment, parse_moment_number, span_of_moment
 
 __all__ = ["FUNCTIONS", "UNITS", "Operand"]
 
@@ -102,7 +102,7 @@ def _absolute(values: Sequence[Operand], _zone: tzinfo | None) -> Operand:
     return -number if number < 0 else number
 
 
-def moment_of(value: Operand) -> Moment:
+def moment_of(value: Operand) -> WallClock:
     """The wall clock of an argument; the zero date when it is none."""
     if isinstance(value, str | bytes):
         return parse_moment(value if isinstance(value, str) else value.decode("latin-1"), 6)
@@ -127,7 +127,7 @@ def _days(value: Operand) -> int | None:
     return None if day is None else day.toordinal() + DAYS_BEFORE_YEAR_1
 
 
-def _on_moment(read: Callable[[Moment], int]) -> _Function:
+def _on_moment(read: Callable[[WallClock], int]) -> _Function:
     return lambda values, _zone: read(moment_of(values[0]))
 
 

@@ -9,7 +9,7 @@
 
 Nodes load versions at their own pace, but the owner publishes a step only when every node has the one before, so the
 versions alive are one step and its neighbour.  Data is safe when each pair of neighbours agrees on it, whatever
-transactions run under either: that is what `tidegate.testing.checker` goes through, reading the tables here.
+transactions run under either: that is what the model checker (tests/model_checker) goes through, by these tables.
 
     state         column                    index, copy of rows            constraint
     none          unknown                   unknown                        unknown

@@ -23,7 +23,7 @@ from tidegate.schema.convert.number import bit_writer, numeric_prefix
 from tidegate.schema.convert.read import Family, elems_of, family_of, text_value
 from tidegate.schema.convert.span import render_span
 from tidegate.schema.convert.text import byte_writer, decode_bytes, enum_name
-from tidegate.schema.convert.time import ZERO, Moment, fsp_of, moment_writer
+from tidegate.schema.convert.time import ZERO, WallClock, fsp_of, moment_writer
 
 __all__ = ["cast_literal", "stored_value", "zero_value"]
 
@@ -77,7 +77,7 @@ def stored_value(column: ColumnInfo, *, time_zone: str = "UTC", commit_ts: int =
     kind = column.type
     if isinstance(default, str) and family_of(kind) is Family.MOMENT and _NOW.fullmatch(default.strip()):
         now = to_datetime(commit_ts).astimezone(zone_of(time_zone))
-        clock = Moment(*now.timetuple()[:3], now.hour, now.minute, now.second, now.microsecond)
+        clock = WallClock(*now.timetuple()[:3], now.hour, now.minute, now.second, now.microsecond)
         return moment_writer(kind, zone_of(time_zone))(clock)
     return cast_literal(default, kind, time_zone=time_zone)
 

@@ -81,7 +81,7 @@ def _commit_ts(ddl: Ddl) -> int:
 
 def _made(found: list[Effect]) -> int:
     """How many tables these effects created or emptied."""
-    return sum(isinstance(effect, effects.CreateTable | effects.TruncateTable) for effect in found)
+    return sum(isinstance(effect, effects.TableCreated | effects.TableTruncated) for effect in found)
 
 
 def _apply(state: SchemaState, statement: Statement, ddl: Ddl, occasion: Occasion, *, made: int) -> _Step:
@@ -176,7 +176,7 @@ def _drop_database(state: SchemaState, statement: DropDatabase) -> _Step:
         tuple(table for table in state.dropped if table.name.key[0] != folded),
         {key: view for key, view in state.views.items() if key[0] != folded},
     )
-    drops: list[Effect] = [effects.DropTable(table) for table in gone]
+    drops: list[Effect] = [effects.TableDropped(table) for table in gone]
     return after, drops or [NoEffect(f"database {statement.name} held no known table")]
 
 
@@ -192,7 +192,7 @@ def _create_table(state: SchemaState, statement: CreateTable, occasion: Occasion
             f"{occasion.commit_ts} is not followed; exclude the table by a filter rule"
         )
     table = build_table(statement, state.charset(statement.table.schema), occasion, made)
-    return state.with_table(table), [effects.CreateTable(table)]
+    return state.with_table(table), [effects.TableCreated(table)]
 
 
 def _create_like(state: SchemaState, statement: CreateTableLike, occasion: Occasion, made: int) -> _Step:
@@ -207,7 +207,7 @@ def _create_like(state: SchemaState, statement: CreateTableLike, occasion: Occas
     table = msgspec.structs.replace(
         source, name=statement.table, incarnation=occasion.incarnation(made), version=occasion.commit_ts
     )
-    return state.with_table(table), [effects.CreateTable(table)]
+    return state.with_table(table), [effects.TableCreated(table)]
 
 
 def _drop_tables(state: SchemaState, statement: DropTables) -> _Step:
@@ -218,7 +218,7 @@ def _drop_tables(state: SchemaState, statement: DropTables) -> _Step:
             found.append(_unknown(name))
             continue
         state = state.without_table(name).with_dropped(table)
-        found.append(effects.DropTable(table))
+        found.append(effects.TableDropped(table))
     return state, found
 
 
@@ -227,7 +227,7 @@ def _truncate_table(state: SchemaState, name: TableName, occasion: Occasion, mad
     if old is None:
         return state, [_unknown(name)]
     new = msgspec.structs.replace(old, incarnation=occasion.incarnation(made), version=occasion.commit_ts)
-    return state.with_table(new).with_dropped(old), [effects.TruncateTable(old, new)]
+    return state.with_table(new).with_dropped(old), [effects.TableTruncated(old, new)]
 
 
 def _locate(state: SchemaState, name: TableName, *, doubtful: bool, occasion: Occasion) -> TableInfo | None:
@@ -261,7 +261,7 @@ def _rename(state: SchemaState, old: TableInfo, new_name: TableName, occasion: O
     if taken is not None and new_name.key != old.name.key:
         raise occasion.error(old.name, f"it cannot become {new_name}, which exists since version {taken.version}")
     new = msgspec.structs.replace(old, name=new_name, version=occasion.commit_ts)
-    return state.without_table(old.name).with_table(new), effects.RenameTable(old, new)
+    return state.without_table(old.name).with_table(new), effects.TableRenamed(old, new)
 
 
 def _alter_table(state: SchemaState, statement: AlterTable, occasion: Occasion) -> _Step:
@@ -284,15 +284,15 @@ def _alter_table(state: SchemaState, statement: AlterTable, occasion: Occasion) 
 def _alter_effects(old: TableInfo, new: TableInfo, statement: AlterTable, occasion: Occasion) -> list[Effect]:
     for spec in statement.specs:
         if isinstance(spec, TruncatePartitions):
-            return [effects.TruncatePartitions(old, named_partitions(old, spec.names, occasion), new)]
+            return [effects.PartitionsTruncated(old, named_partitions(old, spec.names, occasion), new)]
         if isinstance(spec, DropPartitions):
             kept = {item.name for item in new.partition.definitions} if new.partition else set()
             before = old.partition.definitions if old.partition else ()
             gone = tuple(item.name for item in before if item.name not in kept)
-            return [effects.DropPartitions(old, gone, new) if gone else NoEffect("no such partition")]
+            return [effects.PartitionsDropped(old, gone, new) if gone else NoEffect("no such partition")]
     if msgspec.structs.replace(new, version=old.version) == old:
         return [NoEffect("nothing changed that rows depend on")]
-    return [effects.AlterTable(old, new)]
+    return [effects.TableAltered(old, new)]
 
 
 def _exchange_partition(state: SchemaState, old: TableInfo, spec: ExchangePartition, occasion: Occasion) -> _Step:
@@ -302,7 +302,7 @@ def _exchange_partition(state: SchemaState, old: TableInfo, spec: ExchangePartit
     (name,) = named_partitions(old, (spec.name,), occasion)
     new = msgspec.structs.replace(old, version=occasion.commit_ts)
     new_other = msgspec.structs.replace(other, version=occasion.commit_ts)
-    effect = effects.ExchangePartition(old, name, other, new, new_other)
+    effect = effects.PartitionExchanged(old, name, other, new, new_other)
     return state.with_table(new).with_table(new_other), [effect]
 
 
@@ -318,4 +318,4 @@ def _recover_table(state: SchemaState, statement: RecoverTable, ddl: Ddl, occasi
     table = msgspec.structs.replace(found, name=new_name, version=occasion.commit_ts)
     dropped = tuple(item for item in state.dropped if item is not found)
     after = SchemaState(state.databases, state.tables, dropped, state.views).with_table(table)
-    return after, [effects.RecoverTable(table)]
+    return after, [effects.TableRecovered(table)]

@@ -19,7 +19,7 @@ from tidegate.codec.options import DecodeOptions
 from tidegate.feed.frontier import Reached
 from tidegate.feed.ports import Tasks
 from tidegate.source.kafka.land import halted
-from tidegate.source.kafka.message import Message
+from tidegate.source.kafka.message import TopicMessage
 from tidegate.source.kafka.messages import LandPlan, land_messages
 
 __all__ = ["RecordedLanding", "partitions_of"]
@@ -27,13 +27,13 @@ __all__ = ["RecordedLanding", "partitions_of"]
 FLUSH_BYTES = 1 << 26
 
 
-def partitions_of(where: Path) -> dict[int, list[Message]]:
+def partitions_of(where: Path) -> dict[int, list[TopicMessage]]:
     """Return the messages of a recorded topic (files p0.bin.gz, p1.bin.gz, ..), by partition."""
     found = {}
     for path in sorted(where.glob("p*.bin.gz")):
         frames = list(read_frames(gzip.decompress(path.read_bytes())))
         number = int(path.name.removeprefix("p").partition(".")[0])
-        found[number] = [Message(at, key or None, value) for at, (key, value) in enumerate(frames)]
+        found[number] = [TopicMessage(at, key or None, value) for at, (key, value) in enumerate(frames)]
     return found
 
 
@@ -47,7 +47,7 @@ class RecordedLanding(BatchLoop):
         uri: str,
         feed: str,
         decode: DecodeOptions,
-        messages: Mapping[int, Sequence[Message]],
+        messages: Mapping[int, Sequence[TopicMessage]],
         *,
         topic: str = "shop",
         seed: int = 0,
@@ -80,7 +80,7 @@ class RecordedLanding(BatchLoop):
             self._error = halted(halts, self.uri)
         return self._error is None and not self.idle()
 
-    def _all(self) -> list[tuple[int, Sequence[Message]]]:
+    def _all(self) -> list[tuple[int, Sequence[TopicMessage]]]:
         return list(self.messages.items())
 
     def _claim(self) -> State:
@@ -90,7 +90,7 @@ class RecordedLanding(BatchLoop):
     def _batch(self) -> None:
         """Nothing lands by itself."""
 
-    def _read(self, number: int, messages: Sequence[Message], start: int, end: int) -> TaskReport:
+    def _read(self, number: int, messages: Sequence[TopicMessage], start: int, end: int) -> TaskReport:
         end = min(end, len(messages))
         plan = LandPlan(self.topic, number, self.decode, skip_dead=self.skip_dead)
         landed = land_messages(messages[start:end], plan, start=start)

@@ -104,15 +104,15 @@ class ScriptedTables:
 
     def _effect(self, effect: effects.Effect) -> None:
         match effect:
-            case effects.CreateTable(table) | effects.TruncateTable(_, table):
+            case effects.TableCreated(table) | effects.TableTruncated(_, table):
                 self._rows[table.incarnation] = []
-            case effects.AlterTable(old, new):
+            case effects.TableAltered(old, new):
                 self._rows[new.incarnation] = [_altered(row, old, new) for row in self._rows[old.incarnation]]
-            case effects.TruncatePartitions(table, names, _) | effects.DropPartitions(table, names, _):
+            case effects.PartitionsTruncated(table, names, _) | effects.PartitionsDropped(table, names, _):
                 self._rows[table.incarnation] = [
                     row for row in self._rows[table.incarnation] if _partition(table, row) not in names
                 ]
-            case effects.ExchangePartition(partitioned, partition, other):
+            case effects.PartitionExchanged(partitioned, partition, other):
                 mine, theirs = self._rows[partitioned.incarnation], self._rows[other.incarnation]
                 leaving = [row for row in mine if _partition(partitioned, row) == partition]
                 self._rows[partitioned.incarnation] = [row for row in mine if row not in leaving] + theirs

@@ -28,10 +28,10 @@ from tidegate.kv.table_key import split_mvcc_key
 from tidegate.model.errors import HistoryLost
 from tidegate.model.kv_change import LOSSY_DDL, FaultKind, KvChange, KvEvent, KvOp, LogType, RegionFault, ResolvedSpan
 from tidegate.tidb.region import Region, RegionMap
-from tidegate.tidb.store.engine import Column
+from tidegate.tidb.store.engine import ColumnFamily
 from tidegate.tidb.store.mvcc import Store
 from tidegate.tidb.store.read import bound, value_at, value_of
-from tidegate.tidb.store.record import Kind, Write, decode_write
+from tidegate.tidb.store.record import Write, WriteKind, decode_write
 from tidegate.tidb.tso import Oracle
 
 __all__ = ["QUEUE_EVENTS", "ChangeLog", "Registration"]
@@ -39,7 +39,7 @@ __all__ = ["QUEUE_EVENTS", "ChangeLog", "Registration"]
 QUEUE_EVENTS: Final = 1 << 20
 """Live events that may wait for one reader; with more it is sent away (congested) and scans anew later."""
 
-_OPS: Final = {Kind.PUT: KvOp.PUT, Kind.DELETE: KvOp.DELETE}
+_OPS: Final = {WriteKind.PUT: KvOp.PUT, WriteKind.DELETE: KvOp.DELETE}
 
 
 class Registration:
@@ -176,7 +176,7 @@ class ChangeLog:
             old = value_at(engine, key, lock.start_ts)
             value = value_of(engine, key, Write(lock.kind, lock.start_ts, lock.short))
             yield KvChange(LogType.PREWRITE, key, lock.start_ts, 0, _OPS[lock.kind], value, old)
-        stored = engine.scan(Column.WRITE, encode_bytes(start), bound(end))
+        stored = engine.scan(ColumnFamily.WRITE, encode_bytes(start), bound(end))
         split = ((split_mvcc_key(at), record) for at, record in stored)
         for key, group in groupby(split, key=lambda item: item[0][0]):
             versions = ((commit_ts or 0, decode_write(record)) for (_, commit_ts), record in group)

@@ -27,7 +27,7 @@ from tidegate.schema.change import step as step_rules
 from tidegate.schema.stored.definition import StoredTable
 from tidegate.tidb.ddl.backfill import BATCH_ROWS, Backfill
 from tidegate.tidb.ddl.desk import Desk
-from tidegate.tidb.ddl.jobs import Entry, read_entries, table_ids
+from tidegate.tidb.ddl.jobs import JobEntry, read_entries, table_ids
 from tidegate.tidb.ddl.owner import Owner, Worker
 from tidegate.tidb.ddl.ranges import delete_ranges
 from tidegate.tidb.ddl.registry import Registry
@@ -36,7 +36,7 @@ from tidegate.tidb.meta.bootstrap import FIRST_JOB_NUMBER, bootstrap
 from tidegate.tidb.meta.keys import Meta
 from tidegate.tidb.meta.tables import LOCK_INFO
 from tidegate.tidb.node import Node, NodeOptions
-from tidegate.tidb.store.engine import Engine, MemoryEngine, MetaBound
+from tidegate.tidb.store.engine import KvEngine, MemoryEngine, MetaBound
 from tidegate.tidb.store.gc import collect_garbage
 from tidegate.tidb.store.mvcc import Store
 from tidegate.tidb.store.sqlite import SqliteEngine
@@ -81,7 +81,7 @@ class Cluster:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: KvEngine,
         now_ms: Callable[[], int] = _wall_ms,
         options: ClusterOptions | None = None,
         nodes: Sequence[str] = ("n1",),
@@ -218,7 +218,7 @@ class Cluster:
         )
         return Owner(self.storage, self.registry, steps, self.worker, self._next_number, self.options.error_limit)
 
-    def waits_for(self, entry: Entry) -> list[str]:
+    def waits_for(self, entry: JobEntry) -> list[str]:
         """The nodes that a job waits for."""
         return self.owner_of("").waits_for(entry, self.clock_ms)
 
@@ -264,7 +264,7 @@ class Cluster:
                     fine = node.version >= before and not _older(node, before, versions[before])
                     assert not node.has_lease(now_ms) or fine, (entry, list(versions), node)
 
-    def _definitions(self, entry: Entry) -> _Definitions:
+    def _definitions(self, entry: JobEntry) -> _Definitions:
         """The tables of a job as they are now."""
         meta = Meta(self.storage.snapshot())
         places = [(schema.id, number) for schema in meta.schemas() for number in table_ids(entry.request)]

@@ -11,15 +11,15 @@ Source: TiDB pkg/domain (schema validator, metadata lock loop), pkg/infoschema.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import RLock
 from typing import Final, TypeAlias
 from weakref import WeakSet
 
 from tidegate.kv.column_value import KvValue
-from tidegate.model.errors import KeyLocked, SchemaOutdated
+from tidegate.model.errors import KeyLocked, SchemaChanged, SchemaOutdated
 from tidegate.model.tso import physical_ms
 from tidegate.schema.stored.snapshot import StoredSnapshot
 from tidegate.tidb.ddl.desk import Desk
@@ -27,10 +27,11 @@ from tidegate.tidb.ddl.registry import Registry
 from tidegate.tidb.meta.keys import Meta
 from tidegate.tidb.meta.load import LoadedSchema, load, load_all
 from tidegate.tidb.meta.tables import LOCK_INFO
-from tidegate.tidb.schema_guard import GuardedTransaction
-from tidegate.tidb.transaction import Options, Storage
+from tidegate.tidb.schema_guard import PREFIX_BYTES, changed_tables, physical_id, physical_ids
+from tidegate.tidb.store.mvcc import Verb
+from tidegate.tidb.transaction import Options, Stage, Storage, Transaction
 
-__all__ = ["Node", "NodeOptions"]
+__all__ = ["GuardedTransaction", "Node", "NodeOptions"]
 
 _PAST_SCHEMAS: Final = 16
 """Schemas of the past that a node keeps for tidb_snapshot reads."""
@@ -61,6 +62,87 @@ def _asked(row: Mapping[str, KvValue]) -> _Asked:
     assert isinstance(version, int), row
     assert isinstance(text, bytes), row
     return job_id, version, frozenset(int(number) for number in text.split(b",") if number)
+
+
+class GuardedTransaction(Transaction):
+    """A transaction of a node: `schema` holds for all its statements. Raises SchemaChanged, SchemaOutdated."""
+
+    def __init__(self, node: "Node", storage: Storage, options: Options, loaded: LoadedSchema) -> None:
+        super().__init__(storage, replace(options, check=self._admit))
+        self.node, self.schema, self.schema_version = node, loaded.snapshot, loaded.version
+        self.used: set[int] = set()
+        self._known: set[bytes] = set()
+        self.doomed = False
+        """Set when its node lost its lease meanwhile: nobody waited for this transaction."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key, of a table whose definition has not changed."""
+        self._use(key)
+        return super().get(key)
+
+    def scan(self, start: bytes, end: bytes = b"", *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Keys of one table, whose definition has not changed."""
+        self._use(start)
+        return super().scan(start, end, reverse=reverse)
+
+    def _set(self, key: bytes, entry: tuple[Verb, bytes | None]) -> None:
+        self._use(key)
+        super()._set(key, entry)
+
+    def steps(self) -> Iterator[Stage]:
+        """The commit stage by stage; at its end, or wherever it is left, the node forgets the transaction."""
+        try:
+            yield from super().steps()
+        finally:
+            self.node.over(self)
+
+    def rollback(self) -> None:
+        """Forget everything."""
+        super().rollback()
+        self.node.over(self)
+
+    def uses(self, table_ids: Iterable[int]) -> bool:
+        """Whether it touched one of the tables, itself or a partition."""
+        logical = {self.schema.logical.get(number, number) for number in self.used}
+        return not self.used.isdisjoint(table_ids) or not logical.isdisjoint(table_ids)
+
+    def _use(self, key: bytes) -> None:
+        prefix = key[:PREFIX_BYTES]
+        if prefix in self._known:
+            return
+        number = physical_id(prefix)
+        if number is not None:
+            self._lock(number)
+        self._known.add(prefix)
+
+    def _lock(self, number: int) -> None:
+        """Count as a user of a table from now on. Raises SchemaChanged with metadata locks."""
+        with self.node.guard:
+            if self.node.options.metadata_lock and (
+                changed := changed_tables(self.schema, self.node.schema, (number,))
+            ):
+                raise self._changed(changed)
+            self.used.add(number)
+
+    def _admit(self, start_ts: int, commit_ts: int, keys: tuple[bytes, ...]) -> None:
+        """The check of a commit (transaction.py)."""
+        with self.node.guard:
+            if self.doomed or physical_ms(commit_ts) > self.node.valid_until_ms:
+                raise SchemaOutdated(
+                    f"Information schema is out of date: node {self.node.name} has version {self.schema_version} and "
+                    f"no lease at commit_ts {commit_ts} of start_ts {start_ts}; begin anew"
+                )
+            if self.node.options.metadata_lock:
+                return
+            if changed := changed_tables(self.schema, self.node.schema, physical_ids(keys)):
+                raise self._changed(changed)
+
+    def _changed(self, changed: list[int]) -> SchemaChanged:
+        version = self.node.loaded.version
+        return SchemaChanged(
+            f"Information schema is changed in the transaction of start_ts {self.start_ts}: tables {changed} are of "
+            f"version {version}, it began under {self.schema_version}; begin anew"
+        )
 
 
 class Node:

@@ -16,7 +16,7 @@ from tidegate.model.errors import KeyLocked
 from tidegate.tidb.store.mvcc import Alive, Store
 from tidegate.tidb.tso import Oracle
 
-__all__ = ["SCAN_KEYS", "Snapshot", "settle", "settle_dead"]
+__all__ = ["SCAN_KEYS", "StoreSnapshot", "settle", "settle_dead"]
 
 SCAN_KEYS: Final = 256
 """Keys that one call of the store gives: the store is locked that long (TiDB's scan batch)."""
@@ -42,7 +42,7 @@ def settle_dead(store: Store, oracle: Oracle) -> int:
     return sum(settle(store, oracle, locked) for locked in found)
 
 
-class Snapshot:
+class StoreSnapshot:
     """The store at `ts`; a ts beyond the oracle's newest would not stay the same, and is our own bug."""
 
     def __init__(self, store: Store, oracle: Oracle, ts: int) -> None:

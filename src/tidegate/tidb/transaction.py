@@ -36,7 +36,7 @@ from tidegate.model.errors import (
     UpstreamError,
 )
 from tidegate.model.tso import physical_ms
-from tidegate.tidb.snapshot import Snapshot, settle
+from tidegate.tidb.snapshot import StoreSnapshot, settle
 from tidegate.tidb.store.mvcc import Mutation, Store, Verb
 from tidegate.tidb.tso import Oracle
 
@@ -83,7 +83,7 @@ class Storage:
         """A transaction that starts now."""
         return Transaction(self, options or self.options)
 
-    def snapshot(self, ts: int | None = None) -> Snapshot:
+    def snapshot(self, ts: int | None = None) -> StoreSnapshot:
         """The store at `ts`, now if there is none. Raises SnapshotTooOld, UnsupportedError for a ts to come."""
         ts = self.oracle.next() if ts is None else ts
         if ts > self.oracle.newest:
@@ -92,7 +92,7 @@ class Storage:
             )
         if ts < self.store.safe_point:
             raise SnapshotTooOld(ts, self.store.safe_point)
-        return Snapshot(self.store, self.oracle, ts)
+        return StoreSnapshot(self.store, self.oracle, ts)
 
 
 class Transaction:
@@ -104,7 +104,7 @@ class Transaction:
         self.commit_ts: int | None = None
         self.source = 0
         """What the writes are for, as change capture tells them apart: LOSSY_DDL, or 0 for everybody's."""
-        self._snapshot = Snapshot(self._store, self._oracle, self.start_ts)
+        self._snapshot = StoreSnapshot(self._store, self._oracle, self.start_ts)
         self._buffer: dict[bytes, _Entry] = {}
         self._undo: list[tuple[bytes, _Entry | None]] = []
         self._sorted: list[bytes] | None = None

@@ -18,13 +18,13 @@ from typing import Final, Protocol, cast
 
 from tidegate.model.tso import LOGICAL_BITS, Tso, physical_ms
 
-__all__ = ["WINDOW_MS", "Bound", "MemoryBound", "Oracle"]
+__all__ = ["WINDOW_MS", "MemoryBound", "Oracle", "TsoBound"]
 
 WINDOW_MS: Final = 3_000
 """How far ahead of use the bound lies: one durable write every three seconds, and at most as long a leap at a start."""
 
 
-class Bound(Protocol):
+class TsoBound(Protocol):
     """Where the physical bound in ms is kept; `save` returns when it is durable."""
 
     def load(self) -> int:
@@ -54,7 +54,7 @@ class MemoryBound:
 class Oracle:
     """Gives out timestamps; safe to share between threads. `now_ms` is the clock, in ms since the Unix epoch."""
 
-    def __init__(self, now_ms: Callable[[], int], bound: Bound) -> None:
+    def __init__(self, now_ms: Callable[[], int], bound: TsoBound) -> None:
         self._now_ms, self._bound, self._lock = now_ms, bound, Lock()
         self._bound_ms = bound.load()
         self._last = (self._bound_ms + 1 << LOGICAL_BITS) - 1

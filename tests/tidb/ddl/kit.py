@@ -4,21 +4,21 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 
 from tidegate.expr.cast.assign import assign
-from tidegate.expr.scope import Context
+from tidegate.expr.context import Context
 from tidegate.kv.row.row import decode_row, handle_of
 from tidegate.kv.table_key import IndexKey, decode_table_key, index_prefix, table_prefix, table_span
 from tidegate.model.errors import UpstreamError
 from tidegate.schema.change.arguments import (
-    AddColumn,
-    AddIndex,
-    CreateSchema,
-    CreateTable,
-    DropColumn,
-    DropIndex,
-    DropObject,
-    ModifyColumn,
-    NewTable,
-    RenameTable,
+    AddColumnArgs,
+    AddIndexArgs,
+    CreateSchemaArgs,
+    CreateTableArgs,
+    DropColumnArgs,
+    DropIndexArgs,
+    DropObjectArgs,
+    ModifyColumnArgs,
+    NewTableArgs,
+    RenameTableArgs,
 )
 from tidegate.schema.change.plan.statement import plan
 from tidegate.schema.change.request import Involved, ModifyKind, Request
@@ -35,14 +35,14 @@ from tidegate.schema.stored.definition import (
     StoredType,
 )
 from tidegate.tidb.cluster import Cluster, ClusterOptions
-from tidegate.tidb.ddl.jobs import Entry, read_entries
+from tidegate.tidb.ddl.jobs import JobEntry, read_entries
 from tidegate.tidb.meta.keys import Meta
 from tidegate.tidb.meta.tables import DELETE_RANGE
 from tidegate.tidb.node import Node, NodeOptions
 from tidegate.tidb.sql.rows.mutation import index_mutation, row_mutations
 from tidegate.tidb.sql.rows.row import RowImage, complete, image_of
 from tidegate.tidb.sql.rows.shape import TableShape
-from tidegate.tidb.store.engine import Engine, MemoryEngine
+from tidegate.tidb.store.engine import KvEngine, MemoryEngine
 from tidegate.tidb.transaction import Transaction
 
 INT = StoredType(3, 0, 11, 0, "binary", "binary")
@@ -81,14 +81,14 @@ class World:
         locks: bool = True,
         nodes: tuple[str, ...] = ("n1", "n2"),
         batch_rows: int = 3,
-        engine: Engine | None = None,
+        engine: KvEngine | None = None,
     ) -> None:
         options = NodeOptions(locks, LEASE_MS, SESSION_MS, reload_on_begin=False)
         self.clock = Clock()
         self.engine = engine or MemoryEngine()
         self.cluster = Cluster(self.engine, self.clock, ClusterOptions(options, batch_rows), nodes)
         self.schema_id = self.run(
-            Request(1, 0, 0, "gd", "", CreateSchema(StoredSchema(0, Name.of("gd"), state=0)), "create database gd")
+            Request(1, 0, 0, "gd", "", CreateSchemaArgs(StoredSchema(0, Name.of("gd"), state=0)), "create database gd")
         ).schema_id
         self.table_id = self.create_table("t")
 
@@ -101,7 +101,7 @@ class World:
         ]
         table = StoredTable(0, Name.of(name), cols=cols, pk_is_handle=True, max_col_id=3)
         return self.run(
-            Request(3, self.schema_id, 0, "gd", name, CreateTable(table), f"create table {name} (..)")
+            Request(3, self.schema_id, 0, "gd", name, CreateTableArgs(table), f"create table {name} (..)")
         ).table_id
 
     def request(self, action: int, arguments, query: str, table: str = "t", involved=()) -> Request:
@@ -112,39 +112,41 @@ class World:
     def add_index(self, name: str = "ia", column: str = "a", *, unique: bool = False, table: str = "t") -> Request:
         """ALTER TABLE .. ADD [UNIQUE] INDEX."""
         index = StoredIndex(0, Name.of(name), idx_cols=[StoredPart(Name.of(column))], state=0, is_unique=unique)
-        return self.request(7, AddIndex(index), f"alter table {table} add index {name}({column})", table)
+        return self.request(7, AddIndexArgs(index), f"alter table {table} add index {name}({column})", table)
 
     def drop_index(self, name: str = "ia") -> Request:
         """ALTER TABLE .. DROP INDEX."""
-        return self.request(8, DropIndex(Name.of(name)), f"alter table t drop index {name}")
+        return self.request(8, DropIndexArgs(Name.of(name)), f"alter table t drop index {name}")
 
     def add_column(self, name: str = "c", table: str = "t") -> Request:
         """ALTER TABLE .. ADD COLUMN .. INT DEFAULT 7."""
         column = StoredColumn(0, Name.of(name), 3, origin_default="7", default="7", type=INT, state=0)
-        return self.request(5, AddColumn(column), f"alter table {table} add column {name} int default 7", table)
+        return self.request(5, AddColumnArgs(column), f"alter table {table} add column {name} int default 7", table)
 
     def drop_column(self, name: str = "b") -> Request:
         """ALTER TABLE .. DROP COLUMN."""
-        return self.request(6, DropColumn(Name.of(name)), f"alter table t drop column {name}")
+        return self.request(6, DropColumnArgs(Name.of(name)), f"alter table t drop column {name}")
 
     def drop_table(self, table: str = "t") -> Request:
         """DROP TABLE."""
-        return self.request(4, DropObject(), f"drop table {table}", table)
+        return self.request(4, DropObjectArgs(), f"drop table {table}", table)
 
     def truncate(self) -> Request:
         """TRUNCATE TABLE."""
-        return self.request(11, NewTable(), "truncate table t")
+        return self.request(11, NewTableArgs(), "truncate table t")
 
     def rename(self, to: str) -> Request:
         """RENAME TABLE t TO .."""
-        arguments = RenameTable(self.schema_id, Name.of("gd"), Name.of(to), new_schema_id=self.schema_id)
+        arguments = RenameTableArgs(self.schema_id, Name.of("gd"), Name.of(to), new_schema_id=self.schema_id)
         involved = (Involved("gd", "t"), Involved("gd", to))
         return self.request(14, arguments, f"rename table t to {to}", involved=involved)
 
     def modify(self, kind: ModifyKind, new_type: StoredType) -> Request:
         """MODIFY COLUMN a."""
         column = StoredColumn(0, Name.of("a"), 1, type=new_type)
-        return self.request(12, ModifyColumn(column, Name.of("a"), kind=int(kind)), "alter table t modify column a ..")
+        return self.request(
+            12, ModifyColumnArgs(column, Name.of("a"), kind=int(kind)), "alter table t modify column a .."
+        )
 
     # --- jobs ---
 
@@ -156,7 +158,7 @@ class World:
         """The id of a job that is queued."""
         return self.cluster.desk.submit(request)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[JobEntry]:
         """The jobs that are not over."""
         return list(read_entries(self.cluster.storage.snapshot()))
 

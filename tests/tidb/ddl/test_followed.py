@@ -15,19 +15,19 @@ from tidegate.schema.stored.snapshot import StoredSnapshot
 from tidegate.tidb.meta.bootstrap import MYSQL
 from tidegate.tidb.meta.keys import Meta
 from tidegate.tidb.meta.load import load_all
-from tidegate.tidb.store.engine import Column
+from tidegate.tidb.store.engine import ColumnFamily
 from tidegate.tidb.store.read import value_of
-from tidegate.tidb.store.record import Kind, decode_write
+from tidegate.tidb.store.record import WriteKind, decode_write
 
 
 def done_jobs(world: World) -> list[tuple[int, Job]]:
     """What the job table's change log shows: (commit_ts, job) of the puts in state done."""
     found = []
     start, end = table_span((1 << 48) - 2)
-    for at, record in world.engine.scan(Column.WRITE, b""):
+    for at, record in world.engine.scan(ColumnFamily.WRITE, b""):
         key, commit_ts = split_mvcc_key(at)
         write = decode_write(record)
-        if start <= key < end and write.kind is Kind.PUT:
+        if start <= key < end and write.kind is WriteKind.PUT:
             job = decode_job_row(key, value_of(world.engine, key, write))
             if job.state == JobState.DONE:
                 found.append((commit_ts, job))

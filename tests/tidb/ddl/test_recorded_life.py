@@ -14,9 +14,9 @@ from tidegate.schema.change.request import ModifyKind
 from tidegate.schema.job import parse_job
 from tidegate.schema.stored.definition import StoredTable, StoredType, parse_stored, render_stored
 from tidegate.tidb.meta.tables import HISTORY, JOB
-from tidegate.tidb.store.engine import Column
+from tidegate.tidb.store.engine import ColumnFamily
 from tidegate.tidb.store.read import value_of
-from tidegate.tidb.store.record import Kind, decode_write
+from tidegate.tidb.store.record import WriteKind, decode_write
 
 OWN = ("DDLProgress", "DDLStep")
 """Keys that only this owner has."""
@@ -81,10 +81,10 @@ def ours(world: World, after: int) -> list[set[str]]:
     """The transactions committed after a timestamp."""
     found: dict[int, set[str]] = {}
     engine = world.engine
-    for at, record in engine.scan(Column.WRITE, b""):
+    for at, record in engine.scan(ColumnFamily.WRITE, b""):
         key, commit_ts = split_mvcc_key(at)
         write = decode_write(record)
-        if commit_ts > after and write.kind in (Kind.PUT, Kind.DELETE):
+        if commit_ts > after and write.kind in (WriteKind.PUT, WriteKind.DELETE):
             name = named(key, value_of(engine, key, write))
             found.setdefault(commit_ts, set()).update({name} - {None})
     return [found[ts] for ts in sorted(found) if found[ts]]

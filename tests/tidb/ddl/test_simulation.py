@@ -28,7 +28,7 @@ from tidegate.schema.change.request import ModifyKind
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.job import JobState
 from tidegate.tidb.ddl.registry import Registry
-from tidegate.tidb.schema_guard import GuardedTransaction
+from tidegate.tidb.node import GuardedTransaction
 
 pytestmark = pytest.mark.slow
 

@@ -22,9 +22,9 @@ from tidegate.tidb.span_feed import SpanFeed
 from tidegate.tidb.sql.rows.mutation import RowForm, index_mutation, record_mutation
 from tidegate.tidb.sql.rows.row import RowImage
 from tidegate.tidb.sql.rows.shape import TableShape
-from tidegate.tidb.store.engine import Column
+from tidegate.tidb.store.engine import ColumnFamily
 from tidegate.tidb.store.gc import collect_garbage
-from tidegate.tidb.store.record import Kind, Lock, Write, decode_lock, decode_write, encode_lock, encode_write
+from tidegate.tidb.store.record import Lock, Write, WriteKind, decode_lock, decode_write, encode_lock, encode_write
 from tidegate.tidb.transaction import Options, Stage
 
 pytestmark = pytest.mark.slow
@@ -244,7 +244,7 @@ def test_a_feed_that_listens_hears_nothing_of_both_phases() -> None:
 @pytest.mark.parametrize("short", [None, b"", b"sS", b"v" * 255])
 def test_records_carry_the_source(source: int, short: bytes | None) -> None:
     """Lock and write record come back as they were; without a source not a byte is added."""
-    lock, write = Lock(Kind.PUT, b"k", 7, 50, short, source), Write(Kind.PUT, 7, short, source)
+    lock, write = Lock(WriteKind.PUT, b"k", 7, 50, short, source), Write(WriteKind.PUT, 7, short, source)
 
     assert decode_lock(encode_lock(lock)) == lock
     assert decode_write(encode_write(write)) == write
@@ -270,7 +270,7 @@ def test_dropped_tables_lie_there_until_gc_and_are_gone_then() -> None:
     assert delete_ranges(storage, safe_point) == 0
     assert not any(
         table_prefix(world.table_id) in key.replace(b"\xf7", b"")
-        for key, _ in storage.store.engine.scan(Column.DATA, b"")
+        for key, _ in storage.store.engine.scan(ColumnFamily.DATA, b"")
     )
 
 

@@ -18,7 +18,7 @@ from tests.large import test_upstream as large
 from tidegate.feed.complete import defined
 from tidegate.model.errors import TidegateError
 from tidegate.model.event import Update
-from tidegate.source.large.upstream import Upstream as Completion
+from tidegate.source.large.upstream import UpstreamRows
 from tidegate.tidb.cluster import Cluster, ClusterOptions
 from tidegate.tidb.node import NodeOptions
 from tidegate.tidb.server.upstream import Upstream
@@ -209,7 +209,7 @@ def test_the_past_completes_rows(door: Door) -> None:
         max_message_bytes=1500,
         large_message_handle_option="handle-key-only",
     )
-    completion = Completion(f"mysql://root@127.0.0.1:{door.upstream.ports['n2']}")
+    completion = UpstreamRows(f"mysql://root@127.0.0.1:{door.upstream.ports['n2']}")
     (found,) = completion.whole([cut])
     completion.close()
 

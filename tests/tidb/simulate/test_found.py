@@ -6,7 +6,7 @@ import pytest
 
 from tests.tidb.ddl.kit import SESSION_MS, World
 from tests.tidb.simulate.life import waiting
-from tidegate.expr.scope import Context
+from tidegate.expr.context import Context
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.change.plan.statement import plan
 from tidegate.schema.change.session import DdlSession

@@ -12,13 +12,12 @@ import pytest
 from tests.tidb.simulate.life import Life
 from tidegate.schema import f1
 from tidegate.schema.f1 import ElementKind, ElementState
-from tidegate.tidb import schema_guard
+from tidegate.tidb import node
 from tidegate.tidb.cluster import Cluster
 from tidegate.tidb.ddl import backfill
 from tidegate.tidb.ddl.backfill import Backfill
 from tidegate.tidb.ddl.registry import Registry
-from tidegate.tidb.node import Node
-from tidegate.tidb.schema_guard import GuardedTransaction
+from tidegate.tidb.node import GuardedTransaction, Node
 from tidegate.tidb.sql.rows import access as table_access
 from tidegate.tidb.sql.rows import row as table_row
 
@@ -39,7 +38,7 @@ def one_node_is_enough(patch: Patch) -> None:
 
 def nobody_checks_commits(patch: Patch) -> None:
     """A transaction commits into a table that has changed since it began."""
-    patch.setattr(schema_guard, "changed_tables", lambda *_: [])
+    patch.setattr(node, "changed_tables", lambda *_: [])
 
 
 def old_transactions_are_not_waited_for(patch: Patch) -> None:
@@ -97,7 +96,7 @@ def old_columns_are_not_written(patch: Patch) -> None:
 def lost_leases_are_not_noticed(patch: Patch) -> None:
     """A node goes on without a lease, and commits what began before it lost that."""
     patch.setattr(Node, "has_lease", lambda node, _now: node.alive)
-    patch.setattr(schema_guard, "physical_ms", lambda _: 0)
+    patch.setattr(node, "physical_ms", lambda _: 0)
     patch.setattr(GuardedTransaction, "doomed", property(lambda _: False, lambda _, __: None), raising=False)
 
 

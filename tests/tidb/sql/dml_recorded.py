@@ -7,7 +7,7 @@ from datetime import UTC, tzinfo
 from typing import Any
 
 from tests.kv.kv_recordings import lines, raw
-from tidegate.expr.scope import Context
+from tidegate.expr.context import Context
 from tidegate.expr.syntax.parse import Dml, parse
 from tidegate.kv import decode_meta_key
 from tidegate.model.tso import to_datetime

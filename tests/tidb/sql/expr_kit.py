@@ -5,9 +5,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from tidegate.expr.context import Context
 from tidegate.expr.relation import FixedRelation, Relation, RelationColumn, ResultSet
 from tidegate.expr.result_type import INT, decimal_type, text_type
-from tidegate.expr.scope import Context
 from tidegate.expr.syntax.parse import Dml, parse
 from tidegate.expr.value.text import render
 from tidegate.model.errors import SqlRefused

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from tests.tidb.sql.dml_recorded import storage
-from tidegate.expr.scope import Context
+from tidegate.expr.context import Context
 from tidegate.expr.syntax.parse import Dml, parse
 from tidegate.model.mysql import MysqlType as T
 from tidegate.schema.stored.definition import (

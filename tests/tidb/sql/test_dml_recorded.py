@@ -11,7 +11,7 @@ from tidegate.kv.index_entry import decode_index_entry
 from tidegate.kv.row.row import decode_row
 from tidegate.kv.table_key import IndexKey, decode_table_key
 from tidegate.tidb.sql.rows import number as table_number
-from tidegate.tidb.sql.rows.mutation import Mutation, index_mutation, record_mutation
+from tidegate.tidb.sql.rows.mutation import KeyMutation, index_mutation, record_mutation
 from tidegate.tidb.sql.rows.read import TableReader
 from tidegate.tidb.sql.rows.row import image_of
 
@@ -77,7 +77,7 @@ class Held(dict[bytes, bytes]):
         return ((key, self[key]) for key in (found[::-1] if reverse else found))
 
 
-def backfilled(stream: str) -> Iterator[tuple[str, Mutation, tuple[bytes, bytes]]]:
+def backfilled(stream: str) -> Iterator[tuple[str, KeyMutation, tuple[bytes, bytes]]]:
     """For each index entry that a DDL wrote: its statement, what we make of its row, and the recorded key and value."""
     world, held = World(), Held()
     for statement in statements(stream):
@@ -97,7 +97,7 @@ def backfilled(stream: str) -> Iterator[tuple[str, Mutation, tuple[bytes, bytes]
                     yield statement.sql, made(world, held, statement.ts, pair), pair
 
 
-def made(world: World, held: Held, ts: int, pair: tuple[bytes, bytes]) -> Mutation:
+def made(world: World, held: Held, ts: int, pair: tuple[bytes, bytes]) -> KeyMutation:
     """The entry that backfill makes of the row which a recorded entry names."""
     found = decode_table_key(pair[0])
     assert isinstance(found, IndexKey)

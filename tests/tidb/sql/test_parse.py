@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.expr.syntax.parse import Command, Ddl, Dml, parse
+from tidegate.expr.syntax.parse import Command, DdlText, Dml, parse
 from tidegate.model.errors import SqlRefused
 
 KV = Path(__file__).parents[2] / "data" / "kv"
@@ -44,7 +44,7 @@ def test_split() -> None:
     found = parse(" ;; SELECT ';', `a;b` /* ; */ FROM t; BEGIN;\nDROP TABLE `x;y` -- ;\n; ")
 
     assert [each.text for each in found] == ["SELECT ';', `a;b` /* ; */ FROM t", "BEGIN", "DROP TABLE `x;y`"]
-    assert [type(each) for each in found] == [Dml, Command, Ddl]
+    assert [type(each) for each in found] == [Dml, Command, DdlText]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from tests.tidb.sql.dml_generator import Generator
 from tidegate.expr.syntax.parse import Dml, parse
 from tidegate.model.errors import SqlRefused
 from tidegate.tidb.sql.session import shape as parse_shape
-from tidegate.tidb.sql.session.shape import Shapes
+from tidegate.tidb.sql.session.shape import StatementShapes
 
 MODE = frozenset({"STRICT_TRANS_TABLES"})
 ODD = (
@@ -25,7 +25,7 @@ ODD = (
 )
 
 
-def same(shapes: Shapes, sql: str) -> None:
+def same(shapes: StatementShapes, sql: str) -> None:
     expected, found = parse(sql, MODE), shapes.parse(sql, MODE)
     assert [one.text for one in found] == [one.text for one in expected]
     for theirs, mine in zip(expected, found, strict=True):
@@ -38,7 +38,7 @@ def same(shapes: Shapes, sql: str) -> None:
 
 def test_random_changes() -> None:
     """Four hundred of a few shapes."""
-    generator, shapes = Generator(1), Shapes()
+    generator, shapes = Generator(1), StatementShapes()
     generator.table("t0")
     generator.table("t1")
     for _ in range(400):
@@ -50,14 +50,14 @@ def test_random_changes() -> None:
 @pytest.mark.parametrize("sql", ODD)
 def test_odd_literals(sql: str) -> None:
     """Literals that the grammar uses up, strings side by side, signs, queries and several statements."""
-    shapes = Shapes()
+    shapes = StatementShapes()
     for one in (*ODD, sql, *ODD):
         same(shapes, one)
 
 
 def test_recorded_statements() -> None:
     """All recorded texts, twice, with one memory."""
-    shapes = Shapes()
+    shapes = StatementShapes()
     for sql in 2 * [line["sql"] for stream in STREAMS for line in lines(stream) if line["kind"] == "sql"]:
         same(shapes, sql)
 
@@ -65,7 +65,7 @@ def test_recorded_statements() -> None:
 def test_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The shapes used last."""
     monkeypatch.setattr(parse_shape, "_SHAPES_MAX", 3)
-    shapes = Shapes()
+    shapes = StatementShapes()
     for number in range(10):
         same(shapes, f"delete from t{number} where a = {number}")
 
@@ -74,7 +74,7 @@ def test_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_errors_are_those_of_parsing() -> None:
     """A statement that is none is refused, each time."""
-    shapes = Shapes()
+    shapes = StatementShapes()
     for _ in range(2):
         with pytest.raises(SqlRefused):
             shapes.parse("update t set where", MODE)

@@ -19,7 +19,7 @@ from tidegate.schema.parse.ddl import parse
 from tidegate.schema.statement import CreateDatabase, CreateTable
 from tidegate.schema.stored.definition import Name, StoredColumn, StoredTable, StoredType
 from tidegate.schema.stored.table import table_info
-from tidegate.tidb.sql.show.create import AutoIds, render_create_schema, render_create_table
+from tidegate.tidb.sql.show.create import NextIds, render_create_schema, render_create_table
 
 PLAIN = sorted(
     (table for table in tables() if not table.is_view and not table.is_sequence), key=lambda table: table.name.lower
@@ -156,9 +156,9 @@ def test_next_ids_are_shown_above_one() -> None:
     """AUTO_INCREMENT and AUTO_RANDOM_BASE stand in the options once they have moved."""
     table = next(table for table in tables() if table.name.lower == "a_auto")
 
-    assert " AUTO_INCREMENT=30001 " in render_create_table(table, ids=AutoIds(increment=30001))
-    assert render_create_table(table, ids=AutoIds(random=7)).endswith("/*T![auto_rand_base] AUTO_RANDOM_BASE=7 */")
-    assert render_create_table(table, ids=AutoIds(1, 1)) == PRINTED["a_auto"]
+    assert " AUTO_INCREMENT=30001 " in render_create_table(table, ids=NextIds(increment=30001))
+    assert render_create_table(table, ids=NextIds(random=7)).endswith("/*T![auto_rand_base] AUTO_RANDOM_BASE=7 */")
+    assert render_create_table(table, ids=NextIds(1, 1)) == PRINTED["a_auto"]
 
 
 def test_references_within_the_database_are_short() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
-from tidegate.tidb.sql.session.set import Assign, Scope, read_set
+from tidegate.tidb.sql.session.set import Assign, SetScope, read_set
 from tidegate.tidb.sql.variable.charset import CHARSETS, COLLATIONS, zone_named
 from tidegate.tidb.sql.variable.kind import MODES
 from tidegate.tidb.sql.variable.variables import VARIABLES, GlobalVariables, Reach, SessionVariables
@@ -152,16 +152,19 @@ def test_collations_belong_to_charsets() -> None:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("SET x = ON", [Assign(Scope.SESSION, "x", word="ON")]),
-        ("SET @@global.x = 1+1", [Assign(Scope.GLOBAL, "x", "1+1")]),
-        ("SET GLOBAL x = DEFAULT", [Assign(Scope.GLOBAL, "x")]),
-        ("SET @u := f(1, 2), @@y = 'a,b'", [Assign(Scope.USER, "u", "f(1, 2)"), Assign(Scope.SESSION, "y", "'a,b'")]),
-        ("/*!40101 SET @a=@@b, c='d' */", [Assign(Scope.USER, "a", "@@b"), Assign(Scope.SESSION, "c", "'d'")]),
+        ("SET x = ON", [Assign(SetScope.SESSION, "x", word="ON")]),
+        ("SET @@global.x = 1+1", [Assign(SetScope.GLOBAL, "x", "1+1")]),
+        ("SET GLOBAL x = DEFAULT", [Assign(SetScope.GLOBAL, "x")]),
+        (
+            "SET @u := f(1, 2), @@y = 'a,b'",
+            [Assign(SetScope.USER, "u", "f(1, 2)"), Assign(SetScope.SESSION, "y", "'a,b'")],
+        ),
+        ("/*!40101 SET @a=@@b, c='d' */", [Assign(SetScope.USER, "a", "@@b"), Assign(SetScope.SESSION, "c", "'d'")]),
         (
             "SET SESSION TRANSACTION READ ONLY, ISOLATION LEVEL SERIALIZABLE",
             [
-                Assign(Scope.SESSION, "transaction_read_only", word="ON"),
-                Assign(Scope.SESSION, "transaction_isolation", word="SERIALIZABLE"),
+                Assign(SetScope.SESSION, "transaction_read_only", word="ON"),
+                Assign(SetScope.SESSION, "transaction_isolation", word="SERIALIZABLE"),
             ],
         ),
         ("SET PASSWORD = 'x'", []),

@@ -66,13 +66,13 @@ def demo(
 def _play_live(protocols: tuple[str, ...], seed: int, seconds: float, home: Path, *, as_json: bool) -> int:
     from tidegate.app.cli import logging
     from tidegate.app.demo.live import LiveDemo, LiveOptions
-    from tidegate.app.demo.upstream import Pace
+    from tidegate.app.demo.upstream import WorkPace
     from tidegate.app.demo.words import Teller
 
     logging.configure(json=as_json)
     tell = Teller(as_json)
     with stop_on_signals() as stop, scratch(home) as place:
-        options = LiveOptions(place, protocols, seed, Pace.over(seconds))
+        options = LiveOptions(place, protocols, seed, WorkPace.over(seconds))
         with LiveDemo(options, stop, tell) as run:
             verdict = run.play()
     if verdict is None:

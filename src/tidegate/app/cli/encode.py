@@ -23,7 +23,7 @@ from typing import Final, TypeVar, cast
 
 import click
 
-from tidegate.app.cli.framed import Refused, clock, settings_of, write_out
+from tidegate.app.cli.framed import RefusedMessage, clock, settings_of, write_out
 from tidegate.codec.batch import BatchEncoder, Message, join_for_storage
 from tidegate.codec.csv import CsvEncoder, csv_options
 from tidegate.codec.encoding import encode_options, ignored_keys
@@ -99,7 +99,7 @@ def _stored(terminator: str, message: Message) -> bytes:
     return join_for_storage([message], terminator)
 
 
-def _messages(file: str, encoder: BatchEncoder, framed: Callable[[Message], bytes]) -> Iterator[bytes | Refused]:
+def _messages(file: str, encoder: BatchEncoder, framed: Callable[[Message], bytes]) -> Iterator[bytes | RefusedMessage]:
     """The messages of all lines in order, and the lines that gave none."""
     reader = EventReader()
     for number, line in enumerate(_lines(file), 1):
@@ -108,11 +108,11 @@ def _messages(file: str, encoder: BatchEncoder, framed: Callable[[Message], byte
             if found is not None:
                 yield from map(framed, encoder.append(found.event, found.table, found.row_key))
         except EncodeError as error:
-            yield Refused(f"line {number}", error)
+            yield RefusedMessage(f"line {number}", error)
     yield from map(framed, encoder.flush())
 
 
-def _csv_lines(file: str, encoder: CsvEncoder) -> Iterator[bytes | Refused]:
+def _csv_lines(file: str, encoder: CsvEncoder) -> Iterator[bytes | RefusedMessage]:
     """The csv lines of all rows, with a header wherever another table begins; other events have none."""
     reader, last = EventReader(), None
     for number, line in enumerate(_lines(file), 1):
@@ -124,7 +124,7 @@ def _csv_lines(file: str, encoder: CsvEncoder) -> Iterator[bytes | Refused]:
             yield written if found.table is last else encoder.header(found.table) + written
             last = found.table
         except EncodeError as error:
-            yield Refused(f"line {number}", error)
+            yield RefusedMessage(f"line {number}", error)
 
 
 def _lines(file: str) -> Iterator[bytes]:

@@ -3,7 +3,7 @@
 FILE or -, gzip or plain ─→ (key, value), one after the other
 row that came cut down   ─→ the whole row, from a claim-check storage or the upstream when one is given
 bytes                    ─→ standard output
-Refused                  ─→ a line on standard error; the others go on, and the exit status is 1
+RefusedMessage           ─→ a line on standard error; the others go on, and the exit status is 1
 """
 
 import gzip
@@ -23,7 +23,7 @@ from tidegate.codec.frame import read_frames
 from tidegate.model.errors import TidegateError
 from tidegate.model.event import RowChange
 
-__all__ = ["Refused", "clock", "framed_messages", "settings_of", "whole_events", "write_out"]
+__all__ = ["RefusedMessage", "clock", "framed_messages", "settings_of", "whole_events", "write_out"]
 
 Where = TypeVar("Where")
 Found = TypeVar("Found")
@@ -31,7 +31,7 @@ Found = TypeVar("Found")
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
-class Refused(NamedTuple):
+class RefusedMessage(NamedTuple):
     """What gave no message, where it stands ("" where the error says so itself), and why."""
 
     place: str
@@ -59,11 +59,11 @@ def settings_of(words: tuple[str, ...], option: str = "--set") -> dict[str, obje
     return found
 
 
-def write_out(found: Iterable[bytes | Refused]) -> None:
+def write_out(found: Iterable[bytes | RefusedMessage]) -> None:
     """Writes what comes, tells what was refused; status 1 if anything was."""
     failed = False
     for part in found:
-        if isinstance(part, Refused):
+        if isinstance(part, RefusedMessage):
             failed = True
             place = f"{part.place}: " if part.place else ""
             click.echo(f"error {part.error.code}: {place}{part.error}", err=True)

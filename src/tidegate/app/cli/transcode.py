@@ -22,24 +22,24 @@ from typing import Final
 import click
 import msgspec
 
-from tidegate.app.cli.framed import Refused, clock, framed_messages, settings_of, whole_events, write_out
-from tidegate.codec import BatchEncoder, DecodeOptions, EncodeOptions, encode_options, from_config
+from tidegate.app.cli.framed import RefusedMessage, clock, framed_messages, settings_of, whole_events, write_out
+from tidegate.app.transcode.target import target_options
+from tidegate.codec import BatchEncoder, DecodeOptions, from_config
 from tidegate.codec.canal.ddl_actions import with_action
 from tidegate.codec.frame import CODEC as FRAME
 from tidegate.codec.frame import pack_frame
 from tidegate.codec.sniff import Sniffed, sniff_all
-from tidegate.codec.stream import Place, decode_messages
+from tidegate.codec.stream import StreamPlace, decode_messages
 from tidegate.model.errors import ConfigError, DecodeError, EncodeError, TidegateError
 from tidegate.model.event import Ddl
 from tidegate.sink.kafka.claim_files import ClaimFiles, random_names
 
-__all__ = ["target_options", "transcode"]
+__all__ = ["transcode"]
 
 AUTO: Final = "auto"
 KAFKA: Final = "kafka://"
 _SAMPLE: Final = 64
 """Messages that are looked at to tell what they are."""
-_OTHER: Final = {"open-protocol": "canal-json", "canal-json": "open-protocol"}
 
 Frames = Iterator[tuple[bytes, bytes]]
 
@@ -136,29 +136,15 @@ def _raising(errors: list[DecodeError]) -> Frames:
         raise error
 
 
-def target_options(config: dict[str, object], protocol: str | None, read: DecodeOptions) -> EncodeOptions:
-    """What is written; ConfigError for options that need more than messages carry."""
-    named = any(key.rpartition(".")[2] == "protocol" for key in config)
-    written = encode_options(config, protocol or (None if named else _OTHER[read.protocol]))
-    if written.content_compatible and written.protocol == "canal-json" and read.protocol == "open-protocol":
-        raise ConfigError(
-            "content-compatible needs the parameters of types, such as the 50 of varchar(50), "
-            "which open-protocol does not carry"
-        )
-    if written.output_row_key:
-        raise ConfigError("output-row-key needs the key of a row in TiKV, which no message carries")
-    return written
-
-
-def _transcoded(frames: Frames, read: DecodeOptions, encoder: BatchEncoder) -> Iterator[bytes | Refused]:
+def _transcoded(frames: Frames, read: DecodeOptions, encoder: BatchEncoder) -> Iterator[bytes | RefusedMessage]:
     """The messages of all events in order, and the messages and events that gave none."""
-    refused: list[Refused] = []
+    refused: list[RefusedMessage] = []
 
-    def unreadable(place: Place, error: DecodeError) -> None:
-        refused.append(Refused("" if error.codec == FRAME else f"message {place.message}", error))
+    def unreadable(place: StreamPlace, error: DecodeError) -> None:
+        refused.append(RefusedMessage("" if error.codec == FRAME else f"message {place.message}", error))
 
-    def cut(place: Place, error: TidegateError) -> None:
-        refused.append(Refused(f"message {place.message}", error))
+    def cut(place: StreamPlace, error: TidegateError) -> None:
+        refused.append(RefusedMessage(f"message {place.message}", error))
 
     for place, event in whole_events(decode_messages(frames, read, unreadable), read, cut):
         yield from refused
@@ -167,7 +153,7 @@ def _transcoded(frames: Frames, read: DecodeOptions, encoder: BatchEncoder) -> I
             for message in encoder.append(with_action(event) if isinstance(event, Ddl) else event):
                 yield pack_frame(message.key, message.value)
         except (DecodeError, EncodeError) as error:
-            yield Refused(f"message {place.message}", error)
+            yield RefusedMessage(f"message {place.message}", error)
     yield from refused
     for message in encoder.flush():
         yield pack_frame(message.key, message.value)

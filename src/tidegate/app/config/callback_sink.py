@@ -15,7 +15,7 @@ import msgspec
 
 from tidegate.app.config.document import Document
 from tidegate.app.config.param import Param
-from tidegate.app.config.refused import Refused
+from tidegate.app.config.refused import RefusedKey
 from tidegate.app.config.uri import split
 from tidegate.model.errors import ConfigError, UnsupportedError, UriInvalid
 
@@ -26,10 +26,10 @@ __all__ = ["CALLBACK_REFUSED", "CALLBACK_SINK", "CallbackTarget", "parse_callbac
 
 CALLBACK_SINK: Final[Mapping[str, Param]] = {}
 """The parameters of an address are those of the function that it names."""
-CALLBACK_REFUSED: Final[Mapping[str, Refused]] = {
-    "enable-sync-point": Refused((False,), ConfigError, "sync points are for databases"),
-    "sink.column-selectors[].": Refused((), UnsupportedError, "a function gets whole rows and takes what it wants"),
-    "sink.dispatchers[].": Refused((), UnsupportedError, "a function has no topics and no partitions"),
+CALLBACK_REFUSED: Final[Mapping[str, RefusedKey]] = {
+    "enable-sync-point": RefusedKey((False,), ConfigError, "sync points are for databases"),
+    "sink.column-selectors[].": RefusedKey((), UnsupportedError, "a function gets whole rows and takes what it wants"),
+    "sink.dispatchers[].": RefusedKey((), UnsupportedError, "a function has no topics and no partitions"),
 }
 """Keys that a function has no place for."""
 

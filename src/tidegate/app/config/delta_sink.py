@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import msgspec
 
 from tidegate.app.config.param import TIME_MAX_MS, Given, Param, read_all
-from tidegate.app.config.refused import Refused
+from tidegate.app.config.refused import RefusedKey
 from tidegate.app.config.uri import Parts, parameters, split
 from tidegate.model.errors import ConfigError, UnsupportedError, UriInvalid
 
@@ -83,9 +83,9 @@ DELTA_KEYS: Final = frozenset(f"sink.delta-config.{name}" for name in DELTA_SINK
 }
 """Keys of a changefeed file that act where a lake is written."""
 
-_NAMES: Final = Refused(("",), UnsupportedError, "tables of a lake have the upstream's names")
-DELTA_REFUSED: Final[Mapping[str, Refused]] = {
-    "enable-sync-point": Refused(
+_NAMES: Final = RefusedKey(("",), UnsupportedError, "tables of a lake have the upstream's names")
+DELTA_REFUSED: Final[Mapping[str, RefusedKey]] = {
+    "enable-sync-point": RefusedKey(
         (False,), ConfigError, "sync points are for databases; a lake is read at any ts that it has, without them"
     ),
     "sink.dispatchers[].target-schema": _NAMES,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from tidegate.app.config.document import Document
 from tidegate.app.config.feed import FeedConfig, SinkAddress, SourceAddress
 from tidegate.app.config.param import Param
-from tidegate.app.config.refused import NO_START_TS, NOWHERE, Refused
+from tidegate.app.config.refused import NO_START_TS, NOWHERE, RefusedKey
 
 if TYPE_CHECKING:
     from tidegate.changelog.landing import BatchLoop
@@ -49,7 +49,7 @@ class Entry(Generic[Address]):
     address: type
     keys: frozenset[str] = frozenset()
     """Keys of a file that act because of this end."""
-    refused: Mapping[str, Refused] = field(default_factory=dict)
+    refused: Mapping[str, RefusedKey] = field(default_factory=dict)
     """Keys of a file that it cannot follow."""
     zone_of: Callable[[Any], str | None] = _none
     """The zone that its address tells: of a source, that in which TIMESTAMPs come as texts."""
@@ -110,7 +110,7 @@ def is_landed(source: SourceEntry, sink: SinkEntry) -> bool:
     return not source.ordered or sink.reads_changelog
 
 
-def refused_keys(source: SourceEntry, sink: SinkEntry) -> Mapping[str, Refused]:
+def refused_keys(source: SourceEntry, sink: SinkEntry) -> Mapping[str, RefusedKey]:
     """Return the keys of a file that a changefeed between these two cannot follow."""
     told = {} if source.tells_start_ts else {"filter.ignore-txn-start-ts": NO_START_TS}
     return {**NOWHERE, **told, **source.refused, **sink.refused}

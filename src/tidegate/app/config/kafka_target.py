@@ -17,7 +17,7 @@ from tidegate.app.config.document import Document
 from tidegate.app.config.kafka_source import KAFKA_CLIENT, PROTOCOL, SCHEME, KafkaClient, address_fields, check_protocol
 from tidegate.app.config.keys import KEYS
 from tidegate.app.config.param import Given, Param, idle, read_all
-from tidegate.app.config.refused import Refused
+from tidegate.app.config.refused import RefusedKey
 from tidegate.app.config.uri import Secret, parameters, split
 from tidegate.codec.encoding import EncodeOptions, encode_options
 from tidegate.model.errors import ConfigError, KafkaConfigInvalid, UnsupportedError, UriInvalid
@@ -93,12 +93,14 @@ KAFKA_KEYS: Final = frozenset(
 )
 """Keys of a changefeed file that act where a topic is written."""
 
-_LOGIN: Final = Refused(("", [], False), UnsupportedError, "the client logs in by PLAIN or SCRAM")
-_NAMES: Final = Refused(("",), UnsupportedError, "messages carry the upstream's names")
-KAFKA_REFUSED: Final[Mapping[str, Refused]] = {
-    "enable-sync-point": Refused((False,), ConfigError, "sync points are for databases; a topic has no place for them"),
-    "sink.transaction-atomicity": Refused(("none", ""), UriInvalid, "a message queue has no transactions of tables"),
-    "sink.schema-registry": Refused(("",), UnsupportedError, "it is for avro, which is not written"),
+_LOGIN: Final = RefusedKey(("", [], False), UnsupportedError, "the client logs in by PLAIN or SCRAM")
+_NAMES: Final = RefusedKey(("",), UnsupportedError, "messages carry the upstream's names")
+KAFKA_REFUSED: Final[Mapping[str, RefusedKey]] = {
+    "enable-sync-point": RefusedKey(
+        (False,), ConfigError, "sync points are for databases; a topic has no place for them"
+    ),
+    "sink.transaction-atomicity": RefusedKey(("none", ""), UriInvalid, "a message queue has no transactions of tables"),
+    "sink.schema-registry": RefusedKey(("",), UnsupportedError, "it is for avro, which is not written"),
     "sink.dispatchers[].target-schema": _NAMES,
     "sink.dispatchers[].target-table": _NAMES,
     f"{_FILE}sasl-gssapi-": _LOGIN,

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 from tidegate.model.errors import ConfigError, InputError, UnsupportedError
 
-__all__ = ["NOWHERE", "NO_START_TS", "Refused", "refusal", "refuse"]
+__all__ = ["NOWHERE", "NO_START_TS", "RefusedKey", "refusal", "refuse"]
 
 
-class Refused(NamedTuple):
+class RefusedKey(NamedTuple):
     """Why a key is refused, and by which error."""
 
     nothing: tuple[object, ...]
@@ -25,21 +25,21 @@ class Refused(NamedTuple):
     why: str
 
 
-NOWHERE: Final[Mapping[str, Refused]] = {
-    "bdr-mode": Refused((False,), UnsupportedError, "changes that a replication wrote upstream are not told apart"),
-    "consistent.level": Refused(
+NOWHERE: Final[Mapping[str, RefusedKey]] = {
+    "bdr-mode": RefusedKey((False,), UnsupportedError, "changes that a replication wrote upstream are not told apart"),
+    "consistent.level": RefusedKey(
         ("none", ""), UnsupportedError, "there is no redo log; the change log or the topic itself is kept"
     ),
-    "filter.ignore-dml-event-filter": Refused(([],), UnsupportedError, "write filter.event-filters in its place"),
+    "filter.ignore-dml-event-filter": RefusedKey(([],), UnsupportedError, "write filter.event-filters in its place"),
 }
 """Keys that no pair of source and sink follows."""
-NO_START_TS: Final = Refused(
+NO_START_TS: Final = RefusedKey(
     ([],), ConfigError, "messages do not tell the start_ts of their transaction; where the topic is written it acts"
 )
 """`filter.ignore-txn-start-ts`, from a source that does not tell the start_ts of transactions."""
 
 
-def refuse(keys: Iterable[tuple[str, object]], refused: Mapping[str, Refused]) -> None:
+def refuse(keys: Iterable[tuple[str, object]], refused: Mapping[str, RefusedKey]) -> None:
     """Raise for the first of `keys` (path, value) that is refused and asks for something."""
     for path, value in keys:
         found = refusal(path, refused)
@@ -47,7 +47,7 @@ def refuse(keys: Iterable[tuple[str, object]], refused: Mapping[str, Refused]) -
             raise found.error(f"{path}: {found.why}; leave the key out")
 
 
-def refusal(path: str, refused: Mapping[str, Refused]) -> Refused | None:
+def refusal(path: str, refused: Mapping[str, RefusedKey]) -> RefusedKey | None:
     """Return why a key is refused, whatever its value; None when it is not."""
     return next((each for key, each in refused.items() if path == key or _begins(key, path)), None)
 

@@ -22,7 +22,7 @@ from typing import Final, Self
 from tidegate.app.broker import running_broker
 from tidegate.app.demo.chain import Chain
 from tidegate.app.demo.moment import MomentReport, choose, compare_at, compare_merged
-from tidegate.app.demo.upstream import DemoUpstream, Pace
+from tidegate.app.demo.upstream import DemoUpstream, WorkPace
 from tidegate.app.demo.words import Flow, Teller, Verdict, table_lines, verdict_of
 from tidegate.model.errors import SourceError
 from tidegate.model.tso import physical_ms
@@ -43,7 +43,7 @@ class LiveOptions:
     home: Path
     protocols: tuple[str, ...]
     seed: int = 1
-    pace: Pace = field(default_factory=Pace)
+    pace: WorkPace = field(default_factory=WorkPace)
     moments: int = 14
 
 

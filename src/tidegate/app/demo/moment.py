@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final, NamedTuple, TypeAlias
 
-from tidegate.app.demo.upstream import Note
+from tidegate.app.demo.upstream import NotedTs
 from tidegate.app.demo.workload import DATABASES
 from tidegate.app.verify import TableReport, Truth, TruthColumn, TruthTable, compare_tables
 from tidegate.expr.relation import ResultSet
@@ -42,7 +42,7 @@ _Cell: TypeAlias = dict[str, int | float | str] | None
 class MomentReport(NamedTuple):
     """All tables at one timestamp; `balance` is the sum of the bank's balances in the lake."""
 
-    note: Note
+    note: NotedTs
     tables: tuple[TableReport, ...]
     balance: Decimal | None = None
 
@@ -52,15 +52,15 @@ class MomentReport(NamedTuple):
         return all(table.equal for table in self.tables)
 
 
-def choose(notes: Sequence[Note], count: int) -> list[Note]:
+def choose(notes: Sequence[NotedTs], count: int) -> list[NotedTs]:
     """At most `count` of the notes in order of time: the last one; for half of them one of each kind of DDL in a state
     between none and public; for a quarter one of each other kind; then some of no DDL, and whatever is left, evenly."""
     *earlier, last = sorted(notes)
-    groups: dict[bool | None, dict[str, list[Note]]] = {True: {}, False: {}, None: {}}
+    groups: dict[bool | None, dict[str, list[NotedTs]]] = {True: {}, False: {}, None: {}}
     for note in earlier:
         group = groups[note.state in _BETWEEN if note.kind else None]
         group.setdefault(note.kind or str(note.ts), []).append(note)
-    chosen: list[Note] = []
+    chosen: list[NotedTs] = []
     for group, room in zip(groups.values(), (count // 2, count * 3 // 4, count - 1), strict=True):
         middles = sorted(found[len(found) // 2] for found in group.values())
         chosen += _spread(middles, room - len(chosen))
@@ -68,13 +68,13 @@ def choose(notes: Sequence[Note], count: int) -> list[Note]:
     return sorted([*chosen, *_spread(left, count - 1 - len(chosen)), last])
 
 
-def _spread(notes: Sequence[Note], count: int) -> list[Note]:
+def _spread(notes: Sequence[NotedTs], count: int) -> list[NotedTs]:
     """`count` of the notes at even distances, or all there are."""
     count = min(count, len(notes))
     return [notes[(2 * at + 1) * len(notes) // (2 * count)] for at in range(count)]
 
 
-def compare_at(session: Session, root: str, note: Note) -> MomentReport:
+def compare_at(session: Session, root: str, note: NotedTs) -> MomentReport:
     """The tables at a note's ts: what has landed up to it on top of the snapshot before it."""
     with Lake(root).at(note.ts).live() as view:
         return compare_view(truth_at(session, note.ts), view, note)
@@ -84,7 +84,7 @@ def compare_merged(session: Session, root: str) -> MomentReport:
     """The tables of the newest published snapshot at its own ts."""
     lake = Lake(root)
     ts = lake.checkpoint_ts
-    return compare_view(truth_at(session, ts), lake, Note(ts, "merged tables of the last snapshot"))
+    return compare_view(truth_at(session, ts), lake, NotedTs(ts, "merged tables of the last snapshot"))
 
 
 def truth_at(session: Session, ts: int) -> Truth:
@@ -99,7 +99,7 @@ def truth_at(session: Session, ts: int) -> Truth:
         session.execute("SET tidb_snapshot = ''")
 
 
-def compare_view(truth: Truth, view: Lake | Live, note: Note) -> MomentReport:
+def compare_view(truth: Truth, view: Lake | Live, note: NotedTs) -> MomentReport:
     """What SQL showed against what the lake shows."""
     names = view.tables()
     tables = tuple(compare_tables(truth, names, view.arrow))

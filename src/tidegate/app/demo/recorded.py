@@ -40,7 +40,7 @@ from tidegate.model.errors import ConfigError, SourceError
 
 __all__ = [
     "Frame",
-    "Outcome",
+    "RecordedRun",
     "create_topic",
     "find_recording",
     "play_recording",
@@ -62,7 +62,7 @@ Frame = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RecordedRun:
     """What became of one protocol's run."""
 
     protocol: str
@@ -223,7 +223,7 @@ class _Stage:
         self.recording, self.bootstrap, self.home, self.stop, self.as_json = recording, bootstrap, home, stop, as_json
         self.truths = load_truth(recording)
 
-    def play(self, protocol: str) -> Outcome | None:
+    def play(self, protocol: str) -> RecordedRun | None:
         """Feed, run and verify one protocol; None when it was stopped."""
         partitions = read_partitions(self.recording / _DIRS[protocol])
         topic, lake = f"demo-{_DIRS[protocol]}", self.home / f"lake-{_DIRS[protocol]}"
@@ -238,7 +238,7 @@ class _Stage:
             return None
         seconds = time.monotonic() - started
         _, reports = verify_lake(str(lake), self.truths, str(self.truths[-1].n))
-        outcome = Outcome(
+        outcome = RecordedRun(
             protocol=protocol,
             messages=sum(map(len, partitions)),
             rows=done.rows,
@@ -276,7 +276,7 @@ class _Stage:
         if not self.as_json:
             click.echo(text)
 
-    def tell(self, outcome: Outcome, reports: Sequence[TableReport]) -> None:
+    def tell(self, outcome: RecordedRun, reports: Sequence[TableReport]) -> None:
         """Print what became of a protocol."""
         if self.as_json:
             click.echo(msgspec.json.encode(outcome).decode())
@@ -293,7 +293,7 @@ class _Stage:
 def play_recording(recording: Path | None, protocols: Sequence[str], home: Path | None, *, as_json: bool) -> int:
     """Replay a recording, the source tree's if none is given, and compare; the exit status."""
     where = recording or find_recording()
-    outcomes: list[Outcome] = []
+    outcomes: list[RecordedRun] = []
     with stop_on_signals() as stop, scratch(home) as place:
         from tidegate.app.broker import running_broker
 
@@ -309,7 +309,7 @@ def play_recording(recording: Path | None, protocols: Sequence[str], home: Path 
     return 1 if any(outcome.different for outcome in outcomes) else 0
 
 
-def _verdict(outcomes: Sequence[Outcome], *, as_json: bool) -> str:
+def _verdict(outcomes: Sequence[RecordedRun], *, as_json: bool) -> str:
     wrong = sum(outcome.different for outcome in outcomes)
     total = sum(outcome.tables for outcome in outcomes)
     if as_json:

@@ -33,7 +33,7 @@ from tidegate.tidb.information.job import job_row
 from tidegate.tidb.sql.session.session import Session
 from tidegate.tidb.store.engine import MemoryEngine
 
-__all__ = ["DdlReport", "DdlStep", "DemoUpstream", "Note", "Pace", "WatchedCluster"]
+__all__ = ["DdlReport", "DdlStep", "DemoUpstream", "NotedTs", "WatchedCluster", "WorkPace"]
 
 NODES: Final = ("n1", "n2", "n3")
 _TAKES_AWAY: Final = frozenset(
@@ -45,7 +45,7 @@ _TRIES: Final = 20
 _RETRY_S: Final = 0.01
 
 
-class Note(NamedTuple):
+class NotedTs(NamedTuple):
     """A timestamp taken while people worked; `kind` and `state` are those of the DDL in whose middle it was, if any."""
 
     ts: int
@@ -73,7 +73,7 @@ class DdlReport(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class WorkPace:
     """How much is done and how fast: transactions a stream, seconds for all of it, rest between two moves of DDLs."""
 
     transactions: int = 480
@@ -81,7 +81,7 @@ class Pace:
     move_s: float = 0.02
 
     @classmethod
-    def over(cls, seconds: float) -> "Pace":
+    def over(cls, seconds: float) -> "WorkPace":
         """Twelve transactions a second and stream."""
         return cls(round(12 * seconds), seconds)
 
@@ -114,11 +114,13 @@ class _Watched:
 class _Watch:
     """Follows the moves of a cluster."""
 
-    def __init__(self, cluster: WatchedCluster, commits: Callable[[], int], pace: Pace, stop: threading.Event) -> None:
+    def __init__(
+        self, cluster: WatchedCluster, commits: Callable[[], int], pace: WorkPace, stop: threading.Event
+    ) -> None:
         self.cluster, self.commits, self.pace, self.stop = cluster, commits, pace, stop
         self.jobs: dict[int, _Watched] = {}
         self.reports: list[DdlReport] = []
-        self.notes: list[Note] = []
+        self.notes: list[NotedTs] = []
 
     def moved(self, move: Move) -> None:
         """Look at what a move has done, and let others work."""
@@ -150,11 +152,11 @@ class _Watch:
                 self.note(f"{kind} {table}: {watched.fresh}", kind, watched.fresh)
                 watched.fresh = ""
 
-    def note(self, what: str, kind: str = "", state: str = "") -> Note | None:
+    def note(self, what: str, kind: str = "", state: str = "") -> NotedTs | None:
         """Take a timestamp; None where a DDL is seen that is not over."""
         if any(map(_is_ahead, self.jobs.values())):
             return None
-        self.notes.append(Note(self.cluster.storage.oracle.next(), what, kind, state))
+        self.notes.append(NotedTs(self.cluster.storage.oracle.next(), what, kind, state))
         return self.notes[-1]
 
     def _over(self, job_id: int) -> None:
@@ -188,7 +190,7 @@ class _Worker:
     retries: int = 0
     refused: int = 0
 
-    def work(self, todo: Iterator[Transaction], pace: Pace, stop: threading.Event) -> None:
+    def work(self, todo: Iterator[Transaction], pace: WorkPace, stop: threading.Event) -> None:
         """All transactions, at even intervals."""
         began_s = time.monotonic()
         for number, one in enumerate(todo, 1):
@@ -219,7 +221,7 @@ class _Worker:
 class DemoUpstream:
     """The upstream of a demo, from `start` to `close`; its log is written to `log`."""
 
-    def __init__(self, seed: int, pace: Pace, log: Path) -> None:
+    def __init__(self, seed: int, pace: WorkPace, log: Path) -> None:
         self.seed, self.pace = seed, pace
         self._stop = threading.Event()
         self.cluster = WatchedCluster(MemoryEngine(), nodes=NODES)
@@ -241,7 +243,7 @@ class DemoUpstream:
         return self._watch.reports
 
     @property
-    def notes(self) -> Sequence[Note]:
+    def notes(self) -> Sequence[NotedTs]:
         """The timestamps that were taken so far."""
         return self._watch.notes
 
@@ -272,7 +274,7 @@ class DemoUpstream:
         for number, script in enumerate(DDLS, 1):
             self._at_work.append(self._threads.submit(self._administer, self.session(number), script))
 
-    def note(self, what: str) -> Note | None:
+    def note(self, what: str) -> NotedTs | None:
         """A timestamp of now; None where a DDL is seen that is not over."""
         with self.cluster.guard:
             return self._watch.note(what)

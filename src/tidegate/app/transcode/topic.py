@@ -23,19 +23,19 @@ import click
 import msgspec
 
 from tidegate.app.cli.framed import clock, whole_events
-from tidegate.app.cli.transcode import target_options
 from tidegate.app.config.document import Document, read_document
 from tidegate.app.config.entry import refused_keys
 from tidegate.app.config.kafka_source import KAFKA_CLIENT, KafkaSource, parse_source
 from tidegate.app.config.kafka_target import encoder_keys
 from tidegate.app.config.pair import check_dispatchers, check_old_values, idle_keys
 from tidegate.app.config.param import Given
-from tidegate.app.config.refused import Refused, refuse
+from tidegate.app.config.refused import RefusedKey, refuse
 from tidegate.app.event_expression import event_filter
 from tidegate.app.stop_signals import stop_on_signals
 from tidegate.app.topics import LOOKING, topics_of
 from tidegate.app.transcode.relay import Relay, RelayTarget
 from tidegate.app.transcode.sieve import Sieve
+from tidegate.app.transcode.target import target_options
 from tidegate.app.wiring import SINKS, SOURCES
 from tidegate.codec import BatchEncoder, DecodeOptions, decode, from_config
 from tidegate.codec.canal.ddl_actions import with_action
@@ -58,7 +58,9 @@ HOLD: Final = 5_000
 """Events of a partition that may wait for others before it rests: a few megabytes of usual rows."""
 REPORT_S: Final = 1.0
 Settings = dict[str, object]
-_SELECTORS: Final = {"sink.column-selectors[].": Refused((), UnsupportedError, "a relay of messages sends them whole")}
+_SELECTORS: Final = {
+    "sink.column-selectors[].": RefusedKey((), UnsupportedError, "a relay of messages sends them whole")
+}
 
 
 class Report(msgspec.Struct, kw_only=True):

@@ -2,7 +2,7 @@
 
 from tidegate.codec.columnar.chunk import MessageChunk, Pairs, Rest, decode_chunk
 from tidegate.codec.columnar.encode.changes import as_texts, batch_of_changes, text_batch, typed_batch
-from tidegate.codec.columnar.encode.cut import Cutter, Messages, Texts
+from tidegate.codec.columnar.encode.cut import Cutter, EncodedRows, MessageArrays
 from tidegate.codec.columnar.encode.encoder import ColumnarEncoder
 from tidegate.codec.columnar.rows import Batch, RowTexts
 
@@ -10,12 +10,12 @@ __all__ = [
     "Batch",
     "ColumnarEncoder",
     "Cutter",
+    "EncodedRows",
+    "MessageArrays",
     "MessageChunk",
-    "Messages",
     "Pairs",
     "Rest",
     "RowTexts",
-    "Texts",
     "as_texts",
     "batch_of_changes",
     "decode_chunk",

@@ -20,13 +20,13 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from tidegate.codec.columnar.rows import Images, Layout, Rows, transposed
-from tidegate.codec.columnar.values import WIDTH_MAX, Column, Form, Misfit, from_texts
+from tidegate.codec.columnar.rows import PlacedRows, StructImages, StructLayout, transposed
+from tidegate.codec.columnar.values import WIDTH_MAX, ColumnForm, Form, Misfit, from_texts
 from tidegate.codec.values import INT_RANGES, MAX_ROW_TS, integer_range
 from tidegate.model.event import Event, Field, RowChange, Update
 from tidegate.model.mysql import MysqlType
 
-__all__ = ["Lanes", "Shape", "hint_of", "known_shape"]
+__all__ = ["CanalLanes", "Shape", "hint_of", "known_shape"]
 
 KNOWN_MAX: Final = 4096
 """Hints that are remembered; more of them take turns."""
@@ -60,7 +60,7 @@ class Shape(NamedTuple):
     key: _Key
     decode: Any
     types: Any
-    layout: Layout
+    layout: StructLayout
 
 
 _known: Final[dict[tuple[bytes, bool], Shape]] = {}
@@ -78,12 +78,12 @@ def known_shape(hint: bytes, legacy: bool) -> Shape | None:  # noqa: FBT001 - th
     return _known.get((hint, legacy))
 
 
-class Lanes:
+class CanalLanes:
     """Gathers the rows of a chunk, one lane a layout."""
 
     def __init__(self, *, legacy: bool) -> None:
         self._legacy = legacy
-        self._lanes: dict[int, tuple[Shape, Rows]] = {}
+        self._lanes: dict[int, tuple[Shape, PlacedRows]] = {}
 
     def take(self, numbers: Sequence[int], _keys: Sequence[bytes], values: Sequence[bytes], at: int) -> int:
         """Take messages in from index `at` on; return the index of the first that fits no known layout.
@@ -97,7 +97,7 @@ class Lanes:
                 return at
             lane = self._lanes.get(id(shape))
             if lane is None:
-                lane = self._lanes[id(shape)] = shape, Rows(shape.layout)
+                lane = self._lanes[id(shape)] = shape, PlacedRows(shape.layout)
             rows = lane[1]
             before = len(rows.structs)
             run = min(2 * run, RUN_MAX)
@@ -118,7 +118,7 @@ class Lanes:
             if isinstance(event, RowChange) and not event.handle_only and event.commit_ts is not None:
                 _learn((hint_of(value), self._legacy), event)
 
-    def rows(self) -> list[Rows]:
+    def rows(self) -> list[PlacedRows]:
         """What was gathered, by layout."""
         found = [rows for _, rows in self._lanes.values() if rows.structs]
         for rows in found:
@@ -159,7 +159,7 @@ def _shape(key: _Key) -> Shape | None:
         decode = msgspec.json.Decoder(_message(key, types)).decode
     except (ValueError, TypeError, RecursionError):
         return None
-    layout = Layout(
+    layout = StructLayout(
         schema=key.schema,
         table=key.table,
         fields=key.fields,
@@ -216,7 +216,7 @@ _OPS: Final = {"INSERT": "I", "UPDATE": "U", "DELETE": "D"}
 _IS_DDL, _TYPE, _OLD, _DATA = (attrgetter(name) for name in ("isDdl", "type", "old", "data"))
 
 
-def _images(messages: list[Any]) -> Images:
+def _images(messages: list[Any]) -> StructImages:
     if any(map(_IS_DDL, messages)):
         raise Misfit("a DDL that looks like a row")
     types, old = list(map(_TYPE, messages)), list(map(_OLD, messages))
@@ -226,25 +226,25 @@ def _images(messages: list[Any]) -> Images:
         ops = ["I" if op == "U" and row is None else op for op, row in zip(ops, old, strict=True)]
     after = list(compress(rows, [op != "D" for op in ops]))
     before = [row if op == "D" else previous[0] for row, previous, op in zip(rows, old, ops, strict=True) if op != "I"]
-    return Images(ops, before, after)
+    return StructImages(ops, before, after)
 
 
-def _partial_images(messages: list[Any]) -> Images:
+def _partial_images(messages: list[Any]) -> StructImages:
     found = _images(messages)
     beside = [one.data[0] for one, op in zip(messages, found.ops, strict=True) if op != "I"]
-    return Images(found.ops, found.before, found.after, beside)
+    return StructImages(found.ops, found.before, found.after, beside)
 
 
 @lru_cache(maxsize=4096)
-def _form(field: Field, *, legacy: bool) -> Column | None:
+def _form(field: Field, *, legacy: bool) -> ColumnForm | None:
     """How a column's values stand on the wire; None for official Canal's names of ENUM and SET."""
     if field.binary:
-        return Column(Form.LATIN1)
+        return ColumnForm(Form.LATIN1)
     if legacy and field.type in {MysqlType.ENUM, MysqlType.SET}:
         return None
     if field.type in INT_RANGES:
-        return Column(Form.INTEGER, *integer_range(field.type, unsigned=field.unsigned))
-    return Column(_NUMBERS.get(field.type, Form.TEXT))
+        return ColumnForm(Form.INTEGER, *integer_range(field.type, unsigned=field.unsigned))
+    return ColumnForm(_NUMBERS.get(field.type, Form.TEXT))
 
 
 _NUMBERS: Final[dict[int, Form]] = {MysqlType.FLOAT: Form.FLOAT, MysqlType.DOUBLE: Form.DOUBLE}

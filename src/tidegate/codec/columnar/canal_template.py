@@ -16,13 +16,13 @@ import msgspec
 import numpy as np
 
 from tidegate.codec.columnar import canal as structs
-from tidegate.codec.columnar.rows import Batch, Layout, Rows, batch_of
+from tidegate.codec.columnar.rows import Batch, PlacedRows, StructLayout, batch_of
 from tidegate.codec.columnar.spans import TEXT_QUOTES, text_column
-from tidegate.codec.columnar.sweep import Events, Found, sweep, too_few
+from tidegate.codec.columnar.sweep import Events, SweptRows, sweep, too_few
 from tidegate.codec.columnar.template import (
     Image,
-    Images,
-    Part,
+    SpanImages,
+    TemplateRows,
     accepted,
     image_of,
     images_of,
@@ -31,7 +31,7 @@ from tidegate.codec.columnar.template import (
     walk_image,
 )
 from tidegate.codec.columnar.values import Misfit
-from tidegate.codec.columnar.walk import Text, Walk
+from tidegate.codec.columnar.walk import TextRun, Walk
 
 __all__ = ["by_template"]
 
@@ -64,7 +64,7 @@ class _Template(NamedTuple):
     steps: tuple[_Step, ...]
     last: bytes
     image: Image
-    layout: Layout
+    layout: StructLayout
     types: Callable[[bytes], list[Any]]
 
 
@@ -93,21 +93,21 @@ class _Templates:
         self.quotes = TEXT_QUOTES if as_texts else None
 
     @cached_property
-    def text(self) -> Text:
+    def text(self) -> TextRun:
         """All messages, once one of them is to be read."""
-        return Text(self._values, b",}")
+        return TextRun(self._values, b",}")
 
     @property
-    def heads(self) -> Text:
+    def heads(self) -> TextRun:
         """Where timestamps stand."""
         return self.text
 
-    def known(self, row: int, left: Any) -> Found | None:
+    def known(self, row: int, left: Any) -> SweptRows | None:
         """What the template of the row's table reads."""
         template = _known.get((structs.hint_of(self._values[row]), self._legacy))
         return None if template is None else self._read(template, left)
 
-    def learned(self, row: int, left: Any) -> Found | None:
+    def learned(self, row: int, left: Any) -> SweptRows | None:
         """What a template made of the row reads."""
         value = self._values[row]
         hint = structs.hint_of(value), self._legacy
@@ -122,12 +122,12 @@ class _Templates:
         _known[hint] = template
         return self._read(template, left)
 
-    def _read(self, template: _Template, left: Any) -> Found:
+    def _read(self, template: _Template, left: Any) -> SweptRows:
         walk = Walk(self.text, left, self.text.starts[left], {})
         walk.literal(template.steps[0].before)
         seen = walk.rows
         if too_few(len(seen)):
-            return Found(seen, template.layout, [])
+            return SweptRows(seen, template.layout, [])
         old = walk
         for number, step in enumerate(template.steps):
             if number:
@@ -135,7 +135,7 @@ class _Templates:
             old = _STEPS[step.name](walk, template, step) or old
         walk.literal(template.last)
         walk.finish(self.text.ends)
-        return Found(seen, template.layout, [_part(walk, old, template.layout)])
+        return SweptRows(seen, template.layout, [_part(walk, old, template.layout)])
 
 
 def _word(walk: Walk, _template: _Template, step: _Step) -> None:
@@ -187,27 +187,27 @@ _STEPS: Final[dict[str, Callable[[Walk, _Template, _Step], Walk | None]]] = {
 }
 
 
-def _part(walk: Walk, old: Walk, layout: Layout) -> Part:
+def _part(walk: Walk, old: Walk, layout: StructLayout) -> TemplateRows:
     """The rows by the change that they make; `old` has the old images of some."""
     words = walk.text.windows(8, "u")[walk.spans["type"].start] & _WORD
     walk.keep((words == _INSERT) | (words == _UPDATE) | (words == _DELETE))
     letters = walk.letters("type")
     deletes, updates = letters == ord("D"), (letters == ord("U")) & np.isin(walk.rows, old.rows)
     ops = np.where(deletes | updates, letters, np.uint8(ord("I")))
-    new, before = images_of(walk, "data", layout), list[Images]()
+    new, before = images_of(walk, "data", layout), list[SpanImages]()
     if updates.any():
         before.append(images_of(old, "old", layout).of(np.isin(old.rows, walk.rows[updates])))
     if deletes.any():
         before.append(new.of(deletes))
         new = new.of(~deletes)
-    return Part(walk.rows, ops, walk.spans["commitTs"], None, tuple(before), (new,))
+    return TemplateRows(walk.rows, ops, walk.spans["commitTs"], None, tuple(before), (new,))
 
 
 def _template(shape: structs.Shape, value: bytes) -> _Template | None:
     """The look of a row; None when it cannot be one, or when the row is not of `shape`."""
     try:
         struct = shape.decode(value)
-        batch_of(Rows(shape.layout, [0], [0], [struct.tidb.commitTs], [], [struct]))
+        batch_of(PlacedRows(shape.layout, [0], [0], [struct.tidb.commitTs], [], [struct]))
         text = value.decode("latin-1")
         steps, at, image = [], 0, None
         for name, start, end in _varying(text):

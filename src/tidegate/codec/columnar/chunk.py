@@ -24,7 +24,7 @@ import numpy as np
 
 from tidegate.codec.columnar import canal, canal_template, open_template
 from tidegate.codec.columnar import open as open_protocol
-from tidegate.codec.columnar.rows import Batch, Rows, batch_of
+from tidegate.codec.columnar.rows import Batch, PlacedRows, batch_of
 from tidegate.codec.columnar.values import Misfit
 from tidegate.codec.options import DecodeOptions, protocol_name
 from tidegate.codec.table import decode
@@ -72,7 +72,7 @@ class Lanes(Protocol):
     def learn(self, value: bytes, events: Sequence[Event], /) -> None:
         """Remember layouts."""
 
-    def rows(self) -> list[Rows]:
+    def rows(self) -> list[PlacedRows]:
         """What was taken in."""
 
 
@@ -86,7 +86,7 @@ class _ByTemplate(Protocol):
     ) -> tuple[list[Batch], Any]: ...
 
 
-LANES: Final[Mapping[str, _MakeLanes]] = {"open-protocol": open_protocol.Lanes, "canal-json": canal.Lanes}
+LANES: Final[Mapping[str, _MakeLanes]] = {"open-protocol": open_protocol.OpenLanes, "canal-json": canal.CanalLanes}
 TEMPLATES: Final[Mapping[str, _ByTemplate]] = {
     "open-protocol": open_template.by_template,
     "canal-json": canal_template.by_template,
@@ -145,7 +145,7 @@ def _filled(texts: Sequence[bytes | None]) -> Sequence[bytes]:
     return texts if all(texts) else [text or b"" for text in texts]  # type: ignore[return-value]
 
 
-def _gather(messages: Pairs, numbers: list[int], options: DecodeOptions, rest: dict[int, Rest]) -> list[Rows]:
+def _gather(messages: Pairs, numbers: list[int], options: DecodeOptions, rest: dict[int, Rest]) -> list[PlacedRows]:
     """The rows of the messages `numbers`; `rest` grows by those that do not fit."""
     lanes = LANES[protocol_name(options.protocol)](legacy=options.legacy)
     keys = [messages.keys[number] or b"" for number in numbers]
@@ -174,7 +174,7 @@ def _light(error: DecodeError) -> DecodeError:
     return error
 
 
-def _misfits(rows: Rows) -> set[int]:
+def _misfits(rows: PlacedRows) -> set[int]:
     """The messages of the rows that do not become columns, and of a few around them."""
     try:
         batch_of(rows)

@@ -20,10 +20,10 @@ from typing import Final
 import msgspec
 
 from tidegate.codec.columnar.open_shape import OpenKey, OpenShape, shape_of
-from tidegate.codec.columnar.rows import Rows
+from tidegate.codec.columnar.rows import PlacedRows
 from tidegate.model.event import Delete, Event, RowChange, Update
 
-__all__ = ["HEAD", "Lanes", "known_shape"]
+__all__ = ["HEAD", "OpenLanes", "known_shape"]
 
 KNOWN_MAX: Final = 4096
 """Tables whose layout is remembered; more of them take turns."""
@@ -56,13 +56,13 @@ def known_shape(schema: str, table: str, *, legacy: bool) -> OpenShape | None:
     return _known.get((schema, table, legacy))
 
 
-class Lanes:
+class OpenLanes:
     """Gathers the rows of a chunk, one lane a layout."""
 
     def __init__(self, *, legacy: bool) -> None:
         self._legacy = legacy
-        self._lanes: dict[tuple[str, str], tuple[OpenShape, Rows]] = {}
-        self._full: list[tuple[OpenShape, Rows]] = []
+        self._lanes: dict[tuple[str, str], tuple[OpenShape, PlacedRows]] = {}
+        self._full: list[tuple[OpenShape, PlacedRows]] = []
 
     def take(self, numbers: Sequence[int], keys: Sequence[bytes], values: Sequence[bytes], at: int) -> int:
         """Take messages in from index `at` on; return the index of the first that fits no known layout."""
@@ -117,12 +117,12 @@ class Lanes:
                 rows.partition_id.append(head.ptn)
         return True
 
-    def _lane(self, schema: str, table: str) -> tuple[OpenShape, Rows] | None:
+    def _lane(self, schema: str, table: str) -> tuple[OpenShape, PlacedRows] | None:
         lane = self._lanes.get((schema, table))
         if lane is None:
             shape = _known.get((schema, table, self._legacy))
             if shape is not None:
-                lane = self._lanes[schema, table] = shape, Rows(shape.row)
+                lane = self._lanes[schema, table] = shape, PlacedRows(shape.row)
                 self._full.append(lane)
         return lane
 
@@ -138,7 +138,7 @@ class Lanes:
                     _remember(key)
                     self._lanes.pop(name, None)
 
-    def rows(self) -> list[Rows]:
+    def rows(self) -> list[PlacedRows]:
         """What was gathered, by layout."""
         return [part for shape, rows in self._full for part in _by_layout(shape, rows) if part.structs]
 
@@ -187,11 +187,11 @@ def _remember(key: OpenKey) -> None:
     _known[name] = shape
 
 
-def _by_layout(shape: OpenShape, rows: Rows) -> list[Rows]:
+def _by_layout(shape: OpenShape, rows: PlacedRows) -> list[PlacedRows]:
     """`rows` once, or apart where DELETEs have a layout of their own."""
     if shape.key.row == shape.key.gone:
         return [rows]
-    parts = Rows(shape.row), Rows(shape.gone)
+    parts = PlacedRows(shape.row), PlacedRows(shape.gone)
     for at, struct in enumerate(rows.structs):
         part = parts[struct.d is not None]
         part.message.append(rows.message[at])

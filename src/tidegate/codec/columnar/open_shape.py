@@ -18,8 +18,8 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from tidegate.codec.columnar.rows import Images, Layout, transposed
-from tidegate.codec.columnar.values import WIDTH_MAX, WIRE, Column, Form, Misfit, from_json
+from tidegate.codec.columnar.rows import StructImages, StructLayout, transposed
+from tidegate.codec.columnar.values import WIDTH_MAX, WIRE, ColumnForm, Form, Misfit, from_json
 from tidegate.codec.values import INT_RANGES, integer_range
 from tidegate.model.event import Field
 from tidegate.model.mysql import BLOBS, CHARS, MysqlType
@@ -48,8 +48,8 @@ class OpenShape(NamedTuple):
     key: OpenKey
     head: Any
     decode: Any
-    row: Layout
-    gone: Layout
+    row: StructLayout
+    gone: StructLayout
 
 
 @lru_cache(maxsize=1024)
@@ -92,7 +92,7 @@ def _row_struct(fields: tuple[Field, ...], legacy: bool, *, partial: bool) -> An
 
 
 @lru_cache(maxsize=1024)
-def _cell(code: int, flag: int | None, handle: bool, column: Column) -> Any:  # noqa: FBT001 - a row of Shape
+def _cell(code: int, flag: int | None, handle: bool, column: ColumnForm) -> Any:  # noqa: FBT001 - a row of Shape
     """The struct of one column: its description as literals, which msgspec compares, and a value."""
     members: list[Any] = [("t", Literal[code])]
     members += [("h", bool)] if handle else []
@@ -111,7 +111,7 @@ def _absent(cell: Any, field: Field) -> Any:
     return cell(**given)
 
 
-def _layout(key: OpenKey, fields: tuple[Field, ...]) -> Layout:
+def _layout(key: OpenKey, fields: tuple[Field, ...]) -> StructLayout:
     handles = [at for at, field in enumerate(fields) if field.handle]
 
     def values(images: list[Any]) -> list[Any]:
@@ -120,7 +120,7 @@ def _layout(key: OpenKey, fields: tuple[Field, ...]) -> Layout:
             raise Misfit("a handle key column that is none")
         return [list(map(_V, column)) for column in cells]
 
-    return Layout(
+    return StructLayout(
         schema=key.schema,
         table=key.table,
         fields=fields,
@@ -133,7 +133,7 @@ def _layout(key: OpenKey, fields: tuple[Field, ...]) -> Layout:
     )
 
 
-def _images(values: list[Any], *, partial: bool) -> Images:
+def _images(values: list[Any], *, partial: bool) -> StructImages:
     new, old, gone = transposed(values, 3)
     if any(map(is_, new, gone)):
         raise Misfit("a row without `u` and `d`")
@@ -150,27 +150,27 @@ def _images(values: list[Any], *, partial: bool) -> Images:
         beside = [
             d if u is None else u for u, p, d in zip(new, old, gone, strict=True) if p is not None or d is not None
         ]
-    return Images(ops, before, after, beside)
+    return StructImages(ops, before, after, beside)
 
 
-def _forms(fields: tuple[Field, ...], *, legacy: bool) -> tuple[Column, ...] | None:
+def _forms(fields: tuple[Field, ...], *, legacy: bool) -> tuple[ColumnForm, ...] | None:
     found = [_form(field, legacy=legacy) for field in fields]
     columns = tuple([column for column in found if column is not None])
     return columns if len(columns) == len(found) else None
 
 
 @lru_cache(maxsize=4096)
-def _form(field: Field, *, legacy: bool) -> Column | None:
+def _form(field: Field, *, legacy: bool) -> ColumnForm | None:
     """How a column's values stand on the wire; None for types that hold any scalar."""
     if field.type in INT_RANGES:
-        return Column(Form.INTEGER, *integer_range(field.type, unsigned=field.unsigned))
+        return ColumnForm(Form.INTEGER, *integer_range(field.type, unsigned=field.unsigned))
     if field.type in CHARS:
         coded = legacy and field.flag is None
-        return Column(Form.BASE64_TEXT if coded else Form.QUOTED if field.binary else Form.TEXT)
+        return ColumnForm(Form.BASE64_TEXT if coded else Form.QUOTED if field.binary else Form.TEXT)
     if field.type in BLOBS:
-        return Column(Form.BASE64 if field.binary or field.flag is None else Form.BASE64_TEXT)
+        return ColumnForm(Form.BASE64 if field.binary or field.flag is None else Form.BASE64_TEXT)
     form = _FORMS.get(field.type)
-    return None if form is None else Column(form)
+    return None if form is None else ColumnForm(form)
 
 
 _FORMS: Final[dict[int, Form]] = {

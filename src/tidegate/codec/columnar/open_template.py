@@ -16,12 +16,21 @@ import numpy as np
 
 from tidegate.codec.columnar import open as structs
 from tidegate.codec.columnar.open_shape import OpenShape
-from tidegate.codec.columnar.rows import Batch, Layout, Rows, batch_of
+from tidegate.codec.columnar.rows import Batch, PlacedRows, StructLayout, batch_of
 from tidegate.codec.columnar.spans import JSON_QUOTES, json_column
-from tidegate.codec.columnar.sweep import NOT_WHOLE, Events, Found, sweep, too_few
-from tidegate.codec.columnar.template import Image, Images, Part, image_of, images_of, literal, members, walk_image
+from tidegate.codec.columnar.sweep import NOT_WHOLE, Events, SweptRows, sweep, too_few
+from tidegate.codec.columnar.template import (
+    Image,
+    SpanImages,
+    TemplateRows,
+    image_of,
+    images_of,
+    literal,
+    members,
+    walk_image,
+)
 from tidegate.codec.columnar.values import Misfit
-from tidegate.codec.columnar.walk import Text, Walk
+from tidegate.codec.columnar.walk import TextRun, Walk
 
 __all__ = ["by_template"]
 
@@ -41,7 +50,7 @@ class _Template(NamedTuple):
     head_last: bytes
     kinds: bytes
     image: Image
-    layout: Layout
+    layout: StructLayout
 
 
 _Name: TypeAlias = tuple[str, str, bytes, bool]
@@ -73,7 +82,7 @@ class _Frames:
     """The texts of length-prefixed messages: which messages `fits`, how many texts each has, where each text stands."""
 
     def __init__(self, parts: Sequence[bytes], skip: int) -> None:
-        self.text = text = Text(parts, b"}")
+        self.text = text = TextRun(parts, b"}")
         firsts = text.starts + skip
         at = np.concatenate((firsts[text.ends >= firsts + 8], _marks(text.array)))
         at.sort(kind="stable")
@@ -121,13 +130,13 @@ class _Templates:
         self._heads, self._bodies, self._legacy = heads, bodies, legacy
         self.heads, self.text = heads.text, bodies.text
 
-    def known(self, row: int, left: Any) -> Found | None:
+    def known(self, row: int, left: Any) -> SweptRows | None:
         """What the template of the row's table reads."""
         name = self._name(row)
         template = None if name is None else _known.get(name)
         return None if template is None else self._read(template, left)
 
-    def learned(self, row: int, left: Any) -> Found | None:
+    def learned(self, row: int, left: Any) -> SweptRows | None:
         """What a template made of the row reads."""
         name = self._name(row)
         if name is None:
@@ -148,7 +157,7 @@ class _Templates:
             return None
         return table.scm, table.tbl, self._bodies[row][2:3], self._legacy
 
-    def _read(self, template: _Template, left: Any) -> Found:
+    def _read(self, template: _Template, left: Any) -> SweptRows:
         heads, bodies = self._heads, self._bodies
         walk = Walk(heads.text, left, heads.starts[left], {})
         for piece, name in template.head:
@@ -162,11 +171,11 @@ class _Templates:
         walk.keep(np.isin(walk.letters("kind"), np.frombuffer(template.kinds, np.uint8)))
         walk.literal(b'":')
         if too_few(len(walk.rows)):
-            return Found(walk.rows, template.layout, [])
-        return Found(walk.rows, template.layout, [_part(template, walk, bodies.ends)])
+            return SweptRows(walk.rows, template.layout, [])
+        return SweptRows(walk.rows, template.layout, [_part(template, walk, bodies.ends)])
 
 
-def _part(template: _Template, walk: Walk, ends: Any) -> Part:
+def _part(template: _Template, walk: Walk, ends: Any) -> TemplateRows:
     """The rows that are of `template` to their end."""
     walk_image(walk, template.image, "new")
     alone = walk.ahead(ends) == 1
@@ -178,7 +187,7 @@ def _part(template: _Template, walk: Walk, ends: Any) -> Part:
     walk.literal(b"}")
     walk.finish(ends)
     ops = np.where(walk.letters("kind") == ord("u"), ord("I"), ord("D")).astype(np.uint8)
-    new, before = images_of(walk, "new", template.layout), list[Images]()
+    new, before = images_of(walk, "new", template.layout), list[SpanImages]()
     gone = ops == ord("D")
     if len(pairs.rows):
         updated = np.isin(walk.rows, pairs.rows)
@@ -187,7 +196,7 @@ def _part(template: _Template, walk: Walk, ends: Any) -> Part:
     if gone.any():
         before.append(new.of(gone))
         new = new.of(~gone)
-    return Part(walk.rows, ops, walk.spans["ts"], walk.spans.get("ptn"), tuple(before), (new,))
+    return TemplateRows(walk.rows, ops, walk.spans["ts"], walk.spans.get("ptn"), tuple(before), (new,))
 
 
 def _template(shape: OpenShape, head: bytes, body: bytes) -> _Template | None:
@@ -195,7 +204,7 @@ def _template(shape: OpenShape, head: bytes, body: bytes) -> _Template | None:
     try:
         told, struct = shape.head(head), shape.decode(body)
         layout = shape.row if struct.d is None else shape.gone
-        rows = Rows(layout, [0], [0], [told.ts], [told.ptn] if shape.key.partitioned else [], [struct])
+        rows = PlacedRows(layout, [0], [0], [told.ts], [told.ptn] if shape.key.partitioned else [], [struct])
         batch_of(rows)
         pieces, last = _around_numbers(head)
         text = body.decode("latin-1")

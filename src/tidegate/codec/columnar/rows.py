@@ -1,8 +1,8 @@
 """Row changes of one table and one layout, as columns.
 
-    Layout   what the columns are; how structs of the protocol fall apart into images, and images into values
-    Rows     lists of structs, and where each came from           gathered row by row
-    Batch    the same as Arrow arrays                             made column by column
+    StructLayout   what the columns are; how structs of the protocol fall apart into images, and images into values
+    PlacedRows     lists of structs, and where each came from           gathered row by row
+    Batch          these rows as Arrow arrays                           made column by column
 
     message  seq  commit_ts  op      before.id  before.n       after.id  after.n
     0        0    5          I                                 1         a
@@ -21,17 +21,17 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 from msgspec.structs import astuple
 
-from tidegate.codec.columnar.values import Column, Misfit
+from tidegate.codec.columnar.values import ColumnForm, Misfit
 from tidegate.model.event import Field
 from tidegate.model.table import TableInfo
 
-__all__ = ["Batch", "Images", "Layout", "RowTexts", "Rows", "batch_of", "transposed"]
+__all__ = ["Batch", "PlacedRows", "RowTexts", "StructImages", "StructLayout", "batch_of", "transposed"]
 
-Convert: TypeAlias = Callable[[Column, Sequence[Any]], Any]
+Convert: TypeAlias = Callable[[ColumnForm, Sequence[Any]], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Images:
+class StructImages:
     """The images of some rows as structs, and which change each row makes.
 
     Old images may lack values that did not change: `beside` has, for every one, the struct that has them all."""
@@ -43,35 +43,35 @@ class Images:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class StructLayout:
     """The columns of one layout of a table."""
 
     schema: str
     table: str
     fields: tuple[Field, ...]
     pk_names: tuple[str, ...] | None
-    columns: tuple[Column, ...]
+    columns: tuple[ColumnForm, ...]
     values: Callable[[list[Any]], list[Any]]
     convert: Convert
-    images: Callable[[list[Any]], Images]
+    images: Callable[[list[Any]], StructImages]
     unset: object = None
 
 
 @dataclass(slots=True)
-class Rows:
+class PlacedRows:
     """Rows with their places, in arrival order; `partition_id` is empty where the table has no partitions."""
 
-    layout: Layout
+    layout: StructLayout
     message: list[int] = field(default_factory=list)
     seq: list[int] = field(default_factory=list)
     commit_ts: list[int] = field(default_factory=list)
     partition_id: list[int | None] = field(default_factory=list)
     structs: list[Any] = field(default_factory=list)
 
-    def part(self, start: int, stop: int) -> "Rows":
+    def part(self, start: int, stop: int) -> "PlacedRows":
         """Some of the rows."""
         here = slice(start, stop)
-        return Rows(
+        return PlacedRows(
             self.layout,
             self.message[here],
             self.seq[here],
@@ -120,7 +120,7 @@ class Batch:
         return len(self.op)
 
 
-def batch_of(rows: Rows) -> Batch:
+def batch_of(rows: PlacedRows) -> Batch:
     """The columns of some rows; Misfit when one of them is not what its layout says."""
     layout = rows.layout
     images = layout.images(rows.structs)
@@ -147,7 +147,7 @@ def batch_of(rows: Rows) -> Batch:
     )
 
 
-def _record_batch(layout: Layout, images: list[Any], beside: list[Any] | None) -> Any:
+def _record_batch(layout: StructLayout, images: list[Any], beside: list[Any] | None) -> Any:
     columns = layout.values(images)
     if beside is not None:
         full = layout.values(beside)

@@ -25,8 +25,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tidegate.codec.columnar.values import WIRE, Column, Form, Misfit, from_json, from_texts
-from tidegate.codec.columnar.walk import Span, Text
+from tidegate.codec.columnar.values import WIRE, ColumnForm, Form, Misfit, from_json, from_texts
+from tidegate.codec.columnar.walk import TextRun, ValueSpan
 
 __all__ = [
     "JSON_QUOTES",
@@ -60,7 +60,7 @@ TEXT_QUOTES: Final[Mapping[Form, int]] = {Form.INTEGER: 1, Form.TEXT: 1}
 """Forms whose values may be their own texts, and the quotes at either end."""
 
 
-def json_column(column: Column, text: Text, span: Span) -> Any:
+def json_column(column: ColumnForm, text: TextRun, span: ValueSpan) -> Any:
     """The array of Open Protocol values."""
     if column.form is Form.INTEGER:
         digits = texts_of(text, span)
@@ -73,7 +73,7 @@ def json_column(column: Column, text: Text, span: Span) -> Any:
     return from_json(column, listed(text, span, _LISTS[WIRE[column.form]]))
 
 
-def text_column(column: Column, text: Text, span: Span) -> Any:
+def text_column(column: ColumnForm, text: TextRun, span: ValueSpan) -> Any:
     """The array of canal-json values, which are strings."""
     if column.form is Form.INTEGER:
         digits = texts_of(text, span, 1)
@@ -86,17 +86,19 @@ def text_column(column: Column, text: Text, span: Span) -> Any:
     return from_texts(column, listed(text, span, _TEXTS))
 
 
-def integers_of(text: Text, span: Span) -> Any:
+def integers_of(text: TextRun, span: ValueSpan) -> Any:
     """The int64 array of digits that a walk has passed."""
     return texts_of(text, span).cast(pa.string()).cast(pa.int64())
 
 
-def texts_of(text: Text, span: Span, quotes: int = 0) -> Any:
+def texts_of(text: TextRun, span: ValueSpan, quotes: int = 0) -> Any:
     """The bytes of each span without `quotes` bytes at either end; null stays null."""
     return _rowwise(text, [span], [quotes])
 
 
-def row_texts(columns: Sequence[Column], text: Text, spans: Sequence[Span], quotes: Mapping[Form, int]) -> Any:
+def row_texts(
+    columns: Sequence[ColumnForm], text: TextRun, spans: Sequence[ValueSpan], quotes: Mapping[Form, int]
+) -> Any:
     """All values of some rows, row by row, as texts of the changelog; None if one may not stand there as it is.
 
     What is given is what `json_column` or `text_column` give, cast to texts."""
@@ -111,7 +113,7 @@ def row_texts(columns: Sequence[Column], text: Text, spans: Sequence[Span], quot
     return None
 
 
-def _rowwise(text: Text, spans: Sequence[Span], quotes: Sequence[int]) -> Any:
+def _rowwise(text: TextRun, spans: Sequence[ValueSpan], quotes: Sequence[int]) -> Any:
     """The bytes of the spans of each row, one row behind the other."""
     rows, width = len(spans[0].start), len(spans)
     count = rows * width
@@ -130,10 +132,10 @@ def _rowwise(text: Text, spans: Sequence[Span], quotes: Sequence[int]) -> Any:
     return every.take(pa.array(np.arange(0, 2 * count, 2), mask=null.ravel()))
 
 
-def _own_digits(column: Column, text: Text, span: Span, quotes: Mapping[Form, int]) -> bool:
+def _own_digits(column: ColumnForm, text: TextRun, span: ValueSpan, quotes: Mapping[Form, int]) -> bool:
     """Whether all integers are of the column's type and stand there as we would write them."""
     some = quotes[column.form]
-    bare = Span(span.start + some, span.end - some, span.null)
+    bare = ValueSpan(span.start + some, span.end - some, span.null)
     digits = texts_of(text, bare)
     if not _plain_integers(text, bare, digits):
         return False
@@ -173,14 +175,14 @@ def _plain_string(strings: Any) -> bool:
     return bool(content.min() >= _SPACE and not (content == _BACKSLASH).any() and not (content == _QUOTE).any())
 
 
-def _few_digits(span: Span, digits: Any) -> bool:
+def _few_digits(span: ValueSpan, digits: Any) -> bool:
     """Whether all are of digits and signs alone, and few of them: zeros in front count for nothing."""
     content = _content(digits)
     others = content[content - np.uint8(_ZERO) > 9]
     return not (others != _MINUS).any() and bool((span.end - span.start).max(initial=0) <= FEW + 2)
 
 
-def _plain_integers(text: Text, span: Span, digits: Any) -> bool:
+def _plain_integers(text: TextRun, span: ValueSpan, digits: Any) -> bool:
     """Whether all are integers as JSON writes them, but for a sign that may stand anywhere."""
     content = _content(digits)
     others = content[content - np.uint8(_ZERO) > 9]
@@ -191,14 +193,14 @@ def _plain_integers(text: Text, span: Span, digits: Any) -> bool:
     return not (zeros & (span.end - span.start > 1)).any()
 
 
-def listed(text: Text, span: Span, decode: Callable[[bytes], list[Any]]) -> list[Any]:
+def listed(text: TextRun, span: ValueSpan, decode: Callable[[bytes], list[Any]]) -> list[Any]:
     """The values as `decode` reads them from one JSON array; Misfit when it refuses one.
 
     Behind each value stands one more byte, which becomes the comma."""
     rows = len(span.start)
     if not rows:
         return []
-    values = texts_of(text, Span(span.start, span.end + 1))
+    values = texts_of(text, ValueSpan(span.start, span.end + 1))
     content = _content(values).copy()
     content[np.frombuffer(values.buffers()[1], np.int32, rows + 1)[1:] - 1] = _COMMA
     try:

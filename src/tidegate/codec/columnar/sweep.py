@@ -11,11 +11,11 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
-from tidegate.codec.columnar.rows import Batch, Layout
-from tidegate.codec.columnar.template import Part, Texts, batch_from
+from tidegate.codec.columnar.rows import Batch, StructLayout
+from tidegate.codec.columnar.template import ChunkTexts, TemplateRows, batch_from
 from tidegate.codec.columnar.values import Misfit
 
-__all__ = ["NOT_WHOLE", "Events", "Found", "Templates", "sweep", "too_few"]
+__all__ = ["NOT_WHOLE", "Events", "SweptRows", "Templates", "sweep", "too_few"]
 
 ROWS_MIN = 100
 """Rows of a table that are worth a template: a walk is some hundred calls of numpy, whatever their number."""
@@ -35,21 +35,21 @@ class Events(NamedTuple):
     counts: Any
 
 
-class Found(NamedTuple):
+class SweptRows(NamedTuple):
     """Rows that are of a template's table, and those that it read to the end."""
 
     seen: Any
-    layout: Layout
-    parts: list[Part]
+    layout: StructLayout
+    parts: list[TemplateRows]
 
 
-class Templates(Texts, Protocol):
+class Templates(ChunkTexts, Protocol):
     """What one protocol's rows look like."""
 
-    def known(self, row: int, left: Any, /) -> Found | None:
+    def known(self, row: int, left: Any, /) -> SweptRows | None:
         """What the template of the row's table reads."""
 
-    def learned(self, row: int, left: Any, /) -> Found | None:
+    def learned(self, row: int, left: Any, /) -> SweptRows | None:
         """What a template made of the row reads."""
 
 
@@ -62,7 +62,7 @@ def sweep(events: Events, templates: Templates) -> tuple[list[Batch], Any]:
     """Batches, and which messages they hold."""
     found, taken = _read(len(events.message), templates)
     whole = np.bincount(events.message[taken], minlength=len(events.counts)) == events.counts
-    groups: dict[tuple[object, ...], tuple[Layout, list[Part]]] = {}
+    groups: dict[tuple[object, ...], tuple[StructLayout, list[TemplateRows]]] = {}
     for layout, part in ((one.layout, part) for one in found for part in one.parts):
         name = layout.schema, layout.table, layout.fields, part.partition_id is not None
         groups.setdefault(name, (layout, []))[1].append(part)
@@ -82,7 +82,7 @@ def sweep(events: Events, templates: Templates) -> tuple[list[Batch], Any]:
             return batches, whole
 
 
-def _read(count: int, templates: Templates) -> tuple[list[Found], Any]:
+def _read(count: int, templates: Templates) -> tuple[list[SweptRows], Any]:
     """What the templates read, and which rows that is."""
     left, misses = np.arange(count), 0
     taken, found = np.zeros(count, np.bool_), []
@@ -109,7 +109,7 @@ def _read(count: int, templates: Templates) -> tuple[list[Found], Any]:
     return found, taken
 
 
-def _whole(part: Part, events: Events, whole: Any) -> Part:
+def _whole(part: TemplateRows, events: Events, whole: Any) -> TemplateRows:
     """The rows of a part whose messages come whole."""
     mask = whole[events.message[part.rows]]
     return part if mask.all() else part.of(mask)

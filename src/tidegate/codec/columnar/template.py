@@ -8,8 +8,8 @@ A row that the structs of a layout accept is a sample: what stands around its va
 flags.  Any other row with the very same text around its values is of the same layout, so only its values are looked
 at.  A row whose text differs, be it by a space, goes another way; nothing is guessed.
 
-    Walk ──→ Part …            rows that made the same kind of change, images as spans
-    Part … ──→ Batch           all rows of one layout, in the order of the text
+    Walk ──→ TemplateRows …            rows that made one kind of change, images as spans
+    TemplateRows … ──→ Batch           all rows of one layout, in the order of the text
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,16 +21,16 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from tidegate.codec.columnar.rows import Batch, Layout, RowTexts
+from tidegate.codec.columnar.rows import Batch, RowTexts, StructLayout
 from tidegate.codec.columnar.spans import UNREADABLE, integers_of, listed, row_texts, texts_of
-from tidegate.codec.columnar.values import Column, Form, Misfit
-from tidegate.codec.columnar.walk import LITERAL_MAX, Span, Text, Walk
+from tidegate.codec.columnar.values import ColumnForm, Form, Misfit
+from tidegate.codec.columnar.walk import LITERAL_MAX, TextRun, ValueSpan, Walk
 
 __all__ = [
+    "ChunkTexts",
     "Image",
-    "Images",
-    "Part",
-    "Texts",
+    "SpanImages",
+    "TemplateRows",
     "accepted",
     "batch_from",
     "image_of",
@@ -50,19 +50,19 @@ NOTHING: Final = np.empty(0, np.int64)
 Member: TypeAlias = tuple[str, int, int]
 
 
-class Texts(Protocol):
+class ChunkTexts(Protocol):
     """The texts of a chunk in which timestamps and values stand, and how values become columns."""
 
     @property
-    def heads(self) -> Text:
+    def heads(self) -> TextRun:
         """Where timestamps stand."""
 
     @property
-    def text(self) -> Text:
+    def text(self) -> TextRun:
         """Where values stand."""
 
     @property
-    def convert(self) -> Callable[[Column, Text, Span], Any]:
+    def convert(self) -> Callable[[ColumnForm, TextRun, ValueSpan], Any]:
         """What makes an array of some values."""
 
     @property
@@ -82,35 +82,35 @@ class Image(NamedTuple):
     numbers: tuple[bool, ...]
 
 
-class Images(NamedTuple):
+class SpanImages(NamedTuple):
     """Images of some rows: spans by column, in the layout's order."""
 
     rows: Any
-    spans: tuple[Span, ...]
+    spans: tuple[ValueSpan, ...]
 
-    def of(self, mask: Any) -> "Images":
+    def of(self, mask: Any) -> "SpanImages":
         """Some of them."""
-        return Images(self.rows[mask], tuple([span.of(mask) for span in self.spans]))
+        return SpanImages(self.rows[mask], tuple([span.of(mask) for span in self.spans]))
 
 
-class Part(NamedTuple):
+class TemplateRows(NamedTuple):
     """Rows that were read together, which change each makes (a letter's code), and their images in any order."""
 
     rows: Any
     ops: Any
-    commit_ts: Span
-    partition_id: Span | None
-    before: tuple[Images, ...]
-    after: tuple[Images, ...]
+    commit_ts: ValueSpan
+    partition_id: ValueSpan | None
+    before: tuple[SpanImages, ...]
+    after: tuple[SpanImages, ...]
 
-    def of(self, mask: Any) -> "Part":
+    def of(self, mask: Any) -> "TemplateRows":
         """Some of the rows."""
         rows = self.rows[mask]
         partition_id = None if self.partition_id is None else self.partition_id.of(mask)
         before, after = (
             tuple([one.of(np.isin(one.rows, rows)) for one in images]) for images in (self.before, self.after)
         )
-        return Part(rows, self.ops[mask], self.commit_ts.of(mask), partition_id, before, after)
+        return TemplateRows(rows, self.ops[mask], self.commit_ts.of(mask), partition_id, before, after)
 
 
 def members(text: str, at: int = 0) -> Iterator[Member]:
@@ -130,7 +130,7 @@ def members(text: str, at: int = 0) -> Iterator[Member]:
             raise ValueError("no compact JSON")
 
 
-def image_of(text: str, at: int, end: int, values: Sequence[Member], layout: Layout, *, bare: bool) -> Image:
+def image_of(text: str, at: int, end: int, values: Sequence[Member], layout: StructLayout, *, bare: bool) -> Image:
     """The image that stands from `at` to `end`; ValueError for one that cannot be a template.
 
     `bare`: numbers stand without quotes."""
@@ -165,12 +165,12 @@ def walk_image(walk: Walk, image: Image, name: str) -> None:
     walk.literal(image.last)
 
 
-def images_of(walk: Walk, name: str, layout: Layout) -> Images:
+def images_of(walk: Walk, name: str, layout: StructLayout) -> SpanImages:
     """The images that a walk has passed."""
-    return Images(walk.rows, tuple([walk.spans[name, column] for column in range(len(layout.columns))]))
+    return SpanImages(walk.rows, tuple([walk.spans[name, column] for column in range(len(layout.columns))]))
 
 
-def batch_from(layout: Layout, texts: Texts, parts: Sequence[Part], message: Any, seq: Any) -> Batch:
+def batch_from(layout: StructLayout, texts: ChunkTexts, parts: Sequence[TemplateRows], message: Any, seq: Any) -> Batch:
     """The rows of `parts` as columns, in the order of the text; Misfit for values that are none.
 
     `message` and `seq` tell each row's place in its chunk."""
@@ -195,7 +195,7 @@ def batch_from(layout: Layout, texts: Texts, parts: Sequence[Part], message: Any
     )
 
 
-def _images(layout: Layout, texts: Texts, images: list[Images]) -> Any:
+def _images(layout: StructLayout, texts: ChunkTexts, images: list[SpanImages]) -> Any:
     """The images as texts where those are wanted and plain to see, else typed."""
     some = [one for one in images if len(one.rows)]
     order = _order(some)
@@ -208,7 +208,7 @@ def _images(layout: Layout, texts: Texts, images: list[Images]) -> Any:
     return pa.RecordBatch.from_arrays(arrays, names=[one.name for one in layout.fields])
 
 
-def _order(parts: Sequence[Part | Images]) -> Any:
+def _order(parts: Sequence[TemplateRows | SpanImages]) -> Any:
     """What puts the rows of several parts in the order of the text; nothing to do for one."""
     return np.argsort(np.concatenate([part.rows for part in parts]), kind="stable") if len(parts) > 1 else None
 
@@ -218,14 +218,14 @@ def _in_order(arrays: Sequence[Any], order: Any) -> Any:
     return arrays[0] if order is None else np.concatenate(arrays)[order]
 
 
-def _joined(spans: Sequence[Span], order: Any) -> Span:
+def _joined(spans: Sequence[ValueSpan], order: Any) -> ValueSpan:
     """The spans of several parts as one."""
     if not spans:
-        return Span(NOTHING, NOTHING)
+        return ValueSpan(NOTHING, NOTHING)
     null = None
     if any(span.null is not None for span in spans):
         null = [np.zeros(len(span.start), np.bool_) if span.null is None else span.null for span in spans]
-    return Span(
+    return ValueSpan(
         _in_order([span.start for span in spans], order),
         _in_order([span.end for span in spans], order),
         None if null is None else _in_order(null, order),

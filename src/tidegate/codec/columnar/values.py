@@ -35,7 +35,7 @@ import pyarrow.compute as pc
 
 from tidegate.model.errors import TidegateError
 
-__all__ = ["MISFITS", "WIDTH_MAX", "WIRE", "Column", "Form", "Misfit", "from_json", "from_texts"]
+__all__ = ["MISFITS", "WIDTH_MAX", "WIRE", "ColumnForm", "Form", "Misfit", "from_json", "from_texts"]
 
 WIDTH_MAX: Final = 1024
 """Columns of a layout that structs are made for; TiDB allows 1017 unless it is told to allow more."""
@@ -72,7 +72,7 @@ class Form(Enum):
     LATIN1 = auto()
 
 
-class Column(NamedTuple):
+class ColumnForm(NamedTuple):
     """A form, and the bounds of an integer."""
 
     form: Form
@@ -112,7 +112,7 @@ _ARROW: Final[Mapping[Form, Any]] = {
 }
 
 
-def from_json(column: Column, values: Values) -> Any:
+def from_json(column: ColumnForm, values: Values) -> Any:
     """The array of Open Protocol values: numbers, texts, and bytes where msgspec undid base64."""
     try:
         return _JSON[column.form](column, values)
@@ -120,7 +120,7 @@ def from_json(column: Column, values: Values) -> Any:
         raise Misfit(str(error)) from error
 
 
-def from_texts(column: Column, values: Values) -> Any:
+def from_texts(column: ColumnForm, values: Values) -> Any:
     """The array of canal-json values, which are all texts."""
     try:
         return _TEXTS[column.form](column, values)
@@ -136,15 +136,15 @@ def _array(values: Values, kind: Any) -> Any:
     return pa.array(values, kind)
 
 
-def _arrow(column: Column, values: Values) -> Any:
+def _arrow(column: ColumnForm, values: Values) -> Any:
     return _array(values, column.arrow)
 
 
-def _integers(column: Column, values: Values) -> Any:
+def _integers(column: ColumnForm, values: Values) -> Any:
     return _bounded(column, _array(values, column.arrow))
 
 
-def _integer_texts(column: Column, values: Values) -> Any:
+def _integer_texts(column: ColumnForm, values: Values) -> Any:
     texts = _array(values, pa.string())
     if _beyond(texts, _DIGITS):
         raise Misfit("characters that no integer has")
@@ -153,7 +153,7 @@ def _integer_texts(column: Column, values: Values) -> Any:
     return _bounded(column, texts.cast(column.arrow))
 
 
-def _bounded(column: Column, array: Any) -> Any:
+def _bounded(column: ColumnForm, array: Any) -> Any:
     """`array` when no value lies outside the bounds of the column's type."""
     if column.high < INT64_MAX:
         found = pc.min_max(array)
@@ -163,7 +163,7 @@ def _bounded(column: Column, array: Any) -> Any:
     return array
 
 
-def _double_texts(_column: Column, values: Values) -> Any:
+def _double_texts(_column: ColumnForm, values: Values) -> Any:
     texts = _array(values, pa.string())
     if _beyond(texts, _PLAIN_NUMBER) or any(pc.any(pc.starts_with(texts, point)).as_py() for point in (".", "-.")):
         matches = pc.match_substring_regex(texts, _NUMBER)
@@ -173,15 +173,15 @@ def _double_texts(_column: Column, values: Values) -> Any:
     return _finite(texts.cast(pa.float64()))
 
 
-def _float_texts(column: Column, values: Values) -> Any:
+def _float_texts(column: ColumnForm, values: Values) -> Any:
     return _single(_double_texts(column, values))
 
 
-def _doubles(_column: Column, values: Values) -> Any:
+def _doubles(_column: ColumnForm, values: Values) -> Any:
     return _finite(pa.array(values, pa.float64()))
 
 
-def _floats(column: Column, values: Values) -> Any:
+def _floats(column: ColumnForm, values: Values) -> Any:
     return _single(_doubles(column, values))
 
 
@@ -205,11 +205,11 @@ def _doubles_of(array: Any) -> Any:
     return np.frombuffer(data, np.float64, len(array)) if len(array) else np.empty(0)
 
 
-def _base64_text(_column: Column, values: Values) -> Any:
+def _base64_text(_column: ColumnForm, values: Values) -> Any:
     return pa.array(values, pa.binary()).cast(pa.string())
 
 
-def _latin1(_column: Column, values: Values) -> Any:
+def _latin1(_column: ColumnForm, values: Values) -> Any:
     texts = ["" if text is None else text for text in values]
     ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
     bounds = np.append(0, ends).astype(np.int32)
@@ -224,7 +224,7 @@ def _null_where(values: Values, array: Any) -> Any:
     return array
 
 
-def _quoted(_column: Column, values: Values) -> Any:
+def _quoted(_column: ColumnForm, values: Values) -> Any:
     """The bytes that Go's quoted strings mean; see the module's drawing."""
     quoted = "\n".join(["" if text is None else text for text in values]).encode()
     if values and quoted.count(b"\n") != len(values) - 1:
@@ -298,7 +298,7 @@ def _short(texts: Any, length: int) -> None:
         raise Misfit(f"a number of {longest} characters")
 
 
-Convert: TypeAlias = Callable[[Column, Values], Any]
+Convert: TypeAlias = Callable[[ColumnForm, Values], Any]
 
 _JSON: Final[Mapping[Form, Convert]] = {
     Form.INTEGER: _integers,

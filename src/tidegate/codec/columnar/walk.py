@@ -1,6 +1,6 @@
 r"""Many texts of one shape read in step: numpy goes from left to right, one call for all of them.
 
-    Text   some texts joined, and where the strings and objects of their JSON may end
+    TextRun   some texts joined, and where the strings and objects of their JSON may end
     Walk   rows that stand at the same place of a template, each at its own position of the text
 
     {"u":{"id":{"t":8,"v":7},"c":{"t":254,"v":"x"}}}      at    literal   `{"u":{"id":{"t":8,"v":`   all rows compared
@@ -33,7 +33,7 @@ import pyarrow as pa
 
 from tidegate.codec.columnar.values import Misfit
 
-__all__ = ["LITERAL_MAX", "Span", "Text", "Walk"]
+__all__ = ["LITERAL_MAX", "TextRun", "ValueSpan", "Walk"]
 
 PAD: Final = bytes(4096)
 """Behind the last text, so that a look at the next bytes needs no check, nor one at what a step ended beyond it."""
@@ -59,19 +59,19 @@ _NULL: Final = int(np.frombuffer(b"null", np.uint32)[0])
 _LARGEST: Final = str((1 << 63) - 1).encode()
 
 
-class Span(NamedTuple):
+class ValueSpan(NamedTuple):
     """Where a value stands in the text of each row; `null` tells the rows where it is null, None that none is."""
 
     start: Any
     end: Any
     null: Any = None
 
-    def of(self, rows: Any) -> "Span":
+    def of(self, rows: Any) -> "ValueSpan":
         """The same of some rows, by mask or by number."""
-        return Span(self.start[rows], self.end[rows], None if self.null is None else self.null[rows])
+        return ValueSpan(self.start[rows], self.end[rows], None if self.null is None else self.null[rows])
 
 
-class Text:
+class TextRun:
     """Some texts, one behind the other; `starts` and `ends` are their places.
 
     `behind`: what may follow the closing quote of a value, a comma or a brace."""
@@ -135,7 +135,7 @@ def _closings_in(literal: bytes, behind: bytes) -> int:
 class Walk:
     """Some rows of a text and how far they were read; `spans` has what was found, by name."""
 
-    def __init__(self, text: Text, rows: Any, at: Any, spans: dict[Any, Span]) -> None:
+    def __init__(self, text: TextRun, rows: Any, at: Any, spans: dict[Any, ValueSpan]) -> None:
         self.text = text
         self.rows = rows
         self.at = at
@@ -171,13 +171,13 @@ class Walk:
         if self._all_before(literal + b'"'):
             self._move(literal)
             end = self._closing() + 1
-            self._pass(name, Span(self.at, end))
+            self._pass(name, ValueSpan(self.at, end))
             self._cursor = self._cursor + 1
             return
         self.literal(literal)
         at, closing = self.at, self._closing()
         quoted = self.text.array[at] == _QUOTE
-        self._pass(name, Span(at, np.where(quoted, closing + 1, at + 4), ~quoted))
+        self._pass(name, ValueSpan(at, np.where(quoted, closing + 1, at + 4), ~quoted))
         self._cursor = self._cursor + quoted
         self._check_null(name)
 
@@ -215,7 +215,7 @@ class Walk:
         at = self.at
         braces = self.text.windows(NUMBER_MAX + 1)[at].view(np.uint8).reshape(-1, NUMBER_MAX + 1) == _BRACE
         null = self.text.array[at] == _N
-        self._pass(name, Span(at, at + braces.argmax(axis=1), null if null.any() else None))
+        self._pass(name, ValueSpan(at, at + braces.argmax(axis=1), null if null.any() else None))
         self._check_null(name)
 
     def digits(self, name: Any) -> None:
@@ -227,7 +227,7 @@ class Walk:
         if len(at) and width.max() == DIGITS_MAX:
             large = self.text.windows(DIGITS_MAX, "S")[at] > _LARGEST
             fits &= ~((width == DIGITS_MAX) & large)
-        self._pass(name, Span(at, at + width))
+        self._pass(name, ValueSpan(at, at + width))
         self.keep(fits)
 
     def object(self, name: Any, size: int) -> None:
@@ -237,12 +237,12 @@ class Walk:
         if elsewhere.any():
             braces = self.text.braces
             end[elsewhere] = braces[np.searchsorted(braces, self.at[elsewhere])] + 1
-        self._pass(name, Span(self.at, end))
+        self._pass(name, ValueSpan(self.at, end))
         self._cursor = None
 
     def word(self, name: Any, size: int) -> None:
         """Pass `size` bytes, whatever they are."""
-        self._pass(name, Span(self.at, self.at + size))
+        self._pass(name, ValueSpan(self.at, self.at + size))
 
     def letters(self, name: Any) -> Any:
         """The first byte of each span called `name`."""
@@ -268,7 +268,7 @@ class Walk:
         """Go on with those rows that are at their end."""
         self.keep(self.at == ends[self.rows])
 
-    def _pass(self, name: Any, span: Span) -> None:
+    def _pass(self, name: Any, span: ValueSpan) -> None:
         self.spans[name] = span
         self.at = span.end
 

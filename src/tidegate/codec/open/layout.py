@@ -29,7 +29,7 @@ from tidegate.model.errors import DecodeError
 from tidegate.model.event import Field, Value
 from tidegate.model.mysql import BLOBS, CHARS, ColumnFlag, MysqlType
 
-__all__ = ["CODEC", "Column", "Layout", "Shape", "layout_of", "shape_of"]
+__all__ = ["CODEC", "OpenColumn", "Shape", "WireLayout", "layout_of", "shape_of"]
 
 CODEC: Final = "open-protocol"
 
@@ -38,7 +38,7 @@ Shape: TypeAlias = tuple[tuple[str, int, int | None, bool], ...]
 """(name, type, flag, handle) of each column, in message order."""
 
 
-class Column(msgspec.Struct, gc=False):
+class OpenColumn(msgspec.Struct, gc=False):
     """One column of an image as the wire has it."""
 
     t: int
@@ -47,23 +47,23 @@ class Column(msgspec.Struct, gc=False):
     h: bool = False
 
 
-class Layout(msgspec.Struct, frozen=True):
+class WireLayout(msgspec.Struct, frozen=True):
     """A shape, made ready: its fields and the reader of each column's values."""
 
     fields: tuple[Field, ...]
     reads: tuple[Read, ...]
 
 
-def shape_of(columns: dict[str, Column]) -> Shape:
+def shape_of(columns: dict[str, OpenColumn]) -> Shape:
     """What `layout_of` knows rows by."""
     return tuple([(name, column.t, column.f, column.h) for name, column in columns.items()])
 
 
 @lru_cache(maxsize=4096)
-def layout_of(shape: Shape, legacy: bool) -> Layout:  # noqa: FBT001 - lru_cache is quickest by position
+def layout_of(shape: Shape, legacy: bool) -> WireLayout:  # noqa: FBT001 - lru_cache is quickest by position
     """Fields and readers of a shape; DecodeError for a type code or flag that cannot be one."""
     fields = tuple(_field(*column) for column in shape)
-    return Layout(fields, tuple(_reader(field, legacy=legacy) for field in fields))
+    return WireLayout(fields, tuple(_reader(field, legacy=legacy) for field in fields))
 
 
 def _field(name: str, code: int, flag: int | None, handle: bool) -> Field:  # noqa: FBT001 - a row of Shape

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from tidegate.codec.jsontext import parse
-from tidegate.codec.open.layout import CODEC, Column, Layout, layout_of, shape_of
+from tidegate.codec.open.layout import CODEC, OpenColumn, WireLayout, layout_of, shape_of
 from tidegate.codec.open.unnamed import named_old_image
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Delete, Field, Insert, RowChange, Update, Values
@@ -27,9 +27,9 @@ __all__ = ["RowKey", "read_row"]
 class _Row(msgspec.Struct, gc=False):
     """The three images of a value, as on the wire."""
 
-    u: dict[str, Column] | None = None
-    p: dict[str, Column] | None = None
-    d: dict[str, Column] | None = None
+    u: dict[str, OpenColumn] | None = None
+    p: dict[str, OpenColumn] | None = None
+    d: dict[str, OpenColumn] | None = None
 
 
 class _Cell(msgspec.Struct, gc=False):
@@ -60,7 +60,7 @@ class RowKey(msgspec.Struct, gc=False):
 
 _ROW: Final = msgspec.json.Decoder(_Row)
 _IMAGES: Final = msgspec.json.Decoder(_Images)
-_CELL: Final = msgspec.json.Decoder(Column)
+_CELL: Final = msgspec.json.Decoder(OpenColumn)
 
 
 def read_row(key: RowKey, raw: bytes, offset: int, *, legacy: bool) -> RowChange:
@@ -108,7 +108,7 @@ def _blame_text(raw: bytes, offset: int) -> None:
                     raise DecodeError(f"column {name!r}: {what}", CODEC, offset) from error
 
 
-def _filled(new: dict[str, Column], after: Values, old: dict[str, Column], *, legacy: bool) -> Values:
+def _filled(new: dict[str, OpenColumn], after: Values, old: dict[str, OpenColumn], *, legacy: bool) -> Values:
     """The old image in the order of `new`, columns that it lacks taken from there."""
     unknown = old.keys() - new.keys()
     if unknown:
@@ -118,7 +118,7 @@ def _filled(new: dict[str, Column], after: Values, old: dict[str, Column], *, le
     return tuple([given.get(name, value) if name in given else value for name, value in zip(new, after, strict=True)])
 
 
-def _values(layout: Layout, columns: dict[str, Column]) -> Values:
+def _values(layout: WireLayout, columns: dict[str, OpenColumn]) -> Values:
     try:
         return tuple(
             [
@@ -131,7 +131,7 @@ def _values(layout: Layout, columns: dict[str, Column]) -> Values:
         raise
 
 
-def _blame(layout: Layout, columns: dict[str, Column]) -> None:
+def _blame(layout: WireLayout, columns: dict[str, OpenColumn]) -> None:
     """Raises the error of the first bad value with its column in front."""
     for field, read, column in zip(layout.fields, layout.reads, columns.values(), strict=True):
         try:

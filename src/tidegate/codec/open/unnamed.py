@@ -16,16 +16,16 @@ Source: recordings of the new architecture (types/open_only_updated).
 import msgspec
 
 from tidegate.codec.jsontext import full_of_lists, load_pairs
-from tidegate.codec.open.layout import CODEC, Column
+from tidegate.codec.open.layout import CODEC, OpenColumn
 from tidegate.codec.values import COLUMNS_MAX
 from tidegate.model.errors import DecodeError
 
 __all__ = ["named_old_image"]
 
-_Entry = tuple[str | None, Column]
+_Entry = tuple[str | None, OpenColumn]
 
 
-def named_old_image(raw: bytes, offset: int) -> tuple[dict[str, Column], dict[str, Column]] | None:
+def named_old_image(raw: bytes, offset: int) -> tuple[dict[str, OpenColumn], dict[str, OpenColumn]] | None:
     """(`u`, `p` with its names back) of a row value; None when `raw` has no such old image."""
     if full_of_lists(raw):
         return None
@@ -54,8 +54,8 @@ def named_old_image(raw: bytes, offset: int) -> tuple[dict[str, Column], dict[st
     return after, {name: column for name, (_, column) in zip(left, entries, strict=True)}
 
 
-def _column(members: dict[str, object]) -> Column:
-    return msgspec.convert(members, Column)
+def _column(members: dict[str, object]) -> OpenColumn:
+    return msgspec.convert(members, OpenColumn)
 
 
 def _entries(pairs: tuple[tuple[str, object], ...]) -> list[_Entry] | None:
@@ -75,7 +75,7 @@ def _entries(pairs: tuple[tuple[str, object], ...]) -> list[_Entry] | None:
     return [(name, _column(members)) for name, members in found]
 
 
-def _match(columns: list[tuple[str, Column]], entries: list[_Entry]) -> list[str] | None:
+def _match(columns: list[tuple[str, OpenColumn]], entries: list[_Entry]) -> list[str] | None:
     """The name of each entry when every one takes the first column that it can; None if one finds none."""
     names: list[str] = []
     at = 0
@@ -89,7 +89,7 @@ def _match(columns: list[tuple[str, Column]], entries: list[_Entry]) -> list[str
     return names
 
 
-def _fits(wanted: str | None, old: Column, name: str, new: Column) -> bool:
+def _fits(wanted: str | None, old: OpenColumn, name: str, new: OpenColumn) -> bool:
     if wanted is not None:
         return wanted == name
     return new.v is None and (new.t, new.f, new.h) == (old.t, old.f, old.h)

@@ -31,7 +31,7 @@ from tidegate.expr.cast.number import NUMBERS
 from tidegate.expr.cast.problem import Converted, Problem
 from tidegate.expr.cast.text import plain_text, to_enum, to_set, to_text
 from tidegate.expr.cast.time import to_duration, to_moment
-from tidegate.expr.scope import Context, SqlWarning
+from tidegate.expr.context import Context, SqlWarning
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.kv.column_parse import parse_value
 from tidegate.kv.column_value import KvValue

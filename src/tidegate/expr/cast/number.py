@@ -39,7 +39,7 @@ from tidegate.schema.convert.number import (
     to_integer,
 )
 from tidegate.schema.convert.span import round_span, span_number
-from tidegate.schema.convert.time import Moment, moment_number, round_moment
+from tidegate.schema.convert.time import WallClock, moment_number, round_moment
 
 __all__ = ["NUMBERS", "to_number"]
 
@@ -64,7 +64,7 @@ def number_of(value: SqlValue, kind: ColumnType) -> tuple[Number, Problem | None
         case Decimal() | float():
             return value, None
         case Time():
-            return _moment_number(Moment(*value), kind), None
+            return _moment_number(WallClock(*value), kind), None
         case Duration():
             micros = int(value) // 1000
             return (span_number(round_span(micros, 0), 0) if _rounds_clock(kind) else span_number(micros, 6)), None
@@ -77,7 +77,7 @@ def _rounds_clock(kind: ColumnType) -> bool:
     return kind.code in INTEGER_BITS and not kind.unsigned
 
 
-def _moment_number(moment: Moment, kind: ColumnType) -> Decimal:
+def _moment_number(moment: WallClock, kind: ColumnType) -> Decimal:
     if _rounds_clock(kind):
         moment = round_moment(moment, 0)
     return moment_number(moment, ColumnType(T.DATETIME, decimal=0 if _rounds_clock(kind) else 6))

@@ -19,7 +19,7 @@ from typing import Final
 
 from tidegate.expr.cast.problem import Converted, Problem
 from tidegate.expr.cast.text import plain_text
-from tidegate.expr.scope import Context
+from tidegate.expr.context import Context
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.kv.datum import Duration, JsonDatum
 from tidegate.kv.packed_time import ZERO, Time, to_utc
@@ -28,7 +28,7 @@ from tidegate.model.table import ColumnType
 from tidegate.schema.convert.number import to_integer
 from tidegate.schema.convert.span import SPAN_LIMIT, parse_span, round_span
 from tidegate.schema.convert.time import (
-    Moment,
+    WallClock,
     fsp_of,
     parse_moment,
     parse_moment_number,
@@ -41,7 +41,7 @@ from tidegate.schema.convert.time import (
 __all__ = ["to_duration", "to_moment"]
 
 _ONLY_ZEROS: Final = re.compile(r"[0\s:.T-]*0[0\s:.T-]*", re.ASCII)
-_NO_ZERO: Final = Moment(0, 0, 0)
+_NO_ZERO: Final = WallClock(0, 0, 0)
 _MAX_FSP: Final = 6
 _LARGEST_CLOCK: Final = 8385959
 
@@ -51,7 +51,7 @@ def to_moment(value: SqlValue, kind: ColumnType, context: Context) -> Converted:
     read = _read(value, _MAX_FSP if kind.code is T.DATE else fsp_of(kind), context)
     if read is None:
         return Converted(ZERO, Problem.NO_MOMENT)
-    moment = Moment(*read[:3]) if kind.code is T.DATE else round_moment(read, fsp_of(kind))
+    moment = WallClock(*read[:3]) if kind.code is T.DATE else round_moment(read, fsp_of(kind))
     if moment == _NO_ZERO:
         return Converted(ZERO, Problem.NO_MOMENT if "NO_ZERO_DATE" in context.sql_mode else None)
     if not (moment.month and moment.day) and "NO_ZERO_IN_DATE" in context.sql_mode:
@@ -61,20 +61,20 @@ def to_moment(value: SqlValue, kind: ColumnType, context: Context) -> Converted:
     return Converted(Time(*moment))
 
 
-def _timestamp(moment: Moment, zone: tzinfo) -> Converted:
+def _timestamp(moment: WallClock, zone: tzinfo) -> Converted:
     valid = valid_timestamp(moment, zone)
     problem = None if valid == moment else Problem.NO_MOMENT
     return Converted(ZERO if valid == _NO_ZERO else to_utc(Time(*valid), zone), problem)
 
 
-def _read(value: SqlValue, fsp: int, context: Context) -> Moment | None:
+def _read(value: SqlValue, fsp: int, context: Context) -> WallClock | None:
     """The wall clock that a value means; None for none."""
     match value:
         case Time():
-            return Moment(*value)
+            return WallClock(*value)
         case Duration():
             now = context.now.astimezone(context.zone)
-            return shift(Moment(now.year, now.month, now.day), timedelta(microseconds=int(value) // 1000))
+            return shift(WallClock(now.year, now.month, now.day), timedelta(microseconds=int(value) // 1000))
         case int():
             moment = parse_moment_number(int(value))
             return moment if moment != _NO_ZERO or value == 0 else None
@@ -86,7 +86,7 @@ def _read(value: SqlValue, fsp: int, context: Context) -> Moment | None:
     return _parsed(plain if isinstance(plain, str) else plain.decode("utf-8", "replace"), fsp, context.zone)
 
 
-def _parsed(text: str, fsp: int, zone: tzinfo) -> Moment | None:
+def _parsed(text: str, fsp: int, zone: tzinfo) -> WallClock | None:
     moment = parse_moment(text, fsp, zone)
     return moment if moment != _NO_ZERO or _ONLY_ZEROS.fullmatch(text) else None
 
@@ -97,7 +97,7 @@ def to_duration(value: SqlValue, kind: ColumnType, context: Context) -> Converte
     if isinstance(value, Duration):
         return Converted(Duration(round_span(int(value) // 1000, fsp) * 1000))
     if isinstance(value, Time):
-        return Converted(Duration(round_span(span_of_moment(Moment(*value)), fsp) * 1000))
+        return Converted(Duration(round_span(span_of_moment(WallClock(*value)), fsp) * 1000))
     if isinstance(value, int | Decimal | float):
         number = to_integer(value)
         if number < -_LARGEST_CLOCK:

@@ -10,7 +10,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from tidegate.expr.form import Build, Compiled
+from tidegate.expr.compiled import Compiled
+from tidegate.expr.form import Build
 from tidegate.expr.function.cast import CAST_FUNCTIONS
 from tidegate.expr.function.flow import FLOW_FUNCTIONS
 from tidegate.expr.function.form import Function

@@ -17,13 +17,15 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Final, TypeAlias
 
-from tidegate.expr.form import Compiled, compile_scalar
+from tidegate.expr.compiled import Compiled
+from tidegate.expr.context import Context
+from tidegate.expr.form import compile_scalar
 from tidegate.expr.function.form import Function
 from tidegate.expr.function.vector import vector_of
 from tidegate.expr.relation import Row
-from tidegate.expr.result_type import DATE, DOUBLE, INT, JSON, UINT, Family, datetime_type, decimal_type, family_of
+from tidegate.expr.result_type import DATE, DOUBLE, INT, JSON, UINT, ValueFamily, datetime_type, decimal_type, family_of
 from tidegate.expr.result_type import time_type as span_type
-from tidegate.expr.scope import Context, Scope
+from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.json import as_member, parse_document
 from tidegate.expr.value.kinds import Bits, JsonDatum, Named, SqlValue, Unsigned
@@ -242,7 +244,7 @@ def _cast_call(node: Node, scope: Scope) -> Compiled:
         found = run_value(row, context)
         return None if found is None else cast(found, source, context)
 
-    if family_of(kind) is not Family.TEXT:
+    if family_of(kind) is not ValueFamily.TEXT:
         return Compiled(run, kind)
     return Compiled(run, kind, "binary" if kind.charset == "binary" else scope.collation, 2)
 

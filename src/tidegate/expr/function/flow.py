@@ -13,12 +13,13 @@ import uuid
 from collections.abc import Mapping
 from typing import Final
 
-from tidegate.expr.form import Compiled
+from tidegate.expr.compiled import Compiled
+from tidegate.expr.context import Context
 from tidegate.expr.function.form import Function, arguments, define
 from tidegate.expr.operator.logic import as_shared, chosen, truth
 from tidegate.expr.relation import Row
 from tidegate.expr.result_type import BINARY, BOOL, INT, TEXT, UINT, agreed, datetime_type
-from tidegate.expr.scope import Context, Scope
+from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.compare import compare
 from tidegate.expr.value.kinds import SqlValue, Unsigned

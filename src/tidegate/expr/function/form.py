@@ -14,10 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from tidegate.expr.form import Build, Compiled, Evaluate, compile_scalar
+from tidegate.expr.compiled import Compiled, Evaluate
+from tidegate.expr.context import Context
+from tidegate.expr.form import Build, compile_scalar
 from tidegate.expr.relation import Row
-from tidegate.expr.result_type import BINARY, TEXT, Family, agreed, family_of
-from tidegate.expr.scope import Context, Scope
+from tidegate.expr.result_type import BINARY, TEXT, ValueFamily, agreed, family_of
+from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.json import document_of
 from tidegate.expr.value.kinds import SqlValue
@@ -96,7 +98,7 @@ def define(
         args = arguments(node, scope, shape.least, _ANY if shape.rest else len(shape.takes))
         kind = shape.gives(args) if callable(shape.gives) else shape.gives
         run = _runner(shape, args)
-        if family_of(kind) is not Family.TEXT:
+        if family_of(kind) is not ValueFamily.TEXT:
             return Compiled(run, kind)
         collation, rank = agreed(args, scope)
         return Compiled(run, kind, "binary" if kind.charset == "binary" else _not_binary(collation, scope), rank)

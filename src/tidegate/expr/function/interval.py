@@ -20,11 +20,13 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Final, NamedTuple
 
-from tidegate.expr.form import Compiled, compile_scalar
+from tidegate.expr.compiled import Compiled
+from tidegate.expr.context import Context
+from tidegate.expr.form import compile_scalar
 from tidegate.expr.function.form import Function, wrong_count
 from tidegate.expr.relation import Row
-from tidegate.expr.result_type import DATE, INT, TEXT, Family, datetime_type, family_of, time_type
-from tidegate.expr.scope import Context, Scope
+from tidegate.expr.result_type import DATE, INT, TEXT, ValueFamily, datetime_type, family_of, time_type
+from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.kinds import Duration, SqlValue, Time
 from tidegate.expr.value.number import decimal_of
@@ -36,7 +38,7 @@ from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 from tidegate.schema.convert.number import round_exact
 
-__all__ = ["DAY_UNITS", "INTERVAL_FUNCTIONS", "Span", "months_between", "moved", "span_between"]
+__all__ = ["DAY_UNITS", "INTERVAL_FUNCTIONS", "IntervalSpan", "months_between", "moved", "span_between"]
 
 _OVERFLOW: Final = 1441
 _MONTHS: Final[Mapping[str, int]] = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
@@ -54,17 +56,17 @@ DAY_UNITS: Final = frozenset({"DAY", "WEEK", "MONTH", "QUARTER", "YEAR", "YEAR_M
 _HAS_CLOCK: Final = re.compile(r"\s*\S+[ T]\s*\d|\s*\d{12}|.*:", re.ASCII)
 
 
-class Span(NamedTuple):
+class IntervalSpan(NamedTuple):
     """An interval: months, whose length depends on where they begin, and microseconds."""
 
     months: int
     micros: int
 
-    def __neg__(self) -> "Span":
-        return Span(-self.months, -self.micros)
+    def __neg__(self) -> "IntervalSpan":
+        return IntervalSpan(-self.months, -self.micros)
 
 
-def span_of_interval(value: SqlValue, kind: ColumnType, unit: str, context: Context) -> Span | None:
+def span_of_interval(value: SqlValue, kind: ColumnType, unit: str, context: Context) -> IntervalSpan | None:
     """The interval that `value` counts in `unit`."""
     if value is None:
         return None
@@ -74,27 +76,27 @@ def span_of_interval(value: SqlValue, kind: ColumnType, unit: str, context: Cont
     if isinstance(value, str) and unit != "SECOND":
         amount = Decimal(int(amount))
     if unit in _MONTHS:
-        return Span(round_exact(amount) * _MONTHS[unit], 0)
+        return IntervalSpan(round_exact(amount) * _MONTHS[unit], 0)
     if unit == "SECOND":
-        return Span(0, round_exact(amount * _MICROS[unit]))
-    return Span(0, round_exact(amount) * _MICROS[unit])
+        return IntervalSpan(0, round_exact(amount * _MICROS[unit]))
+    return IntervalSpan(0, round_exact(amount) * _MICROS[unit])
 
 
-def _composite(text: str, unit: str) -> Span:
+def _composite(text: str, unit: str) -> IntervalSpan:
     sign = -1 if text.strip().startswith("-") else 1
     digits = re.findall(r"\d+", text)
     first, last = unit.split("_")
     if unit == "YEAR_MONTH":
         years, months = ([0, 0] + [int(part) for part in digits])[-2:]
-        return Span(sign * (years * 12 + months), 0)
+        return IntervalSpan(sign * (years * 12 + months), 0)
     units = _PARTS[_PARTS.index(first) : _PARTS.index(last) + 1]
     if last == "MICROSECOND" and len(digits) > 1:
         digits[-1] = digits[-1].ljust(6, "0")[:6]
     pairs = zip(reversed(units), reversed(digits), strict=False)
-    return Span(0, sign * sum(int(part) * _MICROS[name] for name, part in pairs))
+    return IntervalSpan(0, sign * sum(int(part) * _MICROS[name] for name, part in pairs))
 
 
-def moved(time: Time, span: Span, context: Context) -> Time | None:
+def moved(time: Time, span: IntervalSpan, context: Context) -> Time | None:
     """`time` + `span`; None with a warning where the calendar ends."""
     start = to_datetime(_month_moved(time, span.months)) if is_real(time) else None
     if start is None:
@@ -162,7 +164,7 @@ def _result_kind(kind: ColumnType, amount: ColumnType, unit: str) -> ColumnType:
     fsp = min(max(fsp, kind.decimal, 0), 6)
     if kind.code in {T.DATE, T.NEWDATE}:
         return DATE if unit in DAY_UNITS else datetime_type(fsp)
-    if family_of(kind) is Family.MOMENT:
+    if family_of(kind) is ValueFamily.MOMENT:
         return datetime_type(fsp)
     if kind.code is T.TIME:
         return datetime_type(fsp) if unit in DAY_UNITS else time_type(fsp)

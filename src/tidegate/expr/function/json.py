@@ -13,7 +13,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from tidegate.expr.form import Compiled
+from tidegate.expr.compiled import Compiled
+from tidegate.expr.context import Context
 from tidegate.expr.function.form import Function, arguments, define, wrong_count
 from tidegate.expr.function.json_change import (
     appended,
@@ -25,8 +26,8 @@ from tidegate.expr.function.json_change import (
 )
 from tidegate.expr.operator.pattern import like_pattern
 from tidegate.expr.relation import Row
-from tidegate.expr.result_type import BOOL, INT, JSON, TEXT, Family, family_of
-from tidegate.expr.scope import Context, Scope
+from tidegate.expr.result_type import BOOL, INT, JSON, TEXT, ValueFamily, family_of
+from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.compare import json_key, json_order
 from tidegate.expr.value.json import as_member, document_of, find, parse_document, parse_path, single
@@ -250,7 +251,7 @@ def _member_of(node: Node, scope: Scope) -> Compiled:
 
 def _quote_call(node: Node, scope: Scope) -> Compiled:
     [value] = arguments(node, scope, 1, 1)
-    if family_of(value.type) not in {Family.TEXT, Family.NULL}:
+    if family_of(value.type) not in {ValueFamily.TEXT, ValueFamily.NULL}:
         raise SqlRefused(3064, "Incorrect type for argument 1 in function json_quote.", "HY000")
     return define("s", TEXT, quote_json)(node, scope)
 

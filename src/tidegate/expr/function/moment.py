@@ -13,7 +13,8 @@ from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
 from typing import Final
 
-from tidegate.expr.form import Compiled
+from tidegate.expr.compiled import Compiled
+from tidegate.expr.context import NO_CONTEXT, Context
 from tidegate.expr.function.form import Function, arguments, define
 from tidegate.expr.function.format import (
     format_time,
@@ -22,8 +23,8 @@ from tidegate.expr.function.format import (
     read_time,
 )
 from tidegate.expr.relation import Row
-from tidegate.expr.result_type import DATE, INT, TEXT, Family, datetime_type, decimal_type, family_of, time_type
-from tidegate.expr.scope import NO_CONTEXT, Context, Scope
+from tidegate.expr.result_type import DATE, INT, TEXT, ValueFamily, datetime_type, decimal_type, family_of, time_type
+from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.kinds import Duration, SqlValue
 from tidegate.expr.value.number import Number
@@ -58,7 +59,7 @@ MAX_FSP: Final = 6
 def temporal_decimals(args: Sequence[Compiled]) -> int:
     """Decimals of the first argument; of a literal text as many as it shows, of other texts none known: six."""
     first = args[0]
-    if family_of(first.type) in {Family.MOMENT, Family.SPAN, Family.INT, Family.DECIMAL}:
+    if family_of(first.type) in {ValueFamily.MOMENT, ValueFamily.SPAN, ValueFamily.INT, ValueFamily.DECIMAL}:
         return min(max(first.type.decimal, 0), MAX_FSP)
     if first.constant:
         text = str(first.run((), NO_CONTEXT))
@@ -103,7 +104,7 @@ def _micros(moment: datetime) -> int:
 
 def _from_unix_call(node: Node, scope: Scope) -> Compiled:
     args = arguments(node, scope, 1, 2)
-    fsp = min(max(args[0].type.decimal, 0), MAX_FSP) if family_of(args[0].type) is not Family.TEXT else MAX_FSP
+    fsp = min(max(args[0].type.decimal, 0), MAX_FSP) if family_of(args[0].type) is not ValueFamily.TEXT else MAX_FSP
 
     def moment(context: Context, seconds: Number, pattern: str | None = None) -> SqlValue:
         if not 0 <= seconds <= MAX_UNIX:
@@ -147,9 +148,9 @@ def _add_time(sign: int) -> Function:
     def build(node: Node, scope: Scope) -> Compiled:
         args = arguments(node, scope, 2, 2)
         first, second = args
-        moments = family_of(first.type) is Family.MOMENT
+        moments = family_of(first.type) is ValueFamily.MOMENT
         kind = datetime_type(temporal_decimals(args)) if moments else time_kind(args)
-        if family_of(first.type) is Family.TEXT:
+        if family_of(first.type) is ValueFamily.TEXT:
             kind = TEXT
 
         def run(row: Row, context: Context) -> SqlValue:
@@ -164,7 +165,7 @@ def _add_time(sign: int) -> Function:
 
 
 def _shifted(value: SqlValue, kind: ColumnType, span: int, context: Context, *, text: bool) -> SqlValue:
-    dated = family_of(kind) is Family.MOMENT or (text and "-" in str(value)[1:])
+    dated = family_of(kind) is ValueFamily.MOMENT or (text and "-" in str(value)[1:])
     if not dated:
         start = span_of(value, kind, context)
         made = None if start is None else Duration(start + span)

@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, Decimal
 from typing import Final
 
-from tidegate.expr.form import Compiled
+from tidegate.expr.compiled import Compiled
+from tidegate.expr.context import NO_CONTEXT, Context
 from tidegate.expr.function.form import Function, arguments, define
 from tidegate.expr.operator.arithmetic import remainder, turned_sign
 from tidegate.expr.operator.logic import as_shared
@@ -24,13 +25,13 @@ from tidegate.expr.result_type import (
     DOUBLE,
     INT,
     UINT,
-    Family,
+    ValueFamily,
     agreed,
     decimal_type,
     digits_of,
     number_family,
 )
-from tidegate.expr.scope import NO_CONTEXT, Context, Scope
+from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.compare import compare
 from tidegate.expr.value.kinds import SqlValue, Unsigned
@@ -48,16 +49,16 @@ MAX_SCALE: Final = 30
 def _kind_of_first(args: Sequence[Compiled]) -> ColumnType:
     kind = args[0].type
     match number_family(kind):
-        case Family.INT:
+        case ValueFamily.INT:
             return UINT if kind.unsigned else INT
-        case Family.DECIMAL:
+        case ValueFamily.DECIMAL:
             return decimal_type(sum(digits_of(kind)), digits_of(kind)[1])
         case _:
             return DOUBLE
 
 
 def _whole_kind(args: Sequence[Compiled]) -> ColumnType:
-    return DOUBLE if number_family(args[0].type) is Family.REAL else UINT if args[0].type.unsigned else INT
+    return DOUBLE if number_family(args[0].type) is ValueFamily.REAL else UINT if args[0].type.unsigned else INT
 
 
 def _whole(on_float: Callable[[float], float], mode: str) -> Function:
@@ -107,7 +108,7 @@ def _truncate(number: Number, places: int) -> SqlValue:
 def _rounded_kind(args: Sequence[Compiled]) -> ColumnType:
     """ROUND and TRUNCATE of a decimal have as many decimals as asked for, where that is a literal."""
     kind = _kind_of_first(args)
-    if number_family(args[0].type) is not Family.DECIMAL:
+    if number_family(args[0].type) is not ValueFamily.DECIMAL:
         return kind
     if len(args) == 1:
         return decimal_type(digits_of(kind)[0] + 1, 0)
@@ -152,7 +153,7 @@ def _modulo_call(node: Node, scope: Scope) -> Compiled:
         right = number_of(second.run(row, context), second.type, context)
         return None if left is None or right is None else remainder(left, right, node, context)
 
-    return Compiled(run, _kind_of_first((first if number_family(second.type) is Family.INT else second,)))
+    return Compiled(run, _kind_of_first((first if number_family(second.type) is ValueFamily.INT else second,)))
 
 
 def _rand_call(node: Node, scope: Scope) -> Compiled:

@@ -10,12 +10,13 @@ Source: MySQL manual, "String Functions and Operators", "Regular Expressions".
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from tidegate.expr.form import Compiled
+from tidegate.expr.compiled import Compiled
+from tidegate.expr.context import Context
 from tidegate.expr.function.form import Function, arguments, define, text_result
 from tidegate.expr.operator.pattern import regexp
 from tidegate.expr.relation import Row
 from tidegate.expr.result_type import BOOL, INT, TEXT, agreed
-from tidegate.expr.scope import Context, Scope
+from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.compare import compare, text_key
 from tidegate.expr.value.kinds import SqlValue

@@ -10,11 +10,12 @@ import binascii
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
-from tidegate.expr.form import Compiled
+from tidegate.expr.compiled import Compiled
+from tidegate.expr.context import Context
 from tidegate.expr.function.form import Function, arguments, define, text_result
 from tidegate.expr.relation import Row
-from tidegate.expr.result_type import BINARY, INT, TEXT, Family, family_of
-from tidegate.expr.scope import Context, Scope
+from tidegate.expr.result_type import BINARY, INT, TEXT, ValueFamily, family_of
+from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.expr.value.number import MAX_UINT, Number, integer_of, rounded, wrapped
@@ -76,9 +77,9 @@ def _pad(text: T, length: int, fill: T, *, left: bool) -> T | None:
 
 def _hex_call(node: Node, scope: Scope) -> Compiled:
     [value] = arguments(node, scope, 1, 1)
-    if family_of(value.type) is Family.TEXT or family_of(value.type) is Family.NULL:
+    if family_of(value.type) is ValueFamily.TEXT or family_of(value.type) is ValueFamily.NULL:
         return define("o", TEXT, lambda data: data.hex().upper())(node, scope)
-    if family_of(value.type) in {Family.INT, Family.DECIMAL, Family.REAL}:
+    if family_of(value.type) in {ValueFamily.INT, ValueFamily.DECIMAL, ValueFamily.REAL}:
         return define("i", TEXT, lambda number: f"{wrapped(number):X}")(node, scope)
     return define("o", TEXT, lambda data: data.hex().upper())(node, scope)
 
@@ -197,7 +198,7 @@ def _of_charset(describe: Callable[[Compiled], str]) -> Function:
 
 
 def _charset(value: Compiled) -> str:
-    return value.type.charset if family_of(value.type) is Family.TEXT else "binary"
+    return value.type.charset if family_of(value.type) is ValueFamily.TEXT else "binary"
 
 
 def _one_upper(char: str) -> str:

@@ -13,7 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, timedelta
 from typing import Final
 
-from tidegate.expr.form import Compiled, compile_scalar
+from tidegate.expr.compiled import Compiled
+from tidegate.expr.context import NO_CONTEXT, Context
+from tidegate.expr.form import compile_scalar
 from tidegate.expr.function.form import Function, arguments, define
 from tidegate.expr.function.format import (
     DAYS,
@@ -26,7 +28,7 @@ from tidegate.expr.function.moment import MAX_FSP, SECOND_NS, time_kind
 from tidegate.expr.operator.literal import constant
 from tidegate.expr.relation import Row
 from tidegate.expr.result_type import DATE, INT, TEXT, datetime_type, time_type
-from tidegate.expr.scope import NO_CONTEXT, Context, Scope
+from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.kinds import Duration, SqlValue
 from tidegate.expr.value.time import (

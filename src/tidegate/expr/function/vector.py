@@ -12,9 +12,9 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from tidegate.expr.context import Context
 from tidegate.expr.function.form import Function, define
 from tidegate.expr.result_type import DOUBLE, INT, TEXT
-from tidegate.expr.scope import Context
 from tidegate.expr.value.kinds import SqlValue, Vector
 from tidegate.expr.value.text import string_of, text_of
 from tidegate.model.errors import SqlRefused

@@ -19,7 +19,9 @@ from typing import Final, TypeAlias
 
 from sqlglot import exp
 
-from tidegate.expr.form import Build, Compiled, Evaluate, compile_scalar
+from tidegate.expr.compiled import Compiled, Evaluate
+from tidegate.expr.context import NO_CONTEXT, Context
+from tidegate.expr.form import Build, compile_scalar
 from tidegate.expr.operator.literal import constant
 from tidegate.expr.relation import Row
 from tidegate.expr.result_type import (
@@ -28,13 +30,13 @@ from tidegate.expr.result_type import (
     MAX_SCALE,
     NULL,
     UINT,
-    Family,
+    ValueFamily,
     decimal_type,
     digits_of,
     literal_type,
     number_family,
 )
-from tidegate.expr.scope import NO_CONTEXT, Context, Scope
+from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.kinds import SqlValue, Unsigned
 from tidegate.expr.value.number import (
@@ -230,10 +232,10 @@ def _binary(apply: Apply, decimals: Callable[[ColumnType, ColumnType], ColumnTyp
         left, right = compile_scalar(node.this, scope), compile_scalar(node.expression, scope)
         families = {number_family(left.type), number_family(right.type)}
         unsigned = left.type.unsigned or right.type.unsigned
-        if always == "int" or (families == {Family.INT} and always != "decimal"):
+        if always == "int" or (families == {ValueFamily.INT} and always != "decimal"):
             kind = UINT if unsigned else INT
         else:
-            kind = DOUBLE if Family.REAL in families else decimals(left.type, right.type)
+            kind = DOUBLE if ValueFamily.REAL in families else decimals(left.type, right.type)
         run = _applied(apply, left, right, node)
         if kind.code is T.DECIMAL and (always == "decimal" or left.exact or right.exact):
             return Compiled(_shortened(run, kind.decimal), kind, exact=run)
@@ -282,7 +284,7 @@ def turned_sign(number: Number) -> Number:
 
 def _negated(node: Node, scope: Scope) -> Compiled:
     value = compile_scalar(node.this, scope)
-    if value.constant and number_family(value.type) is not Family.REAL:
+    if value.constant and number_family(value.type) is not ValueFamily.REAL:
         number = number_of(value.run((), NO_CONTEXT), value.type, NO_CONTEXT)
         if number is None:
             return constant(None, NULL, "binary", 6)
@@ -299,7 +301,10 @@ def _negated(node: Node, scope: Scope) -> Compiled:
         return turned_sign(found)
 
     family = number_family(value.type)
-    kinds = {Family.INT: INT, Family.DECIMAL: decimal_type(sum(digits_of(value.type)), digits_of(value.type)[1])}
+    kinds = {
+        ValueFamily.INT: INT,
+        ValueFamily.DECIMAL: decimal_type(sum(digits_of(value.type)), digits_of(value.type)[1]),
+    }
     return Compiled(run, kinds.get(family, DOUBLE))
 
 

@@ -9,12 +9,14 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from tidegate.expr.form import Build, Compiled, compile_scalar
+from tidegate.expr.compiled import Compiled
+from tidegate.expr.context import Context
+from tidegate.expr.form import Build, compile_scalar
 from tidegate.expr.relation import Row
 from tidegate.expr.result_type import (
     UINT,
 )
-from tidegate.expr.scope import Context, Scope
+from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.kinds import SqlValue, Unsigned
 from tidegate.expr.value.number import (

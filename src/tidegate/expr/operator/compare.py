@@ -10,10 +10,12 @@ Source: MySQL manual, "Comparison Functions and Operators".
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from tidegate.expr.form import Build, Compiled, Evaluate, compile_scalar
+from tidegate.expr.compiled import Compiled, Evaluate
+from tidegate.expr.context import NO_CONTEXT, Context
+from tidegate.expr.form import Build, compile_scalar
 from tidegate.expr.relation import Row
-from tidegate.expr.result_type import BOOL, Family, agreed, family_of
-from tidegate.expr.scope import NO_CONTEXT, Context, Scope
+from tidegate.expr.result_type import BOOL, ValueFamily, agreed, family_of
+from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.compare import compare
 from tidegate.expr.value.kinds import SqlValue
@@ -177,9 +179,9 @@ def member_test(values: tuple[Compiled, ...], members: Sequence[tuple[Compiled, 
 
 def _integers(values: tuple[Compiled, ...], members: Sequence[tuple[Compiled, ...]]) -> frozenset[Any] | None:
     """The members when all are integer literals and one integer is asked for."""
-    if len(values) != 1 or family_of(values[0].type) is not Family.INT:
+    if len(values) != 1 or family_of(values[0].type) is not ValueFamily.INT:
         return None
-    if not all(member[0].constant and family_of(member[0].type) is Family.INT for member in members):
+    if not all(member[0].constant and family_of(member[0].type) is ValueFamily.INT for member in members):
         return None
     return frozenset(member[0].run((), NO_CONTEXT) for member in members)
 

@@ -12,10 +12,12 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Final
 
-from tidegate.expr.form import Build, Compiled, compile_scalar
+from tidegate.expr.compiled import Compiled
+from tidegate.expr.context import NO_CONTEXT, Context
+from tidegate.expr.form import Build, compile_scalar
 from tidegate.expr.relation import Row
-from tidegate.expr.result_type import BOOL, NULL, TEXT, Family, family_of, literal_type, text_type
-from tidegate.expr.scope import NO_CONTEXT, Context, Scope
+from tidegate.expr.result_type import BOOL, NULL, TEXT, ValueFamily, family_of, literal_type, text_type
+from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.kinds import Bits, Duration, JsonDatum, SqlValue, Time, Unsigned, Vector
 from tidegate.expr.value.number import MAX_INT, MAX_UINT, clamped
@@ -155,7 +157,7 @@ def _collate(node: Node, scope: Scope) -> Compiled:
         sort_key(name, b"a")
     except EncodeError as error:
         raise SqlRefused(_UNKNOWN_COLLATION, f"Unknown collation: '{name}'", "HY000") from error
-    if family_of(value.type) is Family.TEXT:
+    if family_of(value.type) is ValueFamily.TEXT:
         return replace(value, collation=name, rank=0)
     run, kind = value.run, value.type
     return Compiled(lambda row, context: text_of(run(row, context), kind), TEXT, name, 0)

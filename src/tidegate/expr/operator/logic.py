@@ -11,10 +11,12 @@ What is decided is not looked at any further, so its warnings and errors do not 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from tidegate.expr.form import Build, Compiled, Evaluate, compile_scalar
+from tidegate.expr.compiled import Compiled, Evaluate
+from tidegate.expr.context import Context
+from tidegate.expr.form import Build, compile_scalar
 from tidegate.expr.relation import Row
 from tidegate.expr.result_type import BOOL, agreed, converter, shared
-from tidegate.expr.scope import Context, Scope
+from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.compare import compare
 from tidegate.expr.value.kinds import SqlValue

@@ -11,10 +11,12 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final
 
-from tidegate.expr.form import Build, Compiled, compile_scalar
+from tidegate.expr.compiled import Compiled
+from tidegate.expr.context import Context
+from tidegate.expr.form import Build, compile_scalar
 from tidegate.expr.relation import Row
 from tidegate.expr.result_type import BOOL, agreed
-from tidegate.expr.scope import Context, Scope
+from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.compare import text_key
 from tidegate.expr.value.kinds import SqlValue

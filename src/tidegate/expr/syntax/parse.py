@@ -1,9 +1,9 @@
 """SQL text as statements, and what kind each one is.
 
     "USE d; INSERT INTO t VALUES (1); ALTER TABLE t ADD c INT"
-        Command("USE", "USE d")   Dml(Insert node, ..)   Ddl("ALTER TABLE t ADD c INT")
+        Command("USE", "USE d")   Dml(Insert node, ..)   DdlText("ALTER TABLE t ADD c INT")
 
-Dml is read here, by sqlglot with our dialect.  Ddl goes on as text to schema/parse/ddl.py, and as text it is what a DDL
+Dml is read here, by sqlglot with our dialect.  DdlText goes on to schema/parse/ddl.py, and its text is what a DDL
 job keeps.  Command is everything else (SET, SHOW, ADMIN, BEGIN, USE ..), told by its first words.
 Comments that TiDB executes are opened; sql_mode decides what quotes and backslashes mean.
 """
@@ -19,7 +19,7 @@ from tidegate.expr.syntax.dialect import DIALECTS, SIGNS, Node
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.dialect import reveal
 
-__all__ = ["Command", "Ddl", "Dml", "Parsed", "Tokens", "parse", "parse_expression", "statements_of", "tokens_of"]
+__all__ = ["Command", "DdlText", "Dml", "Parsed", "Tokens", "parse", "parse_expression", "statements_of", "tokens_of"]
 
 _SYNTAX: Final = 1064
 _DML: Final = frozenset({"SELECT", "INSERT", "REPLACE", "UPDATE", "DELETE", "WITH", "(", "VALUES", "TABLE"})
@@ -47,7 +47,7 @@ class Dml:
 
 
 @dataclass(frozen=True, slots=True)
-class Ddl:
+class DdlText:
     """A statement that becomes a DDL job."""
 
     text: str
@@ -62,7 +62,7 @@ class Command:
     words: tuple[str, ...]
 
 
-Parsed: TypeAlias = Dml | Ddl | Command
+Parsed: TypeAlias = Dml | DdlText | Command
 
 
 class Tokens(NamedTuple):
@@ -123,7 +123,7 @@ def _sorted(sql: str, opened: str, tokens: list[Token], dialect: object) -> Pars
     words = [word for token in tokens[:4] for word in token.text.upper().split()]
     first, rest = words[0], words[1:]
     if first in _DDL:
-        return Command(first, text, _words(tokens)) if _ACCOUNTS & set(rest[:2]) else Ddl(_whole(sql, text, tokens))
+        return Command(first, text, _words(tokens)) if _ACCOUNTS & set(rest[:2]) else DdlText(_whole(sql, text, tokens))
     if first in _COMMANDS:
         return Command(first, text, _words(tokens))
     if first not in _DML:

@@ -18,7 +18,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
 
-from tidegate.expr.scope import Context
+from tidegate.expr.context import Context
 from tidegate.expr.value.kinds import Duration, JsonDatum, Named, SqlValue, Time, Vector
 from tidegate.expr.value.number import number_of
 from tidegate.expr.value.text import text_of

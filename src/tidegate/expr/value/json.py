@@ -17,8 +17,8 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final, TypeAlias
 
+from tidegate.expr.context import Context
 from tidegate.expr.result_type import BOOL
-from tidegate.expr.scope import Context
 from tidegate.expr.value.kinds import Bits, Duration, JsonDatum, SqlValue, Time, Unsigned, Vector
 from tidegate.expr.value.text import text_of
 from tidegate.kv.json.value import JsonDuration, JsonTime, JsonValue, Opaque

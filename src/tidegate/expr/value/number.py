@@ -19,7 +19,7 @@ import re
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Final, TypeAlias
 
-from tidegate.expr.scope import Context as Session
+from tidegate.expr.context import Context as Session
 from tidegate.expr.value.kinds import Bits, Duration, JsonDatum, Named, SqlValue, Time, Unsigned, Vector
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T

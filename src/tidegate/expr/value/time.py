@@ -12,7 +12,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Final
 
-from tidegate.expr.scope import Context
+from tidegate.expr.context import Context
 from tidegate.expr.value.kinds import Duration, JsonDatum, SqlValue
 from tidegate.expr.value.number import number_of
 from tidegate.expr.value.text import string_of
@@ -21,7 +21,7 @@ from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 from tidegate.schema.convert.span import SPAN_LIMIT, parse_span
-from tidegate.schema.convert.time import Moment, parse_moment, parse_moment_number, round_moment
+from tidegate.schema.convert.time import WallClock, parse_moment, parse_moment_number, round_moment
 
 __all__ = [
     "clock",
@@ -143,7 +143,7 @@ def to_datetime(time: Time) -> datetime | None:
 
 def round_time(time: Time, fsp: int) -> Time:
     """`time` with `fsp` decimals, halves up."""
-    return Time(*round_moment(Moment(*time), max(fsp, 0)))
+    return Time(*round_moment(WallClock(*time), max(fsp, 0)))
 
 
 def round_span_ns(span: int, fsp: int) -> Duration:

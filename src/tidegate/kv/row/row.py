@@ -31,7 +31,7 @@ from tidegate.kv.datum import Datum, Unsigned
 from tidegate.kv.handle import CommonHandle, Handle, IntHandle, common_handle, unsigned_handle
 from tidegate.kv.layout import WHOLE, ColumnLayout, IndexPart, TableLayout
 from tidegate.kv.row.v1 import decode_old_row, encode_old_row
-from tidegate.kv.row.v2 import VERSION_BYTE, Tail, body_of, decode_raw_row, encode_raw_row, render_tail
+from tidegate.kv.row.v2 import VERSION_BYTE, RowChecksums, body_of, decode_raw_row, encode_raw_row, render_tail
 from tidegate.kv.table_key import RecordKey, decode_table_key, record_key
 from tidegate.model.errors import DecodeError, EncodeError, KvDecodeError
 from tidegate.model.mysql import STRINGS
@@ -73,7 +73,7 @@ class Row(NamedTuple):
     columns: Columns
     stored: tuple[int, ...] = ()
     version: int = 2
-    tail: Tail | None = None
+    tail: RowChecksums | None = None
     unknown: Mapping[int, Any] = {}
 
 
@@ -144,9 +144,9 @@ def encode_row(table: TableLayout, row: Row, *, checksum: ChecksumForm | None = 
     return key, body + render_tail(_tail(table, row, body, key, wanted))
 
 
-def _tail(table: TableLayout, row: Row, body: bytes, key: bytes, form: ChecksumForm) -> Tail:
-    header = render_tail(Tail(form.version, 0, form.extra))[:1]
-    return Tail(form.version, _checksum(table, row, form.version, body + header, key), form.extra)
+def _tail(table: TableLayout, row: Row, body: bytes, key: bytes, form: ChecksumForm) -> RowChecksums:
+    header = render_tail(RowChecksums(form.version, 0, form.extra))[:1]
+    return RowChecksums(form.version, _checksum(table, row, form.version, body + header, key), form.extra)
 
 
 def _checksum(table: TableLayout, row: Row, version: int, body: bytes, key: bytes) -> int:

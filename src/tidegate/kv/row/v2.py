@@ -29,7 +29,7 @@ __all__ = [
     "LARGE",
     "VERSION_BYTE",
     "RawRow",
-    "Tail",
+    "RowChecksums",
     "body_of",
     "decode_raw_row",
     "encode_raw_row",
@@ -50,7 +50,7 @@ _VERSION: Final = 7
 _CRC: Final = struct.Struct("<I")
 
 
-class Tail(NamedTuple):
+class RowChecksums(NamedTuple):
     """The checksums of a row; `extra` is that of a neighbouring schema version while a DDL runs."""
 
     version: int
@@ -62,7 +62,7 @@ class RawRow(NamedTuple):
     """The bytes of each column by id; None for NULL."""
 
     values: dict[int, bytes | None]
-    tail: Tail | None = None
+    tail: RowChecksums | None = None
 
 
 def encode_raw_row(values: Mapping[int, bytes | None], *, checksum: bool = False) -> bytes:
@@ -100,7 +100,7 @@ def decode_raw_row(buf: bytes) -> RawRow:
     at_end(buf, end, CODEC)
     if header & ~(_EXTRA | _VERSION):
         raise DecodeError(f"checksum header {header:#04x} has bits that mean nothing", CODEC, end)
-    return RawRow(values, Tail(header & _VERSION, first, extra))
+    return RawRow(values, RowChecksums(header & _VERSION, first, extra))
 
 
 def body_of(buf: bytes) -> bytes:
@@ -109,7 +109,7 @@ def body_of(buf: bytes) -> bytes:
     return take(buf, 0, end + 1, CODEC)
 
 
-def render_tail(tail: Tail) -> bytes:
+def render_tail(tail: RowChecksums) -> bytes:
     """The bytes behind the values."""
     if not 0 <= tail.version <= _VERSION or not all(0 <= crc <= _MAX_ID for crc in (tail.checksum, tail.extra or 0)):
         raise EncodeError(f"{tuple(tail)} is no version of a checksum and numbers of 32 bits")

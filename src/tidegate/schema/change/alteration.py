@@ -1,6 +1,6 @@
 """One ALTER TABLE while it is planned: the table as it stands, and the parts that its specs ask for.
 
-rule(alteration, spec) -> Part, Part, ..        plan/column.py, plan/index.py, plan/option.py, plan/partition.py
+rule(alteration, spec) -> AlterPart, ..      plan/column.py, plan/index.py, plan/option.py, plan/partition.py
 """
 
 from dataclasses import dataclass, field
@@ -10,16 +10,16 @@ from tidegate.schema.change.arguments import Arguments
 from tidegate.schema.change.catalog import Catalog
 from tidegate.schema.change.draft import column_of
 from tidegate.schema.change.request import Involved
-from tidegate.schema.change.session import DdlSession, Note
+from tidegate.schema.change.session import DdlSession, StatementNote
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import StoredColumn, StoredSchema, StoredTable
 from tidegate.schema.stored.snapshot import TableVersion
 
-__all__ = ["Alteration", "Part"]
+__all__ = ["AlterPart", "Alteration"]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class AlterPart:
     """What becomes a job or a part of one; `table` is another table than the statement's that the job belongs to."""
 
     action: int
@@ -35,7 +35,7 @@ class Alteration:
     found: TableVersion
     catalog: Catalog
     session: DdlSession
-    notes: list[Note] = field(default_factory=list)
+    notes: list[StatementNote] = field(default_factory=list)
 
     @property
     def table(self) -> StoredTable:
@@ -49,7 +49,7 @@ class Alteration:
 
     def note(self, code: int, message: str) -> None:
         """Tell the user what IF [NOT] EXISTS passed over."""
-        self.notes.append(Note("Note", code, message))
+        self.notes.append(StatementNote("StatementNote", code, message))
 
     def column(self, name: str) -> StoredColumn:
         """The public column of that name; SqlRefused 1054."""

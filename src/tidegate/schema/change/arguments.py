@@ -1,7 +1,7 @@
 """The arguments of DDL jobs, by action: what a job must know that its table does not say.
 
-    {"column_info":{..},"position":{..}}    raw_args of ADD COLUMN, in job_meta         <->  AddColumn
-    {"index_name":{..},"if_exists":false}   raw_args of DROP INDEX                      <->  DropIndex
+    {"column_info":{..},"position":{..}}    raw_args of ADD COLUMN, in job_meta         <->  AddColumnArgs
+    {"index_name":{..},"if_exists":false}   raw_args of DROP INDEX                      <->  DropIndexArgs
 
 A job lives in a row of mysql.tidb_ddl_job and may change owners between two steps, so all that steps need stands here.
 Elements are named, not numbered: they get their ids at the job's first step, from the definition as it stands then.
@@ -16,22 +16,22 @@ from typing import Final, TypeAlias
 import msgspec
 
 from tidegate.schema.change.arguments_part import (
-    AddColumn,
-    AddForeignKey,
-    AddIndex,
-    Check,
-    CheckName,
-    DropColumn,
-    DropForeignKey,
-    DropIndex,
-    DropPartitions,
-    ModifyColumn,
-    NewPartitions,
-    Place,
-    RenameIndex,
-    SetDefault,
-    TruncatePartitions,
-    Visibility,
+    AddColumnArgs,
+    AddForeignKeyArgs,
+    AddIndexArgs,
+    CheckArgs,
+    CheckNameArgs,
+    DropColumnArgs,
+    DropForeignKeyArgs,
+    DropIndexArgs,
+    DropPartitionsArgs,
+    ModifyColumnArgs,
+    NewPartitionsArgs,
+    PositionArgs,
+    RenameIndexArgs,
+    SetDefaultArgs,
+    TruncatePartitionsArgs,
+    VisibilityArgs,
 )
 from tidegate.schema.change.elements import StoredSequence, StoredTtl
 from tidegate.schema.stored.definition import (
@@ -42,48 +42,48 @@ from tidegate.schema.stored.definition import (
 
 __all__ = [
     "ARGUMENTS",
-    "AddColumn",
-    "AddForeignKey",
-    "AddIndex",
-    "AlterSequence",
+    "AddColumnArgs",
+    "AddForeignKeyArgs",
+    "AddIndexArgs",
+    "AlterSequenceArgs",
     "Arguments",
-    "Charset",
-    "Check",
-    "CheckName",
-    "Comment",
-    "CreateSchema",
-    "CreateTable",
-    "DropColumn",
-    "DropForeignKey",
-    "DropIndex",
-    "DropObject",
-    "DropPartitions",
-    "Exchange",
-    "ModifyColumn",
-    "NewCache",
-    "NewPartitions",
-    "NewTable",
-    "Place",
-    "Rebase",
-    "Recover",
-    "RenameIndex",
-    "RenameTable",
-    "RenameTables",
-    "SetDefault",
-    "ShardBits",
-    "TruncatePartitions",
-    "Ttl",
-    "Visibility",
+    "CharsetArgs",
+    "CheckArgs",
+    "CheckNameArgs",
+    "CommentArgs",
+    "CreateSchemaArgs",
+    "CreateTableArgs",
+    "DropColumnArgs",
+    "DropForeignKeyArgs",
+    "DropIndexArgs",
+    "DropObjectArgs",
+    "DropPartitionsArgs",
+    "ExchangeArgs",
+    "ModifyColumnArgs",
+    "NewCacheArgs",
+    "NewPartitionsArgs",
+    "NewTableArgs",
+    "PositionArgs",
+    "RebaseArgs",
+    "RecoverArgs",
+    "RenameIndexArgs",
+    "RenameTableArgs",
+    "RenameTablesArgs",
+    "SetDefaultArgs",
+    "ShardBitsArgs",
+    "TruncatePartitionsArgs",
+    "TtlArgs",
+    "VisibilityArgs",
 ]
 
 
-class CreateSchema(msgspec.Struct, frozen=True):
+class CreateSchemaArgs(msgspec.Struct, frozen=True):
     """CREATE DATABASE."""
 
     db_info: StoredSchema
 
 
-class Charset(msgspec.Struct, frozen=True, omit_defaults=True):
+class CharsetArgs(msgspec.Struct, frozen=True, omit_defaults=True):
     """ALTER DATABASE and TABLE .. CHARACTER SET; `needs_overwrite_cols` of CONVERT TO: text columns change too."""
 
     to_charset: str
@@ -91,13 +91,13 @@ class Charset(msgspec.Struct, frozen=True, omit_defaults=True):
     needs_overwrite_cols: bool = False
 
 
-class DropObject(msgspec.Struct, frozen=True):
+class DropObjectArgs(msgspec.Struct, frozen=True):
     """DROP DATABASE, TABLE, VIEW, SEQUENCE: the job names it."""
 
     fk_check: bool = True
 
 
-class CreateTable(msgspec.Struct, frozen=True, omit_defaults=True):
+class CreateTableArgs(msgspec.Struct, frozen=True, omit_defaults=True):
     """CREATE TABLE, VIEW, SEQUENCE: the whole definition; `old_view_tbl_id` is the view that OR REPLACE takes away."""
 
     table_info: StoredTable
@@ -105,7 +105,7 @@ class CreateTable(msgspec.Struct, frozen=True, omit_defaults=True):
     old_view_tbl_id: int = 0
 
 
-class NewTable(msgspec.Struct, frozen=True, omit_defaults=True):
+class NewTableArgs(msgspec.Struct, frozen=True, omit_defaults=True):
     """TRUNCATE TABLE: the ids that take the place of the old ones."""
 
     new_table_id: int = 0
@@ -113,7 +113,7 @@ class NewTable(msgspec.Struct, frozen=True, omit_defaults=True):
     old_partition_ids: list[int] | None = None
 
 
-class RenameTable(msgspec.Struct, frozen=True, omit_defaults=True):
+class RenameTableArgs(msgspec.Struct, frozen=True, omit_defaults=True):
     """One rename; `table_id`, `old_table_name` in RENAME TABLES only."""
 
     old_schema_id: int
@@ -124,13 +124,13 @@ class RenameTable(msgspec.Struct, frozen=True, omit_defaults=True):
     table_id: int = 0
 
 
-class RenameTables(msgspec.Struct, frozen=True):
+class RenameTablesArgs(msgspec.Struct, frozen=True):
     """RENAME TABLE of several tables, in order."""
 
-    rename_table_infos: list[RenameTable]
+    rename_table_infos: list[RenameTableArgs]
 
 
-class Recover(msgspec.Struct, frozen=True):
+class RecoverArgs(msgspec.Struct, frozen=True):
     """RECOVER TABLE and FLASHBACK TABLE .. TO: the definition as it was before the drop, under its new name."""
 
     table_info: StoredTable
@@ -138,32 +138,32 @@ class Recover(msgspec.Struct, frozen=True):
     """A moment when the table was there: its counters of ids go on from their values then."""
 
 
-class Comment(msgspec.Struct, frozen=True):
+class CommentArgs(msgspec.Struct, frozen=True):
     """COMMENT."""
 
     comment: str
 
 
-class Rebase(msgspec.Struct, frozen=True):
+class RebaseArgs(msgspec.Struct, frozen=True):
     """AUTO_INCREMENT =, AUTO_RANDOM_BASE =: the next id."""
 
     new_base: int
     force: bool = False
 
 
-class NewCache(msgspec.Struct, frozen=True):
+class NewCacheArgs(msgspec.Struct, frozen=True):
     """AUTO_ID_CACHE =."""
 
     new_cache: int
 
 
-class ShardBits(msgspec.Struct, frozen=True):
+class ShardBitsArgs(msgspec.Struct, frozen=True):
     """SHARD_ROW_ID_BITS =."""
 
     shard_row_id_bits: int
 
 
-class Ttl(msgspec.Struct, frozen=True):
+class TtlArgs(msgspec.Struct, frozen=True):
     """TTL = and what goes with it; None leaves as it is.  Nothing at all is REMOVE TTL."""
 
     ttl_info: StoredTtl | None = None
@@ -171,14 +171,14 @@ class Ttl(msgspec.Struct, frozen=True):
     ttl_cron_job_schedule: str | None = None
 
 
-class AlterSequence(msgspec.Struct, frozen=True):
+class AlterSequenceArgs(msgspec.Struct, frozen=True):
     """ALTER SEQUENCE: the sequence as it is to be; RESTART gives the next value."""
 
     sequence: StoredSequence
     restart: int | None = None
 
 
-class Exchange(msgspec.Struct, frozen=True):
+class ExchangeArgs(msgspec.Struct, frozen=True):
     """EXCHANGE PARTITION: the partitioned table; the job's own table is the other one."""
 
     partition_id: int
@@ -189,82 +189,82 @@ class Exchange(msgspec.Struct, frozen=True):
 
 
 Arguments: TypeAlias = (
-    CreateSchema
-    | Charset
-    | DropObject
-    | CreateTable
-    | NewTable
-    | RenameTable
-    | RenameTables
-    | Recover
-    | AddColumn
-    | DropColumn
-    | ModifyColumn
-    | SetDefault
-    | AddIndex
-    | DropIndex
-    | RenameIndex
-    | Visibility
-    | Comment
-    | Rebase
-    | NewCache
-    | ShardBits
-    | AddForeignKey
-    | DropForeignKey
-    | Check
-    | CheckName
-    | Ttl
-    | AlterSequence
-    | NewPartitions
-    | DropPartitions
-    | TruncatePartitions
-    | Exchange
+    CreateSchemaArgs
+    | CharsetArgs
+    | DropObjectArgs
+    | CreateTableArgs
+    | NewTableArgs
+    | RenameTableArgs
+    | RenameTablesArgs
+    | RecoverArgs
+    | AddColumnArgs
+    | DropColumnArgs
+    | ModifyColumnArgs
+    | SetDefaultArgs
+    | AddIndexArgs
+    | DropIndexArgs
+    | RenameIndexArgs
+    | VisibilityArgs
+    | CommentArgs
+    | RebaseArgs
+    | NewCacheArgs
+    | ShardBitsArgs
+    | AddForeignKeyArgs
+    | DropForeignKeyArgs
+    | CheckArgs
+    | CheckNameArgs
+    | TtlArgs
+    | AlterSequenceArgs
+    | NewPartitionsArgs
+    | DropPartitionsArgs
+    | TruncatePartitionsArgs
+    | ExchangeArgs
 )
 
 ARGUMENTS: Final[Mapping[int, type[Arguments]]] = {
-    1: CreateSchema,
-    2: DropObject,
-    3: CreateTable,
-    4: DropObject,
-    5: AddColumn,
-    6: DropColumn,
-    7: AddIndex,
-    8: DropIndex,
-    9: AddForeignKey,
-    10: DropForeignKey,
-    11: NewTable,
-    12: ModifyColumn,
-    13: Rebase,
-    14: RenameTable,
-    15: SetDefault,
-    16: ShardBits,
-    17: Comment,
-    18: RenameIndex,
-    19: NewPartitions,
-    20: DropPartitions,
-    21: CreateTable,
-    22: Charset,
-    23: TruncatePartitions,
-    24: DropObject,
-    25: Recover,
-    26: Charset,
-    32: AddIndex,
-    33: DropIndex,
-    34: CreateTable,
-    35: AlterSequence,
-    36: DropObject,
-    39: NewCache,
-    40: Rebase,
-    41: Visibility,
-    42: Exchange,
-    43: Check,
-    44: CheckName,
-    45: CheckName,
-    47: RenameTables,
-    64: NewPartitions,
-    65: Ttl,
-    67: Ttl,
-    71: NewPartitions,
-    72: NewPartitions,
+    1: CreateSchemaArgs,
+    2: DropObjectArgs,
+    3: CreateTableArgs,
+    4: DropObjectArgs,
+    5: AddColumnArgs,
+    6: DropColumnArgs,
+    7: AddIndexArgs,
+    8: DropIndexArgs,
+    9: AddForeignKeyArgs,
+    10: DropForeignKeyArgs,
+    11: NewTableArgs,
+    12: ModifyColumnArgs,
+    13: RebaseArgs,
+    14: RenameTableArgs,
+    15: SetDefaultArgs,
+    16: ShardBitsArgs,
+    17: CommentArgs,
+    18: RenameIndexArgs,
+    19: NewPartitionsArgs,
+    20: DropPartitionsArgs,
+    21: CreateTableArgs,
+    22: CharsetArgs,
+    23: TruncatePartitionsArgs,
+    24: DropObjectArgs,
+    25: RecoverArgs,
+    26: CharsetArgs,
+    32: AddIndexArgs,
+    33: DropIndexArgs,
+    34: CreateTableArgs,
+    35: AlterSequenceArgs,
+    36: DropObjectArgs,
+    39: NewCacheArgs,
+    40: RebaseArgs,
+    41: VisibilityArgs,
+    42: ExchangeArgs,
+    43: CheckArgs,
+    44: CheckNameArgs,
+    45: CheckNameArgs,
+    47: RenameTablesArgs,
+    64: NewPartitionsArgs,
+    65: TtlArgs,
+    67: TtlArgs,
+    71: NewPartitionsArgs,
+    72: NewPartitionsArgs,
 }
 """TiDB's ActionType -> the class of its arguments."""

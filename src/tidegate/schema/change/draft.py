@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from tidegate.model.errors import SqlRefused
-from tidegate.schema.change.outcome import Counter, Definitions, DeleteRange, StepOutcome, Task
+from tidegate.schema.change.outcome import CounterChange, Definitions, DeleteRange, StepOutcome, Task
 from tidegate.schema.change.request import Request
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.job import SchemaDiff
@@ -55,7 +55,7 @@ class Draft:
         self.schemas_put: list[StoredSchema] = []
         self.schemas_removed: list[int] = []
         self.diff: SchemaDiff | None = None
-        self.counters: list[Counter] = []
+        self.counters: list[CounterChange] = []
         self.tasks: list[Task] = []
         self.ranges: list[DeleteRange] = []
         self.result: StoredTable | None = None

@@ -25,7 +25,7 @@ from tidegate.schema.job import SchemaDiff
 from tidegate.schema.stored.definition import StoredSchema, StoredTable
 from tidegate.schema.stored.snapshot import StoredSnapshot
 
-__all__ = ["Counter", "Definitions", "DeleteRange", "SnapshotDefinitions", "StepOutcome", "Task"]
+__all__ = ["CounterChange", "Definitions", "DeleteRange", "SnapshotDefinitions", "StepOutcome", "Task"]
 
 
 class Definitions(Protocol):
@@ -108,7 +108,7 @@ class DeleteRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Counter:
+class CounterChange:
     """What happens to a counter of ids: `kind` TID, IID, TARID, SID of table `table_id`.
 
     `value` None deletes it.  Otherwise it becomes `value`, or the greatest of `value`, with `raise_only` its own value,
@@ -137,7 +137,7 @@ class StepOutcome:
     schemas_put: tuple[StoredSchema, ...] = ()
     schemas_removed: tuple[int, ...] = ()
     diff: SchemaDiff | None = None
-    counters: tuple[Counter, ...] = ()
+    counters: tuple[CounterChange, ...] = ()
     tasks: tuple[Task, ...] = ()
     ranges: tuple[DeleteRange, ...] = ()
     done: bool = False

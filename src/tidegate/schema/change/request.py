@@ -27,12 +27,12 @@ from tidegate.model.errors import SchemaError
 from tidegate.schema.change.arguments import (
     ARGUMENTS,
     Arguments,
-    CreateSchema,
-    CreateTable,
-    ModifyColumn,
-    NewPartitions,
-    NewTable,
-    TruncatePartitions,
+    CreateSchemaArgs,
+    CreateTableArgs,
+    ModifyColumnArgs,
+    NewPartitionsArgs,
+    NewTableArgs,
+    TruncatePartitionsArgs,
 )
 from tidegate.schema.f1 import Operation
 from tidegate.schema.f1_multi import MULTI_SCHEMA_CHANGE, combine
@@ -98,9 +98,9 @@ def operation_of(request: Request) -> Operation:
             raise SchemaError(f"no DDL operation has action {request.action}; the job of {request.query!a:.200} fails")
         return known
     match request.arguments:
-        case ModifyColumn(kind=kind):
+        case ModifyColumnArgs(kind=kind):
             return choices[kind]
-        case CreateTable(table_info=table) if len(choices) > 1:
+        case CreateTableArgs(table_info=table) if len(choices) > 1:
             return choices[bool(table.fk_info)]
         case _:
             return choices[0]
@@ -110,23 +110,23 @@ def number(request: Request, new_ids: NewIds) -> Request:
     """The request with the ids of all that it makes; unchanged where it makes nothing that has one."""
     replace = msgspec.structs.replace
     match request.arguments:
-        case CreateSchema(schema):
+        case CreateSchemaArgs(schema):
             (schema_id,) = new_ids(1)
-            return replace(request, schema_id=schema_id, arguments=CreateSchema(replace(schema, id=schema_id)))
-        case CreateTable(table_info=table):
+            return replace(request, schema_id=schema_id, arguments=CreateSchemaArgs(replace(schema, id=schema_id)))
+        case CreateTableArgs(table_info=table):
             ids = iter(new_ids(1 + len(_definitions(table.partition))))
             table = replace(table, id=next(ids), partition=_numbered(table.partition, ids))
             return replace(request, table_id=table.id, arguments=replace(request.arguments, table_info=table))
-        case NewTable(old_partition_ids=old):
+        case NewTableArgs(old_partition_ids=old):
             first, *rest = new_ids(1 + len(old or ()))
             return replace(
                 request, arguments=replace(request.arguments, new_table_id=first, new_partition_ids=rest or None)
             )
-        case NewPartitions(partition):
+        case NewPartitionsArgs(partition):
             return replace(
                 request, arguments=replace(request.arguments, part_info=_new_partitions(request, partition, new_ids))
             )
-        case TruncatePartitions(old_ids):
+        case TruncatePartitionsArgs(old_ids):
             return replace(request, arguments=replace(request.arguments, new_partition_ids=list(new_ids(len(old_ids)))))
         case _:
             return replace(request, parts=tuple(number(part, new_ids) for part in request.parts))

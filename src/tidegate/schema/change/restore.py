@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tidegate.model.errors import SqlError, SqlRefused
-from tidegate.schema.dialect import Kind, Token, quote, reveal, tokenize
+from tidegate.schema.dialect import Token, TokenKind, quote, reveal, tokenize
 
 __all__ = ["Restored", "restore", "restore_bound"]
 
@@ -48,8 +48,8 @@ def restore(text: str, *, upper: bool = False, introducers: bool = True) -> Rest
 
 def restore_bound(text: str) -> str:
     """A bound of a partition as definitions hold it: a value's own text, MAXVALUE and NULL in capitals."""
-    tokens = [token for token in tokenize(text) if token.kind is not Kind.END]
-    if len(tokens) == 1 and tokens[0].kind is Kind.STRING:
+    tokens = [token for token in tokenize(text) if token.kind is not TokenKind.END]
+    if len(tokens) == 1 and tokens[0].kind is TokenKind.STRING:
         return quote(tokens[0].text)
     return restore(text, upper=True, introducers=False).text
 
@@ -60,7 +60,7 @@ class _Writer:
     def __init__(self, text: str, *, upper: bool, introducers: bool) -> None:
         revealed = reveal(text)
         try:
-            self.tokens = [token for token in tokenize(revealed) if token.kind is not Kind.END]
+            self.tokens = [token for token in tokenize(revealed) if token.kind is not TokenKind.END]
         except SqlError as error:
             raise SqlRefused(1064, f"You have an error in your SQL syntax: {error}", "42000") from error
         self.source, self.upper, self.introducers = revealed, upper, introducers
@@ -79,7 +79,7 @@ class _Writer:
 
     def is_sign(self, sign: str, ahead: int = 0) -> bool:
         token = self.peek(ahead)
-        return token is not None and token.kind is Kind.SIGN and token.text == sign
+        return token is not None and token.kind is TokenKind.SIGN and token.text == sign
 
     def put(self, text: str, *, spaced: bool = True) -> None:
         """Write `text`, with a blank before it unless it follows an opening or a blank, or is not `spaced`."""
@@ -91,13 +91,13 @@ class _Writer:
     def one(self) -> None:
         token = self.tokens[self.at]
         self.at += 1
-        if token.kind is Kind.SIGN:
+        if token.kind is TokenKind.SIGN:
             self.sign(token)
-        elif token.kind is Kind.STRING:
+        elif token.kind is TokenKind.STRING:
             self.put(("_utf8mb4" if self.introducers else "") + quote(token.text))
-        elif token.kind in (Kind.HEX, Kind.BITS):
-            self.put(("x" if token.kind is Kind.HEX else "b") + quote(token.text))
-        elif token.kind is Kind.NUMBER:
+        elif token.kind in (TokenKind.HEX, TokenKind.BITS):
+            self.put(("x" if token.kind is TokenKind.HEX else "b") + quote(token.text))
+        elif token.kind is TokenKind.NUMBER:
             self.put(token.text)
         else:
             self.word(token)
@@ -125,7 +125,7 @@ class _Writer:
         before = self.peek(-2)
         if before is None:
             return True
-        return before.kind is Kind.SIGN and before.text != ")"
+        return before.kind is TokenKind.SIGN and before.text != ")"
 
     def glue(self) -> None:
         """Write the value after a prefix operator without a blank."""
@@ -150,12 +150,16 @@ class _Writer:
     def word(self, token: Token) -> None:
         word = token.word
         following = self.peek()
-        if word.startswith("_") and following is not None and following.kind in (Kind.STRING, Kind.HEX, Kind.BITS):
+        if (
+            word.startswith("_")
+            and following is not None
+            and following.kind in (TokenKind.STRING, TokenKind.HEX, TokenKind.BITS)
+        ):
             self.introduced(token, following)
-        elif word in _LITERAL_WORDS and following is not None and following.kind is Kind.STRING:
+        elif word in _LITERAL_WORDS and following is not None and following.kind is TokenKind.STRING:
             self.put(f"{self.cased(word)} {quote(following.text)}")
             self.at += 1
-        elif self.is_sign("(") and token.kind is Kind.WORD and word not in ("AND", "OR", "NOT", "IN", "XOR", "AS"):
+        elif self.is_sign("(") and token.kind is TokenKind.WORD and word not in ("AND", "OR", "NOT", "IN", "XOR", "AS"):
             self.put(self.cased(word))
             self.parts.append("(")
             self.at += 1

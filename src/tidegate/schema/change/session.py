@@ -1,6 +1,6 @@
 """What of a session decides what its DDL statements mean, and what planning one gives back.
 
-    plan(statement, snapshot, session) -> Plan(requests, warnings)        plan.py
+    plan(statement, snapshot, session) -> StatementPlan(requests, warnings)        plan/statement.py
 
 Source: TiDB session variables; pkg/ddl/executor.go.
 """
@@ -12,7 +12,7 @@ from datetime import UTC, datetime, tzinfo
 from tidegate.schema.change.request import Request
 from tidegate.schema.stored.snapshot import TableVersion
 
-__all__ = ["DdlSession", "Note", "Plan"]
+__all__ = ["DdlSession", "StatementNote", "StatementPlan"]
 
 
 def _nothing_dropped(_schema: str, _table: str) -> TableVersion | None:
@@ -43,7 +43,7 @@ class DdlSession:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class StatementNote:
     """A warning or note of a statement that goes on all the same: "Note" or "Warning", MySQL's number, its text."""
 
     level: str
@@ -52,8 +52,8 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StatementPlan:
     """What a statement asks for: jobs to be done one after the other, and what the user is told."""
 
     requests: tuple[Request, ...] = ()
-    warnings: tuple[Note, ...] = ()
+    warnings: tuple[StatementNote, ...] = ()

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import UNSET
 
-from tidegate.schema.change.arguments import AddForeignKey, AddIndex, Check, Exchange, ModifyColumn
+from tidegate.schema.change.arguments import AddForeignKeyArgs, AddIndexArgs, CheckArgs, ExchangeArgs, ModifyColumnArgs
 from tidegate.schema.change.draft import column_of, index_of
 from tidegate.schema.change.flags import PREVENT_NULL
 from tidegate.schema.change.move.constraint import checks_of, foreign_keys_of
@@ -25,7 +25,7 @@ __all__ = ["TASKS"]
 
 
 def _add_index(request: Request, table: StoredTable) -> Task:
-    assert isinstance(request.arguments, AddIndex)
+    assert isinstance(request.arguments, AddIndexArgs)
     index = index_of(table, request.arguments.index.idx_name.lower)
     assert index is not None
     columns = table.cols or []
@@ -42,7 +42,7 @@ def _add_index(request: Request, table: StoredTable) -> Task:
 
 def _modify(request: Request, table: StoredTable) -> Task:
     arguments = request.arguments
-    assert isinstance(arguments, ModifyColumn)
+    assert isinstance(arguments, ModifyColumnArgs)
     old = column_of(table, arguments.old_column_name.lower)
     assert old is not None
     if arguments.kind == ModifyKind.CHECKED:
@@ -67,14 +67,14 @@ def _modify(request: Request, table: StoredTable) -> Task:
 
 
 def _foreign_key(request: Request, table: StoredTable) -> Task:
-    assert isinstance(request.arguments, AddForeignKey)
+    assert isinstance(request.arguments, AddForeignKeyArgs)
     name = request.arguments.fk_info.fk_name.lower
     ids = tuple(key.id for key in foreign_keys_of(table) if key.fk_name.lower == name)
     return Task(Work.VALIDATE, "foreign key", request.schema_id, table.id, foreign_keys=ids)
 
 
 def _check(request: Request, table: StoredTable) -> Task:
-    assert isinstance(request.arguments, Check)
+    assert isinstance(request.arguments, CheckArgs)
     name = request.arguments.constraint_info.constraint_name.lower
     ids = tuple(check.id for check in checks_of(table) if check.constraint_name.lower == name)
     return Task(Work.VALIDATE, "check", request.schema_id, table.id, checks=ids)
@@ -94,7 +94,7 @@ def _copy_rows(request: Request, table: StoredTable) -> Task:
 
 def _exchange(request: Request, table: StoredTable) -> Task:
     arguments = request.arguments
-    assert isinstance(arguments, Exchange)
+    assert isinstance(arguments, ExchangeArgs)
     return Task(
         Work.VALIDATE if arguments.with_validation else Work.NOTHING,
         "rows fit",

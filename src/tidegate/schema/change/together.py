@@ -14,17 +14,17 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from tidegate.model.errors import SqlRefused
-from tidegate.schema.change.alteration import Part
+from tidegate.schema.change.alteration import AlterPart
 from tidegate.schema.change.arguments import (
-    AddColumn,
-    AddIndex,
-    DropColumn,
-    DropIndex,
-    ModifyColumn,
-    Place,
-    RenameIndex,
-    SetDefault,
-    Visibility,
+    AddColumnArgs,
+    AddIndexArgs,
+    DropColumnArgs,
+    DropIndexArgs,
+    ModifyColumnArgs,
+    PositionArgs,
+    RenameIndexArgs,
+    SetDefaultArgs,
+    VisibilityArgs,
 )
 from tidegate.schema.change.draft import column_of
 from tidegate.schema.change.move.column import own_indexes
@@ -37,7 +37,7 @@ _TOGETHER: Final = frozenset({5, 6, 7, 8, 9, 12, 13, 15, 17, 18, 22, 32, 33, 41}
 """Actions that may be parts of a multi-schema change."""
 
 
-def check_together(table: StoredTable, parts: Sequence[Part]) -> None:
+def check_together(table: StoredTable, parts: Sequence[AlterPart]) -> None:
     """SqlRefused 8200 where parts of a change of `table` cannot be one job."""
     alone = next((part for part in parts if part.action not in _TOGETHER), None)
     if alone is not None:
@@ -60,41 +60,41 @@ def _refuse(what: str, names: set[str]) -> None:
         raise SqlRefused(8200, f"Unsupported operate same {what} '{min(names)}'", "HY000")
 
 
-def _columns(part: Part) -> Iterator[str]:
+def _columns(part: AlterPart) -> Iterator[str]:
     match part.arguments:
-        case AddColumn(column_info=column) | SetDefault(column):
+        case AddColumnArgs(column_info=column) | SetDefaultArgs(column):
             yield column.name.lower
-        case DropColumn(column_name=name):
+        case DropColumnArgs(column_name=name):
             yield name.lower
-        case ModifyColumn(column=column, old_column_name=old):
+        case ModifyColumnArgs(column=column, old_column_name=old):
             yield from {column.name.lower, old.lower}
 
 
-def _indexes(table: StoredTable, part: Part) -> Iterator[str]:
+def _indexes(table: StoredTable, part: AlterPart) -> Iterator[str]:
     match part.arguments:
-        case AddIndex(index=index):
+        case AddIndexArgs(index=index):
             yield index.idx_name.lower
-        case DropIndex(name) | Visibility(name):
+        case DropIndexArgs(name) | VisibilityArgs(name):
             yield name.lower
-        case RenameIndex(old, new):
+        case RenameIndexArgs(old, new):
             yield from {old.lower, new.lower}
-        case DropColumn(name):
+        case DropColumnArgs(name):
             column = column_of(table, name.lower)
             yield from (index.idx_name.lower for index in own_indexes(table, column)) if column is not None else ()
-        case ModifyColumn(old_column_name=old, kind=ModifyKind.LOSSY):
+        case ModifyColumnArgs(old_column_name=old, kind=ModifyKind.LOSSY):
             for index in table.index_info or ():
                 if any(one.name.lower == old.lower for one in index.idx_cols):
                     yield index.idx_name.lower
 
 
-def _used(part: Part) -> Iterator[str]:
+def _used(part: AlterPart) -> Iterator[str]:
     match part.arguments:
-        case AddIndex(index=index, hidden=hidden):
+        case AddIndexArgs(index=index, hidden=hidden):
             yield from (one.name.lower for one in index.idx_cols)
             yield from (name for column in hidden for name in column.dependences or ())
-        case AddColumn(position=Place(relative_column=after), column_info=column):
+        case AddColumnArgs(position=PositionArgs(relative_column=after), column_info=column):
             yield from column.dependences or ()
             if after is not None:
                 yield after.lower
-        case ModifyColumn(position=Place(relative_column=after)) if after is not None:
+        case ModifyColumnArgs(position=PositionArgs(relative_column=after)) if after is not None:
             yield after.lower

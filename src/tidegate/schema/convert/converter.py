@@ -66,7 +66,7 @@ from tidegate.schema.convert.text import (
     text_writer,
 )
 from tidegate.schema.convert.time import (
-    Moment,
+    WallClock,
     fsp_of,
     moment_writer,
     parse_moment,
@@ -87,7 +87,7 @@ class _When:
     """When and where a change runs: TIME becomes DATETIME on that day."""
 
     zone: tzinfo
-    today: Moment
+    today: WallClock
 
 
 def zone_of(name: str) -> tzinfo:
@@ -114,7 +114,7 @@ def converter(old: ColumnType, new: ColumnType, *, time_zone: str = "UTC", commi
         )
     zone = zone_of(time_zone)
     day = to_datetime(commit_ts).astimezone(zone)
-    rule = make(old, new, _When(zone, Moment(day.year, day.month, day.day)))
+    rule = make(old, new, _When(zone, WallClock(day.year, day.month, day.day)))
     return lambda value: None if value is None else rule(value)
 
 
@@ -175,7 +175,7 @@ def _to_moment(old: ColumnType, new: ColumnType, when: _When) -> Rule:
     return lambda value: write(source(value))
 
 
-def _moment_reader(old: ColumnType, new: ColumnType, when: _When) -> Callable[[Value], Moment]:
+def _moment_reader(old: ColumnType, new: ColumnType, when: _When) -> Callable[[Value], WallClock]:
     fsp = fsp_of(new)
     match family_of(old):
         case Family.INT | Family.YEAR:

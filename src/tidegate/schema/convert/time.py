@@ -1,6 +1,6 @@
 """Dates, times of day and their fractions, as TiDB converts them.
 
-    text or number --parse--> Moment (year .. microsecond) --round_moment(fsp)--> DATE, DATETIME, TIMESTAMP
+    text or number --parse--> WallClock (year .. microsecond) --round_moment(fsp)--> DATE, DATETIME, TIMESTAMP
                               microseconds, signed         --round_span(fsp)----> TIME
 
 - Fewer fractional digits round half up and carry: 23:59:59.999 -> the next day.
@@ -25,7 +25,7 @@ from tidegate.schema.convert.number import full_year
 
 __all__ = [
     "ZERO",
-    "Moment",
+    "WallClock",
     "fsp_of",
     "moment_number",
     "moment_writer",
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 
-class Moment(NamedTuple):
+class WallClock(NamedTuple):
     """A wall clock; months and days may be zero, as MySQL allows."""
 
     year: int
@@ -50,7 +50,7 @@ class Moment(NamedTuple):
     micro: int = 0
 
 
-ZERO: Final = Moment(0, 0, 0)
+ZERO: Final = WallClock(0, 0, 0)
 DAYS: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 TIMESTAMP_MIN: Final = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
 TIMESTAMP_END: Final = datetime(2038, 1, 19, 3, 14, 8, tzinfo=UTC)
@@ -70,16 +70,16 @@ def fsp_of(kind: ColumnType) -> int:
     return max(kind.decimal, 0)
 
 
-def read_moment(text: str) -> Moment:
+def read_moment(text: str) -> WallClock:
     """The wall clock in a stored DATE, DATETIME or TIMESTAMP; the zero date when it is none."""
     found = _STORED.fullmatch(text)
     if found is None:
         return ZERO
     year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[:6])
-    return Moment(year, month, day, hour, minute, second, int((found[7] or "").ljust(6, "0")))
+    return WallClock(year, month, day, hour, minute, second, int((found[7] or "").ljust(6, "0")))
 
 
-def checked(moment: Moment) -> Moment:
+def checked(moment: WallClock) -> WallClock:
     """`moment` if such a wall clock exists (month and day may be zero), else the zero date."""
     in_range = moment.year <= 9999 and moment.month <= 12 and moment.hour < 24 and moment.minute < 60
     if not in_range or moment.second >= 60 or moment.day > (DAYS[moment.month - 1] if moment.month else 31):
@@ -88,7 +88,7 @@ def checked(moment: Moment) -> Moment:
     return ZERO if moment.month == 2 and moment.day == 29 and not leap else moment
 
 
-def shift(moment: Moment, delta: timedelta) -> Moment:
+def shift(moment: WallClock, delta: timedelta) -> WallClock:
     """`moment` + `delta`; unchanged where the calendar does not reach (zero parts, the year 10000)."""
     if not (moment.year and moment.month and moment.day):
         return moment
@@ -96,10 +96,10 @@ def shift(moment: Moment, delta: timedelta) -> Moment:
         moved = datetime(*moment) + delta  # noqa: DTZ001 - a wall clock has no zone
     except (ValueError, OverflowError):
         return moment
-    return Moment(*moved.timetuple()[:6], moved.microsecond)
+    return WallClock(*moved.timetuple()[:6], moved.microsecond)
 
 
-def round_moment(moment: Moment, fsp: int) -> Moment:
+def round_moment(moment: WallClock, fsp: int) -> WallClock:
     """`moment` with `fsp` fractional digits, halves up with carry; at the end of the calendar it is cut instead."""
     unit = 10 ** (6 - fsp)
     rest = moment.micro % unit
@@ -107,7 +107,7 @@ def round_moment(moment: Moment, fsp: int) -> Moment:
     return shift(cut, timedelta(microseconds=unit)) if rest * 2 >= unit else cut
 
 
-def parse_moment(text: str, fsp: int, zone: tzinfo = UTC) -> Moment:
+def parse_moment(text: str, fsp: int, zone: tzinfo = UTC) -> WallClock:
     """The wall clock that MySQL reads in `text` (any separators, two-digit years, none at all), rounded to `fsp`."""
     text = text.strip()
     body, offset = split_zone(text)
@@ -124,7 +124,7 @@ def parse_moment(text: str, fsp: int, zone: tzinfo = UTC) -> Moment:
         fraction = fraction_after(body, fields) if timed else ""
         if len(fields[0]) <= 2 and (any(numbers) or fraction):
             numbers[0] = full_year(numbers[0])
-        moment = checked(Moment(*numbers)) if all(n <= 9999 for n in numbers) else ZERO
+        moment = checked(WallClock(*numbers)) if all(n <= 9999 for n in numbers) else ZERO
         if moment != ZERO and fraction:
             moment = add_fraction(moment, fraction, fsp)
     if offset is None or moment == ZERO:
@@ -147,7 +147,7 @@ def split_zone(text: str) -> tuple[str, timedelta | None]:
     return rest, -offset if found["sign"] == "-" else offset
 
 
-def in_zone(moment: Moment, offset: timedelta, zone: tzinfo) -> Moment:
+def in_zone(moment: WallClock, offset: timedelta, zone: tzinfo) -> WallClock:
     """A wall clock at UTC + `offset` as the wall clock of `zone`; offsets beyond 14 hours make no date."""
     if abs(offset) > timedelta(hours=14):
         return ZERO
@@ -155,7 +155,7 @@ def in_zone(moment: Moment, offset: timedelta, zone: tzinfo) -> Moment:
         moved = datetime(*moment, tzinfo=timezone(offset)).astimezone(zone)
     except (ValueError, OverflowError):
         return ZERO
-    return Moment(*moved.timetuple()[:6], moved.microsecond)
+    return WallClock(*moved.timetuple()[:6], moved.microsecond)
 
 
 def fraction_after(body: str, fields: list[str]) -> str:
@@ -164,13 +164,13 @@ def fraction_after(body: str, fields: list[str]) -> str:
     return found[1] if found else ""
 
 
-def add_fraction(moment: Moment, digits: str, fsp: int) -> Moment:
+def add_fraction(moment: WallClock, digits: str, fsp: int) -> WallClock:
     """`moment` with the fraction `digits`, rounded half up at `fsp` by the next digit."""
     kept = int(digits[:fsp].ljust(fsp, "0") or 0) + (1 if digits[fsp : fsp + 1] >= "5" else 0)
     return shift(moment._replace(micro=0), timedelta(microseconds=kept * 10 ** (6 - fsp)))
 
 
-def parse_compact(body: str, fsp: int) -> tuple[Moment, bool]:
+def parse_compact(body: str, fsp: int) -> tuple[WallClock, bool]:
     """(wall clock, whether it has seconds) of YYYYMMDD[HHMMSS] or YYMMDD[HHMMSS] with an optional fraction."""
     found = re.match(r"(\d+)(?:[^\w\s]*\.(\d*))?", body, re.ASCII)
     digits, fraction = (found[1], found[2] or "") if found else ("", "")
@@ -183,11 +183,11 @@ def parse_compact(body: str, fsp: int) -> tuple[Moment, bool]:
     if not timed and fraction:
         pairs += [int(fraction[at : at + 2]) for at in range(0, min(len(fraction), 2 * (5 - len(pairs))), 2)]
     year = int(digits[:width])
-    moment = checked(Moment(full_year(year) if width == 2 else year, *pairs))
+    moment = checked(WallClock(full_year(year) if width == 2 else year, *pairs))
     return (add_fraction(moment, fraction, fsp) if timed and fraction and moment != ZERO else moment), timed
 
 
-def parse_moment_number(number: int) -> Moment:
+def parse_moment_number(number: int) -> WallClock:
     """The wall clock of a number such as 20200101, 200101, 20200101123059; the zero date when it is none."""
     if number < 101 or 99991231 < number < 101000000 or number > 99991231235959:
         return ZERO
@@ -199,16 +199,16 @@ def parse_moment_number(number: int) -> Moment:
         day += 20000000 if day < 700101 else 19000000
     hour, rest = divmod(clock, 10**4)
     year, month_day = divmod(day, 10**4)
-    return checked(Moment(year, *divmod(month_day, 100), hour, *divmod(rest, 100)))
+    return checked(WallClock(year, *divmod(month_day, 100), hour, *divmod(rest, 100)))
 
 
-def render_moment(moment: Moment, fsp: int) -> str:
+def render_moment(moment: WallClock, fsp: int) -> str:
     """The text of a DATETIME or TIMESTAMP with `fsp` digits."""
     text = "{:04}-{:02}-{:02} {:02}:{:02}:{:02}".format(*moment[:6])
     return f"{text}.{moment.micro:06}"[: len(text) + 1 + fsp] if fsp else text
 
 
-def moment_number(moment: Moment, kind: ColumnType) -> Decimal:
+def moment_number(moment: WallClock, kind: ColumnType) -> Decimal:
     """20200131 of a DATE, 20200131235959.999 of the others."""
     if kind.code is MysqlType.DATE:
         return Decimal("{:04}{:02}{:02}".format(*moment[:3]))
@@ -216,12 +216,12 @@ def moment_number(moment: Moment, kind: ColumnType) -> Decimal:
     return Decimal(f"{whole}.{moment.micro:06}"[: len(whole) + 1 + fsp_of(kind)])
 
 
-def span_of_moment(moment: Moment) -> int:
+def span_of_moment(moment: WallClock) -> int:
     """The time of day in microseconds."""
     return ((moment.hour * 60 + moment.minute) * 60 + moment.second) * 10**6 + moment.micro
 
 
-def moment_writer(kind: ColumnType, zone: tzinfo) -> Callable[[Moment], str]:
+def moment_writer(kind: ColumnType, zone: tzinfo) -> Callable[[WallClock], str]:
     """Makes the text of a DATE, DATETIME or TIMESTAMP of a wall clock."""
     fsp = fsp_of(kind)
     if kind.code is MysqlType.DATE:
@@ -231,7 +231,7 @@ def moment_writer(kind: ColumnType, zone: tzinfo) -> Callable[[Moment], str]:
     return lambda moment: render_moment(round_moment(moment, fsp), fsp)
 
 
-def valid_timestamp(moment: Moment, zone: tzinfo) -> Moment:
+def valid_timestamp(moment: WallClock, zone: tzinfo) -> WallClock:
     """`moment` as a TIMESTAMP of `zone`: out of a summer-time gap, and the zero date outside 1970..2038."""
     try:
         local = datetime(*moment, tzinfo=zone)
@@ -246,7 +246,7 @@ def valid_timestamp(moment: Moment, zone: tzinfo) -> Moment:
     return end_of_gap(instant, zone)
 
 
-def end_of_gap(instant: datetime, zone: tzinfo) -> Moment:
+def end_of_gap(instant: datetime, zone: tzinfo) -> WallClock:
     """The first wall clock after the jump of `zone` that lies within three hours around `instant`."""
     low, high = instant - timedelta(hours=3), instant + timedelta(hours=3)
     before = low.astimezone(zone).utcoffset()
@@ -254,4 +254,4 @@ def end_of_gap(instant: datetime, zone: tzinfo) -> Moment:
         middle = low + (high - low) / 2
         low, high = (middle, high) if middle.astimezone(zone).utcoffset() == before else (low, middle)
     first = high.replace(microsecond=0).astimezone(zone)
-    return Moment(*first.timetuple()[:6])
+    return WallClock(*first.timetuple()[:6])

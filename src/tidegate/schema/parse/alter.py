@@ -13,7 +13,7 @@ from tidegate.schema.columns import charset_of_collation, normal_charset, read_c
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.definition import ColumnDef, IndexDef, Position
 from tidegate.schema.detail import AddCheck, AlterCheck, CheckDef, DropConstraint, DropForeignKey, RemoveTtl
-from tidegate.schema.dialect import Kind
+from tidegate.schema.dialect import TokenKind
 from tidegate.schema.parse.column import read_column, read_default
 from tidegate.schema.parse.key import is_constraint, read_constraint
 from tidegate.schema.parse.table import read_options, read_partition_by, read_partition_definitions
@@ -122,7 +122,12 @@ def _add(cursor: Cursor) -> Spec:
 def _is_type_after_name(cursor: Cursor) -> bool:
     """True for `ADD partition INT`: a column whose name is the word PARTITION."""
     following = cursor.peek(1)
-    return following.kind is Kind.WORD and following.word not in ("IF", "PARTITIONS", "NO_WRITE_TO_BINLOG", "LOCAL")
+    return following.kind is TokenKind.WORD and following.word not in (
+        "IF",
+        "PARTITIONS",
+        "NO_WRITE_TO_BINLOG",
+        "LOCAL",
+    )
 
 
 def _add_partition(cursor: Cursor) -> Spec:
@@ -289,7 +294,7 @@ def _other(cursor: Cursor) -> Spec:
     what = cursor.peek().word
     _pass(cursor, what)
     # Lists of columns (ORDER BY a, b) and of labels ('a', 'b') go on after a comma; a new spec starts with its word.
-    while cursor.is_sign(",") and (cursor.peek(1).kind is Kind.STRING or (what == "ORDER" and _is_column(cursor))):
+    while cursor.is_sign(",") and (cursor.peek(1).kind is TokenKind.STRING or (what == "ORDER" and _is_column(cursor))):
         cursor.next()
         _pass(cursor, what)
     return NoChange(what)
@@ -297,7 +302,7 @@ def _other(cursor: Cursor) -> Spec:
 
 def _is_column(cursor: Cursor) -> bool:
     following = cursor.peek(1)
-    return following.kind is Kind.NAME or (following.word != "" and following.word not in _STARTS)
+    return following.kind is TokenKind.NAME or (following.word != "" and following.word not in _STARTS)
 
 
 _PASSED: Final = frozenset(

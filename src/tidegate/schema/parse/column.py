@@ -15,8 +15,18 @@ from typing import Final
 from tidegate.model.mysql import MysqlType
 from tidegate.schema.columns import charset_of_collation, read_charset_name, read_type
 from tidegate.schema.cursor import Cursor
-from tidegate.schema.definition import Blob, ColumnDef, Default, Expression, Now, Null, Number, Text, TypeDef
-from tidegate.schema.dialect import Kind
+from tidegate.schema.definition import (
+    Blob,
+    ColumnDef,
+    Default,
+    DefaultNumber,
+    DefaultText,
+    Expression,
+    Now,
+    Null,
+    TypeDef,
+)
+from tidegate.schema.dialect import TokenKind
 from tidegate.schema.parse.key import read_check, read_references
 
 __all__ = ["read_column", "read_default"]
@@ -135,7 +145,7 @@ def _string(cursor: Cursor) -> str:
     cursor.sign("=")
     if cursor.peek().word.startswith("_"):
         cursor.next()
-    if cursor.peek().kind is not Kind.STRING:
+    if cursor.peek().kind is not TokenKind.STRING:
         raise cursor.error("expected a string")
     return cursor.next().text
 
@@ -190,30 +200,30 @@ def _read_literal(cursor: Cursor) -> Default | None:
         return Null()
     if token.word in ("TRUE", "FALSE"):
         cursor.next()
-        return Number("1" if token.word == "TRUE" else "0")
-    if token.kind is Kind.SIGN and token.text in ("-", "+") and following.kind is Kind.NUMBER:
+        return DefaultNumber("1" if token.word == "TRUE" else "0")
+    if token.kind is TokenKind.SIGN and token.text in ("-", "+") and following.kind is TokenKind.NUMBER:
         cursor.at += 2
-        return Number(("-" if token.text == "-" else "") + following.text)
-    if token.kind is Kind.SIGN and token.text == "." and following.kind is Kind.NUMBER:
+        return DefaultNumber(("-" if token.text == "-" else "") + following.text)
+    if token.kind is TokenKind.SIGN and token.text == "." and following.kind is TokenKind.NUMBER:
         cursor.at += 2
-        return Number("0." + following.text)
+        return DefaultNumber("0." + following.text)
     literal_word = token.word.startswith("_") or token.word in _TYPED_LITERALS
-    if literal_word and following.kind in (Kind.STRING, Kind.HEX, Kind.BITS):
+    if literal_word and following.kind in (TokenKind.STRING, TokenKind.HEX, TokenKind.BITS):
         cursor.next()
         token = following
     match token.kind:
-        case Kind.NUMBER:
+        case TokenKind.NUMBER:
             cursor.next()
-            return Number(token.text)
-        case Kind.STRING:
+            return DefaultNumber(token.text)
+        case TokenKind.STRING:
             parts = []
-            while cursor.peek().kind is Kind.STRING:
+            while cursor.peek().kind is TokenKind.STRING:
                 parts.append(cursor.next().text)
-            return Text("".join(parts))
-        case Kind.HEX:
+            return DefaultText("".join(parts))
+        case TokenKind.HEX:
             cursor.next()
             return Blob(bytes.fromhex("0" * (len(token.text) % 2) + token.text))
-        case Kind.BITS:
+        case TokenKind.BITS:
             cursor.next()
             return Blob(int(token.text or "0", 2).to_bytes((len(token.text) + 7) // 8, "big"))
     return None

@@ -12,7 +12,7 @@ from typing import Final
 
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.detail import DropSequences, SequenceDef, StatementDetail
-from tidegate.schema.dialect import Kind
+from tidegate.schema.dialect import TokenKind
 
 __all__ = ["read_sequence"]
 
@@ -68,7 +68,7 @@ def _read_option(cursor: Cursor, found: SequenceDef) -> SequenceDef | None:
     if option:
         cursor.sign("=")
         sign = -1 if cursor.sign("-") else 1
-        if cursor.peek().kind is not Kind.NUMBER or not cursor.peek().text.isdigit():
+        if cursor.peek().kind is not TokenKind.NUMBER or not cursor.peek().text.isdigit():
             return replace(found, restart=found.start) if option == "RESTART" else None
         return replace(found, **{_NUMBERED[option]: sign * cursor.integer()})  # type: ignore[arg-type]
     if cursor.accept("COMMENT"):

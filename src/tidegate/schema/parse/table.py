@@ -16,7 +16,7 @@ from tidegate.schema.columns import charset_of_collation, normal_charset, read_c
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.definition import TableOptions
 from tidegate.schema.detail import OptionsDetail
-from tidegate.schema.dialect import Kind
+from tidegate.schema.dialect import TokenKind
 
 __all__ = ["MOST_PARTITIONS", "read_options", "read_partition_by", "read_partition_definitions"]
 
@@ -109,7 +109,7 @@ def _read_comment(cursor: Cursor) -> str:
     cursor.sign("=")
     if cursor.peek().word.startswith("_"):
         cursor.next()
-    if cursor.peek().kind is not Kind.STRING:
+    if cursor.peek().kind is not TokenKind.STRING:
         raise cursor.error("expected a string")
     return cursor.next().text
 
@@ -150,7 +150,7 @@ def _read_valued(cursor: Cursor, detail: OptionsDetail) -> OptionsDetail | None:
     if cursor.is_sign("("):
         cursor.skip_group()
         return detail
-    if cursor.done() or cursor.peek().kind is Kind.SIGN:
+    if cursor.done() or cursor.peek().kind is TokenKind.SIGN:
         raise cursor.error("expected the value of a table option")
     value = cursor.next()
     if option in _NUMBERS and value.text.isascii() and value.text.isdigit() and len(value.text) <= 20:
@@ -259,7 +259,7 @@ def _read_tuples(cursor: Cursor) -> tuple[tuple[str, ...], ...]:
 
 def _read_value(cursor: Cursor) -> str:
     """The SQL text of one bound; the words MAXVALUE, DEFAULT and NULL in capitals, no introducer before a string."""
-    if cursor.peek().word.startswith("_") and cursor.peek(1).kind is Kind.STRING:
+    if cursor.peek().word.startswith("_") and cursor.peek(1).kind is TokenKind.STRING:
         cursor.next()
     start = cursor.at
     cursor.skip_balanced(",")

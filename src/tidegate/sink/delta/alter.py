@@ -19,7 +19,7 @@ from tidegate.feed.step import Alter
 from tidegate.model.errors import TidegateError
 from tidegate.model.event import Value
 from tidegate.objectstore import deltalog
-from tidegate.objectstore.deltalog import Action, Snapshot
+from tidegate.objectstore.deltalog import Action, TableSnapshot
 from tidegate.schema.convert.converter import Rule, converter
 from tidegate.schema.literal import stored_value
 from tidegate.sink.delta.changelog_rows import COMES, counted
@@ -28,7 +28,7 @@ from tidegate.sink.delta.columns import (
     OP,
     Convert,
     Evolution,
-    StoredColumn,
+    LakeColumn,
     bounded,
     configuration,
     evolve,
@@ -48,7 +48,7 @@ from tidegate.sink.delta.types import arrow_type, from_neutral, is_number, map_n
 __all__ = ["alter"]
 
 
-def alter(step: Alter, snapshot: Snapshot, options: DeltaOptions) -> list[Action]:
+def alter(step: Alter, snapshot: TableSnapshot, options: DeltaOptions) -> list[Action]:
     """The actions that turn the table's columns and stored rows from `step.old` into `step.new`."""
     change = evolve(snapshot, step.old, step.new, options)
     described = deltalog.describe(
@@ -68,7 +68,7 @@ def alter(step: Alter, snapshot: Snapshot, options: DeltaOptions) -> list[Action
         return [described, *_rewritten(snapshot, replace(change, conversions=()), step, options)]
 
 
-def _rewritten(snapshot: Snapshot, change: Evolution, step: Alter, options: DeltaOptions) -> list[Action]:
+def _rewritten(snapshot: TableSnapshot, change: Evolution, step: Alter, options: DeltaOptions) -> list[Action]:
     files = snapshot.files()
     before = stored_columns(snapshot)
     stored: Iterable[pa.Table] = (read(snapshot.uri, file, before) for file in files)
@@ -136,7 +136,7 @@ RESHAPES: Final[Mapping[tuple[Form, Form], Callable[[pa.Table, Sequence[str]], p
 
 
 def _with_old_images(
-    rows: pa.Table, before: Sequence[StoredColumn], change: Evolution, step: Alter, options: DeltaOptions
+    rows: pa.Table, before: Sequence[LakeColumn], change: Evolution, step: Alter, options: DeltaOptions
 ) -> pa.Table:
     """Stored rows after a change of columns, and the old images in a log likewise."""
     changed = _changed(rows, before, change, step, options, past=_is_past(rows))
@@ -151,7 +151,7 @@ def _with_old_images(
 
 def _changed(
     rows: pa.Table,
-    before: Sequence[StoredColumn],
+    before: Sequence[LakeColumn],
     change: Evolution,
     step: Alter,
     options: DeltaOptions,

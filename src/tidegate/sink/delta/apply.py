@@ -19,7 +19,7 @@ from tidegate.feed.step import Alter, Create, Exchange, Position, Rows, Step, Tr
 from tidegate.model.errors import Fenced, SinkError, TidegateError
 from tidegate.model.table import TableInfo, TableName
 from tidegate.objectstore import deltalog
-from tidegate.objectstore.deltalog import Action, CommitConflict, Snapshot
+from tidegate.objectstore.deltalog import Action, CommitConflict, TableSnapshot
 from tidegate.objectstore.failpoint import reach
 from tidegate.sink.delta.alter import alter
 from tidegate.sink.delta.columns import configuration, first_columns, stored_columns
@@ -144,14 +144,16 @@ def _located(error: TidegateError, step: Step, table: TableInfo) -> TidegateErro
     return located.at(table=str(table.name), commit_ts=ts)
 
 
-def _commit(snapshot: Snapshot, actions: Sequence[Action], step: Step, options: DeltaOptions, operation: str) -> None:
+def _commit(
+    snapshot: TableSnapshot, actions: Sequence[Action], step: Step, options: DeltaOptions, operation: str
+) -> None:
     at = position_of(step)
     metadata: Mapping[str, Any] = {"feed": options.feed, "ts": at[0], "seq": at[1], "ddl": getattr(step, "query", "")}
     moved = progress(options.feed, at)
     deltalog.commit(snapshot.uri, snapshot.version + 1, [*actions, *moved], operation=operation, metadata=metadata)
 
 
-def _create(step: Create, snapshot: Snapshot | None, uri: str, options: DeltaOptions) -> _Done:
+def _create(step: Create, snapshot: TableSnapshot | None, uri: str, options: DeltaOptions) -> _Done:
     if snapshot is not None:
         return _Done(snapshot.version, ahead=position(snapshot, options.feed)[0])
     reach("apply/before-create")
@@ -172,7 +174,7 @@ def _create(step: Create, snapshot: Snapshot | None, uri: str, options: DeltaOpt
 def _rows(
     step: Rows,
     at: Position,
-    snapshot: Snapshot,
+    snapshot: TableSnapshot,
     changes: Changes,
     options: DeltaOptions,
 ) -> _Done:
@@ -190,7 +192,7 @@ def _rows(
 
 
 def _ddl_actions(
-    step: Alter | Trim | Exchange, table: TableInfo, snapshot: Snapshot, options: DeltaOptions
+    step: Alter | Trim | Exchange, table: TableInfo, snapshot: TableSnapshot, options: DeltaOptions
 ) -> list[Action]:
     match step:
         case Alter():

@@ -26,7 +26,7 @@ from tidegate.feed.change import Chunk
 from tidegate.feed.step import Position
 from tidegate.model.table import TableInfo
 from tidegate.model.tso import LOGICAL_BITS
-from tidegate.sink.delta.columns import StoredColumn, logical_key
+from tidegate.sink.delta.columns import LakeColumn, logical_key
 from tidegate.sink.delta.files import logical_schema
 from tidegate.sink.delta.images import ImageReader, Side
 from tidegate.sink.delta.modes import CHANGE_SEQ, CHANGE_TIME, CHANGE_TS, CHANGE_TYPE, OWN_COLUMNS
@@ -54,24 +54,24 @@ IMAGES: Final[Mapping[str, tuple[str, Side]]] = {
 """What each type of change is an image of.  Of repeats of one change the first named here is kept."""
 
 
-def row_columns(columns: Sequence[StoredColumn]) -> tuple[StoredColumn, ...]:
+def row_columns(columns: Sequence[LakeColumn]) -> tuple[LakeColumn, ...]:
     """The columns that the upstream has, without ours."""
     return tuple(column for column in columns if column.upstream_id >= 0)
 
 
-def change_columns(columns: Sequence[StoredColumn]) -> tuple[StoredColumn, ...]:
+def change_columns(columns: Sequence[LakeColumn]) -> tuple[LakeColumn, ...]:
     """The columns that a log of changes of these rows has."""
-    own = (StoredColumn(name, delta, 0, upstream) for name, delta, upstream in OWN_COLUMNS["CHANGES"])
+    own = (LakeColumn(name, delta, 0, upstream) for name, delta, upstream in OWN_COLUMNS["CHANGES"])
     return (*row_columns(columns), *own)
 
 
 def change_rows(
     chunks: Iterable[Chunk],
     table: TableInfo,
-    columns: Sequence[StoredColumn],
+    columns: Sequence[LakeColumn],
     options: DeltaOptions,
     *,
-    leaving: Sequence[StoredColumn] | None = None,
+    leaving: Sequence[LakeColumn] | None = None,
 ) -> pa.Table:
     """Return the images of row changes in order of time, each once.
 
@@ -151,7 +151,7 @@ def counted(rows: pa.Table, comes: Any) -> Any:
     return np.sort(np.repeat(counts.column("_at_min").to_numpy(), times))
 
 
-def _widened(rows: pa.Table, columns: Sequence[StoredColumn]) -> pa.Table:
+def _widened(rows: pa.Table, columns: Sequence[LakeColumn]) -> pa.Table:
     """The rows with all `columns`, NULL where they have none."""
     have = dict(zip(rows.column_names, rows.columns, strict=True))
     schema = logical_schema(columns)

@@ -18,7 +18,7 @@ from typing import Any, Final
 from tidegate.model.errors import SinkRefused
 from tidegate.model.feed_errors import ColumnSelectorFailed
 from tidegate.model.table import ColumnInfo, TableInfo
-from tidegate.objectstore.deltalog import Snapshot, schema_field
+from tidegate.objectstore.deltalog import TableSnapshot, schema_field
 from tidegate.schema.convert.converter import converter
 from tidegate.schema.literal import stored_value
 from tidegate.sink.delta.modes import (
@@ -41,7 +41,7 @@ __all__ = [
     "Convert",
     "Evolution",
     "Fill",
-    "StoredColumn",
+    "LakeColumn",
     "bounded",
     "configuration",
     "evolve",
@@ -57,7 +57,7 @@ MAX_ID: Final = "delta.columnMapping.maxColumnId"
 
 
 @dataclass(frozen=True, slots=True)
-class StoredColumn:
+class LakeColumn:
     """One column of a lake table; `upstream_id` is the ColumnInfo.id, negative for columns of ours."""
 
     name: str
@@ -80,7 +80,7 @@ class StoredColumn:
 class Fill:
     """A new column whose stored rows hold the value of its default."""
 
-    target: StoredColumn
+    target: LakeColumn
     column: ColumnInfo
 
 
@@ -88,8 +88,8 @@ class Fill:
 class Convert:
     """A column whose stored values become those of another type."""
 
-    source: StoredColumn
-    target: StoredColumn
+    source: LakeColumn
+    target: LakeColumn
     old: ColumnInfo
     new: ColumnInfo
 
@@ -98,7 +98,7 @@ class Convert:
 class Evolution:
     """The columns after a change, and what has to be done to stored rows (nothing: metadata only)."""
 
-    columns: tuple[StoredColumn, ...]
+    columns: tuple[LakeColumn, ...]
     max_id: int
     fills: tuple[Fill, ...] = ()
     conversions: tuple[Convert, ...] = ()
@@ -114,10 +114,10 @@ def configuration(max_id: int, options: DeltaOptions) -> dict[str, str]:
     return {"delta.columnMapping.mode": "name", MAX_ID: str(max_id), MODE: options.mode}
 
 
-def stored_columns(snapshot: Snapshot) -> tuple[StoredColumn, ...]:
+def stored_columns(snapshot: TableSnapshot) -> tuple[LakeColumn, ...]:
     """The columns of a table as its schema records them."""
     return tuple(
-        StoredColumn(
+        LakeColumn(
             field["name"],
             field["type"],
             int(field["metadata"][MAPPING_ID]),
@@ -127,19 +127,19 @@ def stored_columns(snapshot: Snapshot) -> tuple[StoredColumn, ...]:
     )
 
 
-def first_columns(table: TableInfo, options: DeltaOptions) -> tuple[StoredColumn, ...]:
+def first_columns(table: TableInfo, options: DeltaOptions) -> tuple[LakeColumn, ...]:
     """The columns of a table that is just being made."""
     wanted = _wanted(table, options)
-    return tuple(StoredColumn(name, delta, at, upstream) for at, (name, delta, upstream, _) in enumerate(wanted, 1))
+    return tuple(LakeColumn(name, delta, at, upstream) for at, (name, delta, upstream, _) in enumerate(wanted, 1))
 
 
-def logical_key(table: TableInfo, columns: Sequence[StoredColumn]) -> list[str]:
+def logical_key(table: TableInfo, columns: Sequence[LakeColumn]) -> list[str]:
     """The stored names of the columns that identify a row."""
     ids = {column.id for name in table.handle_key if (column := table.column(name)) is not None}
     return [column.name for column in columns if column.upstream_id in ids]
 
 
-def bounded(table: TableInfo, columns: Sequence[StoredColumn]) -> list[str]:
+def bounded(table: TableInfo, columns: Sequence[LakeColumn]) -> list[str]:
     """The stored names of the columns by which files are ordered and found."""
     own = {column.name for column in columns if column.upstream_id < 0}
     if {VALID_FROM, VALID_TO} <= own:
@@ -147,21 +147,21 @@ def bounded(table: TableInfo, columns: Sequence[StoredColumn]) -> list[str]:
     return [CHANGE_TS] if CHANGE_TS in own else logical_key(table, columns)
 
 
-def evolve(snapshot: Snapshot, old: TableInfo, new: TableInfo, options: DeltaOptions) -> Evolution:
+def evolve(snapshot: TableSnapshot, old: TableInfo, new: TableInfo, options: DeltaOptions) -> Evolution:
     """The columns that `new` asks for, given the stored ones.
 
     Raises SinkRefused under schema-change=exception, ColumnSelectorFailed for a choice that cannot be followed."""
     current = {column.upstream_id: column for column in stored_columns(snapshot)}
     old_by_id = {column.id: column for column in old.columns}
     max_id = int(snapshot.configuration.get(MAX_ID, "0"))
-    columns: list[StoredColumn] = []
+    columns: list[LakeColumn] = []
     fills: list[Fill] = []
     conversions: list[Convert] = []
     for name, delta, upstream, column in _wanted(new, options):
         have = current.get(upstream)
         if have is None:
             max_id += 1
-            have = StoredColumn(name, delta, max_id, upstream)
+            have = LakeColumn(name, delta, max_id, upstream)
             unknown = upstream in old_by_id and _check_late_choice(old, new, name, upstream, options)
             if column is not None and not unknown and stored_value(column, time_zone=options.time_zone) is not None:
                 fills.append(Fill(have, column))
@@ -171,10 +171,10 @@ def evolve(snapshot: Snapshot, old: TableInfo, new: TableInfo, options: DeltaOpt
             and _differs(before, column, have, delta, options)
         ):
             max_id += 1
-            target = StoredColumn(name, delta, max_id, upstream)
+            target = LakeColumn(name, delta, max_id, upstream)
             conversions.append(Convert(have, target, before, column))
             have = target
-        columns.append(StoredColumn(name, have.delta, have.mapping_id, upstream))
+        columns.append(LakeColumn(name, have.delta, have.mapping_id, upstream))
     return _by_policy(Evolution(tuple(columns), max_id, tuple(fills), tuple(conversions)), current, new, options)
 
 
@@ -194,7 +194,7 @@ def _check_late_choice(old: TableInfo, new: TableInfo, name: str, upstream: int,
     )
 
 
-def _differs(old: ColumnInfo, new: ColumnInfo, have: StoredColumn, delta: str, options: DeltaOptions) -> bool:
+def _differs(old: ColumnInfo, new: ColumnInfo, have: LakeColumn, delta: str, options: DeltaOptions) -> bool:
     if delta != have.delta:
         return True
     return old.type != new.type and converter(old.type, new.type, time_zone=options.time_zone) is not None
@@ -216,7 +216,7 @@ def _wanted(table: TableInfo, options: DeltaOptions) -> list[tuple[str, str, int
 
 
 def _by_policy(
-    change: Evolution, current: Mapping[int, StoredColumn], new: TableInfo, options: DeltaOptions
+    change: Evolution, current: Mapping[int, LakeColumn], new: TableInfo, options: DeltaOptions
 ) -> Evolution:
     if options.schema_change in ("evolve", "try_evolve"):
         return change

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog
-from tidegate.objectstore.deltalog import Action, CommitConflict, DataFile, Snapshot
+from tidegate.objectstore.deltalog import Action, CommitConflict, DataFile, TableSnapshot
 from tidegate.objectstore.failpoint import reach
 from tidegate.sink.delta.columns import bounded, stored_columns
 from tidegate.sink.delta.files import is_small, read, within, write
@@ -37,7 +37,7 @@ class Compaction(msgspec.Struct, frozen=True):
     version: int
 
 
-def small_files(snapshot: Snapshot) -> tuple[DataFile, ...]:
+def small_files(snapshot: TableSnapshot) -> tuple[DataFile, ...]:
     """The files worth folding into one, the smallest first, as many as one task may hold; none when they are few."""
     small = sorted((file for file in snapshot.files() if is_small(file)), key=lambda file: (file.rows, file.path))
     chosen = tuple(small[at] for at in within(small)[0]) if small else ()
@@ -70,7 +70,7 @@ def _same_rows(uri: str, published: int, head: int) -> bool:
     return all(deltalog.user_metadata(uri, version).get(UPKEEP) for version in ahead)
 
 
-def _folded(snapshot: Snapshot, small: Sequence[DataFile], table: TableInfo) -> list[Action]:
+def _folded(snapshot: TableSnapshot, small: Sequence[DataFile], table: TableInfo) -> list[Action]:
     columns = stored_columns(snapshot)
     key = bounded(table, columns)
     rows = pa.concat_tables([read(snapshot.uri, file, columns) for file in small])

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from tidegate.objectstore.deltalog import Action, DataFile, add, store
 from tidegate.objectstore.storing import storing
-from tidegate.sink.delta.columns import StoredColumn
+from tidegate.sink.delta.columns import LakeColumn
 from tidegate.sink.delta.types import arrow_type
 
 __all__ = ["FILE_BYTES", "ROWS_PER_FILE", "is_small", "read", "within", "write"]
@@ -38,7 +38,7 @@ GROUP_BYTES_MAX: Final = 16 << 20
 TEXT_BOUND_CHARS_MAX: Final = 32
 
 
-def read(uri: str, file: DataFile, columns: Sequence[StoredColumn]) -> pa.Table:
+def read(uri: str, file: DataFile, columns: Sequence[LakeColumn]) -> pa.Table:
     """The asked columns of one data file under their stored names; columns younger than the file are NULL."""
     parquet = pq.ParquetFile(_source(uri, file.path))
     present = set(parquet.schema_arrow.names)
@@ -52,7 +52,7 @@ def read(uri: str, file: DataFile, columns: Sequence[StoredColumn]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=logical_schema(columns))
 
 
-def logical_schema(columns: Sequence[StoredColumn]) -> pa.Schema:
+def logical_schema(columns: Sequence[LakeColumn]) -> pa.Schema:
     """The columns as readers see them."""
     return pa.schema([pa.field(column.name, arrow_type(column.delta)) for column in columns])
 
@@ -82,7 +82,7 @@ def within(files: Sequence[DataFile]) -> list[list[int]]:
     return groups
 
 
-def write(uri: str, rows: pa.Table, columns: Sequence[StoredColumn], key: Sequence[str]) -> Iterator[Action]:
+def write(uri: str, rows: pa.Table, columns: Sequence[LakeColumn], key: Sequence[str]) -> Iterator[Action]:
     """Write `rows` (stored names, in the order of `columns`) as data files; yield their add actions."""
     physical = rows.rename_columns([column.physical for column in columns]).cast(_physical_schema(columns))
     bounded = [column.physical for column in columns if column.name in key]
@@ -110,7 +110,7 @@ def _parts(rows: pa.Table) -> Iterator[pa.Table]:
             yield part
 
 
-def _physical_schema(columns: Sequence[StoredColumn]) -> pa.Schema:
+def _physical_schema(columns: Sequence[LakeColumn]) -> pa.Schema:
     return pa.schema(
         [
             pa.field(column.physical, arrow_type(column.delta), metadata={"PARQUET:field_id": str(column.mapping_id)})

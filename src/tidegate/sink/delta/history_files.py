@@ -19,8 +19,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.objectstore.deltalog import Action, DataFile, Snapshot, remove
-from tidegate.sink.delta.columns import StoredColumn
+from tidegate.objectstore.deltalog import Action, DataFile, TableSnapshot, remove
+from tidegate.sink.delta.columns import LakeColumn
 from tidegate.sink.delta.files import FILE_BYTES, is_small, read, within, write
 from tidegate.sink.delta.history import News, ended
 from tidegate.sink.delta.keys import by_key, match
@@ -36,7 +36,11 @@ Ending: TypeAlias = Callable[[DataFile], tuple[Any, Any] | None]
 
 
 def merge_versions(
-    snapshot: Snapshot, columns: Sequence[StoredColumn], key: Sequence[str], fresh: Iterable[pa.Table], ending: Ending
+    snapshot: TableSnapshot,
+    columns: Sequence[LakeColumn],
+    key: Sequence[str],
+    fresh: Iterable[pa.Table],
+    ending: Ending,
 ) -> list[Action]:
     """The remove and add actions that end versions and bring the `fresh` ones; `key` are the columns with bounds."""
     closed = _closed_paths(snapshot, columns)
@@ -64,7 +68,7 @@ def merge_versions(
     return actions
 
 
-def open_files(snapshot: Snapshot, columns: Sequence[StoredColumn]) -> list[DataFile]:
+def open_files(snapshot: TableSnapshot, columns: Sequence[LakeColumn]) -> list[DataFile]:
     """The files that may hold versions that are still valid."""
     closed = _closed_paths(snapshot, columns)
     return [file for file in snapshot.files() if file.path not in closed]
@@ -77,7 +81,7 @@ def by_kind(versions: pa.Table) -> Iterator[pa.Table]:
     yield versions.filter(pc.invert(still))
 
 
-def ending_keys(uri: str, columns: Sequence[StoredColumn], key: Sequence[str], news: News) -> Ending:
+def ending_keys(uri: str, columns: Sequence[LakeColumn], key: Sequence[str], news: News) -> Ending:
     """The open versions of the keys in `news`."""
     keyed = [column for name in key for column in columns if column.name == name]
     stamp = [column for column in columns if column.name == VALID_TO]
@@ -95,7 +99,7 @@ def ending_keys(uri: str, columns: Sequence[StoredColumn], key: Sequence[str], n
     return ending
 
 
-def ending_rows(uri: str, columns: Sequence[StoredColumn], leaves: Callable[[pa.Table], Any], ts: int) -> Ending:
+def ending_rows(uri: str, columns: Sequence[LakeColumn], leaves: Callable[[pa.Table], Any], ts: int) -> Ending:
     """The open versions of the rows that `leaves` marks, all of them at `ts`."""
 
     def ending(file: DataFile) -> tuple[Any, Any] | None:
@@ -107,7 +111,7 @@ def ending_rows(uri: str, columns: Sequence[StoredColumn], leaves: Callable[[pa.
     return ending
 
 
-def _closed_paths(snapshot: Snapshot, columns: Sequence[StoredColumn]) -> set[str]:
+def _closed_paths(snapshot: TableSnapshot, columns: Sequence[LakeColumn]) -> set[str]:
     stamp = next(column.physical for column in columns if column.name == VALID_TO)
     stats = pa.table(snapshot.table.get_add_actions(flatten=True))
     if f"null_count.{stamp}" not in stats.column_names:
@@ -121,7 +125,7 @@ def _many_small(files: Sequence[DataFile]) -> list[DataFile]:
     return [small[at] for at in within(small)[0]] if len(small) > SMALL_FILES_MAX else []
 
 
-def _gathered(parts: Iterable[pa.Table], columns: Sequence[StoredColumn]) -> Iterator[pa.Table]:
+def _gathered(parts: Iterable[pa.Table], columns: Sequence[LakeColumn]) -> Iterator[pa.Table]:
     """The parts as tables of about the size of a file, so that a long history never lies in memory whole."""
     names = [column.name for column in columns]
     waiting: list[pa.Table] = []

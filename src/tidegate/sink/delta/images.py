@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from tidegate.feed.change import Batch, RowTexts
 from tidegate.model.errors import SchemaError, SinkRefused
 from tidegate.model.table import ColumnInfo, TableInfo
-from tidegate.sink.delta.columns import StoredColumn
+from tidegate.sink.delta.columns import LakeColumn
 from tidegate.sink.delta.files import logical_schema
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.types import arrow_type, from_image
@@ -123,7 +123,7 @@ class ImageReader:
         there = pc.not_equal(self.batch.op, LACKING[side]).to_numpy(zero_copy_only=False)
         return SideImages(getattr(self.batch, side), np.flatnonzero(rows[there]))
 
-    def read(self, side: Side, rows: Any, columns: Sequence[StoredColumn]) -> pa.Table:
+    def read(self, side: Side, rows: Any, columns: Sequence[LakeColumn]) -> pa.Table:
         """Return the old or new images of the rows that the mask `rows` has as stored columns, one row for each.
 
         Columns that the batch or the table lacks are NULL. SchemaError when a value does not fit and the feed is
@@ -141,7 +141,7 @@ class ImageReader:
         """Return the commit_ts of the rows that the mask `rows` has."""
         return self.batch.commit_ts if rows.all() else self.batch.commit_ts.filter(pa.array(rows))
 
-    def _array(self, images: SideImages, rows: Any, stored: StoredColumn, column: ColumnInfo | None) -> Any:
+    def _array(self, images: SideImages, rows: Any, stored: LakeColumn, column: ColumnInfo | None) -> Any:
         """The images of one column; `rows` says which row of the batch each is of."""
         at = self.position(column.name) if column is not None else None
         if column is None or at is None:

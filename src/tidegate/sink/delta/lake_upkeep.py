@@ -19,7 +19,7 @@ import obstore
 from deltalake.exceptions import DeltaError
 from obstore.exceptions import BaseError
 
-from tidegate.changelog.trim import Trim, Trimmed
+from tidegate.changelog.trim import ChangelogTrim, Trimmed
 from tidegate.feed.retention import Limits, changelog_bound
 from tidegate.model.errors import SinkError, TidegateError
 from tidegate.objectstore.deltalog import store
@@ -63,7 +63,7 @@ class LakeUpkeep:
     ) -> None:
         self._options, self._limits, self._interval_s, self._notes = options, limits, interval_s, notes
         self._tables = Upkeep(options, limits, dry_run=dry_run)
-        self._changelog = Trim(options.changelog_uri, dry_run=dry_run)
+        self._changelog = ChangelogTrim(options.changelog_uri, dry_run=dry_run)
         self._next_s = time.monotonic() + interval_s
 
     def due(self) -> bool:

@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.objectstore.deltalog import Action, DataFile, remove
-from tidegate.sink.delta.columns import StoredColumn
+from tidegate.sink.delta.columns import LakeColumn
 from tidegate.sink.delta.files import is_small, read, within, write
 from tidegate.sink.delta.keys import between, by_key, key_order, match
 from tidegate.sink.delta.rows import NetChanges
@@ -64,8 +64,8 @@ class _Merge:
     """What stays the same from file to file."""
 
     uri: str
-    columns: Sequence[StoredColumn]
-    keyed: Sequence[StoredColumn]
+    columns: Sequence[LakeColumn]
+    keyed: Sequence[LakeColumn]
     keys: pa.Table
     """The touched keys in order."""
     rows: pa.Table
@@ -80,7 +80,7 @@ class _Merge:
 def merge(
     uri: str,
     files: Sequence[DataFile],
-    columns: Sequence[StoredColumn],
+    columns: Sequence[LakeColumn],
     changes: NetChanges,
 ) -> list[Action]:
     """The remove and add actions that bring `changes` into the table."""
@@ -91,7 +91,7 @@ def merge(
     return removed + [action for actions in _each(lambda job: _done(work, job), jobs) for action in actions]
 
 
-def append(uri: str, rows: pa.Table, columns: Sequence[StoredColumn]) -> list[Action]:
+def append(uri: str, rows: pa.Table, columns: Sequence[LakeColumn]) -> list[Action]:
     """The add actions of rows that touch nothing stored."""
     return list(write(uri, rows.select([column.name for column in columns]), columns, ()))
 
@@ -100,7 +100,7 @@ def rewrite(
     uri: str,
     old: Iterable[DataFile],
     rows: Iterable[pa.Table],
-    columns: Sequence[StoredColumn],
+    columns: Sequence[LakeColumn],
     key: Sequence[str],
 ) -> list[Action]:
     """The actions that replace `old` by `rows`."""
@@ -110,7 +110,7 @@ def rewrite(
     return actions
 
 
-def _ordered(uri: str, columns: Sequence[StoredColumn], changes: NetChanges) -> _Merge:
+def _ordered(uri: str, columns: Sequence[LakeColumn], changes: NetChanges) -> _Merge:
     keyed = [column for column in columns if column.name in changes.keys.column_names]
     keys = changes.keys.select([column.name for column in keyed])
     order = key_order(keys)

@@ -20,9 +20,9 @@ from tidegate.feed.change import Chunk
 from tidegate.feed.step import Position
 from tidegate.model.errors import SchemaError
 from tidegate.model.table import TableInfo
-from tidegate.objectstore.deltalog import Action, Snapshot
+from tidegate.objectstore.deltalog import Action, TableSnapshot
 from tidegate.sink.delta.changelog_rows import change_rows, folded, moved_rows, row_columns, standing
-from tidegate.sink.delta.columns import StoredColumn, bounded, logical_key
+from tidegate.sink.delta.columns import LakeColumn, bounded, logical_key
 from tidegate.sink.delta.files import read, write
 from tidegate.sink.delta.history import News, as_of, news_of, opened
 from tidegate.sink.delta.history_files import ending_keys, ending_rows, merge_versions, open_files
@@ -34,7 +34,7 @@ from tidegate.sink.delta.rows import NetChanges, log_rows, net_changes
 
 __all__ = ["MOVES", "ROW_STEPS", "Moves", "Moving", "RowSteps", "state_at"]
 
-Columns = Sequence[StoredColumn]
+Columns = Sequence[LakeColumn]
 Leaves = Callable[[pa.Table], Any]
 """Which rows a DDL takes out of a table, as a mask."""
 
@@ -43,7 +43,7 @@ class RowSteps(NamedTuple):
     """How row changes come to a table: `read` from chunks, then `write`; two steps, for chunks are large."""
 
     read: Callable[[Iterable[Chunk], TableInfo, Columns, DeltaOptions], Any]
-    write: Callable[[Snapshot, Columns, Any], list[Action]]
+    write: Callable[[TableSnapshot, Columns, Any], list[Action]]
     operation: str
 
 
@@ -58,19 +58,19 @@ class Moving(NamedTuple):
 class Moves(NamedTuple):
     """What a DDL needs that moves rows: those that the table has now, and the actions by which some leave or come."""
 
-    now: Callable[[Snapshot, TableInfo, Columns], Iterator[pa.Table]]
-    move: Callable[[Snapshot, TableInfo, Columns, Moving], list[Action]]
+    now: Callable[[TableSnapshot, TableInfo, Columns], Iterator[pa.Table]]
+    move: Callable[[TableSnapshot, TableInfo, Columns, Moving], list[Action]]
 
 
-def _merge(snapshot: Snapshot, columns: Columns, changes: NetChanges) -> list[Action]:
+def _merge(snapshot: TableSnapshot, columns: Columns, changes: NetChanges) -> list[Action]:
     return merge(snapshot.uri, snapshot.files(), columns, changes)
 
 
-def _append(snapshot: Snapshot, columns: Columns, rows: pa.Table) -> list[Action]:
+def _append(snapshot: TableSnapshot, columns: Columns, rows: pa.Table) -> list[Action]:
     return append(snapshot.uri, rows, columns)
 
 
-def _append_changes(snapshot: Snapshot, columns: Columns, log: pa.Table) -> list[Action]:
+def _append_changes(snapshot: TableSnapshot, columns: Columns, log: pa.Table) -> list[Action]:
     return list(write(snapshot.uri, log.select([column.name for column in columns]), columns, [CHANGE_TS]))
 
 
@@ -85,7 +85,7 @@ def _read_news(chunks: Iterable[Chunk], table: TableInfo, columns: Columns, opti
     return news_of(change_rows(chunks, table, columns, options, leaving=keyed), names)
 
 
-def _merge_news(snapshot: Snapshot, columns: Columns, news: News) -> list[Action]:
+def _merge_news(snapshot: TableSnapshot, columns: Columns, news: News) -> list[Action]:
     key = news.keys.column_names
     ending = ending_keys(snapshot.uri, columns, key, news)
     return merge_versions(snapshot, columns, [*key, VALID_FROM, VALID_TO], [news.versions], ending)
@@ -99,12 +99,12 @@ ROW_STEPS: Final[Mapping[Form, RowSteps]] = {
 }
 
 
-def _all(snapshot: Snapshot, _table: TableInfo, columns: Columns) -> Iterator[pa.Table]:
+def _all(snapshot: TableSnapshot, _table: TableInfo, columns: Columns) -> Iterator[pa.Table]:
     for file in snapshot.files():
         yield read(snapshot.uri, file, columns)
 
 
-def _folded(snapshot: Snapshot, table: TableInfo, columns: Columns) -> Iterator[pa.Table]:
+def _folded(snapshot: TableSnapshot, table: TableInfo, columns: Columns) -> Iterator[pa.Table]:
     """The log is read twice, first the columns that tell which images stand; without a key all of them do."""
     key = logical_key(table, columns)
     telling = [column for column in columns if column.upstream_id < 0 or column.name in key or not key]
@@ -121,26 +121,26 @@ def _folded(snapshot: Snapshot, table: TableInfo, columns: Columns) -> Iterator[
             yield read(snapshot.uri, file, rows).take(pa.array(here))
 
 
-def _valid(snapshot: Snapshot, _table: TableInfo, columns: Columns) -> Iterator[pa.Table]:
+def _valid(snapshot: TableSnapshot, _table: TableInfo, columns: Columns) -> Iterator[pa.Table]:
     for file in open_files(snapshot, columns):
         versions = read(snapshot.uri, file, columns)
         still = versions.filter(versions.column(VALID_TO).is_null())
         yield still.drop_columns([VALID_FROM, VALID_TO])
 
 
-def _rewrite(snapshot: Snapshot, table: TableInfo, columns: Columns, moving: Moving) -> list[Action]:
+def _rewrite(snapshot: TableSnapshot, table: TableInfo, columns: Columns, moving: Moving) -> list[Action]:
     stay = (parted(rows, columns, moving.leaves)[0] for rows in _all(snapshot, table, columns))
     return rewrite(snapshot.uri, snapshot.files(), chain(stay, moving.coming), columns, bounded(table, columns))
 
 
-def _append_moves(snapshot: Snapshot, table: TableInfo, columns: Columns, moving: Moving) -> list[Action]:
+def _append_moves(snapshot: TableSnapshot, table: TableInfo, columns: Columns, moving: Moving) -> list[Action]:
     now = _folded(snapshot, table, columns)
     gone = (moved_rows(rows.filter(moving.leaves(rows)), "delete", moving.at) for rows in now)
     come = (moved_rows(rows, "insert", moving.at) for rows in moving.coming)
     return [action for log in chain(gone, come) for action in _append_changes(snapshot, columns, log)]
 
 
-def _end_and_begin(snapshot: Snapshot, table: TableInfo, columns: Columns, moving: Moving) -> list[Action]:
+def _end_and_begin(snapshot: TableSnapshot, table: TableInfo, columns: Columns, moving: Moving) -> list[Action]:
     ts, _ = moving.at
     begin = (opened(rows, ts) for rows in moving.coming)
     ending = ending_rows(snapshot.uri, columns, moving.leaves, ts)

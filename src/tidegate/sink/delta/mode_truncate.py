@@ -12,9 +12,9 @@ from typing import Final
 from tidegate.feed.step import Position
 from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog
-from tidegate.objectstore.deltalog import Action, Snapshot
+from tidegate.objectstore.deltalog import Action, TableSnapshot
 from tidegate.sink.delta.changelog_rows import moved_rows
-from tidegate.sink.delta.columns import StoredColumn, bounded, stored_columns
+from tidegate.sink.delta.columns import LakeColumn, bounded, stored_columns
 from tidegate.sink.delta.files import read, write
 from tidegate.sink.delta.history import ended
 from tidegate.sink.delta.history_files import by_kind
@@ -24,12 +24,12 @@ from tidegate.sink.delta.options import DeltaOptions
 
 __all__ = ["inherited"]
 
-Inherit = Callable[[Snapshot, TableInfo, Sequence[StoredColumn], str, Position], Iterator[Action]]
+Inherit = Callable[[TableSnapshot, TableInfo, Sequence[LakeColumn], str, Position], Iterator[Action]]
 
 
 def inherited(
     table: TableInfo, uri: str, at: Position, options: DeltaOptions
-) -> tuple[tuple[StoredColumn, ...], list[Action]] | None:
+) -> tuple[tuple[LakeColumn, ...], list[Action]] | None:
     """What `table`, emptied by a TRUNCATE at that position, leaves to its successor at `uri`: its stored columns, and
     the add actions of its past; None where nothing is kept."""
     inherit = INHERITS.get(form_of(table, options.mode))
@@ -41,7 +41,7 @@ def inherited(
 
 
 def _changes(
-    old: Snapshot, table: TableInfo, columns: Sequence[StoredColumn], uri: str, at: Position
+    old: TableSnapshot, table: TableInfo, columns: Sequence[LakeColumn], uri: str, at: Position
 ) -> Iterator[Action]:
     names = [column.name for column in columns]
     for file in old.files():
@@ -51,7 +51,7 @@ def _changes(
 
 
 def _versions(
-    old: Snapshot, table: TableInfo, columns: Sequence[StoredColumn], uri: str, at: Position
+    old: TableSnapshot, table: TableInfo, columns: Sequence[LakeColumn], uri: str, at: Position
 ) -> Iterator[Action]:
     for file in old.files():
         versions = read(old.uri, file, columns)

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.sink.delta.columns import StoredColumn
+from tidegate.sink.delta.columns import LakeColumn
 from tidegate.sink.delta.modes import BEFORE, COMMIT_TS, OP
 from tidegate.sink.delta.types import arrow_type
 
@@ -33,7 +33,7 @@ _ENCODE: Final = msgspec.json.Encoder().encode
 _DECODE: Final = msgspec.json.Decoder(dict[str, str]).decode
 
 
-def packed(images: pa.Table, columns: Sequence[StoredColumn]) -> pa.Array:
+def packed(images: pa.Table, columns: Sequence[LakeColumn]) -> pa.Array:
     """The texts of images, one a row, of the upstream's columns among `columns`."""
     data = _data(columns)
     names = [column.physical for column in data]
@@ -42,7 +42,7 @@ def packed(images: pa.Table, columns: Sequence[StoredColumn]) -> pa.Array:
     return pa.array([_ENCODE(text).decode() for text in texts], pa.string())
 
 
-def unpacked(texts: Any, columns: Sequence[StoredColumn]) -> pa.Table:
+def unpacked(texts: Any, columns: Sequence[LakeColumn]) -> pa.Table:
     """The images of texts, one for each, as the upstream's columns among `columns`."""
     images = [_DECODE(text) for text in texts.to_pylist()]
     data = _data(columns)
@@ -57,7 +57,7 @@ def renamed(texts: Any, names: Mapping[str, str]) -> pa.Array:
     return pa.array([None if image is None else _ENCODE(image).decode() for image in moved], pa.string())
 
 
-def with_old_images(log: pa.Table, images: pa.Table, known: Any, columns: Sequence[StoredColumn]) -> pa.Table:
+def with_old_images(log: pa.Table, images: pa.Table, known: Any, columns: Sequence[LakeColumn]) -> pa.Table:
     """The log with `images` as old images of the rows where the mask `known` is true, none elsewhere."""
     texts = np.full(log.num_rows, None, object)
     texts[np.asarray(known)] = packed(images, columns).to_pylist()
@@ -65,7 +65,7 @@ def with_old_images(log: pa.Table, images: pa.Table, known: Any, columns: Sequen
     return log.set_column(at, log.schema.field(at), pa.array(texts, pa.string()))
 
 
-def unfolded(log: pa.Table, columns: Sequence[StoredColumn]) -> pa.Table:
+def unfolded(log: pa.Table, columns: Sequence[LakeColumn]) -> pa.Table:
     """The log with a row of operation OLD for each old image, and without the column of their texts."""
     if BEFORE not in log.column_names:
         return log
@@ -74,7 +74,7 @@ def unfolded(log: pa.Table, columns: Sequence[StoredColumn]) -> pa.Table:
     return pa.concat_tables([log, _as_rows(updates, columns, OLD).select(log.column_names)])
 
 
-def parted(rows: pa.Table, columns: Sequence[StoredColumn], leaves: Callable[[pa.Table], Any]) -> list[pa.Table]:
+def parted(rows: pa.Table, columns: Sequence[LakeColumn], leaves: Callable[[pa.Table], Any]) -> list[pa.Table]:
     """The stored rows of a table that stay, and those that leave, by a mask for images.
 
     An UPDATE whose old and new image part is a DELETE where the old one lies and an INSERT where the new one lies."""
@@ -93,7 +93,7 @@ def parted(rows: pa.Table, columns: Sequence[StoredColumn], leaves: Callable[[pa
     return sides
 
 
-def _as_rows(updates: pa.Table, columns: Sequence[StoredColumn], op: str) -> pa.Table:
+def _as_rows(updates: pa.Table, columns: Sequence[LakeColumn], op: str) -> pa.Table:
     """Rows of the operation `op` that hold the old images of `updates`."""
     images = unpacked(updates.column(BEFORE), columns)
     for name in (OP, COMMIT_TS, BEFORE):
@@ -109,7 +109,7 @@ def _without_old_image(log: pa.Table, op: str) -> pa.Table:
     return log
 
 
-def _data(columns: Sequence[StoredColumn]) -> list[StoredColumn]:
+def _data(columns: Sequence[LakeColumn]) -> list[LakeColumn]:
     return [column for column in columns if column.upstream_id >= 0]
 
 
@@ -120,7 +120,7 @@ def _texts(values: Any) -> list[str | None]:
     return texts
 
 
-def _values(texts: Sequence[str | None], column: StoredColumn) -> Any:
+def _values(texts: Sequence[str | None], column: LakeColumn) -> Any:
     kind = arrow_type(column.delta)
     if pa.types.is_binary(kind):
         return pa.array([None if text is None else bytes.fromhex(text) for text in texts], kind)

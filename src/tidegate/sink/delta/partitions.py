@@ -13,9 +13,9 @@ from tidegate.model.errors import SinkError
 from tidegate.model.feed_errors import ColumnSelectorFailed
 from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog
-from tidegate.objectstore.deltalog import Action, Snapshot
+from tidegate.objectstore.deltalog import Action, TableSnapshot
 from tidegate.schema.partition import partition_of
-from tidegate.sink.delta.columns import StoredColumn, stored_columns
+from tidegate.sink.delta.columns import LakeColumn, stored_columns
 from tidegate.sink.delta.files import logical_schema
 from tidegate.sink.delta.mode_steps import MOVES, Moving
 from tidegate.sink.delta.modes import BEFORE, form_of
@@ -28,7 +28,7 @@ from tidegate.sink.delta.types import arrow_type, to_neutral
 __all__ = ["exchange", "trim"]
 
 
-def trim(step: Trim, snapshot: Snapshot, options: DeltaOptions) -> list[Action]:
+def trim(step: Trim, snapshot: TableSnapshot, options: DeltaOptions) -> list[Action]:
     """The actions that leave the rows outside the named partitions."""
     columns = stored_columns(snapshot)
     inside = _inside(columns, step.old, step.partitions, options)
@@ -36,7 +36,7 @@ def trim(step: Trim, snapshot: Snapshot, options: DeltaOptions) -> list[Action]:
     return moves.move(snapshot, step.old, columns, Moving(position_of(step), inside))
 
 
-def exchange(step: Exchange, table: TableInfo, snapshot: Snapshot, options: DeltaOptions) -> list[Action]:
+def exchange(step: Exchange, table: TableInfo, snapshot: TableSnapshot, options: DeltaOptions) -> list[Action]:
     """The rows of `table` after the swap; the partner is read as it was just before its own half of it."""
     mine = stored_columns(snapshot)
     gains_all = table.incarnation == step.partitioned.incarnation
@@ -59,9 +59,9 @@ def exchange(step: Exchange, table: TableInfo, snapshot: Snapshot, options: Delt
 
 def _check_alike(
     table: TableInfo,
-    mine: Sequence[StoredColumn],
+    mine: Sequence[LakeColumn],
     partner: TableInfo,
-    theirs: Sequence[StoredColumn],
+    theirs: Sequence[LakeColumn],
     options: DeltaOptions,
 ) -> None:
     """Raises ColumnSelectorFailed when column selectors leave out of the partner what is stored of the table."""
@@ -80,7 +80,7 @@ def _everything(rows: pa.Table) -> Any:
     return pa.repeat(pa.scalar(value=True), rows.num_rows)
 
 
-def _before(step: Exchange, table: TableInfo, options: DeltaOptions) -> Snapshot:
+def _before(step: Exchange, table: TableInfo, options: DeltaOptions) -> TableSnapshot:
     """A partner's snapshot just before its half of the exchange, done or not."""
     uri = options.table_uri(table.incarnation)
     snapshot = deltalog.load(uri)
@@ -91,7 +91,7 @@ def _before(step: Exchange, table: TableInfo, options: DeltaOptions) -> Snapshot
     return snapshot
 
 
-def _as_columns(rows: pa.Table, partner: Sequence[StoredColumn], columns: Sequence[StoredColumn]) -> pa.Table:
+def _as_columns(rows: pa.Table, partner: Sequence[LakeColumn], columns: Sequence[LakeColumn]) -> pa.Table:
     """Rows of the partner under our columns: an exchange demands equal names, a policy may have left us more.
 
     Columns of ours only where the partner's rows bring them: they belong to changes and versions, not to rows."""
@@ -112,7 +112,7 @@ def _as_columns(rows: pa.Table, partner: Sequence[StoredColumn], columns: Sequen
 
 
 def _inside(
-    columns: Sequence[StoredColumn], table: TableInfo, partitions: Iterable[str], options: DeltaOptions
+    columns: Sequence[LakeColumn], table: TableInfo, partitions: Iterable[str], options: DeltaOptions
 ) -> Callable[[pa.Table], Any]:
     """A mask for stored rows: which of them lie in the named partitions."""
     if table.partition is None:

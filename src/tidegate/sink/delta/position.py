@@ -6,12 +6,12 @@ txn "<feed>/seq"   its number among DDLs of it     log checkpoints included
 
 from tidegate.feed.step import Position
 from tidegate.objectstore import deltalog
-from tidegate.objectstore.deltalog import Action, Snapshot
+from tidegate.objectstore.deltalog import Action, TableSnapshot
 
 __all__ = ["position", "progress"]
 
 
-def position(snapshot: Snapshot, feed: str) -> Position:
+def position(snapshot: TableSnapshot, feed: str) -> Position:
     """Where a stored table stands."""
     return snapshot.txn(feed) or 0, snapshot.txn(f"{feed}/seq") or 0
 

@@ -20,7 +20,7 @@ from tidegate.codec.columnar import as_texts
 from tidegate.feed.change import Chunk, Layout
 from tidegate.model.errors import SchemaError
 from tidegate.model.table import TableInfo
-from tidegate.sink.delta.columns import COMMIT_TS, OP, StoredColumn
+from tidegate.sink.delta.columns import COMMIT_TS, OP, LakeColumn
 from tidegate.sink.delta.files import logical_schema
 from tidegate.sink.delta.images import ImageReader, Side
 from tidegate.sink.delta.keys import distinct, key_order
@@ -55,7 +55,7 @@ def if_any(chunks: Iterable[Chunk]) -> Iterator[Chunk] | None:
 
 
 def net_changes(
-    chunks: Iterable[Chunk], table: TableInfo, columns: Sequence[StoredColumn], options: DeltaOptions
+    chunks: Iterable[Chunk], table: TableInfo, columns: Sequence[LakeColumn], options: DeltaOptions
 ) -> NetChanges:
     """Return what the row changes of a keyed table (at least one) leave of it."""
     keyed = [_stored(name, table, columns) for name in table.handle_key]
@@ -90,7 +90,7 @@ def _leaving(reader: ImageReader) -> Any:
 
 
 def log_rows(
-    chunks: Iterable[Chunk], table: TableInfo, columns: Sequence[StoredColumn], options: DeltaOptions
+    chunks: Iterable[Chunk], table: TableInfo, columns: Sequence[LakeColumn], options: DeltaOptions
 ) -> pa.Table:
     """Return every change of a table without a key, duplicates (same place in time, same images) removed."""
     parts = [logical_schema(columns).empty_table()]
@@ -102,7 +102,7 @@ def log_rows(
     return pa.concat_tables(parts)
 
 
-def _stamped(reader: ImageReader, side: Side, some: Any, columns: Sequence[StoredColumn]) -> pa.Table:
+def _stamped(reader: ImageReader, side: Side, some: Any, columns: Sequence[LakeColumn]) -> pa.Table:
     """Images of a log with the operation and the commit_ts of their changes."""
     rows = reader.read(side, some, columns)
     for name, values in ((OP, reader.batch.op.filter(pa.array(some))), (COMMIT_TS, reader.commit_ts(some))):
@@ -111,7 +111,7 @@ def _stamped(reader: ImageReader, side: Side, some: Any, columns: Sequence[Store
     return rows
 
 
-def _with_old_images(reader: ImageReader, some: Any, columns: Sequence[StoredColumn]) -> pa.Table:
+def _with_old_images(reader: ImageReader, some: Any, columns: Sequence[LakeColumn]) -> pa.Table:
     """The new images of a log, those of UPDATEs with their old ones beside them."""
     rows = _stamped(reader, "after", some, columns)
     updates = some & reader.rows("U")
@@ -142,7 +142,7 @@ def _once(readers: Sequence[ImageReader]) -> list[Any]:
     return np.split(first, begins[1:-1])
 
 
-def _stored(name: str, table: TableInfo, columns: Sequence[StoredColumn]) -> StoredColumn:
+def _stored(name: str, table: TableInfo, columns: Sequence[LakeColumn]) -> LakeColumn:
     column = table.column(name)
     found = next((one for one in columns if column is not None and one.upstream_id == column.id), None)
     if found is None:

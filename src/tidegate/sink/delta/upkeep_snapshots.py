@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 import obstore
 
-from tidegate.feed.retention import Limits, Moment, forgettable
+from tidegate.feed.retention import Limits, RetainedSnapshot, forgettable
 from tidegate.objectstore.deltalog import store
 from tidegate.objectstore.failpoint import reach
 from tidegate.objectstore.lifespan import StoredFile, delete, stored_files
@@ -65,8 +65,8 @@ class _Kept:
     names: tuple[str, ...]
     versions: "array[int]"
 
-    def moment(self) -> Moment:
-        return Moment(self.number, self.published_ms, dict(zip(self.names, self.versions, strict=True)))
+    def moment(self) -> RetainedSnapshot:
+        return RetainedSnapshot(self.number, self.published_ms, dict(zip(self.names, self.versions, strict=True)))
 
 
 class Shelf:
@@ -93,14 +93,14 @@ class Shelf:
         published = [path for path in self._known if path.startswith(PUBLISHED)]
         self._newest = self._read_newest(max(published)) if published else None
 
-    def moments(self) -> Iterator[Moment]:
+    def moments(self) -> Iterator[RetainedSnapshot]:
         """All snapshots whose tables must stay readable: the published ones, and the lately forgotten."""
         return (kept.moment() for kept in self._known.values())
 
     def forget(self, now_ms: int, limits: Limits) -> list[int]:
         """Forget what the limits say; give the numbers."""
         published = [
-            Moment(kept.number, kept.published_ms, {})
+            RetainedSnapshot(kept.number, kept.published_ms, {})
             for path, kept in self._known.items()
             if path.startswith(PUBLISHED)
         ]

@@ -15,22 +15,22 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from tidegate.codec.columnar import Batch, ColumnarEncoder, Cutter, Messages, Texts, typed_batch
+from tidegate.codec.columnar import Batch, ColumnarEncoder, Cutter, EncodedRows, MessageArrays, typed_batch
 from tidegate.codec.columnar.encode.plain import rows_of
 from tidegate.codec.open.encode.encoder import Pair
 from tidegate.feed.change import Chunk
 from tidegate.model.errors import EncodeError, MessageTooLarge
 from tidegate.model.event import RowChange
 from tidegate.sink.kafka.column_place import PlacedColumns, in_order, kept, placed
-from tidegate.sink.kafka.dispatch import Dispatcher, Plan, Sent
+from tidegate.sink.kafka.dispatch import Dispatcher, Sent, TableDispatch
 from tidegate.sink.kafka.groups import Place
 from tidegate.sink.kafka.producer import Producer
 
 __all__ = ["ColumnPartitions", "PlacedTexts"]
 
-PlacedTexts: TypeAlias = list[tuple[Place, Texts]]
+PlacedTexts: TypeAlias = list[tuple[Place, EncodedRows]]
 """Texts of rows in the order of each partition."""
-_Transaction: TypeAlias = list[tuple[Plan, list[RowChange]]]
+_Transaction: TypeAlias = list[tuple[TableDispatch, list[RowChange]]]
 """Its rows, by the batch that they are of."""
 
 
@@ -78,7 +78,7 @@ class ColumnPartitions:
             self._send(place, cutter.flush())
         self._producer.flush()
 
-    def _send(self, place: Place, messages: Messages) -> None:
+    def _send(self, place: Place, messages: MessageArrays) -> None:
         self.messages += len(messages)
         self.size_bytes += self._producer.send_all(*place, messages.pairs())
 
@@ -89,7 +89,7 @@ class ColumnPartitions:
         own = [partition for name, partition in self._dispatcher.own if name == topic]
         return kept(rows, np.isin(rows.partition, own))
 
-    def _by_place(self, found: Sequence[PlacedColumns], texts: Texts, order: Any) -> PlacedTexts:
+    def _by_place(self, found: Sequence[PlacedColumns], texts: EncodedRows, order: Any) -> PlacedTexts:
         topics = list(dict.fromkeys(rows.topic for rows in found))
         codes = np.concatenate([rows.partition * len(topics) + topics.index(rows.topic) for rows in found])
         codes = codes if order is None else codes[order]
@@ -131,7 +131,7 @@ class ColumnPartitions:
             yield place, pair
 
 
-def _rows(batch: Batch, plan: Plan) -> Iterator[RowChange]:
+def _rows(batch: Batch, plan: TableDispatch) -> Iterator[RowChange]:
     return rows_of(batch, range(batch.rows), plan.whole, batch.row_ids)
 
 
@@ -151,8 +151,8 @@ def _place(topics: Sequence[str], code: int) -> Place:
     return topics[at], partition
 
 
-def _joined(texts: Sequence[Texts]) -> Texts:
+def _joined(texts: Sequence[EncodedRows]) -> EncodedRows:
     if len(texts) == 1:
         return texts[0]
     keys = None if texts[0].keys is None else pa.concat_arrays([each.keys for each in texts])
-    return Texts(keys, pa.concat_arrays([each.values for each in texts]))
+    return EncodedRows(keys, pa.concat_arrays([each.values for each in texts]))

@@ -24,13 +24,13 @@ from tidegate.codec.columnar import Batch
 from tidegate.codec.columnar.encode.images import DELETE, INSERT, UPDATE, differing
 from tidegate.codec.wire_table import WireTable
 from tidegate.feed.column_selector import Selection
-from tidegate.feed.dispatch_rule import PartitionBy
+from tidegate.feed.dispatch_rule import PartitionDispatcher
 from tidegate.feed.route import TablePlan
 from tidegate.feed.split import Splitter
 from tidegate.feed.value_text import NULL_TEXT, ValueText
 from tidegate.model.errors import DispatcherFailed
 from tidegate.model.event import Value
-from tidegate.sink.kafka.dispatch import Plan
+from tidegate.sink.kafka.dispatch import TableDispatch
 
 __all__ = ["PlacedColumns", "TableOrder", "in_order", "kept", "placed"]
 
@@ -60,7 +60,7 @@ class PlacedColumns(NamedTuple):
     order: TableOrder
 
 
-def placed(batch: Batch, numbers: Any, transaction: Any, plan: Plan, partitions: int) -> PlacedColumns:
+def placed(batch: Batch, numbers: Any, transaction: Any, plan: TableDispatch, partitions: int) -> PlacedColumns:
     """Return the rows of `batch` as they are sent; `numbers` and `transaction` are those of its rows in the chunk."""
     codes = _codes(batch)
     split = _splits(batch, codes, plan.splitter)
@@ -143,7 +143,7 @@ def _splits(batch: Batch, codes: Any, splitter: Splitter) -> Any:
     for at, text in splitter.keys:
         changed |= _changed(batch.before.column(at).take(olds), batch.after.column(at).take(news), text)
     plan = splitter.plan
-    if splitter.policy.dispatch_key and plan.by not in {PartitionBy.TABLE, PartitionBy.TS}:
+    if splitter.policy.dispatch_key and plan.by not in {PartitionDispatcher.TABLE, PartitionDispatcher.TS}:
         before, after = _hashes(batch.before, plan), _hashes(batch.after, plan)
         changed |= before[olds.to_numpy()] != after[news.to_numpy()]
     found[updates] = changed
@@ -177,9 +177,9 @@ def _partitions(batch: Batch, codes: Any, plan: TablePlan, partitions: int) -> A
     """The partition of each row."""
     if partitions < 1:
         raise DispatcherFailed(f"topic {plan.topic} has {partitions} partitions; at least one is needed")
-    if plan.by is PartitionBy.TS:
+    if plan.by is PartitionDispatcher.TS:
         return batch.commit_ts.to_numpy() % partitions
-    if plan.by is PartitionBy.TABLE:
+    if plan.by is PartitionDispatcher.TABLE:
         return np.full(len(codes), plan.hashes(lambda _: (), 1)[0] % partitions)
     hashed = np.zeros(len(codes), np.int64)
     hashed[codes == DELETE] = _hashes(batch.before, plan)[codes[codes != INSERT] == DELETE]

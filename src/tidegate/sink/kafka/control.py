@@ -19,10 +19,10 @@ from tidegate.model.event import Ddl, Resolved
 from tidegate.model.table import TableName
 from tidegate.sink.kafka.producer import Producer
 
-__all__ = ["Control"]
+__all__ = ["ControlWriter"]
 
 
-class Control:
+class ControlWriter:
     """Writes what is no row; `partitions` counts those of a topic, and makes it if need be."""
 
     def __init__(

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from tidegate.codec.columnar import Batch
 from tidegate.codec.wire_table import WireTable, table_of_fields, wire_table
 from tidegate.feed.column_selector import ColumnSelectors, Selection
-from tidegate.feed.dispatch_rule import PartitionBy
+from tidegate.feed.dispatch_rule import PartitionDispatcher
 from tidegate.feed.route import Router, TablePlan
 from tidegate.feed.split import SplitPolicy, Splitter
 from tidegate.model.errors import ConfigError
@@ -28,7 +28,7 @@ from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.infer import infer_table
 from tidegate.sink.kafka.groups import Place
 
-__all__ = ["Dispatcher", "Plan", "Sent"]
+__all__ = ["Dispatcher", "Sent", "TableDispatch"]
 
 WHOLE: Final = ColumnSelectors()
 _ORDER: Final[Mapping[type[RowChange], int]] = {Delete: 0, Update: 1, Insert: 2}
@@ -42,7 +42,7 @@ class Sent(NamedTuple):
     wire: WireTable
 
 
-class Plan(NamedTuple):
+class TableDispatch(NamedTuple):
     """What is done with rows of a table: where they go, how updates are split, and which columns are sent.
 
     `whole` describes the columns that rows come with, `wire` those that are sent."""
@@ -71,14 +71,14 @@ class Dispatcher:
     ) -> None:
         self.policy, self.partitions, self.own = policy, partitions, own
         self._router, self._selectors, self._tables = router, selectors, tables
-        self._plans: dict[object, tuple[TableInfo | None, Plan]] = {}
+        self._plans: dict[object, tuple[TableInfo | None, TableDispatch]] = {}
 
     def check(self, info: TableInfo) -> None:
         """Raise DispatcherFailed and ColumnSelectorFailed for rules that do not fit a table."""
         wire = wire_table(info)
         self._made(info.name, info, wire, wire.fields)
 
-    def transaction(self, tables: Sequence[tuple[Plan, Sequence[RowChange]]]) -> list[Sent]:
+    def transaction(self, tables: Sequence[tuple[TableDispatch, Sequence[RowChange]]]) -> list[Sent]:
         """Return the rows of one transaction that this task writes, in their order; `tables` have rows of one table
         and one layout each.
 
@@ -86,7 +86,7 @@ class Dispatcher:
         sent = [each for plan, rows in tables for each in self._placed(plan, plan.splitter.transaction(rows))]
         return sent if self.policy.newarch else sorted(sent, key=lambda each: _ORDER[type(each.row)])
 
-    def _placed(self, plan: Plan, rows: Sequence[RowChange]) -> list[Sent]:
+    def _placed(self, plan: TableDispatch, rows: Sequence[RowChange]) -> list[Sent]:
         partitions, sent = self.partitions[plan.places.topic], []
         for whole in rows:
             row = whole if plan.selection is None else plan.selection.narrowed(whole)
@@ -95,7 +95,7 @@ class Dispatcher:
                 sent.append(Sent(place, row, plan.wire))
         return sent
 
-    def plan(self, batch: Batch) -> Plan:
+    def plan(self, batch: Batch) -> TableDispatch:
         """Return what is done with the rows of a batch. DispatcherFailed and ColumnSelectorFailed as `check`."""
         told = batch.definition
         key = (batch.schema, batch.table, batch.fields, batch.pk_names) if told is None else id(told)
@@ -104,7 +104,7 @@ class Dispatcher:
             found = self._plans[key] = told, self._plan(batch)
         return found[1]
 
-    def _plan(self, batch: Batch) -> Plan:
+    def _plan(self, batch: Batch) -> TableDispatch:
         name = TableName(batch.schema, batch.table)
         known = self._tables.get(name.key)
         name = name if known is None else known.name
@@ -113,16 +113,18 @@ class Dispatcher:
         info = known or infer_table(name, batch.fields, batch.pk_names, 0)
         return self._made(name, info, table_of_fields(batch.fields, batch.pk_names), batch.fields)
 
-    def _made(self, name: TableName, info: TableInfo, wire: WireTable, fields: tuple[Field, ...]) -> Plan:
+    def _made(self, name: TableName, info: TableInfo, wire: WireTable, fields: tuple[Field, ...]) -> TableDispatch:
         rule = self._router.rule(*name)
-        spread = rule.columns if rule.by is PartitionBy.COLUMNS else ()
+        spread = rule.columns if rule.by is PartitionDispatcher.COLUMNS else ()
         try:
             whole = self._router.plan(name, fields, info)
             splitter = Splitter.of(self.policy, whole)
             selection = self._selectors.selection(info, wire, spread)
             if selection is None:
-                return Plan(whole, splitter, None, wire, wire)
-            return Plan(self._router.plan(name, selection.fields, info), splitter, selection, wire, selection.wire)
+                return TableDispatch(whole, splitter, None, wire, wire)
+            return TableDispatch(
+                self._router.plan(name, selection.fields, info), splitter, selection, wire, selection.wire
+            )
         except ConfigError as error:
             error.at(table=str(name))
             raise

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeAlias
 
 from tidegate.model.table import TableName
 
-__all__ = ["Group", "Place", "TableRows", "groups_of"]
+__all__ = ["GroupTable", "PartitionGroup", "Place", "groups_of"]
 
 Place: TypeAlias = tuple[str, int]
 """A topic and one of its partitions."""
@@ -26,7 +26,7 @@ _Unit: TypeAlias = tuple[str, int | None]
 """What is not divided among tasks: a partition, or (None) a topic with all of them."""
 
 
-class TableRows(NamedTuple):
+class GroupTable(NamedTuple):
     """A table by its place among those of a stretch, its topic, its one partition or None, and its rows at most."""
 
     name: TableName
@@ -35,14 +35,14 @@ class TableRows(NamedTuple):
     rows: int
 
 
-class Group(NamedTuple):
+class PartitionGroup(NamedTuple):
     """The partitions that one task writes, and the tables that it reads by their places in the list."""
 
     places: frozenset[Place]
     tables: tuple[int, ...]
 
 
-def groups_of(tables: Sequence[TableRows], partitions: Mapping[str, int], tasks: int) -> list[Group]:
+def groups_of(tables: Sequence[GroupTable], partitions: Mapping[str, int], tasks: int) -> list[PartitionGroup]:
     """At most `tasks` groups that write all rows of `tables`; `partitions` counts those of each topic."""
     whole = _whole_topics(tables, tasks)
     load: dict[_Unit, float] = defaultdict(float)
@@ -56,7 +56,7 @@ def groups_of(tables: Sequence[TableRows], partitions: Mapping[str, int], tasks:
             places[unit].add(place)
             readers[unit].add(number)
     return [
-        Group(
+        PartitionGroup(
             frozenset(place for unit in units for place in places[unit]),
             tuple(sorted({number for unit in units for number in readers[unit]})),
         )
@@ -64,7 +64,7 @@ def groups_of(tables: Sequence[TableRows], partitions: Mapping[str, int], tasks:
     ]
 
 
-def _whole_topics(tables: Sequence[TableRows], tasks: int) -> set[str]:
+def _whole_topics(tables: Sequence[GroupTable], tasks: int) -> set[str]:
     """Topics that stay with one task."""
     rows, spread = Counter[str](), Counter[str]()
     for table in tables:
@@ -83,6 +83,6 @@ def _dealt(load: Mapping[_Unit, float], tasks: int) -> list[list[_Unit]]:
     return [units for _, units in hands]
 
 
-def _places(table: TableRows, partitions: int) -> list[Place]:
+def _places(table: GroupTable, partitions: int) -> list[Place]:
     spread = range(partitions) if table.partition is None else (table.partition,)
     return [(table.topic, partition) for partition in spread]

@@ -27,8 +27,8 @@ from tidegate.model.errors import EncodeError, SinkError
 from tidegate.model.table import TableInfo
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.snapshot import SchemaState
-from tidegate.sink.kafka.control import Control
-from tidegate.sink.kafka.groups import TableRows, groups_of
+from tidegate.sink.kafka.control import ControlWriter
+from tidegate.sink.kafka.groups import GroupTable, groups_of
 from tidegate.sink.kafka.known_topics import KnownTopics
 from tidegate.sink.kafka.producer import partition_count
 from tidegate.sink.kafka.target import TopicTarget
@@ -152,7 +152,7 @@ class KafkaSink:
         self._known.note(topics)
         counts = {topic: self._partitions(writer, topic) for topic in dict.fromkeys(topics)}
         tables = [
-            TableRows(name, topic, self._router.only_partition(name, counts[topic]), rows.get(name.key, 0))
+            GroupTable(name, topic, self._router.only_partition(name, counts[topic]), rows.get(name.key, 0))
             for name, topic in zip(names, topics, strict=True)
         ]
         return [
@@ -179,8 +179,10 @@ class KafkaSink:
             found = self._reckoned = _Active(state, tables, topics)
         return found
 
-    def _control(self, writer: TopicWriter) -> Control:
-        return Control(self._router, self._target.encoder(), writer, lambda topic: self._partitions(writer, topic))
+    def _control(self, writer: TopicWriter) -> ControlWriter:
+        return ControlWriter(
+            self._router, self._target.encoder(), writer, lambda topic: self._partitions(writer, topic)
+        )
 
     def _partitions(self, writer: TopicWriter, topic: str) -> int:
         return partition_count(writer.partitions(topic), self._target.partition_num, topic)

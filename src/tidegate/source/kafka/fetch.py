@@ -20,7 +20,7 @@ from confluent_kafka import Message as KafkaMessage
 from tidegate.feed.change import Place
 from tidegate.model.errors import HistoryLost, SourceError
 from tidegate.source.kafka.client import KafkaTopics, consumer, offsets
-from tidegate.source.kafka.message import Messages
+from tidegate.source.kafka.message import TopicMessages
 
 __all__ = ["CHUNK", "CHUNK_BYTES", "fetch_range", "history_lost"]
 
@@ -40,7 +40,7 @@ PASSING: Final = frozenset(
 _OFFSET, _KEY, _VALUE, _ERROR = KafkaMessage.offset, KafkaMessage.key, KafkaMessage.value, KafkaMessage.error
 
 
-def fetch_range(source: KafkaTopics, place: Place, end: int) -> Iterator[Messages]:
+def fetch_range(source: KafkaTopics, place: Place, end: int) -> Iterator[TopicMessages]:
     """The messages from `place` on with offset < end, in order. Raises SourceError and HistoryLost."""
     if place.offset >= end:
         return
@@ -60,7 +60,7 @@ def _acquaint(connection: tuple[tuple[str, str], ...], topic: str) -> None:
         consumer(connection).list_topics(topic, ACQUAINT_SECONDS)
 
 
-def _chunks(client: Any, source: KafkaTopics, start: Place, end: int) -> Iterator[Messages]:
+def _chunks(client: Any, source: KafkaTopics, start: Place, end: int) -> Iterator[TopicMessages]:
     at, size, last_error = start.offset, FIRST_CHUNK, "the broker sent nothing"
     deadline = time.monotonic() + source.timeout_s
     while at < end:
@@ -94,9 +94,9 @@ def _chunks(client: Any, source: KafkaTopics, start: Place, end: int) -> Iterato
             yield from chunk.pieces(2 * CHUNK_BYTES) if chunk.size_bytes > 2 * CHUNK_BYTES else (chunk,)
 
 
-def _messages(got: list[Any]) -> Messages:
+def _messages(got: list[Any]) -> TopicMessages:
     """The client library's messages as ours, with no line of Python for each."""
-    return Messages(list(map(_OFFSET, got)), list(map(_KEY, got)), list(map(_VALUE, got)))
+    return TopicMessages(list(map(_OFFSET, got)), list(map(_KEY, got)), list(map(_VALUE, got)))
 
 
 def _at(place: Place, offset: int) -> Place:

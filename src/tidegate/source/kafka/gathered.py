@@ -17,7 +17,7 @@ from tidegate.feed.change import Place
 from tidegate.model.errors import SourceError
 from tidegate.source.kafka.client import CONSUMER, LOGGER, KafkaTopics, watermarks
 from tidegate.source.kafka.fetch import LOST, PASSING, history_lost
-from tidegate.source.kafka.message import Message
+from tidegate.source.kafka.message import TopicMessage
 
 __all__ = ["Gathered", "Took"]
 
@@ -30,7 +30,7 @@ class Took(NamedTuple):
     """A message and its partition."""
 
     partition: Partition
-    message: Message
+    message: TopicMessage
 
 
 class Gathered:
@@ -84,7 +84,7 @@ class Gathered:
                 if self._idle_s is None and one.offset() >= self._ends[place]:
                     self.positions[place] = self._ends[place]
                     continue
-                found.append(Took(place, Message(one.offset(), one.key(), one.value())))
+                found.append(Took(place, TopicMessage(one.offset(), one.key(), one.value())))
                 self.positions[place] = one.offset() + 1
                 self._at_end.discard(place)
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  its public name

@@ -17,7 +17,7 @@ from tidegate.model.event import Ddl, Resolved
 from tidegate.model.tso import physical_ms
 from tidegate.source.kafka.client import KafkaTopics, watermarks
 from tidegate.source.kafka.fetch import fetch_range
-from tidegate.source.kafka.message import Message
+from tidegate.source.kafka.message import TopicMessage
 from tidegate.source.kafka.reader import share
 
 __all__ = ["PartitionReport", "TopicReport", "as_json", "inspect"]
@@ -83,7 +83,7 @@ def inspect(source: KafkaTopics, limit: int) -> TopicReport:
     return TopicReport(tuple(reports), any(one.begin > one.low for one in reports))
 
 
-def _note(report: PartitionReport, message: Message, source: KafkaTopics) -> None:
+def _note(report: PartitionReport, message: TopicMessage, source: KafkaTopics) -> None:
     report.messages += 1
     try:
         events = decode(message.key, message.value, source.decode)

@@ -1,7 +1,7 @@
 """Kafka messages, one and many.
 
-    Message    offset, key, value
-    Messages   offsets | keys | values     a sequence of Message that is made of columns
+    TopicMessage    offset, key, value
+    TopicMessages   offsets | keys | values     a sequence of TopicMessage that is made of columns
 
 Between the client library and the columns of a chunk nobody looks at a single message, so none is made.
 """
@@ -9,10 +9,10 @@ Between the client library and the columns of a chunk nobody looks at a single m
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, overload
 
-__all__ = ["Message", "Messages"]
+__all__ = ["TopicMessage", "TopicMessages"]
 
 
-class Message(NamedTuple):
+class TopicMessage(NamedTuple):
     """One Kafka message."""
 
     offset: int
@@ -25,7 +25,7 @@ class Message(NamedTuple):
         return len(self.key or b"") + len(self.value or b"")
 
 
-class Messages(Sequence[Message]):
+class TopicMessages(Sequence[TopicMessage]):
     """Some messages of one partition, by ascending offset."""
 
     __slots__ = ("keys", "offsets", "size_bytes", "values")
@@ -35,9 +35,9 @@ class Messages(Sequence[Message]):
         self.size_bytes = sum(map(len, filter(None, keys))) + sum(map(len, filter(None, values)))
 
     @classmethod
-    def of(cls, messages: Iterable[Message]) -> "Messages":
+    def of(cls, messages: Iterable[TopicMessage]) -> "TopicMessages":
         """The same messages as columns."""
-        if isinstance(messages, Messages):
+        if isinstance(messages, TopicMessages):
             return messages
         some = list(messages)
         return cls(*map(list, zip(*some, strict=True))) if some else cls([], [], [])
@@ -46,18 +46,18 @@ class Messages(Sequence[Message]):
         return len(self.offsets)
 
     @overload
-    def __getitem__(self, at: int) -> Message: ...
+    def __getitem__(self, at: int) -> TopicMessage: ...
     @overload
-    def __getitem__(self, at: slice) -> "Messages": ...
-    def __getitem__(self, at: int | slice) -> "Message | Messages":
+    def __getitem__(self, at: slice) -> "TopicMessages": ...
+    def __getitem__(self, at: int | slice) -> "TopicMessage | TopicMessages":
         if isinstance(at, slice):
-            return Messages(self.offsets[at], self.keys[at], self.values[at])
-        return Message(self.offsets[at], self.keys[at], self.values[at])
+            return TopicMessages(self.offsets[at], self.keys[at], self.values[at])
+        return TopicMessage(self.offsets[at], self.keys[at], self.values[at])
 
-    def __iter__(self) -> Iterator[Message]:
-        return map(Message, self.offsets, self.keys, self.values)
+    def __iter__(self) -> Iterator[TopicMessage]:
+        return map(TopicMessage, self.offsets, self.keys, self.values)
 
-    def pieces(self, limit_bytes: int) -> Iterator["Messages"]:
+    def pieces(self, limit_bytes: int) -> Iterator["TopicMessages"]:
         """The messages in order, in runs of at most `limit_bytes` or of one message; nothing is left behind them."""
         columns = self.offsets, self.keys, self.values
         for column in columns:
@@ -69,7 +69,7 @@ class Messages(Sequence[Message]):
                 if count and size_bytes > limit_bytes:
                     break
                 count += 1
-            piece = Messages(
+            piece = TopicMessages(
                 self.offsets[: -count - 1 : -1], self.keys[: -count - 1 : -1], self.values[: -count - 1 : -1]
             )
             for column in columns:

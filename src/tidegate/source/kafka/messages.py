@@ -1,6 +1,6 @@
-"""Messages of one Kafka partition to row changes in columns: the heart of landing, without Kafka and without Spark.
+r"""Messages of one Kafka partition to row changes in columns: the heart of landing, without Kafka and without Spark.
 
-    (offset, key, value) ...  ->  Landed
+    (offset, key, value) ...  ->  LandedMessages
         tables     table name -> Arrow table of ROWS_SCHEMA, rows in arrival order
         ddls       every one, whichever tables the feed carries
         letters    messages that cannot be read, under policy "skip" or by resolution
@@ -26,8 +26,8 @@ which WHOLE_BYTES of such rows are held; `position` says where to go on, and `la
 `land_messages` takes a chunk and knows nothing of the chunk before, but for the clock.  `decode_chunk` turns most rows
 into columns at once; what it leaves to the plain decoder goes event by event:
 
-    messages -> decode_chunk -> batches ----------------------------> rows, filtered by table       \
-                             -> rest    -> resolution, checks, whole rows   -> rows, DDLs, letters   > Landed
+    messages -> decode_chunk -> batches ----------------------------> rows, filtered by table       \ LandedMessages
+                             -> rest    -> resolution, checks, whole rows   -> rows, DDLs, letters   >
     halt at message i: what the batches have of i and later is dropped                              /
 
 A message with rows of a table of which an event filter speaks goes event by event, too.  A row that it cannot judge
@@ -54,11 +54,11 @@ from tidegate.model.errors import DecodeError, InputError, SchemaError, Tidegate
 from tidegate.model.event import Ddl, Event, Resolved, RowChange
 from tidegate.model.table import TableName
 from tidegate.model.tso import LOGICAL_BITS, MAX_TS
-from tidegate.source.kafka.message import Message, Messages
+from tidegate.source.kafka.message import TopicMessage, TopicMessages
 from tidegate.source.kafka.resolution import Resolution, with_options
 from tidegate.source.kafka.whole import CutRows, is_cut, size_of
 
-__all__ = ["LandPlan", "Landed", "land_chunk", "land_messages"]
+__all__ = ["LandPlan", "LandedMessages", "land_chunk", "land_messages"]
 
 Accept: TypeAlias = Callable[[str, str], bool]
 
@@ -101,7 +101,7 @@ class LandPlan:
 
 
 @dataclass(slots=True)
-class Landed:
+class LandedMessages:
     """What a run of messages turned into; see the module's drawing. `clock` is the last made-up timestamp."""
 
     position: int
@@ -117,9 +117,9 @@ class Landed:
     halt: Halt | None = None
     halted_at: DeadLetter | None = None
 
-    def then(self, later: "Landed") -> "Landed":
+    def then(self, later: "LandedMessages") -> "LandedMessages":
         """Both runs as one, without their rows, DDLs and letters."""
-        return Landed(
+        return LandedMessages(
             position=later.position,
             clock=later.clock,
             resolved=larger(self.resolved, later.resolved),
@@ -153,14 +153,14 @@ class _Draft:
 
 
 def land_messages(
-    messages: Iterable[Message], plan: LandPlan, encoder: Encoder | None = None, *, start: int = 0, clock: int = 0
-) -> Landed:
+    messages: Iterable[TopicMessage], plan: LandPlan, encoder: Encoder | None = None, *, start: int = 0, clock: int = 0
+) -> LandedMessages:
     """Land `messages`, which begin at offset `start`; stop before the first that must not be passed.
 
     Raises SourceError when rows have to be made whole and who has them does not answer."""
-    landed = Landed(start, clock)
+    landed = LandedMessages(start, clock)
     encoder = encoder or Encoder()
-    chunk = Messages.of(messages)
+    chunk = TopicMessages.of(messages)
     batches, rest, judged = _decoded(chunk, plan)
     events = (event for _, one in rest if one is not None and one.error is None for event in one.events)
     cut = CutRows(events, plan.options, plan.accept)
@@ -194,7 +194,9 @@ def land_messages(
     return landed
 
 
-def land_chunk(chunk: Messages, plan: LandPlan, encoder: Encoder, *, start: int, clock: int) -> Iterator[Landed]:
+def land_chunk(
+    chunk: TopicMessages, plan: LandPlan, encoder: Encoder, *, start: int, clock: int
+) -> Iterator[LandedMessages]:
     """Land `chunk` in as many runs as its whole rows ask for; the last one stands before what must not be passed."""
     at, size = 0, len(chunk)
     while at < len(chunk):
@@ -208,7 +210,7 @@ def land_chunk(chunk: Messages, plan: LandPlan, encoder: Encoder, *, start: int,
             size = 2 * landed.messages
 
 
-def _decoded(chunk: Messages, plan: LandPlan) -> tuple[Sequence[Batch], list[tuple[int, Rest | None]], pa.Array]:
+def _decoded(chunk: TopicMessages, plan: LandPlan) -> tuple[Sequence[Batch], list[tuple[int, Rest | None]], pa.Array]:
     """Rows as columns, the messages that go event by event, with what the plain decoder said if it was asked, and which
     of these may have rows among the columns as well.
 
@@ -218,7 +220,7 @@ def _decoded(chunk: Messages, plan: LandPlan) -> tuple[Sequence[Batch], list[tup
         return (), [(index, None) for index in range(len(chunk))], nothing
     aside = _aside(chunk, plan)
     usual = [index for index in range(len(chunk)) if index not in aside] if aside else range(len(chunk))
-    some = Messages.of(chunk[index] for index in usual) if aside else chunk
+    some = TopicMessages.of(chunk[index] for index in usual) if aside else chunk
     found = decode_chunk(Pairs(some.keys, some.values), plan.options, as_texts=True)
     batches: Sequence[Batch] = found.batches
     if aside:
@@ -239,7 +241,7 @@ def _judged(batches: Sequence[Batch], plan: LandPlan) -> "pa.Array | None":
     return pc.unique(pa.concat_arrays([one.cast(pa.int32()) for one in mine])) if mine else None
 
 
-def _aside(chunk: Messages, plan: LandPlan) -> set[int]:
+def _aside(chunk: TopicMessages, plan: LandPlan) -> set[int]:
     """The messages that have a resolution or are too large; a chunk without any costs next to nothing."""
     limit = plan.message_bytes
     aside = set()
@@ -250,7 +252,9 @@ def _aside(chunk: Messages, plan: LandPlan) -> set[int]:
     return aside
 
 
-def _take(found: _Draft, offset: int, plan: LandPlan, landed: Landed, columns: dict[TableName, RowColumns]) -> None:
+def _take(
+    found: _Draft, offset: int, plan: LandPlan, landed: LandedMessages, columns: dict[TableName, RowColumns]
+) -> None:
     """Add what one message says."""
     for row in found.rows:
         into = columns.get(row.name)
@@ -266,10 +270,10 @@ def _take(found: _Draft, offset: int, plan: LandPlan, landed: Landed, columns: d
 
 def _take_batch(  # noqa: PLR0917 - one step of land_messages
     batch: Batch,
-    chunk: Messages,
+    chunk: TopicMessages,
     stop: int,
     plan: LandPlan,
-    landed: Landed,
+    landed: LandedMessages,
     parts: dict[TableName, list[pa.Table]],
     judged: pa.Array,
 ) -> None:
@@ -296,17 +300,17 @@ def _joined(parts: list[pa.Table]) -> pa.Table:
     return rows.take(pc.sort_indices(rows, sort_keys=[("offset", "ascending"), ("seq", "ascending")]))
 
 
-def _may_skip(plan: LandPlan, message: Message) -> bool:
+def _may_skip(plan: LandPlan, message: TopicMessage) -> bool:
     resolution = plan.resolutions.get(message.offset)
     return plan.skip_dead or (resolution is not None and resolution.action == "skip")
 
 
-def _letter(plan: LandPlan, message: Message, bad: _Bad) -> DeadLetter:
+def _letter(plan: LandPlan, message: TopicMessage, bad: _Bad) -> DeadLetter:
     return DeadLetter(plan.place(message.offset), bad.code, bad.reason, bad.at, message.key, message.value)
 
 
 def _resolve(  # noqa: PLR0917 - one step of land_messages
-    message: Message, outcome: Rest | None, plan: LandPlan, encoder: Encoder, cut: CutRows, clock: int
+    message: TopicMessage, outcome: Rest | None, plan: LandPlan, encoder: Encoder, cut: CutRows, clock: int
 ) -> _Draft | _Bad:
     """What a message says once the resolution about it, if there is one, has been heeded."""
     resolution = plan.resolutions.get(message.offset)
@@ -316,18 +320,18 @@ def _resolve(  # noqa: PLR0917 - one step of land_messages
         found = _read(message, plan, encoder, cut, clock)
         return found if isinstance(found, _Bad) else _Bad(SKIPPED, "readable, but a resolution says to skip it")
     changed = replace(plan, options=with_options(plan.options, resolution.options))
-    replaced = Message(message.offset, *resolution.message(message.key, message.value))
+    replaced = TopicMessage(message.offset, *resolution.message(message.key, message.value))
     return _read(replaced, changed, encoder, cut, clock)
 
 
-def _too_large(message: Message, plan: LandPlan) -> int | None:
+def _too_large(message: TopicMessage, plan: LandPlan) -> int | None:
     """The size of a message that is above the plan's limit."""
     limit = plan.message_bytes
     return message.size_bytes if limit is not None and message.size_bytes > limit else None
 
 
 def _read(  # noqa: PLR0917 - one step of land_messages
-    message: Message, plan: LandPlan, encoder: Encoder, cut: CutRows, clock: int, outcome: Rest | None = None
+    message: TopicMessage, plan: LandPlan, encoder: Encoder, cut: CutRows, clock: int, outcome: Rest | None = None
 ) -> _Draft | _Bad:
     if (size_bytes := _too_large(message, plan)) is not None:
         return _Bad(

@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["Pace"]
+__all__ = ["BatchPace"]
 
 BATCH_S: Final = 4.0
 FIRST_BATCH: Final = 1_000_000
 """While no rate is known."""
 
 
-class Pace:
+class BatchPace:
     """The limit of one landing's batches, never above `most`."""
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:

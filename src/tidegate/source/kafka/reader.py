@@ -20,8 +20,8 @@ from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.frontier import Positions
 from tidegate.source.kafka.client import KafkaTopics, described, offsets
 from tidegate.source.kafka.fetch import fetch_range, history_lost
-from tidegate.source.kafka.messages import Accept, Landed, LandPlan, land_chunk
-from tidegate.source.kafka.pace import Pace
+from tidegate.source.kafka.messages import Accept, LandedMessages, LandPlan, land_chunk
+from tidegate.source.kafka.pace import BatchPace
 from tidegate.source.kafka.resolution import Resolution
 
 __all__ = ["OffsetRange", "Planner", "TopicPlan", "land_range", "share", "start_of"]
@@ -74,7 +74,7 @@ class Planner:
 
     def __init__(self, source: KafkaTopics) -> None:
         self.source = source
-        self.pace = Pace(source.max_messages_per_batch)
+        self.pace = BatchPace(source.max_messages_per_batch)
 
     def batch(self, positions: Positions) -> list[OffsetRange]:
         """New messages of every partition, shared fairly up to the batch's limit; nothing when there are none.
@@ -133,7 +133,7 @@ def land_range(plan: TopicPlan, clock: int, wanted: OffsetRange) -> TaskReport:
     flush_bytes = plan.source.max_bytes_per_flush
     rows = RowFiles(plan.changelog, flush_bytes=flush_bytes, messages=end - start.offset)
     controls = ControlFiles(plan.changelog, flush_bytes)
-    total = Landed(start.offset, clock)
+    total = LandedMessages(start.offset, clock)
     collecting = gc.isenabled()
     gc.disable()  # a chunk makes millions of small objects and no cycles
     try:

@@ -18,8 +18,8 @@ from tidegate.changelog.files import REPLAYED, ControlFiles, RowFiles
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.change import DeadLetter, Place
 from tidegate.model.errors import ConfigError, DecodeError, UnsupportedError
-from tidegate.source.kafka.message import Message
-from tidegate.source.kafka.messages import Landed, LandPlan, land_messages
+from tidegate.source.kafka.message import TopicMessage
+from tidegate.source.kafka.messages import LandedMessages, LandPlan, land_messages
 from tidegate.source.kafka.resolution import Resolution, record
 
 __all__ = ["Bytes", "Replayed", "find", "opened_changelog", "replay", "skip"]
@@ -85,7 +85,7 @@ def replay(lake: str, place: Place, instead: Bytes, *, checkpoint_ts: int) -> Re
     options = changelog.state.decode or DecodeOptions(protocol="open-protocol")
     key, value = (letter.raw_key, letter.raw_value) if letter is not None else (None, None)
     plan = LandPlan(place.topic, place.partition, options, resolutions={place.offset: resolution})
-    landed = land_messages([Message(place.offset, key, value)], plan, start=place.offset)
+    landed = land_messages([TopicMessage(place.offset, key, value)], plan, start=place.offset)
     if landed.halt is not None:
         raise DecodeError(f"{place} still cannot be landed: {landed.halt.code}: {landed.halt.reason}", "replay", 0)
     if halted:
@@ -117,7 +117,7 @@ def _text(body: bytes | None) -> str | None:
     return None if body is None else base64.b64encode(body).decode()
 
 
-def _refuse_late(landed: Landed, place: Place, checkpoint_ts: int) -> int | None:
+def _refuse_late(landed: LandedMessages, place: Place, checkpoint_ts: int) -> int | None:
     """The first commit_ts of what was landed. Raises UnsupportedError when it is not above the checkpoint."""
     firsts = [(int(min(table.column("commit_ts").to_pylist())), str(name)) for name, table in landed.tables.items()]
     firsts += [(one.ddl.commit_ts or 0, f"DDL of {one.ddl.schema}.{one.ddl.table}") for one in landed.ddls]

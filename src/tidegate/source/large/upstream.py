@@ -47,7 +47,7 @@ from tidegate.model.event import RowChange, Values
 from tidegate.model.table import TableName
 from tidegate.source.large.address import parse_address
 
-__all__ = ["Upstream"]
+__all__ = ["UpstreamRows"]
 
 _GONE: Final = frozenset({9006, 8055})
 _ABSENT: Final = frozenset({1049, 1146})
@@ -57,7 +57,7 @@ _LOST: Final = frozenset({0, 2006, 2013, 2014, 4031})
 _MAX_KEY_SHOWN: Final = 200
 
 
-class Upstream:
+class UpstreamRows:
     """Completes rows from the database at `uri`. `time_zone` is that in which messages have TIMESTAMPs.
 
     `snapshot` is the statement that moves the session to a TSO, given as its parameter."""

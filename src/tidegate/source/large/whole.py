@@ -27,7 +27,7 @@ from tidegate.model.errors import (
 )
 from tidegate.model.event import Ddl, Delete, Insert, Resolved, RowChange, Update
 from tidegate.source.large.claims import ClaimReader
-from tidegate.source.large.upstream import Upstream
+from tidegate.source.large.upstream import UpstreamRows
 
 __all__ = ["WINDOW", "WholeRows"]
 
@@ -44,7 +44,7 @@ class WholeRows:
         storage = options.claim_check_storage_uri
         self._claims = ClaimReader(storage, options.claim_check_max_bytes) if storage else None
         upstream = options.upstream_uri
-        self._upstream = Upstream(upstream, time_zone=options.time_zone, snapshot=SNAPSHOT) if upstream else None
+        self._upstream = UpstreamRows(upstream, time_zone=options.time_zone, snapshot=SNAPSHOT) if upstream else None
 
     def makes_whole(self, event: object) -> TypeGuard[RowChange]:
         """Whether `event` is a row that came cut down and can be looked for."""

@@ -30,7 +30,7 @@ from tidegate.feed.mount_rows import batch_of_rows
 from tidegate.feed.pace import Stretch
 from tidegate.model.table import TableName
 from tidegate.schema.stored.snapshot import TableVersion
-from tidegate.source.tidb.chunks import LogChunk, TableRows, chunks, numbered
+from tidegate.source.tidb.chunks import LogChunk, PhysicalRows, chunks, numbered
 from tidegate.source.tidb.log import KvLog, LogPart
 from tidegate.source.tidb.tables import Tables, definition_of, name_of
 from tidegate.source.tidb.transactions import MountOptions, mounted_row, mounter_of
@@ -153,7 +153,7 @@ class _ChunkMounter:
     def mount(self, chunk: LogChunk) -> Chunk | None:
         """Return the changes of a chunk; None when there are none."""
         parts: list[ChunkPart] = []
-        singly: list[TableRows] = []
+        singly: list[PhysicalRows] = []
         for table in chunk.tables():
             try:
                 parts += self._by_columns(table)
@@ -164,7 +164,7 @@ class _ChunkMounter:
         roads["mount/rows"] = sum(len(part.numbers) for part in found)
         return _chunk([*parts, *found], chunk, {road: rows for road, rows in roads.items() if rows}, corrupt)
 
-    def _by_columns(self, table: TableRows) -> list[ChunkPart]:
+    def _by_columns(self, table: PhysicalRows) -> list[ChunkPart]:
         """The changes of a table's rows as one part or none. Raises what `MISFITS` names if they have to go singly."""
         if self._columns is None or len(table.numbers) < FEW_ROWS:
             raise Misfit("rows that go one by one")
@@ -174,7 +174,7 @@ class _ChunkMounter:
         mounted = self._columns.mount(records)
         return [] if mounted is None else [ChunkPart(mounted.batch, table.numbers[mounted.rows])]
 
-    def _by_rows(self, tables: Sequence[TableRows]) -> tuple[list[ChunkPart], int]:
+    def _by_rows(self, tables: Sequence[PhysicalRows]) -> tuple[list[ChunkPart], int]:
         """The changes of some tables, one by one in commit order, and how many of them a checksum contradicts."""
         found: dict[int, list[tuple[int, int, Mounted]]] = {}
         corrupt = 0

@@ -23,7 +23,7 @@ from tidegate.kv.number import decode_int
 from tidegate.model.kv_change import KvChange, KvOp
 from tidegate.source.tidb.log import KvLog, Span, Window
 
-__all__ = ["CHUNK_BYTES", "CHUNK_ROWS", "LogChunk", "TableRows", "chunks", "numbered"]
+__all__ = ["CHUNK_BYTES", "CHUNK_ROWS", "LogChunk", "PhysicalRows", "chunks", "numbered"]
 
 CHUNK_ROWS: Final = 16_384
 """Enough that the calls of a chunk cost little a row; what follows holds some copies of it."""
@@ -31,7 +31,7 @@ CHUNK_BYTES: Final = 16 << 20
 _PREFIX_BYTES: Final = 9
 
 
-class TableRows(NamedTuple):
+class PhysicalRows(NamedTuple):
     """Rows of one physical table (a record batch, kv/change_columns.py) and their numbers in the chunk."""
 
     numbers: Any
@@ -69,13 +69,13 @@ class LogChunk:
         np.cumsum(np.logical_or.reduce([time[1:] != time[:-1] for time in times]), out=found[1:])
         return found
 
-    def tables(self) -> list[TableRows]:
+    def tables(self) -> list[PhysicalRows]:
         """The rows of each physical table."""
         place = np.empty(len(self), np.int64)
         place[self._order] = np.arange(len(self))
         found, start = [], 0
         for part in self.parts:
-            found.append(TableRows(place[start : start + len(part)], part))
+            found.append(PhysicalRows(place[start : start + len(part)], part))
             start += len(part)
         return found
 
@@ -90,7 +90,7 @@ class LogChunk:
         return np.concatenate([numbers(part, name) for part in self.parts])
 
 
-def numbered(tables: Sequence[TableRows]) -> list[tuple[int, KvChange]]:
+def numbered(tables: Sequence[PhysicalRows]) -> list[tuple[int, KvChange]]:
     """Return the rows of some tables of a chunk in commit order, each with its number."""
     every = (zip(table.numbers.tolist(), changes_of(table.rows), strict=True) for table in tables)
     return sorted(chain.from_iterable(every), key=itemgetter(0))

@@ -21,7 +21,7 @@ from tidegate.source.tidb.log import LogPart
 from tidegate.source.tidb.stretch import end_of_stretch, rows_by_table
 from tidegate.source.tidb.timeline import Timeline
 
-__all__ = ["Batch", "Piece", "next_batch"]
+__all__ = ["LogBatch", "Piece", "next_batch"]
 
 SHARE_ROWS: Final = 20_000
 """Rows that are worth a task of their own."""
@@ -36,7 +36,7 @@ class Piece(NamedTuple):
     rows: int
 
 
-class Batch(NamedTuple):
+class LogBatch(NamedTuple):
     """Everything above a position up to `high`, and the schema's changes in between."""
 
     high: int
@@ -44,7 +44,7 @@ class Batch(NamedTuple):
     events: tuple[DdlEvent, ...]
 
 
-def next_batch(timeline: Timeline, low: int, parts: Sequence[LogPart], rows: int, tasks: int) -> Batch | None:
+def next_batch(timeline: Timeline, low: int, parts: Sequence[LogPart], rows: int, tasks: int) -> LogBatch | None:
     """The batch behind `low`, of `rows` rows or a part more; None when there is nothing. `parts` are those above `low`.
 
     A DDL that cannot be followed ends the batch before it, and is raised when it would begin the next one."""
@@ -65,10 +65,10 @@ def next_batch(timeline: Timeline, low: int, parts: Sequence[LogPart], rows: int
             if upto - 1 == low:
                 raise
             pieces += found((at, upto - 1)) if at < upto - 1 else ()
-            return Batch(upto - 1, tuple(pieces), tuple(events))
+            return LogBatch(upto - 1, tuple(pieces), tuple(events))
         pieces += found((at, upto))
         at = upto
-    return Batch(at, tuple(pieces), tuple(events))
+    return LogBatch(at, tuple(pieces), tuple(events))
 
 
 def _pieces(

@@ -19,12 +19,12 @@ from tidegate.testing.script import Row, ScriptedTables
 from tidegate.testing.validators.events import first_sendings
 from tidegate.testing.validators.streams import commit_time
 
-__all__ = ["RowImage", "images_of", "invented", "merged", "rebuilt", "repeated", "unlike", "untold"]
+__all__ = ["SeenRow", "images_of", "invented", "merged", "rebuilt", "repeated", "unlike", "untold"]
 
 Frozen: TypeAlias = tuple[tuple[str, Value], ...]
 
 
-class RowImage(NamedTuple):
+class SeenRow(NamedTuple):
     """A row of `table` that came or left at `commit_ts`."""
 
     commit_ts: int
@@ -33,15 +33,15 @@ class RowImage(NamedTuple):
     values: Frozen
 
 
-def images_of(rows: Iterable[RowChange]) -> Counter[RowImage]:
+def images_of(rows: Iterable[RowChange]) -> Counter[SeenRow]:
     """Return the images of row changes, and how often each is there."""
-    found: Counter[RowImage] = Counter()
+    found: Counter[SeenRow] = Counter()
     for row in rows:
         for comes, values in zip((False, True), images(row), strict=True):
             if values is not None:
                 named = {field.name: value for field, value in zip(row.fields, values, strict=True)}
                 table = f"{row.schema}.{row.table}".lower()
-                found[RowImage(commit_time(row), table, comes, frozen(named))] += 1
+                found[SeenRow(commit_time(row), table, comes, frozen(named))] += 1
     return found
 
 
@@ -50,17 +50,17 @@ def frozen(row: Row) -> Frozen:
     return tuple(sorted(row.items()))
 
 
-def untold(happened: Counter[RowImage], arrived: Counter[RowImage]) -> Iterator[str]:
+def untold(happened: Counter[SeenRow], arrived: Counter[SeenRow]) -> Iterator[str]:
     """Complain of images that happened more often than they arrived."""
     return (f"{image} happened {count} times too often" for image, count in (happened - arrived).items())
 
 
-def invented(happened: Counter[RowImage], arrived: Counter[RowImage]) -> Iterator[str]:
+def invented(happened: Counter[SeenRow], arrived: Counter[SeenRow]) -> Iterator[str]:
     """Complain of images that arrived and never happened."""
     return (f"{image} never happened" for image in arrived if image not in happened)
 
 
-def repeated(happened: Counter[RowImage], arrived: Counter[RowImage]) -> Iterator[str]:
+def repeated(happened: Counter[SeenRow], arrived: Counter[SeenRow]) -> Iterator[str]:
     """Complain of images that arrived more often than they happened."""
     return (f"{image} arrived {count} times too often" for image, count in (arrived - happened).items())
 

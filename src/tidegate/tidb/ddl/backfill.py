@@ -24,7 +24,7 @@ import msgspec
 from tidegate.expr.cast.assign import assign
 from tidegate.expr.cast.source import recast
 from tidegate.expr.cast.text import plain_text
-from tidegate.expr.scope import Context
+from tidegate.expr.context import Context
 from tidegate.expr.value.kinds import from_column
 from tidegate.kv.index_entry import decode_index_entry
 from tidegate.kv.row.row import ChecksumForm, Row, decode_row
@@ -39,7 +39,7 @@ from tidegate.tidb.ddl.jobs import STRICT, reorg_meta
 from tidegate.tidb.ddl.look import look_at
 from tidegate.tidb.meta.keys import Meta
 from tidegate.tidb.meta.tables import REORG, Values
-from tidegate.tidb.sql.rows.mutation import Mutation, RowForm, index_mutation, record_mutation
+from tidegate.tidb.sql.rows.mutation import KeyMutation, RowForm, index_mutation, record_mutation
 from tidegate.tidb.sql.rows.row import RowImage, image_of
 from tidegate.tidb.sql.rows.shape import ShapeIndex, TableShape
 from tidegate.tidb.transaction import Transaction
@@ -217,7 +217,7 @@ def _copier(shape: TableShape) -> Callable[[Transaction, Row, RowImage], None]:
     return copy
 
 
-def _put(transaction: Transaction, mutation: Mutation) -> None:
+def _put(transaction: Transaction, mutation: KeyMutation) -> None:
     assert mutation.value is not None, mutation.key.hex()
     transaction.put(mutation.key, mutation.value)
 

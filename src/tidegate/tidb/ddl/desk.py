@@ -17,7 +17,7 @@ from tidegate.schema.change.request import Request
 from tidegate.schema.job import Job, JobState
 from tidegate.schema.stored.snapshot import TableVersion
 from tidegate.tidb.ddl import owner
-from tidegate.tidb.ddl.jobs import STRICT, Entry, read_entries, read_entry
+from tidegate.tidb.ddl.jobs import STRICT, JobEntry, read_entries, read_entry
 from tidegate.tidb.ddl.outcome import result_of
 from tidegate.tidb.meta.keys import Meta, table_key
 from tidegate.tidb.transaction import Storage
@@ -45,7 +45,7 @@ class Ticker(Protocol):
         """Whether somebody else ticks."""
         ...
 
-    def waits_for(self, entry: Entry) -> list[str]:
+    def waits_for(self, entry: JobEntry) -> list[str]:
         """The nodes that a job waits for."""
         ...
 

@@ -4,8 +4,8 @@
     each step  tidb_ddl_job row, DDLProgress, tidb_mdl_info row, definitions, Diff              step.py
     the end    no row, tidb_ddl_history row, DDLJobHistory, gc_delete_range rows                one transaction
 
-The row is what TiDB writes; `Progress` holds what its `schema_state` does not tell (at which step of its operation the
-job is, and what is left to do there), so that any node can go on.
+The row is what TiDB writes; `JobProgress` holds what its `schema_state` does not tell (at which step of its operation
+the job is, and what is left to do there), so that any node can go on.
 
 Source: TiDB pkg/ddl (job_submitter.go, job_worker.go, delete_range.go); recorded jobs.
 """
@@ -21,7 +21,7 @@ from msgspec import UNSET, Raw
 
 from tidegate.kv.packed_time import Time
 from tidegate.model.tso import physical_ms
-from tidegate.schema.change.arguments import Exchange, NewTable, RenameTables
+from tidegate.schema.change.arguments import ExchangeArgs, NewTableArgs, RenameTablesArgs
 from tidegate.schema.change.outcome import DeleteRange, Task
 from tidegate.schema.change.request import Request, operation_of, raw_arguments, request_of
 from tidegate.schema.f1 import Work
@@ -34,8 +34,8 @@ from tidegate.tidb.transaction import Transaction
 __all__ = [
     "ENDED",
     "STRICT",
-    "Entry",
-    "Progress",
+    "JobEntry",
+    "JobProgress",
     "ReorgMeta",
     "finish_job",
     "joined",
@@ -103,7 +103,7 @@ def reorg_meta(job: Job) -> ReorgMeta:
     return ReorgMeta(job.sql_mode) if raw == b"null" else msgspec.json.decode(raw, type=ReorgMeta)
 
 
-class Progress(msgspec.Struct, frozen=True):
+class JobProgress(msgspec.Struct, frozen=True):
     """How far a job is: the step it is `at`, and on the way back from step `turned` how many steps of that are taken.
 
     `version` is its newest schema version, which all nodes must have before anything else happens; `tasks` are left at
@@ -118,11 +118,11 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JobEntry:
     """A job that is not over. `meta` are the bytes of its row, by which a step knows that nobody else moved it."""
 
     job: Job
-    progress: Progress
+    progress: JobProgress
     meta: bytes = b""
 
     @property
@@ -131,17 +131,17 @@ class Entry:
         return request_of(self.job)
 
 
-_PROGRESS: Final = msgspec.json.Decoder(Progress)
+_PROGRESS: Final = msgspec.json.Decoder(JobProgress)
 
 
-def new_entry(request: Request, job_id: int, start_ts: int, sql_mode: int = STRICT, zone: tzinfo = UTC) -> Entry:
+def new_entry(request: Request, job_id: int, start_ts: int, sql_mode: int = STRICT, zone: tzinfo = UTC) -> JobEntry:
     """The entry of a numbered request; `start_ts` is that of its submission."""
     operation = operation_of(request)
     subs = [
         SubJob(part.action, raw_arguments(part), revertible=True, state=JobState.QUEUEING) for part in request.parts
     ]
     involved = Raw(msgspec.json.encode(request.involved)) if request.involved else UNSET
-    return Entry(
+    return JobEntry(
         Job(
             job_id,
             request.action,
@@ -162,7 +162,7 @@ def new_entry(request: Request, job_id: int, start_ts: int, sql_mode: int = STRI
             involving_schema_info=involved,
             last_schema_version=0,
         ),
-        Progress(),
+        JobProgress(),
     )
 
 
@@ -176,11 +176,11 @@ def table_ids(request: Request) -> list[int]:
     """The ids of the tables that a job is about."""
     found = {request.table_id}
     match request.arguments:
-        case NewTable(new_table_id=new):
+        case NewTableArgs(new_table_id=new):
             found.add(new)
-        case Exchange(pt_table_id=partitioned):
+        case ExchangeArgs(pt_table_id=partitioned):
             found.add(partitioned)
-        case RenameTables(moves):
+        case RenameTablesArgs(moves):
             found.update(move.table_id for move in moves)
     return sorted(found)
 
@@ -188,9 +188,9 @@ def table_ids(request: Request) -> list[int]:
 def _schema_ids(request: Request) -> list[int]:
     found = {request.schema_id}
     match request.arguments:
-        case Exchange(pt_schema_id=partitioned):
+        case ExchangeArgs(pt_schema_id=partitioned):
             found.add(partitioned)
-        case RenameTables(moves):
+        case RenameTablesArgs(moves):
             found.update(move.old_schema_id for move in moves)
             found.update(move.new_schema_id for move in moves)
     return sorted(found)
@@ -201,7 +201,7 @@ def joined(numbers: Sequence[int]) -> bytes:
     return ",".join(map(str, numbers)).encode()
 
 
-def read_entry(reader: Reader, job_id: int) -> Entry | None:
+def read_entry(reader: Reader, job_id: int) -> JobEntry | None:
     """A job that is not over; None for any other."""
     row = JOB.get(reader, job_id)
     if row is None:
@@ -209,18 +209,18 @@ def read_entry(reader: Reader, job_id: int) -> Entry | None:
     return _entry(reader, job_id, row["job_meta"])
 
 
-def read_entries(reader: Reader, first: int = 0) -> Iterator[Entry]:
+def read_entries(reader: Reader, first: int = 0) -> Iterator[JobEntry]:
     """The jobs that are not over, by id, where those below `first` are known to be."""
     for job_id, row in JOB.rows(reader, first):
         yield _entry(reader, job_id, row["job_meta"])
 
 
-def _entry(reader: Reader, job_id: int, meta: object) -> Entry:
+def _entry(reader: Reader, job_id: int, meta: object) -> JobEntry:
     assert isinstance(meta, bytes), job_id
-    return Entry(parse_job(meta), _PROGRESS.decode(Meta(reader).progress(job_id) or b"{}"), meta)
+    return JobEntry(parse_job(meta), _PROGRESS.decode(Meta(reader).progress(job_id) or b"{}"), meta)
 
 
-def write_entry(transaction: Transaction, entry: Entry) -> None:
+def write_entry(transaction: Transaction, entry: JobEntry) -> None:
     """The row of a job, and its progress."""
     job, request = entry.job, entry.request
     row: Values = {
@@ -236,7 +236,7 @@ def write_entry(transaction: Transaction, entry: Entry) -> None:
     MetaWriter(transaction).put_progress(job.id, msgspec.json.encode(entry.progress))
 
 
-def finish_job(transaction: Transaction, entry: Entry, number: int) -> None:
+def finish_job(transaction: Transaction, entry: JobEntry, number: int) -> None:
     """Move a job to the history; `number` counts the jobs that ended."""
     job, request = entry.job, entry.request
     state = JobState.SYNCED if job.state == JobState.DONE else job.state

@@ -18,8 +18,9 @@ from msgspec import UNSET
 from tidegate.expr.cast.assign import Target, assign
 from tidegate.expr.cast.source import recast
 from tidegate.expr.compiler import compile_text
+from tidegate.expr.context import Context
 from tidegate.expr.relation import RelationColumn
-from tidegate.expr.scope import Context, Scope
+from tidegate.expr.scope import Scope
 from tidegate.expr.value.kinds import SqlValue, from_column
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.change.move.constraint import checks_of, foreign_keys_of

@@ -23,7 +23,7 @@ from tidegate.schema.change.outcome import Task
 from tidegate.schema.change.request import Involved, NewIds, Request, number, operation_of
 from tidegate.schema.f1 import rollback
 from tidegate.schema.job import Job, JobState
-from tidegate.tidb.ddl.jobs import ENDED, STRICT, Entry, new_entry, read_entries, read_entry, table_ids, write_entry
+from tidegate.tidb.ddl.jobs import ENDED, STRICT, JobEntry, new_entry, read_entries, read_entry, table_ids, write_entry
 from tidegate.tidb.ddl.registry import Registry
 from tidegate.tidb.ddl.step import JobMoved, Steps, failed
 from tidegate.tidb.meta.keys import Meta, MetaWriter, Reader
@@ -79,7 +79,7 @@ class Owner:
             taken |= ids
         return found
 
-    def waits_for(self, entry: Entry, now_ms: int) -> list[str]:
+    def waits_for(self, entry: JobEntry, now_ms: int) -> list[str]:
         """The nodes that have not reported the version of the job's last step."""
         version = entry.progress.version
         by_job = entry.job.id if self.steps.metadata_lock else None
@@ -103,7 +103,7 @@ class Owner:
             return self._refused(entry, SqlRefused(code, str(error)))
         return True
 
-    def _do(self, entry: Entry) -> None:
+    def _do(self, entry: JobEntry) -> None:
         job, progress = entry.job, entry.progress
         if self.steps.is_over(entry):
             self.steps.finish(entry, self.number())
@@ -120,7 +120,7 @@ class Owner:
         else:
             self.steps.forward(entry)
 
-    def _work(self, entry: Entry) -> None:
+    def _work(self, entry: JobEntry) -> None:
         """One batch of the first task; the last one takes it off."""
         transaction = self.steps.begin(entry)
         task, *rest = entry.progress.tasks
@@ -131,10 +131,10 @@ class Owner:
         else:
             job = msgspec.structs.replace(entry.job, row_count=entry.job.row_count + rows, last_schema_version=0)
             progress = msgspec.structs.replace(entry.progress, tasks=tuple(rest))
-            write_entry(transaction, Entry(job, progress))
+            write_entry(transaction, JobEntry(job, progress))
         transaction.commit()
 
-    def _refused(self, entry: Entry, refused: SqlRefused) -> bool:
+    def _refused(self, entry: JobEntry, refused: SqlRefused) -> bool:
         """Turn back where that is possible, else note the error and try again."""
         try:
             job = entry.job
@@ -182,13 +182,13 @@ def submit(storage: Storage, request: Request, sql_mode: int = STRICT, zone: tzi
 def cancel(storage: Storage, job_id: int) -> None:
     """Ask the owner to take a job back. Raises SqlRefused: 8224 no such job, 8225 over, 8226 too late for that."""
 
-    def asked(entry: Entry) -> Entry:
+    def asked(entry: JobEntry) -> JobEntry:
         if entry.job.state in ENDED:
             raise SqlRefused(_FINISHED, f"This job:{job_id} is finished, so can't be cancelled")
         going = entry.job.state in (JobState.QUEUEING, JobState.RUNNING, JobState.PAUSED, JobState.PAUSING)
         if not going or rollback(operation_of(entry.request), entry.progress.at) is None:
             raise SqlRefused(_ALMOST_FINISHED, f"This job:{job_id} is almost finished, can't be cancelled now")
-        return Entry(msgspec.structs.replace(entry.job, state=JobState.CANCELLING), entry.progress)
+        return JobEntry(msgspec.structs.replace(entry.job, state=JobState.CANCELLING), entry.progress)
 
     _ask(storage, job_id, asked)
 
@@ -196,12 +196,12 @@ def cancel(storage: Storage, job_id: int) -> None:
 def pause(storage: Storage, job_id: int) -> None:
     """Ask the owner to leave a job as it is. Raises SqlRefused as `cancel` does, and 8261 for one that does not run."""
 
-    def asked(entry: Entry) -> Entry:
+    def asked(entry: JobEntry) -> JobEntry:
         if entry.job.state not in (JobState.QUEUEING, JobState.RUNNING):
             raise SqlRefused(
                 _CANNOT_PAUSE, f"Job [{job_id}] can not be paused: its state is {JobState(entry.job.state).name}"
             )
-        return Entry(msgspec.structs.replace(entry.job, state=JobState.PAUSING), entry.progress)
+        return JobEntry(msgspec.structs.replace(entry.job, state=JobState.PAUSING), entry.progress)
 
     _ask(storage, job_id, asked)
 
@@ -209,18 +209,18 @@ def pause(storage: Storage, job_id: int) -> None:
 def resume(storage: Storage, job_id: int) -> None:
     """Let a paused job go on. Raises SqlRefused 8224, and 8262 for one that is not paused."""
 
-    def asked(entry: Entry) -> Entry:
+    def asked(entry: JobEntry) -> JobEntry:
         if entry.job.state not in (JobState.PAUSED, JobState.PAUSING):
             raise SqlRefused(
                 _CANNOT_RESUME, f"Job [{job_id}] can not be resumed: its state is {JobState(entry.job.state).name}"
             )
         state = JobState.RUNNING if entry.progress.at else JobState.QUEUEING
-        return Entry(msgspec.structs.replace(entry.job, state=state), entry.progress)
+        return JobEntry(msgspec.structs.replace(entry.job, state=state), entry.progress)
 
     _ask(storage, job_id, asked)
 
 
-def _ask(storage: Storage, job_id: int, change: Callable[[Entry], Entry]) -> None:
+def _ask(storage: Storage, job_id: int, change: Callable[[JobEntry], JobEntry]) -> None:
     while True:
         transaction = storage.begin()
         entry = _known(transaction, job_id)
@@ -232,7 +232,7 @@ def _ask(storage: Storage, job_id: int, change: Callable[[Entry], Entry]) -> Non
         return
 
 
-def _known(reader: Reader, job_id: int) -> Entry:
+def _known(reader: Reader, job_id: int) -> JobEntry:
     entry = read_entry(reader, job_id)
     if entry is None:
         raise SqlRefused(_NOT_FOUND, f"DDL Job:{job_id} not found")

@@ -10,7 +10,7 @@ Source: TiDB pkg/ddl/delete_range.go, gc_worker (deleteRanges): UnsafeDestroyRan
 from tidegate.kv.memcomparable import encode_bytes
 from tidegate.kv.table_key import table_prefix
 from tidegate.tidb.meta.tables import DELETE_RANGE, Values
-from tidegate.tidb.store.engine import Column, Edit
+from tidegate.tidb.store.engine import ColumnFamily, Edit
 from tidegate.tidb.store.mvcc import Store
 from tidegate.tidb.transaction import Storage, Transaction
 
@@ -45,7 +45,7 @@ def _destroy(store: Store, start: bytes, end: bytes) -> None:
     with store.guard:
         edits: list[Edit] = [
             (column, key, None)
-            for column in (Column.LOCK, Column.WRITE, Column.DATA)
+            for column in (ColumnFamily.LOCK, ColumnFamily.WRITE, ColumnFamily.DATA)
             for key, _ in store.engine.scan(column, low, high)
         ]
         store.engine.write(edits)

@@ -22,12 +22,12 @@ from msgspec import Raw
 
 from tidegate.kv.meta_key import string_key
 from tidegate.model.errors import SqlRefused, UpstreamError, WriteConflict
-from tidegate.schema.change.arguments import Recover
-from tidegate.schema.change.outcome import Counter, Definitions, StepOutcome
+from tidegate.schema.change.arguments import RecoverArgs
+from tidegate.schema.change.outcome import CounterChange, Definitions, StepOutcome
 from tidegate.schema.change.request import Request, operation_of, raw_arguments
 from tidegate.schema.f1 import next_step, rollback
 from tidegate.schema.job import Binlog, Job, JobState
-from tidegate.tidb.ddl.jobs import ENDED, Entry, Progress, finish_job, joined, read_entry, table_ids, write_entry
+from tidegate.tidb.ddl.jobs import ENDED, JobEntry, JobProgress, finish_job, joined, read_entry, table_ids, write_entry
 from tidegate.tidb.ddl.ranges import keep_tables
 from tidegate.tidb.meta.keys import Meta, MetaWriter
 from tidegate.tidb.meta.tables import LOCK_INFO, Values
@@ -37,7 +37,7 @@ __all__ = ["JobMoved", "StepRules", "Steps", "failed"]
 
 _STEP_LOCK: Final = string_key("DDLStep")
 _Change: TypeAlias = Callable[[Definitions, int], StepOutcome]
-_Settle: TypeAlias = Callable[[StepOutcome, int], tuple[Job, Progress]]
+_Settle: TypeAlias = Callable[[StepOutcome, int], tuple[Job, JobProgress]]
 
 
 class JobMoved(UpstreamError):
@@ -76,11 +76,11 @@ class Steps:
 
     # --- transitions ---
 
-    def forward(self, entry: Entry) -> None:
+    def forward(self, entry: JobEntry) -> None:
         """Take the next step. Raises SqlRefused where the definitions do not allow it, JobMoved, WriteConflict."""
         at = entry.progress.at + 1
 
-        def settle(outcome: StepOutcome, version: int) -> tuple[Job, Progress]:
+        def settle(outcome: StepOutcome, version: int) -> tuple[Job, JobProgress]:
             done = outcome.done or entry.job.state == JobState.DONE
             job = _updated(entry.job, outcome, version, JobState.DONE if done else JobState.RUNNING)
             if outcome.done:
@@ -89,26 +89,26 @@ class Steps:
                 )
                 job = msgspec.structs.replace(job, binlog=binlog)
             ranges = entry.progress.ranges + outcome.ranges
-            return job, Progress(at, version or entry.progress.version, tasks=outcome.tasks, ranges=ranges)
+            return job, JobProgress(at, version or entry.progress.version, tasks=outcome.tasks, ranges=ranges)
 
         self._move(entry, lambda found, ts: self.rules.step(entry.request, at, found, ts), settle)
 
-    def back(self, entry: Entry) -> None:
+    def back(self, entry: JobEntry) -> None:
         """Take the next step of the way back, the last of which ends the job."""
         progress = entry.progress
         turned, at = progress.turned, progress.back + 1
         assert turned is not None, entry
         last = at == len(rollback(operation_of(entry.request), turned) or ())
 
-        def settle(outcome: StepOutcome, version: int) -> tuple[Job, Progress]:
+        def settle(outcome: StepOutcome, version: int) -> tuple[Job, JobProgress]:
             state = JobState.ROLLBACK_DONE if last else JobState.ROLLINGBACK
             job = _updated(entry.job, outcome, version, state)
             ranges = progress.ranges + outcome.ranges
-            return job, Progress(progress.at, version or progress.version, turned, at, ranges=ranges)
+            return job, JobProgress(progress.at, version or progress.version, turned, at, ranges=ranges)
 
         self._move(entry, lambda found, ts: self.rules.step_back(entry.request, turned, at, found, ts), settle)
 
-    def turn(self, entry: Entry, refused: SqlRefused) -> bool:
+    def turn(self, entry: JobEntry, refused: SqlRefused) -> bool:
         """Begin the way back, or end a job that has not changed the schema yet; False where it can only go on."""
         at = entry.progress.at
         way = rollback(operation_of(entry.request), at)
@@ -120,13 +120,13 @@ class Steps:
         self.rewrite(entry, job, progress if at and way else entry.progress)
         return True
 
-    def rewrite(self, entry: Entry, job: Job, progress: Progress | None = None) -> None:
+    def rewrite(self, entry: JobEntry, job: Job, progress: JobProgress | None = None) -> None:
         """Change a job without a change of the schema."""
         transaction = self.begin(entry)
-        write_entry(transaction, Entry(job, progress or entry.progress))
+        write_entry(transaction, JobEntry(job, progress or entry.progress))
         transaction.commit()
 
-    def finish(self, entry: Entry, number: int) -> None:
+    def finish(self, entry: JobEntry, number: int) -> None:
         """Move a job that ended to the history."""
         assert entry.job.state in ENDED, entry
         transaction = self.begin(entry)
@@ -134,7 +134,7 @@ class Steps:
         self.reach("ddl/before-history")
         transaction.commit()
 
-    def is_over(self, entry: Entry) -> bool:
+    def is_over(self, entry: JobEntry) -> bool:
         """Whether no step is left."""
         if entry.job.state == JobState.DONE:
             return next_step(operation_of(entry.request), entry.progress.at) is None
@@ -142,7 +142,7 @@ class Steps:
 
     # --- inside ---
 
-    def begin(self, entry: Entry) -> Transaction:
+    def begin(self, entry: JobEntry) -> Transaction:
         """A transaction in which the job is as the caller saw it, and stays so until it commits."""
         transaction = self.storage.begin()
         found = read_entry(transaction, entry.job.id)
@@ -151,7 +151,7 @@ class Steps:
             raise JobMoved(f"DDL job {entry.job.id} was changed by another node; read it again")
         return transaction
 
-    def _move(self, entry: Entry, change: _Change, settle: _Settle) -> None:
+    def _move(self, entry: JobEntry, change: _Change, settle: _Settle) -> None:
         transaction = self.begin(entry)
         outcome = change(Meta(transaction), transaction.start_ts)
         version = 0
@@ -164,11 +164,11 @@ class Steps:
             job = msgspec.structs.replace(job, real_start_ts=transaction.start_ts)
         if version and self.metadata_lock:
             self._ask(transaction, entry, outcome, version)
-        if isinstance(outcome.request.arguments, Recover):
+        if isinstance(outcome.request.arguments, RecoverArgs):
             table = outcome.request.arguments.table_info
             keep_tables(transaction, {table.id, *table.physical_ids})
         _write(transaction, lambda ts: Meta(self.storage.snapshot(ts)), outcome, version)
-        write_entry(transaction, Entry(job, progress))
+        write_entry(transaction, JobEntry(job, progress))
         self.reach("ddl/before-step")
         transaction.commit()
         self.reach("ddl/after-step")
@@ -185,7 +185,7 @@ class Steps:
                 continue
             return version
 
-    def _ask(self, transaction: Transaction, entry: Entry, outcome: StepOutcome, version: int) -> None:
+    def _ask(self, transaction: Transaction, entry: JobEntry, outcome: StepOutcome, version: int) -> None:
         """Say which tables' transactions the nodes must see out before they report `version` for this job."""
         found = set(table_ids(entry.request))
         found.update(table.id for _, table in outcome.puts)
@@ -237,7 +237,7 @@ def _write(transaction: Transaction, past: Callable[[int], Meta], outcome: StepO
         writer.put_diff(msgspec.structs.replace(outcome.diff, version=version))
 
 
-def _counted(meta: Meta, past: Callable[[int], Meta], counter: Counter) -> int | None:
+def _counted(meta: Meta, past: Callable[[int], Meta], counter: CounterChange) -> int | None:
     if counter.value is None:
         return None
     known = [counter.value]

@@ -23,7 +23,7 @@ from tidegate.model.errors import EnvironmentFault, SqlRefused
 from tidegate.tidb.server.connection import CAPABILITIES, Client
 from tidegate.tidb.server.served import Served, ServedSession
 
-__all__ = ["HOST", "Listener", "Peers"]
+__all__ = ["HOST", "Listener", "ListenerPeers"]
 
 HOST: Final = "127.0.0.1"
 _READ_BYTES: Final = 1 << 16
@@ -32,7 +32,7 @@ _STOP_TIMEOUT_S: Final = 10.0
 _NO_SUCH_THREAD: Final = 1094
 
 
-class Peers(Protocol):
+class ListenerPeers(Protocol):
     """The other clients, for SHOW PROCESSLIST and KILL."""
 
     def kill(self, connection_id: int, *, query_only: bool) -> None:
@@ -87,7 +87,7 @@ class Listener:
 
     def __init__(
         self,
-        sessions: Callable[[Peers], Served],
+        sessions: Callable[[ListenerPeers], Served],
         host: str = HOST,
         port: int = 0,
         numbers: Iterator[int] | None = None,

@@ -16,7 +16,7 @@ from typing import Self
 from tidegate.model.errors import EnvironmentFault, SqlRefused
 from tidegate.tidb.cluster import Cluster
 from tidegate.tidb.node import Node
-from tidegate.tidb.server.listener import HOST, Listener, Peers
+from tidegate.tidb.server.listener import HOST, Listener, ListenerPeers
 from tidegate.tidb.server.served import Served
 from tidegate.tidb.sql.session.session import Session
 from tidegate.tidb.sql.variable.variables import GlobalVariables
@@ -77,5 +77,5 @@ class Upstream:
     def __exit__(self, *_error: object) -> None:
         self.stop()
 
-    def _session(self, node: Node, _peers: Peers) -> Session:
+    def _session(self, node: Node, _peers: ListenerPeers) -> Session:
         return Session(node, self._shared, self)

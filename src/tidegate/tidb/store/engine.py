@@ -16,10 +16,10 @@ from enum import StrEnum
 from threading import RLock
 from typing import Protocol, TypeAlias
 
-__all__ = ["Column", "Edit", "Engine", "MemoryEngine", "MetaBound"]
+__all__ = ["ColumnFamily", "Edit", "KvEngine", "MemoryEngine", "MetaBound"]
 
 
-class Column(StrEnum):
+class ColumnFamily(StrEnum):
     """Percolator's columns, and one for what is not a key of anybody."""
 
     LOCK = "lock"
@@ -28,19 +28,19 @@ class Column(StrEnum):
     META = "meta"
 
 
-Edit: TypeAlias = tuple[Column, bytes, bytes | None]
+Edit: TypeAlias = tuple[ColumnFamily, bytes, bytes | None]
 """A key and its new value; None removes the key."""
 
 
-class Engine(Protocol):
+class KvEngine(Protocol):
     """Ordered maps with atomic batches."""
 
-    def get(self, column: Column, key: bytes) -> bytes | None:
+    def get(self, column: ColumnFamily, key: bytes) -> bytes | None:
         """The value of a key."""
         ...
 
     def scan(
-        self, column: Column, start: bytes, end: bytes = b"", *, reverse: bool = False
+        self, column: ColumnFamily, start: bytes, end: bytes = b"", *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
         """Keys in [start, end) with their values, in order or backwards; an empty `end` is no bound."""
         ...
@@ -59,15 +59,15 @@ class MemoryEngine:
 
     def __init__(self) -> None:
         self._lock = RLock()
-        self._keys: dict[Column, list[bytes]] = {column: [] for column in Column}
-        self._values: dict[Column, dict[bytes, bytes]] = {column: {} for column in Column}
+        self._keys: dict[ColumnFamily, list[bytes]] = {column: [] for column in ColumnFamily}
+        self._values: dict[ColumnFamily, dict[bytes, bytes]] = {column: {} for column in ColumnFamily}
 
-    def get(self, column: Column, key: bytes) -> bytes | None:
+    def get(self, column: ColumnFamily, key: bytes) -> bytes | None:
         """The value of a key."""
         return self._values[column].get(key)
 
     def scan(
-        self, column: Column, start: bytes, end: bytes = b"", *, reverse: bool = False
+        self, column: ColumnFamily, start: bytes, end: bytes = b"", *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
         """Keys in [start, end), each found anew by its predecessor."""
         keys, values = self._keys[column], self._values[column]
@@ -110,13 +110,13 @@ class MetaBound:
 
     _KEY = b"tso/bound_ms"
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: KvEngine) -> None:
         self._engine = engine
 
     def load(self) -> int:
         """The saved bound in ms, 0 in a new store."""
-        return int(self._engine.get(Column.META, self._KEY) or b"0")
+        return int(self._engine.get(ColumnFamily.META, self._KEY) or b"0")
 
     def save(self, bound_ms: int) -> None:
         """Write the bound as decimal text."""
-        self._engine.write([(Column.META, self._KEY, b"%d" % bound_ms)])
+        self._engine.write([(ColumnFamily.META, self._KEY, b"%d" % bound_ms)])

@@ -14,9 +14,9 @@ from itertools import groupby
 
 from tidegate.kv.table_key import mvcc_key, split_mvcc_key
 from tidegate.model.errors import KeyLocked
-from tidegate.tidb.store.engine import Column, Edit
+from tidegate.tidb.store.engine import ColumnFamily, Edit
 from tidegate.tidb.store.mvcc import Alive, Store
-from tidegate.tidb.store.record import Kind, decode_write
+from tidegate.tidb.store.record import WriteKind, decode_write
 
 __all__ = ["collect_garbage"]
 
@@ -36,22 +36,22 @@ def collect_garbage(store: Store, safe_point: int, now_ts: int) -> int:
         store.raise_safe_point(safe_point)
         edits = _garbage(store, safe_point)
         store.engine.write(edits)
-    return sum(column is Column.WRITE for column, _, _ in edits)
+    return sum(column is ColumnFamily.WRITE for column, _, _ in edits)
 
 
 def _garbage(store: Store, safe_point: int) -> list[Edit]:
     edits: list[Edit] = []
-    stored = ((at, *split_mvcc_key(at), record) for at, record in store.engine.scan(Column.WRITE, b""))
+    stored = ((at, *split_mvcc_key(at), record) for at, record in store.engine.scan(ColumnFamily.WRITE, b""))
     for key, group in groupby(stored, key=lambda item: item[1]):
         seen = False
         for at, _, commit_ts, record in group:
             if (commit_ts or 0) > safe_point:
                 continue
             write = decode_write(record)
-            lives = not seen and write.kind is Kind.PUT
-            seen = seen or write.kind in (Kind.PUT, Kind.DELETE)
+            lives = not seen and write.kind is WriteKind.PUT
+            seen = seen or write.kind in (WriteKind.PUT, WriteKind.DELETE)
             if not lives:
-                edits.append((Column.WRITE, at, None))
-                if write.kind is Kind.PUT and write.short is None:
-                    edits.append((Column.DATA, mvcc_key(key, write.start_ts), None))
+                edits.append((ColumnFamily.WRITE, at, None))
+                if write.kind is WriteKind.PUT and write.short is None:
+                    edits.append((ColumnFamily.DATA, mvcc_key(key, write.start_ts), None))
     return edits

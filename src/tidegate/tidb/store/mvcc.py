@@ -33,25 +33,25 @@ from tidegate.kv.table_key import mvcc_key
 from tidegate.model.errors import HistoryCollected, KeyExists, KeyLocked, TransactionGone, WriteConflict
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.model.tso import physical_ms
-from tidegate.tidb.store.engine import Column, Edit, Engine
+from tidegate.tidb.store.engine import ColumnFamily, Edit, KvEngine
 from tidegate.tidb.store.read import bound, value_at, value_of, values_in, versions
-from tidegate.tidb.store.record import SHORT_BYTES, Kind, Lock, Write, decode_lock, encode_lock, encode_write
+from tidegate.tidb.store.record import SHORT_BYTES, Lock, Write, WriteKind, decode_lock, encode_lock, encode_write
 
 __all__ = ["Alive", "Committed", "Mutation", "Observer", "RolledBack", "Status", "Store", "Verb"]
 
 Observer: TypeAlias = Callable[[Sequence[KvChange]], None]
 """Called with what a batch did, while the store is locked: it may read the store, and must not write it."""
 
-_OPS: Final = {Kind.PUT: KvOp.PUT, Kind.DELETE: KvOp.DELETE}
+_OPS: Final = {WriteKind.PUT: KvOp.PUT, WriteKind.DELETE: KvOp.DELETE}
 _SAFE_POINT: Final = b"gc/safe_point"
 
 
 class Verb(Enum):
     """What a transaction wants of a key. INSERT is a put that fails where the key exists."""
 
-    PUT = Kind.PUT
-    DELETE = Kind.DELETE
-    LOCK = Kind.LOCK
+    PUT = WriteKind.PUT
+    DELETE = WriteKind.DELETE
+    LOCK = WriteKind.LOCK
     INSERT = "insert"
 
 
@@ -63,9 +63,9 @@ class Mutation(NamedTuple):
     value: bytes | None = None
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> WriteKind:
         """What the record says."""
-        return Kind.PUT if self.verb is Verb.INSERT else Kind(self.verb.value)
+        return WriteKind.PUT if self.verb is Verb.INSERT else WriteKind(self.verb.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +93,11 @@ Status: TypeAlias = Committed | RolledBack | Alive
 class Store:
     """Versions and locks of keys, in an engine that nobody else writes."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: KvEngine) -> None:
         self.engine = engine
         self.guard = RLock()
         self.observers: list[Observer] = []
-        self._safe_point = int(engine.get(Column.META, _SAFE_POINT) or b"0")
+        self._safe_point = int(engine.get(ColumnFamily.META, _SAFE_POINT) or b"0")
 
     # --- reading ---
 
@@ -131,13 +131,13 @@ class Store:
     def deleted(self, key: bytes, ts: int) -> int | None:
         """The start_ts of whoever made the newest delete of a key by `ts`; None where there is none."""
         with self.guard:
-            found = (write.start_ts for _, write in versions(self.engine, key, ts) if write.kind is Kind.DELETE)
+            found = (write.start_ts for _, write in versions(self.engine, key, ts) if write.kind is WriteKind.DELETE)
             return next(found, None)
 
     def locks(self, start: bytes = b"", end: bytes = b"", *, reverse: bool = False) -> list[tuple[bytes, Lock]]:
         """The put and delete locks of keys in [start, end)."""
         with self.guard:
-            stored = self.engine.scan(Column.LOCK, encode_bytes(start), bound(end), reverse=reverse)
+            stored = self.engine.scan(ColumnFamily.LOCK, encode_bytes(start), bound(end), reverse=reverse)
             found = [(decode_bytes(key)[0], decode_lock(record)) for key, record in stored]
             return [(key, lock) for key, lock in found if lock.kind in _OPS]
 
@@ -156,7 +156,7 @@ class Store:
             for mutation, _ in prepared:
                 short, long = _split_value(mutation)
                 lock = Lock(mutation.kind, primary, start_ts, ttl_ms, short, source)
-                edits.append((Column.LOCK, encode_bytes(mutation.key), encode_lock(lock)))
+                edits.append((ColumnFamily.LOCK, encode_bytes(mutation.key), encode_lock(lock)))
                 edits += _data(mutation.key, start_ts, long)
             self._write(edits, _changes(LogType.PREWRITE, prepared, start_ts, source=source))
 
@@ -177,7 +177,7 @@ class Store:
             for mutation, _ in prepared:
                 short, long = _split_value(mutation)
                 record = encode_write(Write(mutation.kind, start_ts, short, source))
-                edits.append((Column.WRITE, mvcc_key(mutation.key, commit_ts), record))
+                edits.append((ColumnFamily.WRITE, mvcc_key(mutation.key, commit_ts), record))
                 edits += _data(mutation.key, start_ts, long)
             self._write(edits, _changes(LogType.COMMITTED, prepared, start_ts, commit_ts, source))
         return commit_ts
@@ -195,7 +195,10 @@ class Store:
                         raise TransactionGone(start_ts, key)
                     continue
                 record = encode_write(Write(lock.kind, start_ts, lock.short, lock.source))
-                edits += [(Column.LOCK, encode_bytes(key), None), (Column.WRITE, mvcc_key(key, commit_ts), record)]
+                edits += [
+                    (ColumnFamily.LOCK, encode_bytes(key), None),
+                    (ColumnFamily.WRITE, mvcc_key(key, commit_ts), record),
+                ]
                 if op := _OPS.get(lock.kind):
                     changes.append(KvChange(LogType.COMMIT, key, start_ts, commit_ts, op, txn_source=lock.source))
             self._write(edits, changes)
@@ -209,10 +212,15 @@ class Store:
                 outcome = self._outcome(key, start_ts)
                 assert not isinstance(outcome, Committed), (key, start_ts, outcome)
                 if outcome is None:
-                    edits.append((Column.WRITE, mvcc_key(key, start_ts), encode_write(Write(Kind.ROLLBACK, start_ts))))
+                    edits.append(
+                        (ColumnFamily.WRITE, mvcc_key(key, start_ts), encode_write(Write(WriteKind.ROLLBACK, start_ts)))
+                    )
                 lock = self._lock_of(key)
                 if lock and lock.start_ts == start_ts:
-                    edits += [(Column.LOCK, encode_bytes(key), None), (Column.DATA, mvcc_key(key, start_ts), None)]
+                    edits += [
+                        (ColumnFamily.LOCK, encode_bytes(key), None),
+                        (ColumnFamily.DATA, mvcc_key(key, start_ts), None),
+                    ]
                     if op := _OPS.get(lock.kind):
                         changes.append(KvChange(LogType.ROLLBACK, key, start_ts, op=op, txn_source=lock.source))
             self._write(edits, changes)
@@ -239,7 +247,7 @@ class Store:
             if lock is None or lock.start_ts != start_ts:
                 raise TransactionGone(start_ts, primary)
             longer = lock._replace(ttl_ms=max(lock.ttl_ms, ttl_ms))
-            self._write([(Column.LOCK, encode_bytes(primary), encode_lock(longer))], [])
+            self._write([(ColumnFamily.LOCK, encode_bytes(primary), encode_lock(longer))], [])
 
     def finish(self, key: bytes, start_ts: int, status: Committed | RolledBack) -> None:
         """Do to a key what was decided at the primary of its transaction."""
@@ -260,7 +268,7 @@ class Store:
         """Forbid reads and prewrites below `ts`; a lower one than before changes nothing."""
         with self.guard:
             if ts > self._safe_point:
-                self._write([(Column.META, _SAFE_POINT, b"%d" % ts)], [])
+                self._write([(ColumnFamily.META, _SAFE_POINT, b"%d" % ts)], [])
                 self._safe_point = ts
 
     def _readable(self, ts: int) -> None:
@@ -270,7 +278,7 @@ class Store:
     # --- inside ---
 
     def _lock_of(self, key: bytes) -> Lock | None:
-        record = self.engine.get(Column.LOCK, encode_bytes(key))
+        record = self.engine.get(ColumnFamily.LOCK, encode_bytes(key))
         return None if record is None else decode_lock(record)
 
     def _outcome(self, key: bytes, start_ts: int) -> Committed | RolledBack | None:
@@ -279,7 +287,7 @@ class Store:
             if commit_ts < start_ts:
                 return None
             if write.start_ts == start_ts:
-                return RolledBack() if write.kind is Kind.ROLLBACK else Committed(commit_ts)
+                return RolledBack() if write.kind is WriteKind.ROLLBACK else Committed(commit_ts)
         return None
 
     def _prepare(self, mutations: Sequence[Mutation], start_ts: int) -> list[tuple[Mutation, bytes | None]]:
@@ -297,14 +305,14 @@ class Store:
             raise _locked(key, lock)
         for commit_ts, write in versions(self.engine, key):
             if write.start_ts == start_ts:
-                if write.kind is Kind.ROLLBACK:
+                if write.kind is WriteKind.ROLLBACK:
                     raise TransactionGone(start_ts, key)
                 return None, False
-            if write.kind is Kind.ROLLBACK:
+            if write.kind is WriteKind.ROLLBACK:
                 continue
             if commit_ts > start_ts:
                 raise WriteConflict(start_ts, write.start_ts, commit_ts, key)
-            if write.kind is not Kind.LOCK:
+            if write.kind is not WriteKind.LOCK:
                 old = value_of(self.engine, key, write)
                 break
         else:
@@ -334,7 +342,7 @@ def _split_value(mutation: Mutation) -> tuple[bytes | None, bytes | None]:
 
 
 def _data(key: bytes, start_ts: int, long: bytes | None) -> list[Edit]:
-    return [] if long is None else [(Column.DATA, mvcc_key(key, start_ts), long)]
+    return [] if long is None else [(ColumnFamily.DATA, mvcc_key(key, start_ts), long)]
 
 
 def _changes(

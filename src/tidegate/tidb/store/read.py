@@ -13,8 +13,8 @@ from typing import Final, TypeAlias
 
 from tidegate.kv.memcomparable import encode_bytes
 from tidegate.kv.table_key import mvcc_key, split_mvcc_key
-from tidegate.tidb.store.engine import Column, Engine
-from tidegate.tidb.store.record import Kind, Write, decode_write
+from tidegate.tidb.store.engine import ColumnFamily, KvEngine
+from tidegate.tidb.store.record import Write, WriteKind, decode_write
 
 __all__ = ["END_OF_TIME", "Version", "bound", "live_value", "value_at", "value_of", "values_in", "versions"]
 
@@ -25,42 +25,42 @@ Version: TypeAlias = tuple[int, Write]
 """The commit_ts of a write record, and the record."""
 
 
-def versions(engine: Engine, key: bytes, ts: int = END_OF_TIME) -> Iterator[Version]:
+def versions(engine: KvEngine, key: bytes, ts: int = END_OF_TIME) -> Iterator[Version]:
     """The write records of a key with commit_ts <= ts, newest first."""
     prefix = encode_bytes(key)
-    for stored, record in engine.scan(Column.WRITE, mvcc_key(key, ts), prefix + _PAST_OLDEST):
+    for stored, record in engine.scan(ColumnFamily.WRITE, mvcc_key(key, ts), prefix + _PAST_OLDEST):
         yield split_mvcc_key(stored)[1] or 0, decode_write(record)
 
 
-def value_of(engine: Engine, key: bytes, write: Write) -> bytes | None:
+def value_of(engine: KvEngine, key: bytes, write: Write) -> bytes | None:
     """The value that a put carried; None for every other kind."""
-    if write.kind is not Kind.PUT:
+    if write.kind is not WriteKind.PUT:
         return None
     if write.short is not None:
         return write.short
-    value = engine.get(Column.DATA, mvcc_key(key, write.start_ts))
+    value = engine.get(ColumnFamily.DATA, mvcc_key(key, write.start_ts))
     assert value is not None, (key, write)
     return value
 
 
-def live_value(engine: Engine, key: bytes, found: Iterator[Version]) -> bytes | None:
+def live_value(engine: KvEngine, key: bytes, found: Iterator[Version]) -> bytes | None:
     """The value of the first put or delete among `found`."""
     for _, write in found:
-        if write.kind in (Kind.PUT, Kind.DELETE):
+        if write.kind in (WriteKind.PUT, WriteKind.DELETE):
             return value_of(engine, key, write)
     return None
 
 
-def value_at(engine: Engine, key: bytes, ts: int) -> bytes | None:
+def value_at(engine: KvEngine, key: bytes, ts: int) -> bytes | None:
     """The value of a key at `ts`, locks or not."""
     return live_value(engine, key, versions(engine, key, ts))
 
 
 def values_in(
-    engine: Engine, start: bytes, end: bytes, ts: int, *, reverse: bool = False
+    engine: KvEngine, start: bytes, end: bytes, ts: int, *, reverse: bool = False
 ) -> Iterator[tuple[bytes, bytes]]:
     """Keys in [start, end) that have a value at `ts`, with it; an empty `end` is no bound."""
-    stored = engine.scan(Column.WRITE, encode_bytes(start), bound(end), reverse=reverse)
+    stored = engine.scan(ColumnFamily.WRITE, encode_bytes(start), bound(end), reverse=reverse)
     split = ((split_mvcc_key(at), record) for at, record in stored)
     for key, group in groupby(split, key=lambda item: item[0][0]):
         seen = [(commit_ts or 0, record) for (_, commit_ts), record in group if (commit_ts or 0) <= ts]

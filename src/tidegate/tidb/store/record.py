@@ -22,7 +22,7 @@ from tidegate.kv.memcomparable import decode_compact, encode_compact
 from tidegate.kv.number import decode_uvarint, encode_uvarint
 from tidegate.model.errors import DecodeError
 
-__all__ = ["SHORT_BYTES", "Kind", "Lock", "Write", "decode_lock", "decode_write", "encode_lock", "encode_write"]
+__all__ = ["SHORT_BYTES", "Lock", "Write", "WriteKind", "decode_lock", "decode_write", "encode_lock", "encode_write"]
 
 SHORT_BYTES: Final = 255
 """The longest value that its record holds: its length is one byte."""
@@ -33,7 +33,7 @@ _WRITE_SOURCE: Final = ord("S")
 _CODEC: Final = "mvcc record"
 
 
-class Kind(IntEnum):
+class WriteKind(IntEnum):
     """What a transaction does, or did, to a key."""
 
     PUT = ord("P")
@@ -42,13 +42,13 @@ class Kind(IntEnum):
     ROLLBACK = ord("R")
 
 
-_KINDS: Final = {int(kind): kind for kind in Kind}
+_KINDS: Final = {int(kind): kind for kind in WriteKind}
 
 
 class Lock(NamedTuple):
     """A prewritten key. `short` is its value if that is short."""
 
-    kind: Kind
+    kind: WriteKind
     primary: bytes
     start_ts: int
     ttl_ms: int
@@ -59,7 +59,7 @@ class Lock(NamedTuple):
 class Write(NamedTuple):
     """A committed or rolled back key; the commit_ts is in its own key."""
 
-    kind: Kind
+    kind: WriteKind
     start_ts: int
     short: bytes | None = None
     source: int = 0
@@ -97,7 +97,7 @@ def decode_write(record: bytes) -> Write:
     return Write(kind, start_ts, *_decode_tail(record, at, _WRITE_SOURCE))
 
 
-def _decode_kind(record: bytes) -> Kind:
+def _decode_kind(record: bytes) -> WriteKind:
     kind = _KINDS.get(take_byte(record, 0, _CODEC))
     if kind is None:
         raise DecodeError(f"kind {record[0]:#x}", _CODEC, 0)

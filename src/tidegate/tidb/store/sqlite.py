@@ -17,7 +17,7 @@ from threading import RLock
 from typing import Final
 
 from tidegate.model.errors import StoreUnavailable
-from tidegate.tidb.store.engine import Column, Edit
+from tidegate.tidb.store.engine import ColumnFamily, Edit
 
 __all__ = ["SqliteEngine"]
 
@@ -43,18 +43,18 @@ class SqliteEngine:
             for pragma in _PRAGMAS:
                 self._sql.execute(f"PRAGMA {pragma}")
             self._sql.execute("BEGIN IMMEDIATE")
-            for column in Column:
+            for column in ColumnFamily:
                 self._sql.execute(f'CREATE TABLE IF NOT EXISTS "{column}" (k BLOB PRIMARY KEY, v BLOB) WITHOUT ROWID')
             self._sql.execute("COMMIT")
 
-    def get(self, column: Column, key: bytes) -> bytes | None:
+    def get(self, column: ColumnFamily, key: bytes) -> bytes | None:
         """The value of a key."""
         with self._wrapped():
             row = self._sql.execute(f'SELECT v FROM "{column}" WHERE k = ?', (key,)).fetchone()  # noqa: S608
         return None if row is None else bytes(row[0])
 
     def scan(
-        self, column: Column, start: bytes, end: bytes = b"", *, reverse: bool = False
+        self, column: ColumnFamily, start: bytes, end: bytes = b"", *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
         """Keys in [start, end), page by page, so that no cursor stays open while somebody writes."""
         size = FIRST_PAGE
@@ -105,7 +105,7 @@ class SqliteEngine:
 
 
 @cache
-def _page_sql(column: Column, *, bounded: bool, reverse: bool) -> str:
+def _page_sql(column: ColumnFamily, *, bounded: bool, reverse: bool) -> str:
     """A page of a scan; the bound stands in the query only when there is one, so that SQLite seeks to it."""
     below, order = (" AND k < ?" if bounded else ""), ("DESC" if reverse else "ASC")
     return f'SELECT k, v FROM "{column}" WHERE k >= ?{below} ORDER BY k {order} LIMIT ?'  # noqa: S608

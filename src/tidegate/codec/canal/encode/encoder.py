@@ -24,7 +24,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tidegate.codec.canal.ddl_types import ddl_type
-from tidegate.codec.canal.encode.row import Row
+from tidegate.codec.canal.encode.row import CanalRow
 from tidegate.codec.cut import Cut
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.go.json import EASY
@@ -45,7 +45,7 @@ class CanalEncoder:
     def __init__(self, options: EncodeOptions, now_ms: Callable[[], int]) -> None:
         self._options = options
         self._now_ms = now_ms
-        self._ready: dict[tuple[int, str, str], tuple[WireTable, Row]] = {}
+        self._ready: dict[tuple[int, str, str], tuple[WireTable, CanalRow]] = {}
 
     def row(self, row: RowChange, table: WireTable, cut: Cut, row_key: bytes | None) -> bytes:
         """A row; `cut` says how much of it and what its mark is. `row_key` is for output-row-key."""
@@ -79,13 +79,13 @@ class CanalEncoder:
         times = f'"es":{ts >> _TSO_LOGICAL_BITS},"ts":{self._now_ms()},"sql":""'
         return f'{{"id":0,{names},{times},{_NO_ROW},"_tidb":{{"watermarkTs":{ts}}}}}'.encode()
 
-    def _row_of(self, row: RowChange, table: WireTable) -> Row:
+    def _row_of(self, row: RowChange, table: WireTable) -> CanalRow:
         key = (id(table), row.schema, row.table)
         found = self._ready.get(key)
         if found is None:
             if len(self._ready) >= _MAX_TABLES:
                 self._ready.clear()
-            found = self._ready[key] = table, Row(row.schema, row.table, table, self._options)
+            found = self._ready[key] = table, CanalRow(row.schema, row.table, table, self._options)
         return found[1]
 
     def _extension(self, row: RowChange, cut: Cut, row_key: bytes | None) -> str:

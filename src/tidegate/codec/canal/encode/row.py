@@ -19,10 +19,10 @@ from tidegate.codec.wire_table import WireColumn, WireTable
 from tidegate.model.errors import EncodeError
 from tidegate.model.event import Delete, Insert, RowChange, Update, Value, Values
 
-__all__ = ["Columns", "Part", "Row"]
+__all__ = ["CanalField", "CanalRow", "Columns"]
 
 
-class Part(NamedTuple):
+class CanalField(NamedTuple):
     """One column: where its value stands, its name and colon, and how values are written."""
 
     place: int
@@ -33,7 +33,7 @@ class Part(NamedTuple):
 class Columns(NamedTuple):
     """Some columns of a table made ready."""
 
-    parts: list[Part]
+    parts: list[CanalField]
     sql_types: list[tuple[str, int]]
     sql_type: str
     mysql_type: str
@@ -41,7 +41,7 @@ class Columns(NamedTuple):
     """(place in `sql_types`, place of the value, largest value that is not promoted, sqlType of larger ones)"""
 
 
-class Row:
+class CanalRow:
     """The rows of one table."""
 
     def __init__(self, schema: str, name: str, table: WireTable, options: EncodeOptions) -> None:
@@ -56,7 +56,7 @@ class Row:
 
     def _prepared(self, places: Iterable[int], options: EncodeOptions) -> Columns:
         chosen = [(place, self._columns[place]) for place in places]
-        parts = [Part(place, f"{EASY(c.name)}:", writer(c, options.time_zone)) for place, c in chosen]
+        parts = [CanalField(place, f"{EASY(c.name)}:", writer(c, options.time_zone)) for place, c in chosen]
         sql_types = [(f"{EASY(c.name)}:", sql_type(c)) for _, c in chosen]
         types = ",".join(f"{EASY(c.name)}:{EASY(mysql_type(c, full=options.content_compatible))}" for _, c in chosen)
         empty = "null" if options.newarch else "{}"
@@ -85,19 +85,19 @@ class Row:
         body = f'"sqlType":{_row_sql_types(columns, new)},"mysqlType":{columns.mysql_type},"old":{old},"data":{data}'
         return self.heads[type(row)], body
 
-    def _changed(self, row: Update, parts: list[Part]) -> list[Part]:
+    def _changed(self, row: Update, parts: list[CanalField]) -> list[CanalField]:
         """The columns that `old` has."""
         if not self._options.only_output_updated_columns:
             return parts
         before, after = row.before, row.after
         return [part for part in parts if self._differs(part, before[part.place], after[part.place])]
 
-    def _differs(self, part: Part, old: Value, new: Value) -> bool:
+    def _differs(self, part: CanalField, old: Value, new: Value) -> bool:
         if self._options.newarch and isinstance(old, float) and isinstance(new, float):
             return part.write(old) != part.write(new)
         return old != new
 
-    def _image(self, values: Values, parts: list[Part]) -> str:
+    def _image(self, values: Values, parts: list[CanalField]) -> str:
         if not self._columns:
             return "null"
         try:
@@ -126,7 +126,7 @@ def sql_types_text(pairs: Sequence[tuple[str, int]]) -> str:
     return f"{{{','.join(f'{head}{code}' for head, code in pairs)}}}" if pairs else "null"
 
 
-def _blame(columns: tuple[WireColumn, ...], values: Values, parts: list[Part]) -> None:
+def _blame(columns: tuple[WireColumn, ...], values: Values, parts: list[CanalField]) -> None:
     """Raises the error of the first value that cannot be written, with its column."""
     for place, _, write in parts:
         value = values[place]

@@ -8,7 +8,7 @@
     MIDDLE   }],"data":[{                                                            U
 
 The deleted row stands in `data`, where BEFORE is directly before it, so it needs no place of its own.  A batch has as
-many different TYPES as combinations of promoted unsigned columns (codec/canal/encode/types.py): nearly always one an op.
+many different TYPES as combinations of promoted unsigned columns (codec/canal/encode/types.py): nearly always one.
 
 The clock is read once a batch.
 
@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.codec.canal.encode.row import Columns, Row, sql_types_text
+from tidegate.codec.canal.encode.row import CanalRow, Columns, sql_types_text
 from tidegate.codec.columnar.encode.arrays import BINARY, Piece, constant, joined, spread
 from tidegate.codec.columnar.encode.cells import canal_cell
 from tidegate.codec.columnar.encode.images import (
@@ -51,7 +51,7 @@ class CanalColumns:
     """Batches of one table to values; the table is made ready once."""
 
     def __init__(self, schema: str, name: str, table: WireTable, options: EncodeOptions) -> None:
-        row = Row(schema, name, table, options)
+        row = CanalRow(schema, name, table, options)
         self._members = [
             Member(part.place, part.head.encode(), canal_cell(table.columns[part.place], options))
             for part in row.all.parts

@@ -10,7 +10,7 @@ stretches and escapes by turns; of bytes each is looked up.  Either way the resu
 Go leaves characters as they are that it can print, and escapes others whole, so the sequences of bytes are looked for
 that are the UTF-8 of one.  No text carries its quotes: whoever joins them knows whether they are the same in all rows.
 
-Source: codec/go/quote.py and codec/go/json.py, whose texts these are; Unicode 15, table 3-7 (well-formed byte sequences).
+Source: codec/go/ (quote.py, json.py), whose texts these are; Unicode 15, table 3-7 (well-formed byte sequences).
 """
 
 from functools import cache, lru_cache

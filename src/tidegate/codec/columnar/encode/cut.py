@@ -27,7 +27,7 @@ from tidegate.codec.columnar.encode.arrays import BINARY, NO_ROWS, joined, sprea
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.open.encode.encoder import EVENT_OVERHEAD, VERSION_BYTES
 
-__all__ = ["Cutter", "Messages", "Texts", "sizes"]
+__all__ = ["Cutter", "EncodedRows", "MessageArrays", "sizes"]
 
 _VERSION: Final = (1).to_bytes(VERSION_BYTES, "big")
 _LENGTH_BYTES: Final = 8
@@ -36,7 +36,7 @@ _PIECE: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class EncodedRows:
     """Rows as binary arrays: `keys` are key JSON (None for canal-json), `values` what a message holds, unframed."""
 
     keys: Any
@@ -46,18 +46,18 @@ class Texts:
         """How many rows."""
         return len(self.values)
 
-    def slice(self, start: int, stop: int) -> "Texts":
+    def slice(self, start: int, stop: int) -> "EncodedRows":
         """The rows from `start` to `stop`."""
         keys = None if self.keys is None else self.keys.slice(start, stop - start)
-        return Texts(keys, self.values.slice(start, stop - start))
+        return EncodedRows(keys, self.values.slice(start, stop - start))
 
-    def take(self, rows: Any) -> "Texts":
+    def take(self, rows: Any) -> "EncodedRows":
         """Some rows, by number."""
-        return Texts(None if self.keys is None else self.keys.take(rows), self.values.take(rows))
+        return EncodedRows(None if self.keys is None else self.keys.take(rows), self.values.take(rows))
 
 
 @dataclass(frozen=True, slots=True)
-class Messages:
+class MessageArrays:
     """Messages as binary arrays; `keys` is None for canal-json, `rows` tells how many rows each holds."""
 
     keys: Any
@@ -91,33 +91,33 @@ class Cutter:
 
     def __init__(self, options: EncodeOptions) -> None:
         self._options = options
-        self._open: Texts | None = None
+        self._open: EncodedRows | None = None
 
-    def append(self, texts: Texts) -> Messages:
+    def append(self, texts: EncodedRows) -> MessageArrays:
         """The messages that these rows complete."""
         if texts.keys is None:
-            return Messages(None, texts.values, np.ones(len(texts), np.int64))
+            return MessageArrays(None, texts.values, np.ones(len(texts), np.int64))
         if self._open is not None and len(self._open):
-            texts = Texts(*(pa.concat_arrays(pair) for pair in self._with(texts)))
+            texts = EncodedRows(*(pa.concat_arrays(pair) for pair in self._with(texts)))
         cuts = cuts_of(_grown(texts), self._options)
         last = cuts[-1] if cuts else 0
         self._open = texts.take(pa.array(np.arange(last, len(texts))))  # a slice would keep all the others
         return _framed(texts.slice(0, last), np.array(cuts, np.int64))
 
-    def flush(self) -> Messages:
+    def flush(self) -> MessageArrays:
         """The open message, if there is one."""
         texts, self._open = self._open, None
         if texts is None or not len(texts):
             keys = NO_ROWS if self._options.protocol == "open-protocol" else None
-            return Messages(keys, NO_ROWS, np.zeros(0, np.int64))
+            return MessageArrays(keys, NO_ROWS, np.zeros(0, np.int64))
         return _framed(texts, np.array([0, len(texts)]))
 
-    def _with(self, texts: Texts) -> tuple[list[Any], list[Any]]:
+    def _with(self, texts: EncodedRows) -> tuple[list[Any], list[Any]]:
         assert self._open is not None
         return [self._open.keys, texts.keys], [self._open.values, texts.values]
 
 
-def sizes(texts: Texts) -> Any:
+def sizes(texts: EncodedRows) -> Any:
     """What a message of each row alone would count against max-message-bytes."""
     if texts.keys is None:
         return _lengths(texts.values) + RECORD_OVERHEAD
@@ -142,7 +142,7 @@ def cuts_of(grown: Any, options: EncodeOptions) -> list[int]:
     return cuts
 
 
-def _grown(texts: Texts) -> Any:
+def _grown(texts: EncodedRows) -> Any:
     return _lengths(texts.keys) + _lengths(texts.values) + EVENT_OVERHEAD
 
 
@@ -150,17 +150,17 @@ def _lengths(array: Any) -> Any:
     return np.diff(np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, 4 * array.offset)).astype(np.int64)
 
 
-def _framed(texts: Texts, cuts: Any) -> Messages:
+def _framed(texts: EncodedRows, cuts: Any) -> MessageArrays:
     """The messages between neighbouring `cuts`."""
     count = len(texts)
     if not count:
-        return Messages(NO_ROWS, NO_ROWS, np.zeros(0, np.int64))
+        return MessageArrays(NO_ROWS, NO_ROWS, np.zeros(0, np.int64))
     first = np.zeros(count, np.bool_)
     first[cuts[:-1]] = True
     versions = spread(pa.repeat(pa.scalar(_VERSION, BINARY), len(cuts) - 1), first)
     keys = joined([versions, _frame_lengths(texts.keys), texts.keys], count)
     values = joined([_frame_lengths(texts.values), texts.values], count)
-    return Messages(_stretches(keys, cuts), _stretches(values, cuts), np.diff(cuts))
+    return MessageArrays(_stretches(keys, cuts), _stretches(values, cuts), np.diff(cuts))
 
 
 def _frame_lengths(array: Any) -> Any:

@@ -1,6 +1,6 @@
 """Row changes as columns to messages: the fast path of both protocols, with the plain encoder behind it.
 
-    Batch ──→ columns to JSON texts ──→ keys, values ──→ compress ──→ too large? ──no──→ cut ──→ Messages
+    Batch ──→ columns to JSON texts ──→ keys, values ──→ compress ──→ too large? ──no──→ cut ──→ MessageArrays
                       │ Misfit                                            │ yes
                       └─→ plain encoder, row by row ←─────────────────────┘ these rows only
 
@@ -27,7 +27,7 @@ import pyarrow as pa
 from tidegate.codec.batch import BatchEncoder, ClaimStore
 from tidegate.codec.columnar.encode.arrays import BINARY, replaced
 from tidegate.codec.columnar.encode.canal import CanalColumns
-from tidegate.codec.columnar.encode.cut import Cutter, Messages, Texts, sizes
+from tidegate.codec.columnar.encode.cut import Cutter, EncodedRows, MessageArrays, sizes
 from tidegate.codec.columnar.encode.open import OpenColumns
 from tidegate.codec.columnar.encode.plain import rows_of
 from tidegate.codec.columnar.rows import Batch
@@ -73,7 +73,7 @@ class ColumnarEncoder:
 
     def append(
         self, batch: Batch, table: WireTable | None = None, *, row_ids: Any = None, row_keys: Any = None
-    ) -> Messages:
+    ) -> MessageArrays:
         """The messages that the rows of `batch` complete; the last rows may stay in an open one until `flush`.
 
         `table` describes the columns; without it, the batch's own fields do.  `row_ids` (int64, null where there is
@@ -81,13 +81,13 @@ class ColumnarEncoder:
         with a row that is refused (EncodeError) leaves the encoder as it was, but for files of claim checks."""
         return self._cutter.append(self.texts(batch, table, row_ids=row_ids, row_keys=row_keys))
 
-    def flush(self) -> Messages:
+    def flush(self) -> MessageArrays:
         """The open message, if there is one."""
         return self._cutter.flush()
 
     def texts(
         self, batch: Batch, table: WireTable | None = None, *, row_ids: Any = None, row_keys: Any = None
-    ) -> Texts:
+    ) -> EncodedRows:
         """The rows' keys and values before they are framed: what a `Cutter` for each partition takes."""
         table = self._table_of(batch) if table is None else table
         width = len(table.columns)
@@ -109,11 +109,11 @@ class ColumnarEncoder:
         """Key JSON and value of a single row before they are framed. Raises EncodeError."""
         return self._plain.pair(row, table)
 
-    def texts_of(self, pairs: Sequence[Pair]) -> Texts:
+    def texts_of(self, pairs: Sequence[Pair]) -> EncodedRows:
         """Rows that were written one by one as what a `Cutter` takes."""
         return self._array_of(pairs)
 
-    def _by_columns(self, batch: Batch, table: WireTable, row_ids: Any, row_keys: Any) -> Texts:
+    def _by_columns(self, batch: Batch, table: WireTable, row_ids: Any, row_keys: Any) -> EncodedRows:
         ts = batch.commit_ts
         if ts.null_count or ts.type != pa.int64() or (batch.rows and ts.to_numpy().min() < 0):
             raise Misfit("a commit_ts that is none")
@@ -127,29 +127,29 @@ class ColumnarEncoder:
         if self.options.compression != "none":
             compress = COMPRESSORS[self.options.compression]
             values = pa.array([compress(value) for value in values.to_pylist()], BINARY)
-        return Texts(keys, values)
+        return EncodedRows(keys, values)
 
-    def _by_rows(self, batch: Batch, table: WireTable, row_ids: Any, row_keys: Any) -> Texts:
+    def _by_rows(self, batch: Batch, table: WireTable, row_ids: Any, row_keys: Any) -> EncodedRows:
         """All rows by the plain encoder, which says what is wrong with the first that is refused."""
         return self._array_of(self._pairs(range(batch.rows), batch, table, row_ids, row_keys))
 
-    def _fitted(self, texts: Texts, batch: Batch, table: WireTable, row_ids: Any, row_keys: Any) -> Texts:
+    def _fitted(self, texts: EncodedRows, batch: Batch, table: WireTable, row_ids: Any, row_keys: Any) -> EncodedRows:
         """`texts` with what the plain encoder makes of rows that are too large."""
         rows = np.flatnonzero(sizes(texts) > self.options.max_message_bytes)
         if not len(rows):
             return texts
         cut = self._array_of(self._pairs(rows.tolist(), batch, table, row_ids, row_keys))
         keys = None if texts.keys is None else replaced(texts.keys, rows, cut.keys)
-        return Texts(keys, replaced(texts.values, rows, cut.values))
+        return EncodedRows(keys, replaced(texts.values, rows, cut.values))
 
     def _pairs(self, numbers: Sequence[int], batch: Batch, table: WireTable, row_ids: Any, row_keys: Any) -> list[Pair]:
         rows = rows_of(batch, numbers, table, row_ids)
         keys = [None if row_keys is None else row_keys[number].as_py() for number in numbers]
         return [self._plain.pair(row, table, key) for row, key in zip(rows, keys, strict=True)]
 
-    def _array_of(self, pairs: Sequence[Pair]) -> Texts:
+    def _array_of(self, pairs: Sequence[Pair]) -> EncodedRows:
         keys = pa.array([pair.key for pair in pairs], BINARY) if self._is_open else None
-        return Texts(keys, pa.array([pair.value for pair in pairs], BINARY))
+        return EncodedRows(keys, pa.array([pair.value for pair in pairs], BINARY))
 
     def _columns(self, batch: Batch, table: WireTable) -> _Columns:
         """The table made ready."""

@@ -32,7 +32,7 @@ from tidegate.codec.columnar.encode.text import integers
 from tidegate.codec.columnar.rows import Batch
 from tidegate.codec.columnar.values import Misfit
 from tidegate.codec.encoding import EncodeOptions
-from tidegate.codec.open.encode.row import Images
+from tidegate.codec.open.encode.row import TableForm
 from tidegate.codec.open.encode.values import style_of
 from tidegate.codec.wire_table import WireTable
 
@@ -47,7 +47,7 @@ class OpenColumns:
     """Batches of one table to key JSON and value JSON; the table is made ready once."""
 
     def __init__(self, table: WireTable, options: EncodeOptions) -> None:
-        images = Images(table, options)
+        images = TableForm(table, options)
         self._members = [
             Member(
                 part.place,

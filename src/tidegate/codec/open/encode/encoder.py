@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from tidegate.codec.cut import Cut
 from tidegate.codec.encoding import EncodeOptions
-from tidegate.codec.open.encode.row import Images, row_value
+from tidegate.codec.open.encode.row import TableForm, row_value
 from tidegate.codec.open.encode.values import style_of
 from tidegate.codec.wire_table import WireTable
 from tidegate.model.errors import EncodeError
@@ -50,7 +50,7 @@ class OpenEncoder:
     def __init__(self, options: EncodeOptions) -> None:
         self._options = options
         self._quote = style_of(options).quote
-        self._ready: dict[tuple[int, int | None], tuple[WireTable, Images]] = {}
+        self._ready: dict[tuple[int, int | None], tuple[WireTable, TableForm]] = {}
         self._stale_flags: dict[int, dict[str, int]] = {}
 
     def row(self, row: RowChange, table: WireTable, cut: Cut) -> Pair:
@@ -75,7 +75,7 @@ class OpenEncoder:
         """A resolved timestamp."""
         return Pair(f'{{"ts":{ts},"t":3}}'.encode(), b"")
 
-    def _images(self, row: RowChange, table: WireTable) -> Images:
+    def _images(self, row: RowChange, table: WireTable) -> TableForm:
         """The table made ready; with the fault stale-flags, with the flags that a partition had at first."""
         partition_id = row.partition_id if "stale-flags" in self._options.faults else None
         found = self._ready.get((id(table), partition_id))
@@ -87,7 +87,7 @@ class OpenEncoder:
             if partition_id is not None:
                 fresh = {column.name: column.flag for column in table.columns}
                 flags = self._stale_flags.setdefault(partition_id, fresh)
-            found = self._ready[id(table), partition_id] = table, Images(table, self._options, flags)
+            found = self._ready[id(table), partition_id] = table, TableForm(table, self._options, flags)
         return found[1]
 
     def _classic_key(self, row: RowChange, cut: Cut) -> str:

@@ -5,7 +5,7 @@
     classic   columns in order of their names' bytes; an empty image is left out
     newarch   columns in table order; an empty `p` is {}, an empty `u` or `d` an error
 
-All of a column but its value is the same in every row, so a table is prepared once (`Images`).
+All of a column but its value is the same in every row, so a table is prepared once (`TableForm`).
 
 Source: Open Protocol document, "Row Changed Event"; recordings of both emitters.
 """
@@ -21,12 +21,12 @@ from tidegate.codec.wire_table import WireColumn, WireTable
 from tidegate.model.errors import EncodeError, HandleKeyMissing
 from tidegate.model.event import Delete, Insert, RowChange, Update, Value, Values
 
-__all__ = ["Images", "Part", "row_value"]
+__all__ = ["OpenField", "TableForm", "row_value"]
 
 _MISSING: Final = "no handle key column in table {}; give it a primary key, or a unique key on NOT NULL columns"
 
 
-class Part(NamedTuple):
+class OpenField(NamedTuple):
     """One column: where its value stands, all of its JSON before the value, and how values are written."""
 
     place: int
@@ -34,7 +34,7 @@ class Part(NamedTuple):
     write: Write
 
 
-class Images:
+class TableForm:
     """A table made ready: how each column starts and how its values are written, in message order."""
 
     def __init__(self, table: WireTable, options: EncodeOptions, flags: Mapping[str, int] | None = None) -> None:
@@ -46,7 +46,9 @@ class Images:
         columns = table.columns
         sent = {column.name: column.flag for column in columns} if flags is None else flags
         heads = [_head(column, sent.get(column.name, 0), style.quote) for column in columns]
-        self.parts = [Part(index, heads[index], writer(columns[index], style, options.time_zone)) for index in order]
+        self.parts = [
+            OpenField(index, heads[index], writer(columns[index], style, options.time_zone)) for index in order
+        ]
         self.handles = [part for part in self.parts if columns[part.place].handle]
         self._columns = table.columns
         self._unnamed = "unnamed-null" in options.faults
@@ -66,10 +68,10 @@ class Images:
             for part, member in zip(different, self._members(before, different), strict=True)
         )
 
-    def _object(self, values: Values, parts: list[Part]) -> str:
+    def _object(self, values: Values, parts: list[OpenField]) -> str:
         return _braced(self._members(values, parts))
 
-    def _members(self, values: Values, parts: list[Part]) -> list[str]:
+    def _members(self, values: Values, parts: list[OpenField]) -> list[str]:
         """The members of an image, one a column."""
         try:
             return [
@@ -80,7 +82,7 @@ class Images:
             self._blame(values, parts)
             raise EncodeError(f"a value that open-protocol cannot carry: {error}") from error
 
-    def _blame(self, values: Values, parts: list[Part]) -> None:
+    def _blame(self, values: Values, parts: list[OpenField]) -> None:
         """Raises the error of the first value that cannot be written, with its column."""
         for index, _, write in parts:
             value: Value = values[index]
@@ -105,7 +107,7 @@ def _braced(members: Iterable[str]) -> str:
     return f"{{{joined}}}" if joined else ""
 
 
-def row_value(row: RowChange, images: Images, options: EncodeOptions, *, handles: bool) -> str:
+def row_value(row: RowChange, images: TableForm, options: EncodeOptions, *, handles: bool) -> str:
     """The value JSON of a row, of its handle key columns alone when `handles`."""
     match row:
         case Insert():
@@ -117,7 +119,7 @@ def row_value(row: RowChange, images: Images, options: EncodeOptions, *, handles
             return _update(row, images, options, handles=handles)
 
 
-def _update(row: Update, images: Images, options: EncodeOptions, *, handles: bool) -> str:
+def _update(row: Update, images: TableForm, options: EncodeOptions, *, handles: bool) -> str:
     new = _needed(row, images.image(row.after, handles=handles), options, handles=handles)
     if not options.output_old_value:
         return f'{{"u":{new}}}'

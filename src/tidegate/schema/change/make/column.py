@@ -31,7 +31,7 @@ from tidegate.schema.change.restore import restore
 from tidegate.schema.change.session import DdlSession
 from tidegate.schema.columns import complete_type
 from tidegate.schema.defaults import keep_default
-from tidegate.schema.definition import ColumnDef, Default, Expression, Now, Null, Text, TypeDef
+from tidegate.schema.definition import ColumnDef, Default, DefaultText, Expression, Now, Null, TypeDef
 from tidegate.schema.stored.definition import Name, StoredColumn, StoredType
 
 __all__ = ["default_collation", "make_column", "make_type", "with_default"]
@@ -146,7 +146,7 @@ def with_default(column: StoredColumn, default: Default | None, session: DdlSess
     kind, name = column.type, column.name.original
     if isinstance(default, Null) and kind.flag & NOT_NULL:
         raise SqlRefused(1067, f"Invalid default value for '{name}'", "42000")
-    if kind.tp in _LARGE and isinstance(default, Text | Now):
+    if kind.tp in _LARGE and isinstance(default, DefaultText | Now):
         raise SqlRefused(1101, f"BLOB/TEXT/JSON column '{name}' can't have a default value", "42000")
     value, bits, is_expression = _kept(column, default, session)
     needs = kind.flag & NOT_NULL and default is None and not kind.flag & AUTO_INCREMENT

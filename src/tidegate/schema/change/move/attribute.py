@@ -13,23 +13,23 @@ from msgspec import Raw
 
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.change.arguments import (
-    AlterSequence,
-    Charset,
-    CheckName,
-    Comment,
-    NewCache,
-    Rebase,
-    RenameIndex,
-    SetDefault,
-    ShardBits,
-    Ttl,
-    Visibility,
+    AlterSequenceArgs,
+    CharsetArgs,
+    CheckNameArgs,
+    CommentArgs,
+    NewCacheArgs,
+    RebaseArgs,
+    RenameIndexArgs,
+    SetDefaultArgs,
+    ShardBitsArgs,
+    TtlArgs,
+    VisibilityArgs,
 )
 from tidegate.schema.change.draft import Draft, Move, States, column_of, index_of, move_column, with_index
 from tidegate.schema.change.elements import StoredTtl
 from tidegate.schema.change.flags import NO_DEFAULT
 from tidegate.schema.change.move.constraint import checks_of, with_checks
-from tidegate.schema.change.outcome import Counter
+from tidegate.schema.change.outcome import CounterChange
 from tidegate.schema.change.request import Request
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import StoredColumn, StoredIndex, StoredTable
@@ -45,7 +45,7 @@ def counter_kind(table: StoredTable) -> str:
     return "IID" if table.auto_id_cache == 1 else "TID"
 
 
-def _charset(table: StoredTable, arguments: Charset) -> StoredTable:
+def _charset(table: StoredTable, arguments: CharsetArgs) -> StoredTable:
     changed = msgspec.structs.replace(table, charset=arguments.to_charset, collate=arguments.to_collate)
     if not arguments.needs_overwrite_cols:
         return changed
@@ -67,7 +67,7 @@ def _index(table: StoredTable, name: str) -> StoredIndex:
     return found
 
 
-def _rename_index(table: StoredTable, arguments: RenameIndex) -> StoredTable:
+def _rename_index(table: StoredTable, arguments: RenameIndexArgs) -> StoredTable:
     found = _index(table, arguments.old_name.original)
     taken = index_of(table, arguments.new_name.lower)
     if taken is not None and taken.id != found.id:
@@ -75,12 +75,12 @@ def _rename_index(table: StoredTable, arguments: RenameIndex) -> StoredTable:
     return with_index(table, msgspec.structs.replace(found, idx_name=arguments.new_name))
 
 
-def _visibility(table: StoredTable, arguments: Visibility) -> StoredTable:
+def _visibility(table: StoredTable, arguments: VisibilityArgs) -> StoredTable:
     found = _index(table, arguments.index_name.original)
     return with_index(table, msgspec.structs.replace(found, is_invisible=arguments.invisible))
 
 
-def _set_default(table: StoredTable, arguments: SetDefault) -> StoredTable:
+def _set_default(table: StoredTable, arguments: SetDefaultArgs) -> StoredTable:
     new = arguments.column_info
     found = column_of(table, new.name.lower)
     if found is None:
@@ -99,7 +99,7 @@ def _set_default(table: StoredTable, arguments: SetDefault) -> StoredTable:
     return move_column(table, column, found.offset)
 
 
-def _enforced(table: StoredTable, arguments: CheckName) -> StoredTable:
+def _enforced(table: StoredTable, arguments: CheckNameArgs) -> StoredTable:
     checks = checks_of(table)
     if not any(check.constraint_name.lower == arguments.constraint_name.lower for check in checks):
         raise SqlRefused(3940, f"Constraint '{arguments.constraint_name.original}' does not exist.", "HY000")
@@ -114,7 +114,7 @@ def _enforced(table: StoredTable, arguments: CheckName) -> StoredTable:
     )
 
 
-def _ttl(table: StoredTable, arguments: Ttl) -> StoredTable:
+def _ttl(table: StoredTable, arguments: TtlArgs) -> StoredTable:
     now = None if bytes(table.ttl_info) == b"null" else msgspec.json.decode(table.ttl_info, type=StoredTtl)
     changed = arguments.ttl_info or now
     if changed is None:
@@ -130,32 +130,32 @@ def _ttl(table: StoredTable, arguments: Ttl) -> StoredTable:
     return msgspec.structs.replace(table, ttl_info=Raw(msgspec.json.encode(changed)))
 
 
-def _shard_bits(table: StoredTable, arguments: ShardBits) -> StoredTable:
+def _shard_bits(table: StoredTable, arguments: ShardBitsArgs) -> StoredTable:
     most = max(table.max_shard_row_id_bits, arguments.shard_row_id_bits)
     return msgspec.structs.replace(table, shard_row_id_bits=arguments.shard_row_id_bits, max_shard_row_id_bits=most)
 
 
-def _rebase(table: StoredTable, arguments: Rebase) -> StoredTable:
+def _rebase(table: StoredTable, arguments: RebaseArgs) -> StoredTable:
     return msgspec.structs.replace(table, auto_inc_id=arguments.new_base)
 
 
-def _rebase_random(table: StoredTable, arguments: Rebase) -> StoredTable:
+def _rebase_random(table: StoredTable, arguments: RebaseArgs) -> StoredTable:
     return msgspec.structs.replace(table, auto_rand_id=arguments.new_base)
 
 
-def _comment(table: StoredTable, arguments: Comment) -> StoredTable:
+def _comment(table: StoredTable, arguments: CommentArgs) -> StoredTable:
     return msgspec.structs.replace(table, comment=arguments.comment)
 
 
-def _cache(table: StoredTable, arguments: NewCache) -> StoredTable:
+def _cache(table: StoredTable, arguments: NewCacheArgs) -> StoredTable:
     return msgspec.structs.replace(table, auto_id_cache=arguments.new_cache)
 
 
-def _no_ttl(table: StoredTable, _arguments: Ttl) -> StoredTable:
+def _no_ttl(table: StoredTable, _arguments: TtlArgs) -> StoredTable:
     return msgspec.structs.replace(table, ttl_info=_NULL)
 
 
-def _sequence(table: StoredTable, arguments: AlterSequence) -> StoredTable:
+def _sequence(table: StoredTable, arguments: AlterSequenceArgs) -> StoredTable:
     return msgspec.structs.replace(table, sequence=Raw(msgspec.json.encode(arguments.sequence)))
 
 
@@ -180,13 +180,13 @@ def _change(draft: Draft, request: Request, _old: States, new: States) -> None:
     assert new["definition"] is ElementState.PUBLIC
     table = draft.update(request, _AFTER[request.action](draft.table(request), request.arguments))
     match request.arguments:
-        case Rebase(base, force):
+        case RebaseArgs(base, force):
             kind = "TARID" if request.action == _AUTO_RANDOM else counter_kind(table)
             draft.counters.append(
-                Counter(kind, table.old_schema_id or request.schema_id, table.id, base - 1, raise_only=not force)
+                CounterChange(kind, table.old_schema_id or request.schema_id, table.id, base - 1, raise_only=not force)
             )
-        case AlterSequence(restart=restart) if restart is not None:
-            draft.counters.append(Counter("SID", request.schema_id, table.id, restart))
+        case AlterSequenceArgs(restart=restart) if restart is not None:
+            draft.counters.append(CounterChange("SID", request.schema_id, table.id, restart))
 
 
 ATTRIBUTE_MOVES: Final[Mapping[int, Move]] = dict.fromkeys(_AFTER, _change)

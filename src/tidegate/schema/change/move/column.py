@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from tidegate.model.errors import SqlRefused
-from tidegate.schema.change.arguments import AddColumn, DropColumn, Place
+from tidegate.schema.change.arguments import AddColumnArgs, DropColumnArgs, PositionArgs
 from tidegate.schema.change.draft import Draft, Move, States, column_of, move_column, with_columns, with_index
 from tidegate.schema.change.flags import NOT_NULL, PRIMARY, without_index
 from tidegate.schema.change.origin import zero_default
@@ -40,7 +40,7 @@ def append_column(table: StoredTable, column: StoredColumn, state: ElementState)
     return msgspec.structs.replace(table, cols=[*columns, added], max_col_id=added.id)
 
 
-def place_of(table: StoredTable, place: Place, stay: int) -> int:
+def place_of(table: StoredTable, place: PositionArgs, stay: int) -> int:
     """The offset that a position means for a column that is at `stay`; SqlRefused 1054 for an unknown AFTER."""
     if place.tp == 1:
         return 0
@@ -55,7 +55,7 @@ def place_of(table: StoredTable, place: Place, stay: int) -> int:
 
 def _add(draft: Draft, request: Request, old: States, new: States) -> None:
     arguments = request.arguments
-    assert isinstance(arguments, AddColumn)
+    assert isinstance(arguments, AddColumnArgs)
     table, state = draft.table(request), new["column"]
     found = column_of(table, arguments.column_info.name.lower)
     if old["column"] is _NONE:
@@ -97,7 +97,7 @@ def check_uncovered(table: StoredTable, column: StoredColumn) -> None:
 
 def _drop(draft: Draft, request: Request, _old: States, new: States) -> None:
     arguments = request.arguments
-    assert isinstance(arguments, DropColumn)
+    assert isinstance(arguments, DropColumnArgs)
     table, state = draft.table(request), new["column"]
     found = column_of(table, arguments.column_name.lower)
     if found is None:

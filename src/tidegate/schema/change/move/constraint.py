@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from tidegate.model.errors import SqlRefused
-from tidegate.schema.change.arguments import AddForeignKey, Check, CheckName, DropForeignKey
+from tidegate.schema.change.arguments import AddForeignKeyArgs, CheckArgs, CheckNameArgs, DropForeignKeyArgs
 from tidegate.schema.change.draft import Draft, Move, States
 from tidegate.schema.change.elements import StoredCheck, StoredForeignKey
 from tidegate.schema.change.request import Request
@@ -54,7 +54,7 @@ def with_foreign_keys(table: StoredTable, keys: list[StoredForeignKey]) -> Store
 
 
 def _add_key(draft: Draft, request: Request, old: States, new: States) -> None:
-    assert isinstance(request.arguments, AddForeignKey)
+    assert isinstance(request.arguments, AddForeignKeyArgs)
     wanted, table, state = request.arguments.fk_info, draft.table(request), new["foreign key"]
     keys = foreign_keys_of(table)
     if old["foreign key"] is ElementState.NONE:
@@ -78,7 +78,7 @@ def _moved(items: list[_T], chosen: list[bool], state: ElementState) -> list[_T]
 
 
 def _drop_key(draft: Draft, request: Request, _old: States, new: States) -> None:
-    assert isinstance(request.arguments, DropForeignKey)
+    assert isinstance(request.arguments, DropForeignKeyArgs)
     name, table = request.arguments.fk_name, draft.table(request)
     keys = foreign_keys_of(table)
     chosen = [key.fk_name.lower == name.lower for key in keys]
@@ -88,7 +88,7 @@ def _drop_key(draft: Draft, request: Request, _old: States, new: States) -> None
 
 
 def _add_check(draft: Draft, request: Request, old: States, new: States) -> None:
-    assert isinstance(request.arguments, Check)
+    assert isinstance(request.arguments, CheckArgs)
     wanted, table, state = request.arguments.constraint_info, draft.table(request), new["check"]
     checks = checks_of(table)
     if old["check"] is ElementState.NONE:
@@ -103,7 +103,7 @@ def _add_check(draft: Draft, request: Request, old: States, new: States) -> None
 
 
 def _drop_check(draft: Draft, request: Request, _old: States, new: States) -> None:
-    assert isinstance(request.arguments, CheckName)
+    assert isinstance(request.arguments, CheckNameArgs)
     name, table = request.arguments.constraint_name, draft.table(request)
     checks = checks_of(table)
     chosen = [check.constraint_name.lower == name.lower for check in checks]

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from tidegate.model.errors import SqlRefused
-from tidegate.schema.change.arguments import AddIndex, DropIndex
+from tidegate.schema.change.arguments import AddIndexArgs, DropIndexArgs
 from tidegate.schema.change.draft import (
     Draft,
     Move,
@@ -51,7 +51,7 @@ def append_index(table: StoredTable, index: StoredIndex, state: ElementState) ->
 
 def _add(draft: Draft, request: Request, old: States, new: States) -> None:
     arguments = request.arguments
-    assert isinstance(arguments, AddIndex)
+    assert isinstance(arguments, AddIndexArgs)
     table, state, wanted = draft.table(request), new["index"], arguments.index
     if old["index"] is _NONE:
         if index_of(table, wanted.idx_name.lower) is not None:
@@ -103,7 +103,7 @@ def _without_hidden(table: StoredTable, index: StoredIndex) -> StoredTable:
 
 def _drop(draft: Draft, request: Request, _old: States, new: States) -> None:
     arguments = request.arguments
-    assert isinstance(arguments, DropIndex)
+    assert isinstance(arguments, DropIndexArgs)
     table, state = draft.table(request), new["index"]
     index = index_of(table, arguments.index_name.lower)
     if index is None:

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from tidegate.model.errors import SqlRefused
-from tidegate.schema.change.arguments import ModifyColumn
+from tidegate.schema.change.arguments import ModifyColumnArgs
 from tidegate.schema.change.draft import Draft, Move, States, column_of, index_of, move_column, with_columns, with_index
 from tidegate.schema.change.flags import KEYS, NOT_NULL, PREVENT_NULL, PRIMARY
 from tidegate.schema.change.modify_kind import modify_kind
@@ -48,8 +48,8 @@ def tombstone_name(name: str) -> str:
     return f"_Tombstone$_{name}"
 
 
-def _arguments(request: Request) -> ModifyColumn:
-    assert isinstance(request.arguments, ModifyColumn)
+def _arguments(request: Request) -> ModifyColumnArgs:
+    assert isinstance(request.arguments, ModifyColumnArgs)
     return request.arguments
 
 
@@ -60,7 +60,7 @@ def _find(table: StoredTable, name: Name) -> StoredColumn:
     return found
 
 
-def _replaced(table: StoredTable, old: StoredColumn, arguments: ModifyColumn) -> StoredTable:
+def _replaced(table: StoredTable, old: StoredColumn, arguments: ModifyColumnArgs) -> StoredTable:
     """`table` with the new definition in place of `old`: same id, same keys."""
     new = arguments.column
     column = msgspec.structs.replace(
@@ -93,7 +93,7 @@ def _renamed(table: StoredTable, old: Name, new: Name) -> StoredTable:
     return msgspec.structs.replace(table, partition=msgspec.structs.replace(partition, columns=columns))
 
 
-def _planned(table: StoredTable, arguments: ModifyColumn) -> StoredColumn:
+def _planned(table: StoredTable, arguments: ModifyColumnArgs) -> StoredColumn:
     """The column to change; SqlRefused 8200 where jobs in between have made it one that needs more than was planned."""
     found = _find(table, arguments.old_column_name)
     if modify_kind(table, found, arguments.column) > arguments.kind:
@@ -170,7 +170,7 @@ def _lossy(draft: Draft, request: Request, old: States, new: States) -> None:
     draft.update(request, table)
 
 
-def _grow(table: StoredTable, arguments: ModifyColumn, state: ElementState) -> StoredTable:
+def _grow(table: StoredTable, arguments: ModifyColumnArgs, state: ElementState) -> StoredTable:
     """`table` with the new column and copies of the old one's indexes."""
     old = _find(table, arguments.old_column_name)
     check_lossy(table, old)
@@ -201,7 +201,7 @@ def _grow(table: StoredTable, arguments: ModifyColumn, state: ElementState) -> S
     return table
 
 
-def _advance(table: StoredTable, arguments: ModifyColumn, state: ElementState) -> StoredTable:
+def _advance(table: StoredTable, arguments: ModifyColumnArgs, state: ElementState) -> StoredTable:
     """`table` with the new column and indexes one state further."""
     growing = column_of(table, changing_name(arguments.column.name.original))
     assert growing is not None
@@ -211,7 +211,7 @@ def _advance(table: StoredTable, arguments: ModifyColumn, state: ElementState) -
     return table
 
 
-def _shrink(draft: Draft, table: StoredTable, arguments: ModifyColumn) -> StoredTable:
+def _shrink(draft: Draft, table: StoredTable, arguments: ModifyColumnArgs) -> StoredTable:
     """`table` as it was before the change."""
     growing = column_of(table, changing_name(arguments.column.name.original))
     assert growing is not None
@@ -224,7 +224,7 @@ def _shrink(draft: Draft, table: StoredTable, arguments: ModifyColumn) -> Stored
     return move_column(table, old, old.offset)
 
 
-def _swap(table: StoredTable, arguments: ModifyColumn, new: States) -> StoredTable:
+def _swap(table: StoredTable, arguments: ModifyColumnArgs, new: States) -> StoredTable:
     """`table` where the new column and its indexes have the names and places of the old ones."""
     old = _find(table, arguments.old_column_name)
     growing = column_of(table, changing_name(arguments.column.name.original))
@@ -269,7 +269,7 @@ def _with_swapped_indexes(
     return msgspec.structs.replace(table, index_info=[indexes[i] for i in order]) if pairs else table
 
 
-def _fade(draft: Draft, table: StoredTable, arguments: ModifyColumn, new: States) -> StoredTable:
+def _fade(draft: Draft, table: StoredTable, arguments: ModifyColumnArgs, new: States) -> StoredTable:
     """`table` with the old column and its indexes one state further, or without them."""
     gone = column_of(table, tombstone_name(arguments.column.name.original))
     assert gone is not None

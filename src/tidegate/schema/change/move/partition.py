@@ -20,7 +20,7 @@ import msgspec
 from msgspec import UNSET
 
 from tidegate.model.errors import SqlRefused
-from tidegate.schema.change.arguments import DropPartitions, NewPartitions, TruncatePartitions
+from tidegate.schema.change.arguments import DropPartitionsArgs, NewPartitionsArgs, TruncatePartitionsArgs
 from tidegate.schema.change.draft import Draft, Move, States
 from tidegate.schema.change.outcome import DeleteRange
 from tidegate.schema.change.request import Request
@@ -90,7 +90,7 @@ def _finish(draft: Draft, request: Request, new: list[int], old: list[int]) -> N
 
 
 def _add(draft: Draft, request: Request, _old: States, new: States) -> None:
-    assert isinstance(request.arguments, NewPartitions)
+    assert isinstance(request.arguments, NewPartitionsArgs)
     table, state = draft.table(request), new["partition"]
     partition = partition_of(table)
     coming = list(request.arguments.part_info.definitions or ())
@@ -109,7 +109,7 @@ def _add(draft: Draft, request: Request, _old: States, new: States) -> None:
 
 
 def _drop(draft: Draft, request: Request, _old: States, new: States) -> None:
-    assert isinstance(request.arguments, DropPartitions)
+    assert isinstance(request.arguments, DropPartitionsArgs)
     table, state = draft.table(request), new["partition"]
     partition = partition_of(table)
     if state is _WRITE_ONLY:
@@ -129,7 +129,7 @@ def _drop(draft: Draft, request: Request, _old: States, new: States) -> None:
 
 def _truncate(draft: Draft, request: Request, _old: States, new: States) -> None:
     arguments = request.arguments
-    assert isinstance(arguments, TruncatePartitions)
+    assert isinstance(arguments, TruncatePartitionsArgs)
     table, state = draft.table(request), new["old partition"]
     partition = partition_of(table)
     if state is _WRITE_ONLY:

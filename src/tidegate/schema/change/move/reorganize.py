@@ -18,12 +18,12 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from tidegate.model.errors import SqlRefused
-from tidegate.schema.change.arguments import Exchange, NewPartitions
+from tidegate.schema.change.arguments import ExchangeArgs, NewPartitionsArgs
 from tidegate.schema.change.draft import Draft, Move, States
 from tidegate.schema.change.move.attribute import counter_kind
 from tidegate.schema.change.move.partition import affected, at_rest, definitions_named, partition_of, under_way
 from tidegate.schema.change.move.table import counters_deleted
-from tidegate.schema.change.outcome import Counter, DeleteRange
+from tidegate.schema.change.outcome import CounterChange, DeleteRange
 from tidegate.schema.change.request import Request
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.job import AffectedTable, SchemaDiff
@@ -41,7 +41,7 @@ _DELETE_REORG: Final = ElementState.DELETE_REORG
 
 def _reorganize(draft: Draft, request: Request, old: States, new: States) -> None:
     arguments, table = request.arguments, draft.table(request)
-    assert isinstance(arguments, NewPartitions)
+    assert isinstance(arguments, NewPartitionsArgs)
     if request.action != _REORGANIZE:
         draft.diff = SchemaDiff(0, request.action, request.schema_id, table.id, old_table_id=table.id)
     if new["new rows"] is _NONE:
@@ -66,7 +66,7 @@ def _whole(table: StoredTable) -> StoredPartition:
 
 
 def _prepared(
-    request: Request, arguments: NewPartitions, table: StoredTable, partition: StoredPartition
+    request: Request, arguments: NewPartitionsArgs, table: StoredTable, partition: StoredPartition
 ) -> StoredPartition:
     """`partition` with what comes and what goes beside it."""
     comes = arguments.part_info
@@ -145,12 +145,12 @@ def _finish(draft: Draft, request: Request, table: StoredTable) -> None:
     )
 
 
-def _copied(schema_id: int, table: StoredTable, new_id: int) -> list[Counter]:
+def _copied(schema_id: int, table: StoredTable, new_id: int) -> list[CounterChange]:
     home = schema_id if table.old_schema_id is UNSET else table.old_schema_id
-    return [Counter(kind, schema_id, new_id, 0, like=(home, table.id)) for kind in ("TID", "IID", "TARID")]
+    return [CounterChange(kind, schema_id, new_id, 0, like=(home, table.id)) for kind in ("TID", "IID", "TARID")]
 
 
-def _give_up(draft: Draft, request: Request, arguments: NewPartitions, table: StoredTable) -> None:
+def _give_up(draft: Draft, request: Request, arguments: NewPartitionsArgs, table: StoredTable) -> None:
     """The definition as it was; what was copied goes."""
     partition, was = partition_of(table), arguments.part_info
     draft.ranges += [DeleteRange(one.id) for one in partition.adding_definitions or ()]
@@ -177,7 +177,7 @@ def exchange_shape(table: StoredTable) -> tuple[object, ...]:
 
 def _exchange(draft: Draft, request: Request, old: States, new: States) -> None:
     arguments = request.arguments
-    assert isinstance(arguments, Exchange)
+    assert isinstance(arguments, ExchangeArgs)
     swapped, fit = new["table swapped"] is _PUBLIC, new["rows fit"]
     own_id = arguments.partition_id if old["table swapped"] is _PUBLIC else request.table_id
     table = draft.find(request.schema_id, own_id)
@@ -223,7 +223,7 @@ def _fit_info(parent_id: int, partition_id: int) -> Raw:
     )
 
 
-def _swap_parent(draft: Draft, arguments: Exchange, parent: StoredTable, new_id: int) -> None:
+def _swap_parent(draft: Draft, arguments: ExchangeArgs, parent: StoredTable, new_id: int) -> None:
     """The partitioned table with the other table's id in place of the partition's."""
     partition = partition_of(parent)
     definitions = [
@@ -237,15 +237,17 @@ def _swap_parent(draft: Draft, arguments: Exchange, parent: StoredTable, new_id:
     )
 
 
-def _shared_counters(request: Request, arguments: Exchange, table: StoredTable, parent: StoredTable) -> list[Counter]:
+def _shared_counters(
+    request: Request, arguments: ExchangeArgs, table: StoredTable, parent: StoredTable
+) -> list[CounterChange]:
     """Both tables go on from the greater of their counters, so that no row meets another's id."""
     found = []
     for kind in dict.fromkeys((counter_kind(table), counter_kind(parent), "TARID")):
         own = (request.schema_id, table.id)
         of_parent = (arguments.pt_schema_id, arguments.pt_table_id)
-        found.append(Counter(kind, *of_parent, 0, raise_only=True, like=own))
-        found.append(Counter(kind, request.schema_id, arguments.partition_id, 0, raise_only=True, like=own))
-        found.append(Counter(kind, request.schema_id, arguments.partition_id, 0, raise_only=True, like=of_parent))
+        found.append(CounterChange(kind, *of_parent, 0, raise_only=True, like=own))
+        found.append(CounterChange(kind, request.schema_id, arguments.partition_id, 0, raise_only=True, like=own))
+        found.append(CounterChange(kind, request.schema_id, arguments.partition_id, 0, raise_only=True, like=of_parent))
     return found
 
 

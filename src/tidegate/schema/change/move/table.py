@@ -17,19 +17,19 @@ from msgspec import UNSET
 
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.change.arguments import (
-    Charset,
-    CreateSchema,
-    CreateTable,
-    NewTable,
-    Recover,
-    RenameTable,
-    RenameTables,
+    CharsetArgs,
+    CreateSchemaArgs,
+    CreateTableArgs,
+    NewTableArgs,
+    RecoverArgs,
+    RenameTableArgs,
+    RenameTablesArgs,
 )
 from tidegate.schema.change.draft import Draft, Move, States
 from tidegate.schema.change.elements import StoredForeignKey
 from tidegate.schema.change.move.attribute import counter_kind
 from tidegate.schema.change.move.constraint import foreign_keys_of, with_foreign_keys
-from tidegate.schema.change.outcome import Counter, DeleteRange
+from tidegate.schema.change.outcome import CounterChange, DeleteRange
 from tidegate.schema.change.request import Request
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.job import AffectedTable, SchemaDiff
@@ -45,10 +45,10 @@ def counter_home(schema_id: int, table: StoredTable) -> int:
     return schema_id if table.old_schema_id is UNSET else table.old_schema_id
 
 
-def counters_deleted(schema_id: int, table: StoredTable) -> list[Counter]:
+def counters_deleted(schema_id: int, table: StoredTable) -> list[CounterChange]:
     """All counters of a table, to be deleted."""
     kinds = ("SID",) if table.is_sequence else ("TID", "IID", "TARID")
-    return [Counter(kind, counter_home(schema_id, table), table.id, None) for kind in kinds]
+    return [CounterChange(kind, counter_home(schema_id, table), table.id, None) for kind in kinds]
 
 
 def _diff(request: Request, schema_id: int, table_id: int, **members: object) -> SchemaDiff:
@@ -63,7 +63,7 @@ def _gone_partitions(table: StoredTable) -> list[AffectedTable] | None:
 
 
 def _create_schema(draft: Draft, request: Request, _old: States, _new: States) -> None:
-    assert isinstance(request.arguments, CreateSchema)
+    assert isinstance(request.arguments, CreateSchemaArgs)
     made = msgspec.structs.replace(request.arguments.db_info, state=_PUBLIC)
     if any(schema.name.lower == made.name.lower for schema in draft.definitions.schemas()):
         raise SqlRefused(1007, f"Can't create database '{made.name.original}'; database exists", "HY000")
@@ -72,7 +72,7 @@ def _create_schema(draft: Draft, request: Request, _old: States, _new: States) -
 
 
 def _alter_schema(draft: Draft, request: Request, _old: States, _new: States) -> None:
-    assert isinstance(request.arguments, Charset)
+    assert isinstance(request.arguments, CharsetArgs)
     changed = msgspec.structs.replace(
         draft.schema(request.schema_id, request.schema_name),
         charset=request.arguments.to_charset,
@@ -105,7 +105,7 @@ def _row_ranges(table: StoredTable) -> list[DeleteRange]:
 
 
 def _create_table(draft: Draft, request: Request, old: States, new: States) -> None:
-    assert isinstance(request.arguments, CreateTable)
+    assert isinstance(request.arguments, CreateTableArgs)
     draft.schema(request.schema_id, request.schema_name)
     if old["table"] is not _NONE:
         made = msgspec.structs.replace(draft.table(request), state=new["table"])
@@ -118,10 +118,10 @@ def _create_table(draft: Draft, request: Request, old: States, new: States) -> N
         draft.diff = _diff(request, request.schema_id, made.id, old_table_id=replaced)
     draft.put(request.schema_id, msgspec.structs.replace(made, state=new["table"]), stamped=True)
     if made.is_sequence:
-        draft.counters.append(Counter("SID", request.schema_id, made.id, 0))
+        draft.counters.append(CounterChange("SID", request.schema_id, made.id, 0))
     for kind, base in ((counter_kind(made), made.auto_inc_id), ("TARID", made.auto_rand_id)):
         if base > 1:
-            draft.counters.append(Counter(kind, request.schema_id, made.id, base - 1))
+            draft.counters.append(CounterChange(kind, request.schema_id, made.id, base - 1))
 
 
 def _drop_table(draft: Draft, request: Request, _old: States, new: States) -> None:
@@ -137,7 +137,7 @@ def _drop_table(draft: Draft, request: Request, _old: States, new: States) -> No
 
 def _truncate(draft: Draft, request: Request, _old: States, _new: States) -> None:
     arguments, table = request.arguments, draft.table(request)
-    assert isinstance(arguments, NewTable)
+    assert isinstance(arguments, NewTableArgs)
     fresh = msgspec.structs.replace(table, id=arguments.new_table_id, old_schema_id=UNSET)
     if table.partition is not None:
         ids = arguments.new_partition_ids or []
@@ -158,7 +158,7 @@ def _truncate(draft: Draft, request: Request, _old: States, _new: States) -> Non
     draft.diff = _diff(request, request.schema_id, fresh.id, old_table_id=table.id)
 
 
-def _renamed(draft: Draft, one: RenameTable, table_id: int, request: Request) -> list[AffectedTable]:
+def _renamed(draft: Draft, one: RenameTableArgs, table_id: int, request: Request) -> list[AffectedTable]:
     """Write the table under its new name and key; the tables that refer to it, which change as well."""
     table = draft.find(one.old_schema_id, table_id)
     if table is None:
@@ -208,7 +208,7 @@ def _referring(keys: list[StoredForeignKey], old: tuple[str, str], new: tuple[Na
 
 
 def _rename(draft: Draft, request: Request, old: States, new: States) -> None:
-    assert isinstance(request.arguments, RenameTable)
+    assert isinstance(request.arguments, RenameTableArgs)
     one = request.arguments
     first = old["new name"] is not new["new name"]
     children: list[AffectedTable] = []
@@ -223,7 +223,7 @@ def _rename(draft: Draft, request: Request, old: States, new: States) -> None:
 
 
 def _rename_all(draft: Draft, request: Request, old: States, new: States) -> None:
-    assert isinstance(request.arguments, RenameTables)
+    assert isinstance(request.arguments, RenameTablesArgs)
     first = old["new name"] is not new["new name"]
     affected, children = [], []
     results: dict[int, StoredTable] = {}
@@ -247,7 +247,7 @@ def _rename_all(draft: Draft, request: Request, old: States, new: States) -> Non
     )
 
 
-def _last_place(draft: Draft, arguments: RenameTables, table_id: int) -> StoredTable:
+def _last_place(draft: Draft, arguments: RenameTablesArgs, table_id: int) -> StoredTable:
     schema_id = [one.new_schema_id for one in arguments.rename_table_infos if one.table_id == table_id][-1]
     found = draft.find(schema_id, table_id)
     if found is None:
@@ -256,7 +256,7 @@ def _last_place(draft: Draft, arguments: RenameTables, table_id: int) -> StoredT
 
 
 def _recover(draft: Draft, request: Request, _old: States, new: States) -> None:
-    assert isinstance(request.arguments, Recover)
+    assert isinstance(request.arguments, RecoverArgs)
     table = request.arguments.table_info
     draft.free_name(request, request.schema_id, table.name.original)
     if new["table"] is not _PUBLIC:
@@ -267,7 +267,7 @@ def _recover(draft: Draft, request: Request, _old: States, new: States) -> None:
     draft.result = table
     for kind in ("SID",) if table.is_sequence else ("TID", "IID", "TARID"):
         home = counter_home(request.schema_id, table)
-        draft.counters.append(Counter(kind, home, table.id, 0, at_ts=request.arguments.snapshot_ts))
+        draft.counters.append(CounterChange(kind, home, table.id, 0, at_ts=request.arguments.snapshot_ts))
     draft.diff = _diff(
         request,
         request.schema_id,

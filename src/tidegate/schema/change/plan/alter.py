@@ -15,8 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.model.errors import SqlRefused
-from tidegate.schema.change.alteration import Alteration, Part
-from tidegate.schema.change.arguments import AddForeignKey
+from tidegate.schema.change.alteration import Alteration, AlterPart
+from tidegate.schema.change.arguments import AddForeignKeyArgs
 from tidegate.schema.change.catalog import Catalog
 from tidegate.schema.change.plan.column import (
     add_columns,
@@ -38,15 +38,19 @@ from tidegate.schema.change.plan.option import convert_charset, set_options
 from tidegate.schema.change.plan.partition import PARTITION_RULES
 from tidegate.schema.change.plan.table import rename_pairs
 from tidegate.schema.change.request import Involved, Request
-from tidegate.schema.change.session import DdlSession, Plan
+from tidegate.schema.change.session import DdlSession, StatementPlan
 from tidegate.schema.change.together import check_together
 from tidegate.schema.definition import TableOptions
 from tidegate.schema.f1_multi import MULTI_SCHEMA_CHANGE
 from tidegate.schema.spec import (
     AddColumns,
+    AddForeignKey,
+    AddIndex,
     ConvertCharset,
+    DropColumn,
     DropIndex,
     DropPrimaryKey,
+    ModifyColumn,
     NoChange,
     NotSupported,
     RenameColumn,
@@ -56,27 +60,23 @@ from tidegate.schema.spec import (
     SetVisibility,
     Spec,
 )
-from tidegate.schema.spec import AddForeignKey as AddForeignKeySpec
-from tidegate.schema.spec import AddIndex as AddIndexSpec
-from tidegate.schema.spec import DropColumn as DropColumnSpec
-from tidegate.schema.spec import ModifyColumn as ModifyColumnSpec
 from tidegate.schema.statement import AlterTable, RenamePair
 
 __all__ = ["plan_alter"]
 
 
-def _refuse(_alteration: Alteration, spec: NotSupported) -> Iterator[Part]:
+def _refuse(_alteration: Alteration, spec: NotSupported) -> Iterator[AlterPart]:
     raise SqlRefused(8200, f"Unsupported {spec.what}", "HY000")
 
 
-_RULES: Final[Mapping[type[Spec], Callable[[Alteration, Any], Iterator[Part]]]] = {
+_RULES: Final[Mapping[type[Spec], Callable[[Alteration, Any], Iterator[AlterPart]]]] = {
     AddColumns: add_columns,
-    DropColumnSpec: drop_column,
-    ModifyColumnSpec: modify_column,
+    DropColumn: drop_column,
+    ModifyColumn: modify_column,
     RenameColumn: rename_column,
     SetDefault: set_default,
-    AddIndexSpec: add_index,
-    AddForeignKeySpec: add_foreign_key,
+    AddIndex: add_index,
+    AddForeignKey: add_foreign_key,
     DropIndex: drop_index,
     DropPrimaryKey: drop_primary_key,
     RenameIndex: rename_index,
@@ -89,7 +89,7 @@ _RULES: Final[Mapping[type[Spec], Callable[[Alteration, Any], Iterator[Part]]]] 
 }
 
 
-def plan_alter(statement: AlterTable, catalog: Catalog, session: DdlSession) -> Plan:
+def plan_alter(statement: AlterTable, catalog: Catalog, session: DdlSession) -> StatementPlan:
     """One job, or none where nothing changes; SqlRefused for what TiDB refuses."""
     if any(isinstance(spec, RenameTo) for spec in statement.specs):
         return _rename(statement, catalog)
@@ -98,7 +98,7 @@ def plan_alter(statement: AlterTable, catalog: Catalog, session: DdlSession) -> 
     parts = [part for spec in statement.specs for part in _RULES[type(spec)](alteration, spec)]
     parts = _merged(parts)
     if not parts:
-        return Plan(warnings=tuple(alteration.notes))
+        return StatementPlan(warnings=tuple(alteration.notes))
     request = Request(
         MULTI_SCHEMA_CHANGE,
         found.schema_id,
@@ -122,32 +122,32 @@ def plan_alter(statement: AlterTable, catalog: Catalog, session: DdlSession) -> 
                 schema_name=only.table.schema.lower(),
                 table_name=only.table.stored.name.lower,
             )
-        return Plan((request,), tuple(alteration.notes))
+        return StatementPlan((request,), tuple(alteration.notes))
     check_together(alteration.table, parts)
-    return Plan((msgspec.structs.replace(request, parts=subs),), tuple(alteration.notes))
+    return StatementPlan((msgspec.structs.replace(request, parts=subs),), tuple(alteration.notes))
 
 
-def _merged(parts: list[Part]) -> list[Part]:
+def _merged(parts: list[AlterPart]) -> list[AlterPart]:
     """`parts` where of options that were written twice the last one counts."""
     last = {part.action: part for part in parts if part.action in (13, 17)}
     return [part for part in parts if last.get(part.action, part) is part]
 
 
-def _involved(schema: str, table: str, parts: Sequence[Part]) -> tuple[Involved, ...]:
+def _involved(schema: str, table: str, parts: Sequence[AlterPart]) -> tuple[Involved, ...]:
     """The tables that foreign keys refer to, shared, and the table itself; nothing where there are none."""
     parents = [
         Involved(part.arguments.fk_info.ref_schema.lower, part.arguments.fk_info.ref_table.lower, 1)
         for part in parts
-        if isinstance(part.arguments, AddForeignKey)
+        if isinstance(part.arguments, AddForeignKeyArgs)
     ]
     return (*parents, Involved(schema, table)) if parents else ()
 
 
-def _rename(statement: AlterTable, catalog: Catalog) -> Plan:
+def _rename(statement: AlterTable, catalog: Catalog) -> StatementPlan:
     if len(statement.specs) > 1:
         raise SqlRefused(8200, "Unsupported multi schema change for RENAME TABLE", "HY000")
     (spec,) = statement.specs
     assert isinstance(spec, RenameTo)
     if spec.table.key == statement.table.key and spec.table.table == statement.table.table:
-        return Plan()
+        return StatementPlan()
     return rename_pairs([RenamePair(statement.table, spec.table, doubtful=False)], catalog)

@@ -9,8 +9,14 @@ from datetime import UTC
 import msgspec
 
 from tidegate.model.errors import SqlRefused
-from tidegate.schema.change.alteration import Alteration, Part
-from tidegate.schema.change.arguments import AddColumn, DropColumn, ModifyColumn, Place, SetDefault
+from tidegate.schema.change.alteration import Alteration, AlterPart
+from tidegate.schema.change.arguments import (
+    AddColumnArgs,
+    DropColumnArgs,
+    ModifyColumnArgs,
+    PositionArgs,
+    SetDefaultArgs,
+)
 from tidegate.schema.change.dependents import check_dropped, check_modified
 from tidegate.schema.change.draft import column_of
 from tidegate.schema.change.flags import AUTO_INCREMENT, KEYS, NO_DEFAULT, PRIMARY
@@ -26,21 +32,18 @@ from tidegate.schema.change.request import ModifyKind
 from tidegate.schema.change.sound import partition_columns
 from tidegate.schema.definition import ColumnDef, Position
 from tidegate.schema.f1 import ElementState
-from tidegate.schema.spec import AddColumns, AddIndex, RenameColumn
-from tidegate.schema.spec import DropColumn as DropColumnSpec
-from tidegate.schema.spec import ModifyColumn as ModifyColumnSpec
-from tidegate.schema.spec import SetDefault as SetDefaultSpec
+from tidegate.schema.spec import AddColumns, AddIndex, DropColumn, ModifyColumn, RenameColumn, SetDefault
 from tidegate.schema.stored.definition import Name, StoredColumn
 
 __all__ = ["add_columns", "drop_column", "modify_column", "rename_column", "set_default"]
 
 
-def _place(alteration: Alteration, position: Position | None) -> Place:
+def _place(alteration: Alteration, position: Position | None) -> PositionArgs:
     if position is None:
-        return Place()
+        return PositionArgs()
     if position.after is None:
-        return Place(1)
-    return Place(2, alteration.column(position.after).name)
+        return PositionArgs(1)
+    return PositionArgs(2, alteration.column(position.after).name)
 
 
 def _now(alteration: Alteration, column: StoredColumn) -> str:
@@ -52,7 +55,7 @@ def _now(alteration: Alteration, column: StoredColumn) -> str:
     return f"{text}.{moment.microsecond:06d}"[: 20 + digits] if digits else text
 
 
-def add_columns(alteration: Alteration, spec: AddColumns) -> Iterator[Part]:
+def add_columns(alteration: Alteration, spec: AddColumns) -> Iterator[AlterPart]:
     """ADD COLUMN, one part a column, and its keys."""
     table = alteration.table
     for definition in spec.columns:
@@ -70,7 +73,7 @@ def add_columns(alteration: Alteration, spec: AddColumns) -> Iterator[Part]:
             raise SqlRefused(1054, f"Unknown column '{unknown[0]}' in 'generated column function'", "42S22")
         column = with_origin(column, _now(alteration, column))
         column = msgspec.structs.replace(column, state=ElementState.NONE)
-        yield Part(5, AddColumn(column, _place(alteration, spec.position), spec.if_not_exists))
+        yield AlterPart(5, AddColumnArgs(column, _place(alteration, spec.position), spec.if_not_exists))
     for index in spec.indexes:
         yield from add_index(alteration, AddIndex(index))
 
@@ -90,7 +93,7 @@ def _check_added(definition: ColumnDef) -> None:
         raise SqlRefused(3106, message, "HY000")
 
 
-def drop_column(alteration: Alteration, spec: DropColumnSpec) -> Iterator[Part]:
+def drop_column(alteration: Alteration, spec: DropColumn) -> Iterator[AlterPart]:
     """DROP COLUMN; an index on that column alone goes with it."""
     table = alteration.table
     column = column_of(table, spec.name)
@@ -110,10 +113,10 @@ def drop_column(alteration: Alteration, spec: DropColumnSpec) -> Iterator[Part]:
     if column.name.lower in partition_columns(table.partition):
         message = f"Column '{column.name.original}' has a partitioning function dependency and cannot be dropped"
         raise SqlRefused(3855, message, "HY000")
-    yield Part(6, DropColumn(column.name, spec.if_exists))
+    yield AlterPart(6, DropColumnArgs(column.name, spec.if_exists))
 
 
-def modify_column(alteration: Alteration, spec: ModifyColumnSpec) -> Iterator[Part]:
+def modify_column(alteration: Alteration, spec: ModifyColumn) -> Iterator[AlterPart]:
     """MODIFY and CHANGE COLUMN."""
     table = alteration.table
     if spec.if_exists and column_of(table, spec.name) is None:
@@ -135,7 +138,7 @@ def modify_column(alteration: Alteration, spec: ModifyColumnSpec) -> Iterator[Pa
     if kind is ModifyKind.LOSSY:
         check_lossy(table, old)
         new = with_origin(new, _now(alteration, new)) if new.default is not None else new
-    yield Part(12, ModifyColumn(new, old.name, _place(alteration, spec.position), int(kind)))
+    yield AlterPart(12, ModifyColumnArgs(new, old.name, _place(alteration, spec.position), int(kind)))
 
 
 def _check_new_name(alteration: Alteration, old: StoredColumn, name: str) -> None:
@@ -164,19 +167,19 @@ def _check_modified(old: StoredColumn, definition: ColumnDef) -> None:
         raise SqlRefused(8200, message, "HY000")
 
 
-def rename_column(alteration: Alteration, spec: RenameColumn) -> Iterator[Part]:
+def rename_column(alteration: Alteration, spec: RenameColumn) -> Iterator[AlterPart]:
     """RENAME COLUMN: the same definition under another name."""
     old = alteration.column(spec.old)
     _check_new_name(alteration, old, spec.new)
     new = msgspec.structs.replace(old, name=Name.of(spec.new))
     check_modified(alteration, old, new)
-    yield Part(12, ModifyColumn(new, old.name, Place(), int(ModifyKind.LOSSLESS)))
+    yield AlterPart(12, ModifyColumnArgs(new, old.name, PositionArgs(), int(ModifyKind.LOSSLESS)))
 
 
-def set_default(alteration: Alteration, spec: SetDefaultSpec) -> Iterator[Part]:
+def set_default(alteration: Alteration, spec: SetDefault) -> Iterator[AlterPart]:
     """ALTER COLUMN .. SET DEFAULT, or DROP DEFAULT: then the column has none, even if it may be NULL."""
     column = with_default(alteration.column(spec.column), spec.default, alteration.session)
     if spec.default is None:
         flag = column.type.flag | NO_DEFAULT
         column = msgspec.structs.replace(column, type=msgspec.structs.replace(column.type, flag=flag))
-    yield Part(15, SetDefault(column))
+    yield AlterPart(15, SetDefaultArgs(column))

@@ -10,31 +10,35 @@ import msgspec
 
 from tidegate.model.errors import SqlRefused
 from tidegate.model.table import TableName
-from tidegate.schema.change.alteration import Alteration, Part
+from tidegate.schema.change.alteration import Alteration, AlterPart
 from tidegate.schema.change.arguments import (
-    AddForeignKey,
-    AddIndex,
-    Check,
-    CheckName,
-    DropForeignKey,
-    DropIndex,
-    Ttl,
-    Visibility,
+    AddForeignKeyArgs,
+    AddIndexArgs,
+    CheckArgs,
+    CheckNameArgs,
+    DropForeignKeyArgs,
+    DropIndexArgs,
+    RenameIndexArgs,
+    TtlArgs,
+    VisibilityArgs,
 )
-from tidegate.schema.change.arguments import RenameIndex as RenameIndexArguments
 from tidegate.schema.change.draft import index_of
 from tidegate.schema.change.make.index import chosen_name, covers, make_foreign_key, make_index
 from tidegate.schema.change.make.partition import check_keys
 from tidegate.schema.change.make.table import made_check
 from tidegate.schema.change.move.constraint import checks_of, foreign_keys_of
 from tidegate.schema.definition import IndexDef
-from tidegate.schema.detail import AddCheck, AlterCheck, DropConstraint, RemoveTtl
-from tidegate.schema.detail import DropForeignKey as DropForeignKeyDetail
+from tidegate.schema.detail import AddCheck, AlterCheck, DropConstraint, DropForeignKey, RemoveTtl
 from tidegate.schema.f1 import ElementState
-from tidegate.schema.spec import AddForeignKey as AddForeignKeySpec
-from tidegate.schema.spec import AddIndex as AddIndexSpec
-from tidegate.schema.spec import DropIndex as DropIndexSpec
-from tidegate.schema.spec import DropPrimaryKey, NoChange, RenameIndex, SetVisibility
+from tidegate.schema.spec import (
+    AddForeignKey,
+    AddIndex,
+    DropIndex,
+    DropPrimaryKey,
+    NoChange,
+    RenameIndex,
+    SetVisibility,
+)
 from tidegate.schema.stored.definition import Name, StoredIndex
 
 __all__ = [
@@ -48,11 +52,11 @@ __all__ = [
 ]
 
 
-def add_index(alteration: Alteration, spec: AddIndexSpec) -> Iterator[Part]:
+def add_index(alteration: Alteration, spec: AddIndex) -> Iterator[AlterPart]:
     """ADD INDEX, UNIQUE, PRIMARY KEY."""
     table, index = alteration.table, spec.index
     if index.foreign:
-        yield from add_foreign_key(alteration, AddForeignKeySpec(index))
+        yield from add_foreign_key(alteration, AddForeignKey(index))
         return
     if index.primary:
         _check_primary(alteration, index)
@@ -80,16 +84,16 @@ def _check_primary(alteration: Alteration, index: IndexDef) -> None:
         raise SqlRefused(8200, message, "HY000")
 
 
-def _index_part(alteration: Alteration, index: IndexDef, name: str, *, if_not_exists: bool = False) -> Part:
+def _index_part(alteration: Alteration, index: IndexDef, name: str, *, if_not_exists: bool = False) -> AlterPart:
     table = alteration.table
     made, hidden = make_index(table, index, name)
     made = msgspec.structs.replace(made, state=ElementState.NONE)
     if table.partition is not None:
         check_keys(msgspec.structs.replace(table, index_info=[made], pk_is_handle=False), table.partition)
-    return Part(32 if index.primary else 7, AddIndex(made, hidden, if_not_exists))
+    return AlterPart(32 if index.primary else 7, AddIndexArgs(made, hidden, if_not_exists))
 
 
-def add_foreign_key(alteration: Alteration, spec: AddForeignKeySpec) -> Iterator[Part]:
+def add_foreign_key(alteration: Alteration, spec: AddForeignKey) -> Iterator[AlterPart]:
     """ADD FOREIGN KEY, after the index that it needs."""
     table, schema = alteration.table, alteration.found.schema
     names = {key.fk_name.lower for key in foreign_keys_of(table)}
@@ -110,7 +114,7 @@ def add_foreign_key(alteration: Alteration, spec: AddForeignKeySpec) -> Iterator
             raise SqlRefused(1822, message, "HY000")
     if not covers(table, spec.index.columns):
         yield _index_part(alteration, brought, key.fk_name.original)
-    yield Part(9, AddForeignKey(key))
+    yield AlterPart(9, AddForeignKeyArgs(key))
 
 
 def _index(alteration: Alteration, name: str) -> StoredIndex:
@@ -121,7 +125,7 @@ def _index(alteration: Alteration, name: str) -> StoredIndex:
     return found
 
 
-def drop_index(alteration: Alteration, spec: DropIndexSpec) -> Iterator[Part]:
+def drop_index(alteration: Alteration, spec: DropIndex) -> Iterator[AlterPart]:
     """DROP INDEX; of a primary key too."""
     table = alteration.table
     if spec.name.lower() == "primary":
@@ -140,10 +144,10 @@ def drop_index(alteration: Alteration, spec: DropIndexSpec) -> Iterator[Part]:
         if covers(table, columns) and not covers(rest, columns):
             message = f"Cannot drop index '{found.idx_name.original}': needed in a foreign key constraint"
             raise SqlRefused(1553, message, "HY000")
-    yield Part(8, DropIndex(found.idx_name, spec.if_exists))
+    yield AlterPart(8, DropIndexArgs(found.idx_name, spec.if_exists))
 
 
-def drop_primary_key(alteration: Alteration, _spec: DropPrimaryKey) -> Iterator[Part]:
+def drop_primary_key(alteration: Alteration, _spec: DropPrimaryKey) -> Iterator[AlterPart]:
     """DROP PRIMARY KEY, of NONCLUSTERED ones."""
     table = alteration.table
     if table.pk_is_handle or table.is_common_handle:
@@ -152,10 +156,10 @@ def drop_primary_key(alteration: Alteration, _spec: DropPrimaryKey) -> Iterator[
     found = next((one for one in table.index_info or () if one.is_primary), None)
     if found is None:
         raise SqlRefused(1091, "Can't DROP 'PRIMARY'; check that column/key exists", "42000")
-    yield Part(33, DropIndex(found.idx_name))
+    yield AlterPart(33, DropIndexArgs(found.idx_name))
 
 
-def rename_index(alteration: Alteration, spec: RenameIndex) -> Iterator[Part]:
+def rename_index(alteration: Alteration, spec: RenameIndex) -> Iterator[AlterPart]:
     """RENAME INDEX."""
     found = _index(alteration, spec.old)
     taken = index_of(alteration.table, spec.new)
@@ -163,38 +167,38 @@ def rename_index(alteration: Alteration, spec: RenameIndex) -> Iterator[Part]:
         raise SqlRefused(1061, f"Duplicate key name '{spec.new}'", "42000")
     if found.idx_name.original == spec.new:
         return
-    yield Part(18, RenameIndexArguments(found.idx_name, Name.of(spec.new)))
+    yield AlterPart(18, RenameIndexArgs(found.idx_name, Name.of(spec.new)))
 
 
-def set_visibility(alteration: Alteration, spec: SetVisibility) -> Iterator[Part]:
+def set_visibility(alteration: Alteration, spec: SetVisibility) -> Iterator[AlterPart]:
     """ALTER INDEX .. VISIBLE and INVISIBLE."""
     found = _index(alteration, spec.index)
     if found.is_primary:
         raise SqlRefused(3522, "A primary key index cannot be invisible", "HY000")
     if found.is_invisible == spec.visible:
-        yield Part(41, Visibility(found.idx_name, not spec.visible))
+        yield AlterPart(41, VisibilityArgs(found.idx_name, not spec.visible))
 
 
-def detailed(alteration: Alteration, spec: NoChange) -> Iterator[Part]:
+def detailed(alteration: Alteration, spec: NoChange) -> Iterator[AlterPart]:
     """Specs on checks, foreign keys and TTL; others of no consequence ask for nothing."""
     match spec.detail:
         case AddCheck(check):
             if alteration.session.check_constraints:
                 made = made_check(alteration.table, check)
                 _free_check(alteration, made.constraint_name)
-                yield Part(43, Check(made))
+                yield AlterPart(43, CheckArgs(made))
         case AlterCheck(name, enforced):
-            yield Part(45, CheckName(_check(alteration, name), enforced))
-        case DropForeignKeyDetail(name, if_exists):
+            yield AlterPart(45, CheckNameArgs(_check(alteration, name), enforced))
+        case DropForeignKey(name, if_exists):
             yield from _drop_foreign_key(alteration, name, if_exists=if_exists)
         case DropConstraint(name):
             if any(key.fk_name.lower == name.lower() for key in foreign_keys_of(alteration.table)):
                 yield from _drop_foreign_key(alteration, name, if_exists=False)
             else:
-                yield Part(44, CheckName(_check(alteration, name)))
+                yield AlterPart(44, CheckNameArgs(_check(alteration, name)))
         case RemoveTtl():
             if bytes(alteration.table.ttl_info) != b"null":
-                yield Part(67, Ttl())
+                yield AlterPart(67, TtlArgs())
         case None:
             return
 
@@ -211,10 +215,10 @@ def _check(alteration: Alteration, name: str) -> Name:
     raise SqlRefused(3940, f"Constraint '{name}' does not exist.", "HY000")
 
 
-def _drop_foreign_key(alteration: Alteration, name: str, *, if_exists: bool) -> Iterator[Part]:
+def _drop_foreign_key(alteration: Alteration, name: str, *, if_exists: bool) -> Iterator[AlterPart]:
     for key in foreign_keys_of(alteration.table):
         if key.fk_name.lower == name.lower():
-            yield Part(10, DropForeignKey(key.fk_name))
+            yield AlterPart(10, DropForeignKeyArgs(key.fk_name))
             return
     message = f"Can't DROP '{name}'; check that column/key exists"
     if not if_exists:

@@ -6,8 +6,8 @@ Source: TiDB pkg/ddl/executor.go (AlterTableCharsetAndCollate, AlterTableComment
 from collections.abc import Iterator
 
 from tidegate.model.errors import SqlRefused
-from tidegate.schema.change.alteration import Alteration, Part
-from tidegate.schema.change.arguments import Charset, Comment, NewCache, Rebase, ShardBits, Ttl
+from tidegate.schema.change.alteration import Alteration, AlterPart
+from tidegate.schema.change.arguments import CharsetArgs, CommentArgs, NewCacheArgs, RebaseArgs, ShardBitsArgs, TtlArgs
 from tidegate.schema.change.make.table import make_ttl, with_charset
 from tidegate.schema.definition import TableOptions
 from tidegate.schema.detail import OptionsDetail
@@ -18,46 +18,46 @@ __all__ = ["convert_charset", "set_options"]
 _NULL = b"null"
 
 
-def set_options(alteration: Alteration, spec: TableOptions) -> Iterator[Part]:
+def set_options(alteration: Alteration, spec: TableOptions) -> Iterator[AlterPart]:
     """Options of a table."""
     table, detail = alteration.table, spec.detail
     if spec.charset is not None or detail.collate is not None:
         charset, collate = with_charset(spec.charset, detail.collate, (table.charset, table.collate))
         if (charset, collate) != (table.charset, table.collate):
-            yield Part(22, Charset(charset, collate))
+            yield AlterPart(22, CharsetArgs(charset, collate))
     if spec.comment is not None:
-        yield Part(17, Comment(spec.comment))
+        yield AlterPart(17, CommentArgs(spec.comment))
     yield from _counters(alteration, detail)
     if detail.ttl is not None or detail.ttl_enable is not None or detail.ttl_job_interval is not None:
         yield _ttl(alteration, detail)
 
 
-def _counters(alteration: Alteration, detail: OptionsDetail) -> Iterator[Part]:
+def _counters(alteration: Alteration, detail: OptionsDetail) -> Iterator[AlterPart]:
     table = alteration.table
     if detail.auto_increment is not None:
-        yield Part(13, Rebase(max(detail.auto_increment, 1), detail.forced))
+        yield AlterPart(13, RebaseArgs(max(detail.auto_increment, 1), detail.forced))
     if detail.auto_id_cache is not None:
-        yield Part(39, NewCache(detail.auto_id_cache))
+        yield AlterPart(39, NewCacheArgs(detail.auto_id_cache))
     if detail.auto_random_base is not None:
         if not table.auto_random_bits:
             raise SqlRefused(8216, "Invalid auto random: alter auto_random_base of a non auto_random table", "HY000")
-        yield Part(40, Rebase(detail.auto_random_base))
+        yield AlterPart(40, RebaseArgs(detail.auto_random_base))
     if detail.shard_row_id_bits is not None:
         if detail.shard_row_id_bits and (table.pk_is_handle or table.is_common_handle):
             raise SqlRefused(8200, "Unsupported shard_row_id_bits for table with primary key as row id", "HY000")
-        yield Part(16, ShardBits(detail.shard_row_id_bits))
+        yield AlterPart(16, ShardBitsArgs(detail.shard_row_id_bits))
 
 
-def _ttl(alteration: Alteration, detail: OptionsDetail) -> Part:
+def _ttl(alteration: Alteration, detail: OptionsDetail) -> AlterPart:
     made = None
     if detail.ttl is not None:
         made = make_ttl(alteration.table, detail)
     elif bytes(alteration.table.ttl_info) == _NULL:
         raise SqlRefused(8150, "Cannot set TTL_ENABLE on a table without TTL config", "HY000")
-    return Part(65, Ttl(made, detail.ttl_enable, detail.ttl_job_interval))
+    return AlterPart(65, TtlArgs(made, detail.ttl_enable, detail.ttl_job_interval))
 
 
-def convert_charset(alteration: Alteration, spec: ConvertCharset) -> Iterator[Part]:
+def convert_charset(alteration: Alteration, spec: ConvertCharset) -> Iterator[AlterPart]:
     """CONVERT TO: the table's charset and that of its text columns."""
     table, schema = alteration.table, alteration.schema
     charset, collate = with_charset(spec.charset, spec.collate, (schema.charset, schema.collate))
@@ -67,4 +67,4 @@ def convert_charset(alteration: Alteration, spec: ConvertCharset) -> Iterator[Pa
         return
     if any(kind.charset != charset and (kind.charset, charset) != ("utf8", "utf8mb4") for kind in columns):
         raise SqlRefused(8200, f"Unsupported converting text columns to charset {charset}", "HY000")
-    yield Part(22, Charset(charset, collate, needs_overwrite_cols=True))
+    yield AlterPart(22, CharsetArgs(charset, collate, needs_overwrite_cols=True))

@@ -15,9 +15,8 @@ import msgspec
 
 from tidegate.model.errors import SqlRefused
 from tidegate.model.table import PartitionDef
-from tidegate.schema.change.alteration import Alteration, Part
-from tidegate.schema.change.arguments import DropPartitions, Exchange, NewPartitions
-from tidegate.schema.change.arguments import TruncatePartitions as TruncateArguments
+from tidegate.schema.change.alteration import Alteration, AlterPart
+from tidegate.schema.change.arguments import DropPartitionsArgs, ExchangeArgs, NewPartitionsArgs, TruncatePartitionsArgs
 from tidegate.schema.change.make.partition import check_names, check_order, make_definitions, make_partition
 from tidegate.schema.change.move.partition import definitions_named, partition_of
 from tidegate.schema.change.move.reorganize import FULL_TABLE, exchange_shape
@@ -25,6 +24,7 @@ from tidegate.schema.change.request import Involved
 from tidegate.schema.spec import (
     AddPartitions,
     CoalescePartitions,
+    DropPartitions,
     ExchangePartition,
     PartitionBy,
     RemovePartitioning,
@@ -32,7 +32,6 @@ from tidegate.schema.spec import (
     Spec,
     TruncatePartitions,
 )
-from tidegate.schema.spec import DropPartitions as DropSpec
 from tidegate.schema.stored.definition import Name, StoredPartition, StoredPartitionDef, StoredTable
 
 __all__ = ["PARTITION_RULES"]
@@ -63,7 +62,7 @@ def _definitions(partition: StoredPartition, written: Sequence[PartitionDef]) ->
     return make_definitions(written, by_columns=not partition.expr)
 
 
-def add_partitions(alteration: Alteration, spec: AddPartitions) -> Iterator[Part]:
+def add_partitions(alteration: Alteration, spec: AddPartitions) -> Iterator[AlterPart]:
     """ADD PARTITION."""
     partition = partition_of(alteration.table)
     present = list(partition.definitions or ())
@@ -81,7 +80,7 @@ def add_partitions(alteration: Alteration, spec: AddPartitions) -> Iterator[Part
         return
     check_names([*present, *added])
     check_order(partition, [*present, *added])
-    yield Part(19, NewPartitions(_coming(partition, added)))
+    yield AlterPart(19, NewPartitionsArgs(_coming(partition, added)))
 
 
 def _added_names(spec: AddPartitions, present: int) -> list[str]:
@@ -94,15 +93,15 @@ def _added_names(spec: AddPartitions, present: int) -> list[str]:
     return [one.name for one in spec.definitions] or [f"p{present + number}" for number in range(spec.count)]
 
 
-def _resized(partition: StoredPartition, wanted: list[str]) -> Part:
+def _resized(partition: StoredPartition, wanted: list[str]) -> AlterPart:
     """HASH and KEY with another number of partitions: all rows move."""
     names = [one.name.lower for one in partition.definitions or ()]
     definitions = [StoredPartitionDef(0, Name.of(name)) for name in wanted]
     check_names(definitions)
-    return Part(64, NewPartitions(_coming(partition, definitions), names))
+    return AlterPart(64, NewPartitionsArgs(_coming(partition, definitions), names))
 
 
-def coalesce(alteration: Alteration, spec: CoalescePartitions) -> Iterator[Part]:
+def coalesce(alteration: Alteration, spec: CoalescePartitions) -> Iterator[AlterPart]:
     """COALESCE PARTITION."""
     partition = partition_of(alteration.table)
     present = partition.definitions or []
@@ -115,7 +114,7 @@ def coalesce(alteration: Alteration, spec: CoalescePartitions) -> Iterator[Part]
     yield _resized(partition, [one.name.original for one in present[: len(present) - spec.count]])
 
 
-def drop_partitions(alteration: Alteration, spec: DropSpec) -> Iterator[Part]:
+def drop_partitions(alteration: Alteration, spec: DropPartitions) -> Iterator[AlterPart]:
     """DROP PARTITION."""
     partition = partition_of(alteration.table)
     if partition.type in _COUNTED:
@@ -130,18 +129,18 @@ def drop_partitions(alteration: Alteration, spec: DropSpec) -> Iterator[Part]:
         return
     if known == set(names):
         raise SqlRefused(1508, "Cannot remove all partitions, use DROP TABLE instead", "HY000")
-    yield Part(20, DropPartitions(names))
+    yield AlterPart(20, DropPartitionsArgs(names))
 
 
-def truncate_partitions(alteration: Alteration, spec: TruncatePartitions) -> Iterator[Part]:
+def truncate_partitions(alteration: Alteration, spec: TruncatePartitions) -> Iterator[AlterPart]:
     """TRUNCATE PARTITION; no names = ALL."""
     table = alteration.table
     names = list(spec.names) or [one.name.lower for one in partition_of(table).definitions or ()]
     chosen = definitions_named(table, names)
-    yield Part(23, TruncateArguments([one.id for one in chosen]))
+    yield AlterPart(23, TruncatePartitionsArgs([one.id for one in chosen]))
 
 
-def reorganize(alteration: Alteration, spec: ReorganizePartitions) -> Iterator[Part]:
+def reorganize(alteration: Alteration, spec: ReorganizePartitions) -> Iterator[AlterPart]:
     """REORGANIZE PARTITION .. INTO; of ranges only neighbours, which keep their upper end."""
     partition = partition_of(alteration.table)
     if partition.type in _COUNTED:
@@ -163,10 +162,10 @@ def reorganize(alteration: Alteration, spec: ReorganizePartitions) -> Iterator[P
             "extend the range"
         )
         raise SqlRefused(1520, message, "HY000")
-    yield Part(64, NewPartitions(_coming(partition, added), [one.name.lower for one in going]))
+    yield AlterPart(64, NewPartitionsArgs(_coming(partition, added), [one.name.lower for one in going]))
 
 
-def partition_by(alteration: Alteration, spec: PartitionBy) -> Iterator[Part]:
+def partition_by(alteration: Alteration, spec: PartitionBy) -> Iterator[AlterPart]:
     """PARTITION BY on a table that has partitions or none."""
     table = alteration.table
     made = make_partition(spec.partition, table)
@@ -174,7 +173,7 @@ def partition_by(alteration: Alteration, spec: PartitionBy) -> Iterator[Part]:
     made = msgspec.structs.replace(
         made, new_table_id=0, ddl_type=now.ddl_type, ddl_expr=now.ddl_expr, ddl_columns=now.ddl_columns
     )
-    yield Part(71, NewPartitions(made, _all_names(table)))
+    yield AlterPart(71, NewPartitionsArgs(made, _all_names(table)))
 
 
 def _all_names(table: StoredTable) -> list[str]:
@@ -183,7 +182,7 @@ def _all_names(table: StoredTable) -> list[str]:
     return [one.name.lower for one in table.partition.definitions or ()]
 
 
-def remove_partitioning(alteration: Alteration, _spec: RemovePartitioning) -> Iterator[Part]:
+def remove_partitioning(alteration: Alteration, _spec: RemovePartitioning) -> Iterator[AlterPart]:
     """REMOVE PARTITIONING."""
     partition = partition_of(alteration.table)
     whole = StoredPartition(
@@ -197,10 +196,10 @@ def remove_partitioning(alteration: Alteration, _spec: RemovePartitioning) -> It
         ddl_expr=partition.ddl_expr,
         ddl_columns=partition.ddl_columns,
     )
-    yield Part(72, NewPartitions(whole, _all_names(alteration.table)))
+    yield AlterPart(72, NewPartitionsArgs(whole, _all_names(alteration.table)))
 
 
-def exchange(alteration: Alteration, spec: ExchangePartition) -> Iterator[Part]:
+def exchange(alteration: Alteration, spec: ExchangePartition) -> Iterator[AlterPart]:
     """EXCHANGE PARTITION: the job belongs to the other table."""
     parent = alteration.found
     partition_of(parent.stored)
@@ -213,14 +212,16 @@ def exchange(alteration: Alteration, spec: ExchangePartition) -> Iterator[Part]:
     if exchange_shape(parent.stored) != exchange_shape(other.stored):
         raise SqlRefused(1736, "Tables have different definitions", "HY000")
     involved = tuple(Involved(one.schema.lower(), one.stored.name.lower) for one in (parent, other))
-    arguments = Exchange(definition.id, parent.schema_id, parent.stored.id, definition.name.lower, spec.with_validation)
-    yield Part(42, arguments, other, involved)
+    arguments = ExchangeArgs(
+        definition.id, parent.schema_id, parent.stored.id, definition.name.lower, spec.with_validation
+    )
+    yield AlterPart(42, arguments, other, involved)
 
 
-PARTITION_RULES: Final[Mapping[type[Spec], Callable[[Alteration, Any], Iterator[Part]]]] = {
+PARTITION_RULES: Final[Mapping[type[Spec], Callable[[Alteration, Any], Iterator[AlterPart]]]] = {
     AddPartitions: add_partitions,
     CoalescePartitions: coalesce,
-    DropSpec: drop_partitions,
+    DropPartitions: drop_partitions,
     TruncatePartitions: truncate_partitions,
     ReorganizePartitions: reorganize,
     PartitionBy: partition_by,

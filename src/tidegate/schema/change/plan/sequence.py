@@ -12,12 +12,12 @@ import msgspec
 from msgspec import Raw
 
 from tidegate.model.errors import SqlRefused
-from tidegate.schema.change.arguments import AlterSequence, CreateTable, DropObject
+from tidegate.schema.change.arguments import AlterSequenceArgs, CreateTableArgs, DropObjectArgs
 from tidegate.schema.change.catalog import Catalog
 from tidegate.schema.change.elements import StoredSequence
 from tidegate.schema.change.make.table import check_name
 from tidegate.schema.change.request import Request
-from tidegate.schema.change.session import DdlSession, Note, Plan
+from tidegate.schema.change.session import DdlSession, StatementNote, StatementPlan
 from tidegate.schema.detail import DropSequences, SequenceDef
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.statement import Ignored
@@ -29,7 +29,7 @@ _GREATEST: Final = (1 << 63) - 2
 _LEAST: Final = 1 - (1 << 63)
 
 
-def plan_ignored(statement: Ignored, catalog: Catalog, _session: DdlSession) -> Plan:
+def plan_ignored(statement: Ignored, catalog: Catalog, _session: DdlSession) -> StatementPlan:
     """The job of a statement on sequences; none for any other."""
     match statement.detail:
         case SequenceDef(alter=True) as definition:
@@ -39,7 +39,7 @@ def plan_ignored(statement: Ignored, catalog: Catalog, _session: DdlSession) -> 
         case DropSequences() as dropped:
             return _drop(dropped, catalog)
         case None:
-            return Plan()
+            return StatementPlan()
 
 
 def _made(definition: SequenceDef) -> StoredSequence:
@@ -57,14 +57,14 @@ def _made(definition: SequenceDef) -> StoredSequence:
     )
 
 
-def _create(definition: SequenceDef, catalog: Catalog) -> Plan:
+def _create(definition: SequenceDef, catalog: Catalog) -> StatementPlan:
     name = definition.name
     schema = catalog.schema(name.schema)
     check_name(name.table)
     if catalog.find(name) is not None:
         message = f"Table '{name.schema}.{name.table}' already exists"
         if definition.if_exists:
-            return Plan(warnings=(Note("Note", 1050, message),))
+            return StatementPlan(warnings=(StatementNote("StatementNote", 1050, message),))
         raise SqlRefused(1050, message, "42S01")
     made = StoredTable(
         0,
@@ -75,15 +75,15 @@ def _create(definition: SequenceDef, catalog: Catalog) -> Plan:
         comment=definition.comment or "",
         sequence=Raw(msgspec.json.encode(_made(definition))),
     )
-    return Plan((Request(34, schema.id, 0, schema.name.lower, made.name.lower, CreateTable(made)),))
+    return StatementPlan((Request(34, schema.id, 0, schema.name.lower, made.name.lower, CreateTableArgs(made)),))
 
 
-def _alter(definition: SequenceDef, catalog: Catalog) -> Plan:
+def _alter(definition: SequenceDef, catalog: Catalog) -> StatementPlan:
     found = catalog.find(definition.name)
     name = f"{definition.name.schema}.{definition.name.table}"
     if found is None or not found.stored.is_sequence:
         if definition.if_exists:
-            return Plan(warnings=(Note("Note", 4139, f"Unknown SEQUENCE: '{name}'"),))
+            return StatementPlan(warnings=(StatementNote("StatementNote", 4139, f"Unknown SEQUENCE: '{name}'"),))
         raise SqlRefused(1146, f"Table '{name}' doesn't exist", "42S02")
     now = msgspec.json.decode(found.stored.sequence, type=StoredSequence)
     whole = replace(
@@ -96,12 +96,12 @@ def _alter(definition: SequenceDef, catalog: Catalog) -> Plan:
         cycle=now.sequence_cycle if definition.cycle is None else definition.cycle,
         comment=now.sequence_comment if definition.comment is None else definition.comment,
     )
-    arguments = AlterSequence(_made(whole), None if definition.restart is None else definition.restart - 1)
+    arguments = AlterSequenceArgs(_made(whole), None if definition.restart is None else definition.restart - 1)
     stored = found.stored
-    return Plan((Request(35, found.schema_id, stored.id, found.schema.lower(), stored.name.lower, arguments),))
+    return StatementPlan((Request(35, found.schema_id, stored.id, found.schema.lower(), stored.name.lower, arguments),))
 
 
-def _drop(dropped: DropSequences, catalog: Catalog) -> Plan:
+def _drop(dropped: DropSequences, catalog: Catalog) -> StatementPlan:
     requests, notes = [], []
     for name in dropped.names:
         found = catalog.find(name)
@@ -109,9 +109,11 @@ def _drop(dropped: DropSequences, catalog: Catalog) -> Plan:
             message = f"Unknown SEQUENCE: '{name.schema}.{name.table}'"
             if not dropped.if_exists:
                 raise SqlRefused(4139, message, "42S02")
-            notes.append(Note("Note", 4139, message))
+            notes.append(StatementNote("StatementNote", 4139, message))
             continue
         requests.append(
-            Request(36, found.schema_id, found.stored.id, found.schema.lower(), found.stored.name.lower, DropObject())
+            Request(
+                36, found.schema_id, found.stored.id, found.schema.lower(), found.stored.name.lower, DropObjectArgs()
+            )
         )
-    return Plan(tuple(requests), tuple(notes))
+    return StatementPlan(tuple(requests), tuple(notes))

@@ -1,6 +1,6 @@
 """From a DDL statement to the jobs that it asks for.
 
-    statement --RULES[its class]--> Plan: requests, and notes where IF [NOT] EXISTS had nothing to do
+    statement --RULES[its class]--> StatementPlan: requests, and notes where IF [NOT] EXISTS had nothing to do
 
 A rule checks what can be checked against the snapshot and refuses with MySQL's error numbers, as the session of a node
 does before it submits jobs; a job checks again against the definitions as it finds them.  A statement that changes
@@ -27,7 +27,7 @@ from tidegate.schema.change.plan.table import (
     truncate_table,
 )
 from tidegate.schema.change.plan.view import create_view, drop_views
-from tidegate.schema.change.session import DdlSession, Plan
+from tidegate.schema.change.session import DdlSession, StatementPlan
 from tidegate.schema.statement import (
     AlterDatabase,
     AlterTable,
@@ -49,7 +49,7 @@ from tidegate.schema.stored.snapshot import StoredSnapshot
 
 __all__ = ["plan"]
 
-_RULES: Final[Mapping[type[Statement], Callable[[Any, Catalog, DdlSession], Plan]]] = {
+_RULES: Final[Mapping[type[Statement], Callable[[Any, Catalog, DdlSession], StatementPlan]]] = {
     CreateDatabase: create_database,
     AlterDatabase: alter_database,
     DropDatabase: drop_database,
@@ -67,10 +67,10 @@ _RULES: Final[Mapping[type[Statement], Callable[[Any, Catalog, DdlSession], Plan
 }
 
 
-def plan(statement: Statement, snapshot: StoredSnapshot, session: DdlSession) -> Plan:
+def plan(statement: Statement, snapshot: StoredSnapshot, session: DdlSession) -> StatementPlan:
     """The jobs that `statement` asks for, without ids (request.number gives them), in the order of their submission.
 
     Raises SqlRefused, with MySQL's number and message, for a statement that TiDB would not accept."""
     found = _RULES[type(statement)](statement, Catalog(snapshot), session)
     requests = tuple(msgspec.structs.replace(request, query=session.query) for request in found.requests)
-    return Plan(requests, found.warnings)
+    return StatementPlan(requests, found.warnings)

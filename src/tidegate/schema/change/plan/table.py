@@ -10,14 +10,20 @@ from msgspec import UNSET
 
 from tidegate.model.errors import SqlRefused
 from tidegate.model.table import TableName
-from tidegate.schema.change.arguments import CreateTable as CreateTableArguments
-from tidegate.schema.change.arguments import DropObject, NewTable, Recover, RenameTable, RenameTables
+from tidegate.schema.change.arguments import (
+    CreateTableArgs,
+    DropObjectArgs,
+    NewTableArgs,
+    RecoverArgs,
+    RenameTableArgs,
+    RenameTablesArgs,
+)
 from tidegate.schema.change.catalog import Catalog, missing_table
 from tidegate.schema.change.make.table import check_name, make_table
 from tidegate.schema.change.move.constraint import foreign_keys_of
 from tidegate.schema.change.move.partition import at_rest
 from tidegate.schema.change.request import Involved, Request
-from tidegate.schema.change.session import DdlSession, Note, Plan
+from tidegate.schema.change.session import DdlSession, StatementNote, StatementPlan
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.statement import (
     CreateTable,
@@ -25,9 +31,9 @@ from tidegate.schema.statement import (
     DropTables,
     RecoverTable,
     RenamePair,
+    RenameTables,
     TruncateTable,
 )
-from tidegate.schema.statement import RenameTables as RenameStatement
 from tidegate.schema.stored.definition import Name, StoredTable
 from tidegate.schema.stored.snapshot import TableVersion
 
@@ -42,14 +48,14 @@ __all__ = [
 ]
 
 
-def _exists(name: TableName, *, accepted: bool) -> Plan:
+def _exists(name: TableName, *, accepted: bool) -> StatementPlan:
     message = f"Table '{name.schema}.{name.table}' already exists"
     if accepted:
-        return Plan(warnings=(Note("Note", 1050, message),))
+        return StatementPlan(warnings=(StatementNote("StatementNote", 1050, message),))
     raise SqlRefused(1050, message, "42S01")
 
 
-def create_table(statement: CreateTable, catalog: Catalog, session: DdlSession) -> Plan:
+def create_table(statement: CreateTable, catalog: Catalog, session: DdlSession) -> StatementPlan:
     """One job, or a note when the table exists and may."""
     schema = catalog.schema(statement.table.schema)
     if catalog.find(statement.table) is not None:
@@ -64,11 +70,11 @@ def create_table(statement: CreateTable, catalog: Catalog, session: DdlSession) 
         Involved(schema.name.lower, made.name.lower),
         *(Involved(*parent.key, mode=1) for parent in parents if parent.key != statement.table.key),
     )
-    request = Request(3, schema.id, 0, schema.name.lower, made.name.lower, CreateTableArguments(made))
-    return Plan((msgspec.structs.replace(request, involved=involved if parents else ()),))
+    request = Request(3, schema.id, 0, schema.name.lower, made.name.lower, CreateTableArgs(made))
+    return StatementPlan((msgspec.structs.replace(request, involved=involved if parents else ()),))
 
 
-def create_table_like(statement: CreateTableLike, catalog: Catalog, _session: DdlSession) -> Plan:
+def create_table_like(statement: CreateTableLike, catalog: Catalog, _session: DdlSession) -> StatementPlan:
     """One job: the source's definition, without its foreign keys and counters."""
     source = catalog.table(statement.source)
     schema = catalog.schema(statement.table.schema)
@@ -92,15 +98,15 @@ def create_table_like(statement: CreateTableLike, catalog: Catalog, _session: Dd
         Involved(schema.name.lower, name.lower),
         Involved(source.schema.lower(), stored.name.lower, mode=1),
     )
-    request = Request(3, schema.id, 0, schema.name.lower, name.lower, CreateTableArguments(made), involved=involved)
-    return Plan((request,))
+    request = Request(3, schema.id, 0, schema.name.lower, name.lower, CreateTableArgs(made), involved=involved)
+    return StatementPlan((request,))
 
 
 def _unknown(names: Sequence[TableName]) -> str:
     return f"Unknown table '{','.join(f'{name.schema}.{name.table}' for name in names)}'"
 
 
-def drop_tables(statement: DropTables, catalog: Catalog, session: DdlSession) -> Plan:
+def drop_tables(statement: DropTables, catalog: Catalog, session: DdlSession) -> StatementPlan:
     """One job a table; SqlRefused 1051 where one does not exist, 3730 where others refer to one that does."""
     found: list[TableVersion] = []
     missing: list[TableName] = []
@@ -122,13 +128,13 @@ def drop_tables(statement: DropTables, catalog: Catalog, session: DdlSession) ->
                 )
                 raise SqlRefused(3730, message, "HY000")
     requests = tuple(
-        Request(4, one.schema_id, one.stored.id, one.schema.lower(), one.stored.name.lower, DropObject())
+        Request(4, one.schema_id, one.stored.id, one.schema.lower(), one.stored.name.lower, DropObjectArgs())
         for one in found
     )
-    return Plan(requests, tuple(Note("Note", 1051, _unknown([name])) for name in missing))
+    return StatementPlan(requests, tuple(StatementNote("StatementNote", 1051, _unknown([name])) for name in missing))
 
 
-def truncate_table(statement: TruncateTable, catalog: Catalog, session: DdlSession) -> Plan:
+def truncate_table(statement: TruncateTable, catalog: Catalog, session: DdlSession) -> StatementPlan:
     """One job; SqlRefused 1701 where other tables refer to it."""
     one = catalog.find(statement.table)
     if one is None or one.stored.is_view or one.stored.is_sequence:
@@ -141,18 +147,20 @@ def truncate_table(statement: TruncateTable, catalog: Catalog, session: DdlSessi
             )
             raise SqlRefused(1701, message, "42000")
     old = None if one.stored.partition is None else list(one.stored.physical_ids)
-    arguments = NewTable(old_partition_ids=old)
-    return Plan((Request(11, one.schema_id, one.stored.id, one.schema.lower(), one.stored.name.lower, arguments),))
+    arguments = NewTableArgs(old_partition_ids=old)
+    return StatementPlan(
+        (Request(11, one.schema_id, one.stored.id, one.schema.lower(), one.stored.name.lower, arguments),)
+    )
 
 
-def rename_tables(statement: RenameStatement, catalog: Catalog, _session: DdlSession) -> Plan:
+def rename_tables(statement: RenameTables, catalog: Catalog, _session: DdlSession) -> StatementPlan:
     """One job for all renames together."""
     return rename_pairs(statement.pairs, catalog)
 
 
-def rename_pairs(pairs: Sequence[RenamePair], catalog: Catalog) -> Plan:
+def rename_pairs(pairs: Sequence[RenamePair], catalog: Catalog) -> StatementPlan:
     """One job; each rename sees the names as the ones before left them."""
-    moves: list[RenameTable] = []
+    moves: list[RenameTableArgs] = []
     involved: list[Involved] = []
     schema_name = ""
     for pair in pairs:
@@ -164,7 +172,7 @@ def rename_pairs(pairs: Sequence[RenamePair], catalog: Catalog) -> Plan:
         if catalog.find(pair.new) is not None and pair.new.key != pair.old.key:
             raise SqlRefused(1050, f"Table '{pair.new.schema}.{pair.new.table}' already exists", "42S01")
         moves.append(
-            RenameTable(
+            RenameTableArgs(
                 one.schema_id,
                 Name.of(one.schema),
                 Name.of(pair.new.table),
@@ -183,13 +191,13 @@ def rename_pairs(pairs: Sequence[RenamePair], catalog: Catalog) -> Plan:
         moves[0].table_id,
         schema_name,
         "" if several else moves[0].old_table_name.lower,
-        RenameTables(moves) if several else moves[0],
+        RenameTablesArgs(moves) if several else moves[0],
         involved=tuple(involved),
     )
-    return Plan((request,))
+    return StatementPlan((request,))
 
 
-def recover_table(statement: RecoverTable, catalog: Catalog, session: DdlSession) -> Plan:
+def recover_table(statement: RecoverTable, catalog: Catalog, session: DdlSession) -> StatementPlan:
     """One job; SqlRefused 1050 where the name is taken, 1105 where no such table was dropped."""
     name = statement.table
     if not name.table:
@@ -207,5 +215,7 @@ def recover_table(statement: RecoverTable, catalog: Catalog, session: DdlSession
     if statement.to is not None:
         table = msgspec.structs.replace(table, name=Name.of(statement.to))
     involved = (Involved(*name.key), Involved(*target.key)) if target.key != name.key else ()
-    arguments = Recover(table, found.version)
-    return Plan((Request(25, schema.id, table.id, schema.name.lower, table.name.lower, arguments, involved=involved),))
+    arguments = RecoverArgs(table, found.version)
+    return StatementPlan(
+        (Request(25, schema.id, table.id, schema.name.lower, table.name.lower, arguments, involved=involved),)
+    )

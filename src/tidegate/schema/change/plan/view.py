@@ -17,12 +17,12 @@ from sqlglot import exp
 
 from tidegate.model.errors import SqlRefused
 from tidegate.model.table import TableName
-from tidegate.schema.change.arguments import CreateTable, DropObject
+from tidegate.schema.change.arguments import CreateTableArgs, DropObjectArgs
 from tidegate.schema.change.catalog import Catalog
 from tidegate.schema.change.elements import StoredView
 from tidegate.schema.change.make.table import check_name
 from tidegate.schema.change.request import Request
-from tidegate.schema.change.session import DdlSession, Note, Plan
+from tidegate.schema.change.session import DdlSession, StatementNote, StatementPlan
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.statement import CreateView, DropViews
 from tidegate.schema.stored.definition import Name, StoredColumn, StoredTable, StoredType
@@ -33,7 +33,7 @@ _DIALECT: Final = "mysql"
 _NO_TYPE: Final = StoredType(0, 0, 0, 0, "", "")
 
 
-def create_view(statement: CreateView, catalog: Catalog, session: DdlSession) -> Plan:
+def create_view(statement: CreateView, catalog: Catalog, session: DdlSession) -> StatementPlan:
     """One job, or a note when the view exists and may; SqlRefused 1050, 1064, 1146, 1353."""
     schema = catalog.schema(statement.view.schema)
     check_name(statement.view.table)
@@ -43,7 +43,7 @@ def create_view(statement: CreateView, catalog: Catalog, session: DdlSession) ->
     if old is not None and not statement.detail.or_replace:
         message = f"Table '{statement.view.schema}.{statement.view.table}' already exists"
         if statement.detail.if_not_exists:
-            return Plan(warnings=(Note("Note", 1050, message),))
+            return StatementPlan(warnings=(StatementNote("StatementNote", 1050, message),))
         raise SqlRefused(1050, message, "42S01")
     text, names = _written_out(statement.detail.select, catalog, session.database)
     if statement.detail.columns:
@@ -66,8 +66,8 @@ def create_view(statement: CreateView, catalog: Catalog, session: DdlSession) ->
         state=ElementState.NONE,
         view=Raw(msgspec.json.encode(view)),
     )
-    arguments = CreateTable(made, statement.detail.or_replace, 0 if old is None else old.stored.id)
-    return Plan((Request(21, schema.id, 0, schema.name.lower, made.name.lower, arguments),))
+    arguments = CreateTableArgs(made, statement.detail.or_replace, 0 if old is None else old.stored.id)
+    return StatementPlan((Request(21, schema.id, 0, schema.name.lower, made.name.lower, arguments),))
 
 
 def _written_out(select: str, catalog: Catalog, database: str) -> tuple[str, list[str]]:
@@ -120,7 +120,7 @@ def _shown(one: exp.Expression, sources: dict[str, StoredTable]) -> list[exp.Ali
     return [exp.alias_(one, name, quoted=True)]
 
 
-def drop_views(statement: DropViews, catalog: Catalog, _session: DdlSession) -> Plan:
+def drop_views(statement: DropViews, catalog: Catalog, _session: DdlSession) -> StatementPlan:
     """One job a view; SqlRefused 1051 where there is none, 1347 for a table."""
     requests = []
     notes = []
@@ -130,11 +130,13 @@ def drop_views(statement: DropViews, catalog: Catalog, _session: DdlSession) -> 
             message = f"Unknown table '{name.schema}.{name.table}'"
             if not statement.if_exists:
                 raise SqlRefused(1051, message, "42S02")
-            notes.append(Note("Note", 1051, message))
+            notes.append(StatementNote("StatementNote", 1051, message))
             continue
         if not found.stored.is_view:
             raise SqlRefused(1347, f"'{name.schema}.{name.table}' is not VIEW", "HY000")
         requests.append(
-            Request(24, found.schema_id, found.stored.id, found.schema.lower(), found.stored.name.lower, DropObject())
+            Request(
+                24, found.schema_id, found.stored.id, found.schema.lower(), found.stored.name.lower, DropObjectArgs()
+            )
         )
-    return Plan(tuple(requests), tuple(notes))
+    return StatementPlan(tuple(requests), tuple(notes))

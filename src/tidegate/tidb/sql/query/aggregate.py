@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
 
-from tidegate.expr.form import Compiled
+from tidegate.expr.compiled import Compiled
+from tidegate.expr.context import Context
 from tidegate.expr.relation import Row
 from tidegate.expr.result_type import (
     BINARY,
@@ -24,13 +25,13 @@ from tidegate.expr.result_type import (
     JSON,
     TEXT,
     UINT,
-    Family,
+    ValueFamily,
     agreed,
     decimal_type,
     digits_of,
     number_family,
 )
-from tidegate.expr.scope import Context, Scope
+from tidegate.expr.scope import Scope
 from tidegate.expr.value.compare import compare, sort_key_of
 from tidegate.expr.value.json import as_member
 from tidegate.expr.value.kinds import JsonDatum, SqlValue, Unsigned
@@ -258,7 +259,7 @@ def type_of_aggregate(call: Aggregate, scope: Scope) -> tuple[ColumnType, str]:
 
 def _number_type(name: str, args: Sequence[Compiled]) -> ColumnType:
     kind = args[0].type
-    if name not in {"SUM", "AVG"} or number_family(kind) is Family.REAL:
+    if name not in {"SUM", "AVG"} or number_family(kind) is ValueFamily.REAL:
         return DOUBLE
     whole, scale = digits_of(kind)
     if name == "SUM":

@@ -13,10 +13,12 @@ from typing import Final
 
 from sqlglot import exp
 
-from tidegate.expr.form import Compiled, compile_scalar
+from tidegate.expr.compiled import Compiled
+from tidegate.expr.context import Context
+from tidegate.expr.form import compile_scalar
 from tidegate.expr.operator.logic import Truth, truth
 from tidegate.expr.relation import ResultColumn, Row
-from tidegate.expr.scope import Context, Scope
+from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.model.errors import SqlRefused
 from tidegate.tidb.sql.query.group import Collector, Grouping, aggregate_count, grouped_rows, with_slots

@@ -11,10 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
-from tidegate.expr.form import Compiled, compile_scalar
+from tidegate.expr.compiled import Compiled
+from tidegate.expr.context import Context
+from tidegate.expr.form import compile_scalar
 from tidegate.expr.function.calls import is_aggregate
 from tidegate.expr.relation import Row
-from tidegate.expr.scope import Context, Scope
+from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.compare import sort_key_of
 from tidegate.expr.value.kinds import SqlValue

@@ -14,27 +14,29 @@ from typing import Any, Final, TypeAlias
 
 from sqlglot import exp
 
-from tidegate.expr.form import Compiled, compile_scalar
+from tidegate.expr.compiled import Compiled
+from tidegate.expr.context import Context
+from tidegate.expr.form import compile_scalar
 from tidegate.expr.operator.logic import Truth, truth
 from tidegate.expr.relation import Row
-from tidegate.expr.result_type import Family, agreed, family_of
-from tidegate.expr.scope import Context, Scope, Slot
+from tidegate.expr.result_type import ValueFamily, agreed, family_of
+from tidegate.expr.scope import Scope, Slot
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.compare import sort_key_of
 from tidegate.expr.value.kinds import SqlValue
-from tidegate.tidb.sql.query.source import Compile, Equal, Source, source_of
+from tidegate.tidb.sql.query.source import Compile, Equal, FromItem, source_of
 
 __all__ = ["Joined", "conjuncts", "hash_collation", "joined"]
 
 Rows: TypeAlias = Iterator[tuple[SqlValue, ...]]
-_NUMBERS: Final = frozenset({Family.INT, Family.DECIMAL, Family.REAL})
+_NUMBERS: Final = frozenset({ValueFamily.INT, ValueFamily.DECIMAL, ValueFamily.REAL})
 
 
 @dataclass
 class _Step:
     """One source and how it joins what stands before it; the first one has nothing before it."""
 
-    source: Source
+    source: FromItem
     start: int
     kind: str = "INNER"
     on: list[Node] = field(default_factory=list)
@@ -167,9 +169,9 @@ _JOINS: Final = {"INNER": _inner, "LEFT": _left, "RIGHT": _right}
 def hash_collation(left: Compiled, right: Compiled, scope: Scope) -> str | None:
     """The collation by whose keys two expressions may be looked up in a hash table; None where keys do not tell."""
     families = {family_of(left.type), family_of(right.type)}
-    if families <= _NUMBERS or (len(families) == 1 and families <= {Family.MOMENT, Family.SPAN}):
+    if families <= _NUMBERS or (len(families) == 1 and families <= {ValueFamily.MOMENT, ValueFamily.SPAN}):
         return "binary"
-    plain = families == {Family.TEXT} and not {left.type.code, right.type.code} & _NAMED
+    plain = families == {ValueFamily.TEXT} and not {left.type.code, right.type.code} & _NAMED
     return agreed((left, right), scope)[0] if plain and left.type.charset == right.type.charset else None
 
 

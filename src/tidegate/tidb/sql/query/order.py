@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
-from tidegate.expr.form import Compiled, compile_scalar
+from tidegate.expr.compiled import Compiled
+from tidegate.expr.context import Context
+from tidegate.expr.form import compile_scalar
 from tidegate.expr.relation import ResultColumn, Row
-from tidegate.expr.scope import Context, Scope, Slot
+from tidegate.expr.scope import Scope, Slot
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.compare import sort_key_of
 from tidegate.expr.value.kinds import SqlValue

@@ -7,9 +7,10 @@ The work is done in clauses.py, source.py and join.py (FROM, WHERE), group.py an
 """
 
 import tidegate.expr.compiler  # noqa: F401 - fills the table of those who compile
+from tidegate.expr.context import DEFAULT_COLLATION, Context
 from tidegate.expr.form import builder
 from tidegate.expr.relation import Relations, ResultSet
-from tidegate.expr.scope import DEFAULT_COLLATION, Context, Scope
+from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.tidb.sql.query.clauses import compile_query
 from tidegate.tidb.sql.query.subquery import SUBQUERIES

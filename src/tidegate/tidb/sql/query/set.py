@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tidegate.expr.context import Context
 from tidegate.expr.operator.logic import as_shared
 from tidegate.expr.relation import ResultColumn, Row
-from tidegate.expr.scope import Context, Scope, Slot
+from tidegate.expr.scope import Scope, Slot
 from tidegate.expr.syntax.dialect import Node
 from tidegate.model.errors import SqlRefused
 from tidegate.tidb.sql.query.order import Bracketed, Rows, limits_of, order_of_columns, row_key, slot_reader, unlike

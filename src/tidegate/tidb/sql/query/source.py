@@ -4,20 +4,21 @@ t              a relation: a table, a CTE, something of information_schema
 (SELECT ..) d  a derived table: a query that is run once for each run of the outer one
 DUAL           one row without columns
 
-Source.scan(row, equal, context)      `row` is the outer row, for derived tables inside correlated subqueries
+FromItem.scan(row, equal, context)    `row` is the outer row, for derived tables inside correlated subqueries
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
+from tidegate.expr.context import Context
 from tidegate.expr.relation import RelationColumn, ResultColumn, Row
-from tidegate.expr.scope import Context, Scope, Slot
+from tidegate.expr.scope import Scope, Slot
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
 
-__all__ = ["Compile", "Query", "Source", "columns_of", "named", "source_of"]
+__all__ = ["Compile", "FromItem", "Query", "columns_of", "named", "source_of"]
 
 _NO_DATABASE: Final = 1046
 _NO_TABLE: Final = 1146
@@ -44,7 +45,7 @@ Compile: TypeAlias = Callable[[Node, Scope], Query]
 
 
 @dataclass(frozen=True)
-class Source:
+class FromItem:
     """Something with rows, under the name by which its columns are qualified."""
 
     alias: str
@@ -81,7 +82,7 @@ def named(alias: Node) -> list[str]:
     return [column.name for column in alias.args.get("columns") or ()] if alias is not None else []
 
 
-def source_of(node: Node, scope: Scope, compile_query: Compile) -> Source | None:
+def source_of(node: Node, scope: Scope, compile_query: Compile) -> FromItem | None:
     """What one item of FROM stands for; None for DUAL. SqlRefused 1146, 1046, 1248."""
     kind = type(node).__name__
     if kind == "Table":
@@ -91,7 +92,7 @@ def source_of(node: Node, scope: Scope, compile_query: Compile) -> Source | None
     raise SqlRefused(_NOT_SUPPORTED, f"This version of Tidegate doesn't yet support {kind} in FROM", "42000")
 
 
-def _table(node: Node, scope: Scope) -> Source | None:
+def _table(node: Node, scope: Scope) -> FromItem | None:
     name, schema = node.name, node.db
     alias = node.alias or name
     if node.args.get("partition") is not None:
@@ -109,13 +110,13 @@ def _table(node: Node, scope: Scope) -> Source | None:
             raise SqlRefused(_NO_TABLE, f"Table '{schema}.{name}' doesn't exist", "42S02")
         relation = scope.relations.relation(schema, name)
     found = relation
-    return Source(alias, schema, found.columns, lambda _row, equal, context: found.rows(equal, context))
+    return FromItem(alias, schema, found.columns, lambda _row, equal, context: found.rows(equal, context))
 
 
-def _derived(node: Node, scope: Scope, compile_query: Compile) -> Source:
+def _derived(node: Node, scope: Scope, compile_query: Compile) -> FromItem:
     alias = node.args.get("alias")
     if alias is None or not alias.name:
         raise SqlRefused(_NEEDS_ALIAS, "Every derived table must have its own alias", "42000")
     query = compile_query(node.this if type(node).__name__ == "Subquery" else node, scope)
     columns = columns_of(query, named(alias))
-    return Source(alias.name, "", columns, lambda row, _equal, context: query.rows(row, context))
+    return FromItem(alias.name, "", columns, lambda row, _equal, context: query.rows(row, context))

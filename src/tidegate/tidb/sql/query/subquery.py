@@ -13,11 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate.expr.form import Build, Compiled
+from tidegate.expr.compiled import Compiled
+from tidegate.expr.context import Context
+from tidegate.expr.form import Build
 from tidegate.expr.operator.compare import operands
 from tidegate.expr.relation import Row
 from tidegate.expr.result_type import BOOL, agreed
-from tidegate.expr.scope import Context, Scope, Slot
+from tidegate.expr.scope import Scope, Slot
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.compare import compare, sort_key_of
 from tidegate.expr.value.kinds import SqlValue

@@ -8,8 +8,9 @@ WITH RECURSIVE n AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 9)
 from dataclasses import dataclass, replace
 from typing import Final
 
+from tidegate.expr.context import Context
 from tidegate.expr.relation import RelationColumn
-from tidegate.expr.scope import Context, Scope
+from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.compare import sort_key_of
 from tidegate.expr.value.kinds import SqlValue

@@ -18,8 +18,8 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from tidegate.expr.cast.assign import assign, not_null, zero_of
 from tidegate.expr.cast.source import fitted
+from tidegate.expr.context import Context
 from tidegate.expr.relation import RelationColumn
-from tidegate.expr.scope import Context
 from tidegate.expr.value.kinds import SqlValue, from_column
 from tidegate.kv.column_value import KvValue
 from tidegate.kv.handle import Handle, IntHandle
@@ -33,7 +33,7 @@ from tidegate.tidb.sql.rows.auto_id import AutoIds
 from tidegate.tidb.sql.rows.default_value import now_of, without_default
 from tidegate.tidb.sql.rows.error import duplicate, no_partition
 from tidegate.tidb.sql.rows.guard import Fits, check_row
-from tidegate.tidb.sql.rows.mutation import Mutation, RowForm, row_mutations
+from tidegate.tidb.sql.rows.mutation import KeyMutation, RowForm, row_mutations
 from tidegate.tidb.sql.rows.number import RowNumbers
 from tidegate.tidb.sql.rows.read import Equal, TableReader
 from tidegate.tidb.sql.rows.row import RowImage, complete, same
@@ -195,7 +195,7 @@ class TableAccess:
             if mutation.distinct and (held := self.transaction.get(mutation.key)) is not None
         ]
 
-    def _holder(self, mutation: Mutation, held: bytes, image: RowImage) -> RowImage:
+    def _holder(self, mutation: KeyMutation, held: bytes, image: RowImage) -> RowImage:
         physical_id, handle = image.physical_id, image.handle
         if mutation.within is not None:
             layout = self.shape.index_layout(mutation.within, physical_id)
@@ -261,7 +261,7 @@ class TableAccess:
         """Makes the commit fail when another transaction changes the row meanwhile."""
         self.transaction.lock(record_key(image.physical_id, image.handle))
 
-    def _apply(self, mutations: list[Mutation], image: RowImage) -> None:
+    def _apply(self, mutations: list[KeyMutation], image: RowImage) -> None:
         for mutation in mutations:
             if mutation.distinct and self.transaction.get(mutation.key) is not None:
                 raise duplicate(self.shape, mutation.within, image, self.context)

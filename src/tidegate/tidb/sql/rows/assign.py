@@ -13,8 +13,10 @@ from sqlglot import exp
 
 from tidegate.expr.cast.assign import convert
 from tidegate.expr.cast.source import fitted
-from tidegate.expr.compiler import Compiled, compile_scalar
-from tidegate.expr.scope import Context, Scope
+from tidegate.expr.compiled import Compiled
+from tidegate.expr.compiler import compile_scalar
+from tidegate.expr.context import Context
+from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.kinds import SqlValue, from_column
 from tidegate.model.errors import SqlRefused

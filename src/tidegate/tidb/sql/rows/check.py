@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate.expr.scope import Context
+from tidegate.expr.context import Context
 from tidegate.kv.table_key import index_prefix, record_key
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.f1 import ElementState

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from tidegate.expr.cast.assign import NOT_NULL, Target, convert, target_of, zero_of
-from tidegate.expr.scope import Context
+from tidegate.expr.context import Context
 from tidegate.kv.column_value import KvValue
 from tidegate.kv.datum import Unsigned
 from tidegate.kv.packed_time import Time

@@ -7,7 +7,7 @@ affected: rows that went.  IGNORE leaves rows alone that have children, with a w
 Source: MySQL manual, "DELETE"; TiDB pkg/executor/delete.go.
 """
 
-from tidegate.expr.scope import Context
+from tidegate.expr.context import Context
 from tidegate.expr.syntax.dialect import Node
 from tidegate.model.errors import SqlRefused, TidegateError
 from tidegate.tidb.sql.outcome import Outcome

@@ -9,7 +9,7 @@
 from collections.abc import Iterable, Mapping
 
 from tidegate.expr.cast.text import plain_text
-from tidegate.expr.scope import Context
+from tidegate.expr.context import Context
 from tidegate.expr.value.kinds import from_column
 from tidegate.kv.column_value import KvValue
 from tidegate.kv.layout import IndexPart

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from tidegate.expr.cast.assign import assign
 from tidegate.expr.cast.source import recast
-from tidegate.expr.scope import Context
+from tidegate.expr.context import Context
 from tidegate.kv.column_value import KvValue
 from tidegate.model.errors import SqlRefused
 from tidegate.tidb.sql.rows.error import violated

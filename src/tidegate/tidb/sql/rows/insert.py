@@ -18,8 +18,10 @@ from typing import Final
 from sqlglot import exp
 
 from tidegate.expr.cast.source import fitted
-from tidegate.expr.compiler import Compiled, compile_scalar
-from tidegate.expr.scope import Context, Scope, Slot
+from tidegate.expr.compiled import Compiled
+from tidegate.expr.compiler import compile_scalar
+from tidegate.expr.context import Context
+from tidegate.expr.scope import Scope, Slot
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.kinds import SqlValue, from_column
 from tidegate.model.errors import SqlRefused, TidegateError
@@ -31,7 +33,7 @@ from tidegate.tidb.sql.rows.error import unknown_column
 from tidegate.tidb.sql.rows.open import TableOpener
 from tidegate.tidb.sql.rows.row import RowImage, same
 from tidegate.tidb.sql.rows.shape import ROW_ID, ShapeColumn
-from tidegate.tidb.sql.rows.where import Target, opened
+from tidegate.tidb.sql.rows.where import ChangedTable, opened
 
 __all__ = ["run_insert"]
 
@@ -57,7 +59,7 @@ def run_insert(node: Node, tables: TableOpener, context: Context) -> Outcome:
 class _Insert:
     """One INSERT or REPLACE while it runs."""
 
-    def __init__(self, node: Node, target: Target, tables: TableOpener, context: Context) -> None:
+    def __init__(self, node: Node, target: ChangedTable, tables: TableOpener, context: Context) -> None:
         self.node, self.access, self.scope = node, target.access, target.scope
         self.tables, self.context = tables, context
         self.ignore, self.replaces = bool(node.args.get("ignore")), bool(node.meta.get("replace"))

@@ -14,8 +14,8 @@ from typing import Final
 from sqlglot import exp
 
 from tidegate.expr.cast.source import fitted
+from tidegate.expr.context import Context
 from tidegate.expr.relation import Relation, RelationColumn, Relations
-from tidegate.expr.scope import Context
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.kv.handle import Handle

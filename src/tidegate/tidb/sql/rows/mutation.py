@@ -25,7 +25,7 @@ from tidegate.schema.f1 import Access, Touch
 from tidegate.tidb.sql.rows.row import RowImage
 from tidegate.tidb.sql.rows.shape import ShapeIndex, TableShape
 
-__all__ = ["CURRENT", "Mutation", "RowForm", "index_mutation", "record_mutation", "row_mutations"]
+__all__ = ["CURRENT", "KeyMutation", "RowForm", "index_mutation", "record_mutation", "row_mutations"]
 
 
 class RowForm(NamedTuple):
@@ -38,7 +38,7 @@ class RowForm(NamedTuple):
 CURRENT: Final = RowForm()
 
 
-class Mutation(NamedTuple):
+class KeyMutation(NamedTuple):
     """A key to put, or to remove when `value` is None. `within` is the index, None for the row itself."""
 
     key: bytes
@@ -49,11 +49,11 @@ class Mutation(NamedTuple):
 
 def row_mutations(
     shape: TableShape, old: RowImage | None, new: RowImage | None, form: RowForm = CURRENT
-) -> list[Mutation]:
+) -> list[KeyMutation]:
     """What has to be written when a row becomes another; the same key never twice."""
-    found: dict[bytes, Mutation] = {}
+    found: dict[bytes, KeyMutation] = {}
     before, after = _spots(shape, old), _spots(shape, new)
-    moves: list[Mutation] = []
+    moves: list[KeyMutation] = []
     for physical_id in {**before, **after}:
         allowed = (before.get(physical_id) or after[physical_id])[0]
         was = before[physical_id][1] if physical_id in before else None
@@ -89,12 +89,12 @@ def _at(
     form: RowForm,
     *,
     known: bool,
-) -> Iterator[Mutation]:
+) -> Iterator[KeyMutation]:
     """The mutations under one physical id; `known` when the old row is sure to lie there with its entries."""
     old, new = images
     writes = allowed.insert is Touch.PUT
     if old is not None and allowed.delete:
-        yield Mutation(record_key(old.physical_id, old.handle), None, None)
+        yield KeyMutation(record_key(old.physical_id, old.handle), None, None)
     if new is not None and writes:
         yield record_mutation(shape, new, form)
     for index in shape.indexes:
@@ -108,16 +108,16 @@ def _at(
             yield now
 
 
-def record_mutation(shape: TableShape, image: RowImage, form: RowForm = CURRENT) -> Mutation:
+def record_mutation(shape: TableShape, image: RowImage, form: RowForm = CURRENT) -> KeyMutation:
     """The row itself."""
     layout = shape.layout_of(image.physical_id)
     stored = select_stored(layout, image.columns)
     row = Row(image.physical_id, image.handle, dict(image.columns), stored, form.version)
     key, value = encode_row(layout, row, checksum=form.checksum if form.version > 1 else None)
-    return Mutation(key, value, None, distinct=True)
+    return KeyMutation(key, value, None, distinct=True)
 
 
-def index_mutation(shape: TableShape, index: ShapeIndex, image: RowImage) -> Mutation:
+def index_mutation(shape: TableShape, index: ShapeIndex, image: RowImage) -> KeyMutation:
     """The entry of a row in an index; SqlRefused 1235 for a multi-valued one."""
     if index.stored.mv_index:
         what = f"writing the multi-valued index {index.name} of table {shape.name}"
@@ -126,4 +126,4 @@ def index_mutation(shape: TableShape, index: ShapeIndex, image: RowImage) -> Mut
     partition_id = image.physical_id if index.layout.global_index else None
     entry = IndexEntry(index.layout.id, dict(image.columns), image.handle, partition_id)
     key, value = encode_index_entry(layout, entry)
-    return Mutation(key, value, index, distinct=is_distinct(index.layout, image.columns))
+    return KeyMutation(key, value, index, distinct=is_distinct(index.layout, image.columns))

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Final
 
 from tidegate.expr.cast.assign import assign
-from tidegate.expr.scope import Context
+from tidegate.expr.context import Context
 from tidegate.kv.column_value import KvValue
 from tidegate.kv.datum import DecimalDatum
 from tidegate.kv.number import MAX_INT, MAX_UINT

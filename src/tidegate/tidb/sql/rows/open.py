@@ -17,14 +17,14 @@ from typing import Final, Protocol
 
 import msgspec
 
+from tidegate.expr.context import Context
 from tidegate.expr.relation import Relation, RelationColumn, Relations
-from tidegate.expr.scope import Context
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import StoredTable
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
-from tidegate.tidb.snapshot import Snapshot
+from tidegate.tidb.snapshot import StoreSnapshot
 from tidegate.tidb.sql.rows.access import ForeignKeys, TableAccess, shown
 from tidegate.tidb.sql.rows.auto_id import AutoIds
 from tidegate.tidb.sql.rows.foreign import keys_between
@@ -161,7 +161,7 @@ class _PastTable:
 class PastTables:
     """The tables of a schema snapshot at a moment of the store, to be read only."""
 
-    source: Snapshot
+    source: StoreSnapshot
     snapshot: StoredSnapshot
     context: Context
     shapes: Shapes = field(default_factory=Shapes)

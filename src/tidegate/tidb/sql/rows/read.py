@@ -17,7 +17,7 @@ from math import prod
 from typing import Final, NamedTuple, Protocol
 
 from tidegate.expr.cast.assign import convert
-from tidegate.expr.scope import Context
+from tidegate.expr.context import Context
 from tidegate.expr.value.kinds import Named, SqlValue, Time
 from tidegate.kv.column_value import KvValue
 from tidegate.kv.datum import encode_key

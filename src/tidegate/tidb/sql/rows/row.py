@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from tidegate.expr.cast.assign import assign, convert, not_null
 from tidegate.expr.cast.source import fitted, recast
-from tidegate.expr.scope import Context
+from tidegate.expr.context import Context
 from tidegate.expr.value.kinds import SqlValue, from_column
 from tidegate.kv.column_value import KvValue, write_value
 from tidegate.kv.datum import DecimalDatum, JsonDatum

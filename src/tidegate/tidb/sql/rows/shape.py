@@ -19,7 +19,8 @@ from typing import Final
 import msgspec
 
 from tidegate.expr.cast.assign import Target, target_of
-from tidegate.expr.compiler import Compiled, compile_text
+from tidegate.expr.compiled import Compiled
+from tidegate.expr.compiler import compile_text
 from tidegate.expr.relation import RelationColumn
 from tidegate.expr.scope import Scope
 from tidegate.kv.column_value import KvValue

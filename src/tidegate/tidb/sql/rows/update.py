@@ -12,7 +12,7 @@ Source: MySQL manual, "UPDATE"; TiDB pkg/executor (update.go, write.go).
 from functools import partial
 from typing import Final
 
-from tidegate.expr.scope import Context
+from tidegate.expr.context import Context
 from tidegate.expr.syntax.dialect import Node
 from tidegate.model.errors import SqlRefused, TidegateError
 from tidegate.tidb.sql.outcome import Outcome

@@ -13,9 +13,10 @@ from typing import Any
 from sqlglot import exp
 
 from tidegate.expr.compiler import compile_scalar
+from tidegate.expr.context import Context
 from tidegate.expr.operator.logic import truth
 from tidegate.expr.relation import Row
-from tidegate.expr.scope import Context, Scope
+from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.compare import sort_key_of
 from tidegate.expr.value.kinds import SqlValue
@@ -24,22 +25,22 @@ from tidegate.tidb.sql.rows.access import TableAccess
 from tidegate.tidb.sql.rows.open import TableOpener
 from tidegate.tidb.sql.rows.row import RowImage
 
-__all__ = ["Target", "found_rows", "opened", "refuse_partitions", "table_scope"]
+__all__ = ["ChangedTable", "found_rows", "opened", "refuse_partitions", "table_scope"]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ChangedTable:
     """A table that a statement changes, and the names that its expressions may use."""
 
     access: TableAccess
     scope: Scope
 
 
-def opened(node: Node, tables: TableOpener, context: Context) -> Target:
+def opened(node: Node, tables: TableOpener, context: Context) -> ChangedTable:
     """The table that a node names, with its alias."""
     refuse_partitions(node)
     access = tables.table(node.db, node.name)
-    return Target(access, table_scope(access, node.alias or access.name, tables, context))
+    return ChangedTable(access, table_scope(access, node.alias or access.name, tables, context))
 
 
 def refuse_partitions(node: Node) -> None:
@@ -56,7 +57,7 @@ def table_scope(access: TableAccess, alias: str, tables: TableOpener, context: C
     return Scope(plain.slots, relations=tables, database=context.database, context=context)
 
 
-def found_rows(node: Node, target: Target, context: Context) -> list[tuple[RowImage, Row]]:
+def found_rows(node: Node, target: ChangedTable, context: Context) -> list[tuple[RowImage, Row]]:
     """The rows that an UPDATE or DELETE of one table means, in its order, with what the statement sees of them."""
     where = node.args.get("where")
     scope = target.scope.at("where clause")

@@ -9,10 +9,10 @@ Source: MySQL manual, "SQL Statements"; TiDB documentation, "SQL Statement Overv
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
+from tidegate.expr.context import Context
 from tidegate.expr.relation import ResultSet
-from tidegate.expr.scope import Context
 from tidegate.expr.syntax.parse import Command
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
@@ -20,25 +20,23 @@ from tidegate.schema.cursor import Cursor
 from tidegate.schema.dialect import reveal, tokenize
 from tidegate.tidb.sql.outcome import Outcome
 from tidegate.tidb.sql.rows.check import check_table, refusal
+from tidegate.tidb.sql.session.client import SessionClient
 from tidegate.tidb.sql.session.prepared import Bound, Prepared, bind
 from tidegate.tidb.sql.session.set import apply, read_set
 from tidegate.tidb.sql.show.admin import Administration, admin
 from tidegate.tidb.sql.show.statement import describe, show
 
-if TYPE_CHECKING:
-    from tidegate.tidb.sql.session.session import Session
-
 __all__ = ["run_command"]
 
 _Answer: TypeAlias = ResultSet | Outcome
-_Rule: TypeAlias = Callable[["Session", Cursor, Context], _Answer]
+_Rule: TypeAlias = Callable[[SessionClient, Cursor, Context], _Answer]
 _IGNORED: Final = frozenset(
     {"LOCK", "UNLOCK", "FLUSH", "ANALYZE", "GRANT", "REVOKE", "CREATE", "ALTER", "DROP", "RENAME"}
     | {"OPTIMIZE", "SPLIT", "CHECKSUM", "BACKUP", "RESTORE"}
 )
 
 
-def run_command(session: "Session", command: Command, context: Context) -> _Answer:
+def run_command(session: SessionClient, command: Command, context: Context) -> _Answer:
     """What a command does. Raises SqlError, SqlRefused."""
     if command.kind in _IGNORED:
         if command.kind != "UNLOCK":  # commits only what LOCK TABLES began, and that is nothing
@@ -58,13 +56,13 @@ def run_command(session: "Session", command: Command, context: Context) -> _Answ
 # --- transactions ---
 
 
-def _begin(session: "Session", cursor: Cursor, _context: Context) -> _Answer:
+def _begin(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
     cursor.accept("PESSIMISTIC", "OPTIMISTIC")
     _end(cursor)
     return _open(session, read_only=False, stale_ts=None)
 
 
-def _start(session: "Session", cursor: Cursor, _context: Context) -> _Answer:
+def _start(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
     cursor.expect("TRANSACTION")
     read_only, stale_ts = False, None
     while not cursor.done():
@@ -82,19 +80,19 @@ def _start(session: "Session", cursor: Cursor, _context: Context) -> _Answer:
     return _open(session, read_only=read_only, stale_ts=stale_ts)
 
 
-def _open(session: "Session", *, read_only: bool, stale_ts: int | None) -> Outcome:
+def _open(session: SessionClient, *, read_only: bool, stale_ts: int | None) -> Outcome:
     once, session.next_stale_ts = session.next_stale_ts, None
     only = read_only or bool(session.state.variables["transaction_read_only"])
     session.transaction.begin(read_only=only or once is not None, stale_ts=stale_ts or once)
     return Outcome()
 
 
-def _commit(session: "Session", _cursor: Cursor, _context: Context) -> _Answer:
+def _commit(session: SessionClient, _cursor: Cursor, _context: Context) -> _Answer:
     session.transaction.commit()
     return Outcome()
 
 
-def _rollback(session: "Session", cursor: Cursor, _context: Context) -> _Answer:
+def _rollback(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
     cursor.accept("WORK")
     if cursor.accept("TO"):
         cursor.accept("SAVEPOINT")
@@ -104,12 +102,12 @@ def _rollback(session: "Session", cursor: Cursor, _context: Context) -> _Answer:
     return Outcome()
 
 
-def _savepoint(session: "Session", cursor: Cursor, _context: Context) -> _Answer:
+def _savepoint(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
     session.transaction.savepoint(cursor.name("a savepoint"))
     return Outcome()
 
 
-def _release(session: "Session", cursor: Cursor, _context: Context) -> _Answer:
+def _release(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
     cursor.expect("SAVEPOINT")
     session.transaction.release(cursor.name("a savepoint"))
     return Outcome()
@@ -123,7 +121,7 @@ def _end(cursor: Cursor) -> None:
 # --- settings ---
 
 
-def _set(session: "Session", cursor: Cursor, context: Context) -> _Answer:
+def _set(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
     state = session.state
     was = state.variables["autocommit"]
 
@@ -147,12 +145,12 @@ def _set(session: "Session", cursor: Cursor, context: Context) -> _Answer:
     return Outcome()
 
 
-def _use(session: "Session", cursor: Cursor, _context: Context) -> _Answer:
+def _use(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
     session.use(cursor.name("a database"))
     return Outcome()
 
 
-def _do(session: "Session", cursor: Cursor, _context: Context) -> _Answer:
+def _do(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
     while not cursor.done():
         start = cursor.at
         cursor.skip_balanced(",")
@@ -164,7 +162,7 @@ def _do(session: "Session", cursor: Cursor, _context: Context) -> _Answer:
 # --- prepared statements ---
 
 
-def _prepare(session: "Session", cursor: Cursor, _context: Context) -> _Answer:
+def _prepare(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
     name = cursor.name("a name").lower()
     cursor.expect("FROM")
     start = cursor.at
@@ -176,7 +174,7 @@ def _prepare(session: "Session", cursor: Cursor, _context: Context) -> _Answer:
     return Outcome()
 
 
-def _execute(session: "Session", cursor: Cursor, _context: Context) -> _Answer:
+def _execute(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
     name = cursor.name("a name")
     statement = session.prepared.get(name.lower())
     if statement is None:
@@ -192,7 +190,7 @@ def _execute(session: "Session", cursor: Cursor, _context: Context) -> _Answer:
     return answer
 
 
-def _deallocate(session: "Session", cursor: Cursor, _context: Context) -> _Answer:
+def _deallocate(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
     cursor.accept("PREPARE")
     name = cursor.name("a name")
     if session.prepared.pop(name.lower(), None) is None:
@@ -203,17 +201,17 @@ def _deallocate(session: "Session", cursor: Cursor, _context: Context) -> _Answe
 # --- looking and acting ---
 
 
-def _show(session: "Session", cursor: Cursor, context: Context) -> _Answer:
+def _show(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
     return show(cursor, session.view(context))
 
 
-def _describe(session: "Session", cursor: Cursor, context: Context) -> _Answer:
+def _describe(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
     if cursor.accept("SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE", "ANALYZE", "FORMAT"):
         raise SqlRefused(1235, "This version of Tidegate doesn't yet support 'EXPLAIN of statements'", "42000")
     return describe(cursor, session.view(context))
 
 
-def _admin(session: "Session", cursor: Cursor, context: Context) -> _Answer:
+def _admin(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
     view = session.view(context)
 
     def check(schema: str, table: str) -> None:
@@ -226,7 +224,7 @@ def _admin(session: "Session", cursor: Cursor, context: Context) -> _Answer:
     return admin(cursor, Administration(session.node, view, check))
 
 
-def _kill(session: "Session", cursor: Cursor, _context: Context) -> _Answer:
+def _kill(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
     cursor.accept("TIDB")
     query_only = cursor.accept("CONNECTION", "QUERY") == "QUERY"
     number = cursor.integer("a connection's number")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from tidegate.expr.scope import SqlWarning
+from tidegate.expr.context import SqlWarning
 from tidegate.model.errors import SqlError, SqlRefused, UpstreamError
 from tidegate.schema.change.plan.statement import plan
 from tidegate.schema.change.session import DdlSession

@@ -7,19 +7,17 @@ Source: TiDB pkg/executor (show.go, infoschema_reader.go).
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from tidegate.expr.scope import Context
+from tidegate.expr.context import Context
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate.tidb.information.relations import Facts, InformationSchema
 from tidegate.tidb.meta.keys import Meta
+from tidegate.tidb.sql.session.client import SessionClient
 from tidegate.tidb.sql.session.view import choose
-from tidegate.tidb.sql.show.create import AUTO_INCREMENT, AutoIds
+from tidegate.tidb.sql.show.create import AUTO_INCREMENT, NextIds
 from tidegate.tidb.sql.show.statement import View
-
-if TYPE_CHECKING:
-    from tidegate.tidb.sql.session.session import Session
 
 __all__ = ["information_of", "view_of"]
 
@@ -27,7 +25,7 @@ _SEPARATE_IDS: Final = 1
 """AUTO_ID_CACHE 1: AUTO_INCREMENT has a counter of its own."""
 
 
-def view_of(session: "Session", context: Context) -> View:
+def view_of(session: SessionClient, context: Context) -> View:
     """What SHOW sees."""
     schema = _definitions(session)
     return View(
@@ -40,7 +38,7 @@ def view_of(session: "Session", context: Context) -> View:
     )
 
 
-def information_of(session: "Session", schema: StoredSnapshot | None = None) -> InformationSchema:
+def information_of(session: SessionClient, schema: StoredSnapshot | None = None) -> InformationSchema:
     """information_schema over definitions, those of now if none are given."""
     desk = session.node.desk
     return InformationSchema(
@@ -55,7 +53,7 @@ def information_of(session: "Session", schema: StoredSnapshot | None = None) -> 
     )
 
 
-def _definitions(session: "Session") -> StoredSnapshot:
+def _definitions(session: SessionClient) -> StoredSnapshot:
     transaction = session.transaction
     ts = transaction.stale_ts or session.snapshot_ts
     if ts is not None:
@@ -63,25 +61,25 @@ def _definitions(session: "Session") -> StoredSnapshot:
     return transaction.open.schema if transaction.open else _fresh(session)
 
 
-def _fresh(session: "Session") -> StoredSnapshot:
+def _fresh(session: SessionClient) -> StoredSnapshot:
     if not session.node.has_lease(session.state.now_ms()):
         session.node.reload()
     return session.node.schema
 
 
-def _next(session: "Session", schema_id: int, table_id: int, kind: str) -> int:
+def _next(session: SessionClient, schema_id: int, table_id: int, kind: str) -> int:
     return (Meta(session.node.storage.snapshot()).counter(kind, schema_id, table_id) or 0) + 1
 
 
-def _ids(session: "Session", table: TableVersion) -> AutoIds:
+def _ids(session: SessionClient, table: TableVersion) -> NextIds:
     stored, schema_id = table.stored, table.schema_id
     kind = "IID" if stored.auto_id_cache == _SEPARATE_IDS else "TID"
     numbered = any(column.type.flag & AUTO_INCREMENT for column in stored.cols or [])
     increment = _next(session, schema_id, stored.id, kind) if numbered else 0
-    return AutoIds(increment, _next(session, schema_id, stored.id, "TARID") if stored.auto_random_bits else 0)
+    return NextIds(increment, _next(session, schema_id, stored.id, "TARID") if stored.auto_random_bits else 0)
 
 
-def _processes(session: "Session") -> Iterator[tuple[SqlValue, ...]]:
+def _processes(session: SessionClient) -> Iterator[tuple[SqlValue, ...]]:
     """A row for each client of the server, and for a session of none."""
     listed = [one for one in session.peers.sessions() if isinstance(one, type(session))] if session.peers else []
     for one in listed if session in listed else [*listed, session]:

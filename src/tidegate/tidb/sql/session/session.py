@@ -4,7 +4,7 @@
 
     text ── parse ──► Dml       INSERT, UPDATE, DELETE    in a transaction that may write      transaction.py
                       │         SELECT                    in it, in the past, or alone         view.py
-                      ├► Ddl       jobs, waited for       after an implicit commit             ddl.py
+                      ├► DdlText   jobs, waited for       after an implicit commit             ddl.py
                       └► Command   found by its first word in a table: SET, SHOW, BEGIN ..     command.py
 
 A statement sees one moment, one schema and one context; what it leaves (warnings, counts) is the session's.  A session
@@ -14,35 +14,36 @@ Source: TiDB pkg/session; MySQL manual, "SQL Statements".
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from threading import Event
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from sqlglot import exp
 
 from tidegate.expr.compiler import compile_text
+from tidegate.expr.context import Context
 from tidegate.expr.relation import Relations, ResultSet
-from tidegate.expr.scope import Context, Scope
-from tidegate.expr.syntax.parse import Command, Ddl, Dml, Parsed
+from tidegate.expr.scope import Scope
+from tidegate.expr.syntax.parse import Command, DdlText, Dml, Parsed
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlError, SqlRefused, TidegateError
 from tidegate.model.tso import physical_ms
 from tidegate.schema.stored.snapshot import StoredSnapshot
 from tidegate.tidb.information.relations import InformationSchema, is_information
-from tidegate.tidb.node import Node
-from tidegate.tidb.schema_guard import GuardedTransaction
+from tidegate.tidb.node import GuardedTransaction, Node
 from tidegate.tidb.sql.outcome import Outcome
 from tidegate.tidb.sql.query.select import select
 from tidegate.tidb.sql.rows.delete import run_delete
 from tidegate.tidb.sql.rows.insert import run_insert
 from tidegate.tidb.sql.rows.open import OpenTables, PastTables
 from tidegate.tidb.sql.rows.update import run_update
+from tidegate.tidb.sql.session.client import Peers
 from tidegate.tidb.sql.session.command import run_command
 from tidegate.tidb.sql.session.ddl import run_ddl
 from tidegate.tidb.sql.session.look import information_of, view_of
 from tidegate.tidb.sql.session.prepared import Prepared
 from tidegate.tidb.sql.session.set import set_names
-from tidegate.tidb.sql.session.shape import Shapes
+from tidegate.tidb.sql.session.shape import StatementShapes
 from tidegate.tidb.sql.session.stale import moment_ts, split_stale
 from tidegate.tidb.sql.session.state import SessionState
 from tidegate.tidb.sql.session.transaction import LockingReads, SessionTransaction
@@ -51,26 +52,14 @@ from tidegate.tidb.sql.show.statement import View
 from tidegate.tidb.sql.variable.variables import GlobalVariables, SessionVariables
 
 if TYPE_CHECKING:
-    from tidegate.tidb.snapshot import Snapshot
+    from tidegate.tidb.snapshot import StoreSnapshot
 
-__all__ = ["Peers", "Session"]
+__all__ = ["Session"]
 
 _STALE: Final = re.compile(r"\s*[(]*\s*(?:SELECT|WITH)\b.*\bAS\s+OF\s+TIMESTAMP\b", re.IGNORECASE | re.DOTALL)
 _ASKS: Final = re.compile(r"\s*(?:SHOW\s+(?:WARNINGS|ERRORS|COUNT)|EXECUTE)\b", re.IGNORECASE)
 """Statements that leave the warnings as they are, or as the statement in them did."""
 _WRITES: Final = {exp.Insert: run_insert, exp.Update: run_update, exp.Delete: run_delete}
-
-
-class Peers(Protocol):
-    """The other clients of a server."""
-
-    def kill(self, connection_id: int, *, query_only: bool) -> None:
-        """End a client, or only its statement. Raises SqlRefused 1094."""
-        ...
-
-    def sessions(self) -> Sequence[object]:
-        """The sessions of all clients."""
-        ...
 
 
 class Session:
@@ -89,7 +78,7 @@ class Session:
         self.running = ""
         self.prepared: dict[str, Prepared] = {}
         self._interrupted = Event()
-        self._shapes = Shapes()
+        self._shapes = StatementShapes()
 
     # --- what a server asks for ---
 
@@ -206,7 +195,7 @@ class Session:
     def _answer(self, statement: Parsed, context: Context, stale: str | None) -> ResultSet | Outcome:
         if isinstance(statement, Command):
             return run_command(self, statement, context)
-        if isinstance(statement, Ddl):
+        if isinstance(statement, DdlText):
             return self._ddl(statement, context)
         write = _WRITES.get(type(statement.node))
         if write is None:
@@ -221,7 +210,7 @@ class Session:
         if self.snapshot_ts is not None:
             raise SqlRefused(1105, "can not execute write statement when 'tidb_snapshot' is set", "HY000")
 
-    def _ddl(self, statement: Ddl, context: Context) -> Outcome:
+    def _ddl(self, statement: DdlText, context: Context) -> Outcome:
         self.refuse_writes()
         self.transaction.commit()
         try:
@@ -279,7 +268,7 @@ class Session:
     def _locked(self, transaction: GuardedTransaction, context: Context, depth: int = 0) -> PastTables:
         within: Callable[[Context, int], Relations] = lambda inner, deeper: self._locked(transaction, inner, deeper)  # noqa: E731
         system = SystemRelations(self.information, transaction.schema, context, within, depth)
-        source = cast("Snapshot", LockingReads(transaction))
+        source = cast("StoreSnapshot", LockingReads(transaction))
         return PastTables(source, transaction.schema, context, self.tools.shapes, system)
 
     def _past(self, ts: int, context: Context, depth: int = 0) -> PastTables:

@@ -19,15 +19,15 @@ from typing import Final
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.cursor import Cursor
-from tidegate.schema.dialect import Kind, reveal, tokenize
+from tidegate.schema.dialect import TokenKind, reveal, tokenize
 from tidegate.tidb.sql.session.state import SessionState
 from tidegate.tidb.sql.variable.charset import CHARSETS, charset_named, collation_named
 from tidegate.tidb.sql.variable.variables import VARIABLES, find
 
-__all__ = ["Assign", "Scope", "apply", "read_set", "set_names"]
+__all__ = ["Assign", "SetScope", "apply", "read_set", "set_names"]
 
 
-class Scope(Enum):
+class SetScope(Enum):
     """Where a value goes."""
 
     SESSION = "session"
@@ -39,13 +39,18 @@ class Scope(Enum):
 class Assign:
     """One assignment: `expression` is text to evaluate, else `word` is the value; both None for DEFAULT."""
 
-    scope: Scope
+    scope: SetScope
     name: str
     expression: str | None = None
     word: str | None = None
 
 
-_SCOPES: Final = {"GLOBAL": Scope.GLOBAL, "PERSIST": Scope.GLOBAL, "SESSION": Scope.SESSION, "LOCAL": Scope.SESSION}
+_SCOPES: Final = {
+    "GLOBAL": SetScope.GLOBAL,
+    "PERSIST": SetScope.GLOBAL,
+    "SESSION": SetScope.SESSION,
+    "LOCAL": SetScope.SESSION,
+}
 _IGNORED: Final = ("PASSWORD", "DEFAULT ROLE", "ROLE", "RESOURCE GROUP", "CONFIG")
 _LEVELS: Final = ("READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
 
@@ -67,7 +72,7 @@ def read_set(text: str, *, escapes: bool = True) -> tuple[Assign, ...]:
 
 def _items(cursor: Cursor) -> Iterator[Assign]:
     """The assignments of one item of the list."""
-    scope = Scope.SESSION
+    scope = SetScope.SESSION
     if cursor.looking_at("NAMES"):
         yield from _names(cursor)
         return
@@ -90,16 +95,16 @@ def _names(cursor: Cursor) -> Iterator[Assign]:
     charset = _charset(cursor)
     collation = cursor.next().text if cursor.accept("COLLATE") else None
     for name in ("character_set_client", "character_set_connection", "character_set_results"):
-        yield Assign(Scope.SESSION, name, word=charset)
+        yield Assign(SetScope.SESSION, name, word=charset)
     if collation is not None:
-        yield Assign(Scope.SESSION, "collation_connection", word=collation)
+        yield Assign(SetScope.SESSION, "collation_connection", word=collation)
 
 
 def _charset(cursor: Cursor) -> str:
     return CHARSETS["utf8mb4"].name if cursor.accept("DEFAULT") else charset_named(cursor.next().text)
 
 
-def _characteristics(cursor: Cursor, scope: Scope) -> Iterator[Assign]:
+def _characteristics(cursor: Cursor, scope: SetScope) -> Iterator[Assign]:
     while True:
         if cursor.accept("ISOLATION LEVEL"):
             level = cursor.expect(*_LEVELS).replace(" ", "-")
@@ -115,30 +120,35 @@ def _characteristics(cursor: Cursor, scope: Scope) -> Iterator[Assign]:
         cursor.expect_sign(",")
 
 
-def _assignment(cursor: Cursor, scope: Scope) -> Assign:
+def _assignment(cursor: Cursor, scope: SetScope) -> Assign:
     signs = 0
     while cursor.sign("@"):
         signs += 1
     if cursor.sign("@@"):
         signs = 2
-    if cursor.peek().kind is Kind.END:
+    if cursor.peek().kind is TokenKind.END:
         raise cursor.error("expected a variable")
     name = cursor.next().text
     while cursor.sign("."):
         scope = _SCOPES.get(name.upper(), scope)
         name = cursor.next().text
     if signs == 1:
-        scope = Scope.USER
+        scope = SetScope.USER
     if not cursor.sign(":="):
         if cursor.sign(":"):
             cursor.expect_sign("=")
         else:
             cursor.expect_sign("=")
-    if scope is not Scope.USER and cursor.accept("DEFAULT"):
+    if scope is not SetScope.USER and cursor.accept("DEFAULT"):
         return Assign(scope, name)
     here, after = cursor.peek(), cursor.peek(1)
-    ends = after.kind is Kind.END or (after.kind is Kind.SIGN and after.text in ",;")
-    if here.kind is Kind.WORD and ends and here.word not in ("NULL", "TRUE", "FALSE") and scope is not Scope.USER:
+    ends = after.kind is TokenKind.END or (after.kind is TokenKind.SIGN and after.text in ",;")
+    if (
+        here.kind is TokenKind.WORD
+        and ends
+        and here.word not in ("NULL", "TRUE", "FALSE")
+        and scope is not SetScope.USER
+    ):
         return Assign(scope, name, word=cursor.next().text)
     return Assign(scope, name, expression=_expression(cursor))
 
@@ -160,24 +170,24 @@ def apply(
     session itself knows best (tidb_snapshot), and return what the variable then shows."""
     for one in assigns:
         value: SqlValue = one.word if one.expression is None else evaluate(one.expression)
-        if one.scope is Scope.USER:
+        if one.scope is SetScope.USER:
             state.user_variables[one.name.lower()] = value
             continue
         name = one.name.lower()
         if one.expression is None and one.word is None:
             value = _default(name, one.scope, state)
-        if name in hooks and one.scope is Scope.SESSION:
+        if name in hooks and one.scope is SetScope.SESSION:
             value = hooks[name](value)
-        if one.scope is Scope.GLOBAL:
+        if one.scope is SetScope.GLOBAL:
             state.variables.shared.set(name, value, warn)
         else:
             state.variables.set(name, value, warn)
 
 
-def _default(name: str, scope: Scope, state: SessionState) -> SqlValue:
+def _default(name: str, scope: SetScope, state: SessionState) -> SqlValue:
     """What DEFAULT stands for: the server's value for a session, the table's for the server."""
     variable = find(name)
-    return VARIABLES[variable.name].default if scope is Scope.GLOBAL else state.variables.shared[variable.name]
+    return VARIABLES[variable.name].default if scope is SetScope.GLOBAL else state.variables.shared[variable.name]
 
 
 def set_names(state: SessionState, charset: str, collation: str | None = None) -> None:

@@ -21,7 +21,7 @@ from sqlglot.tokens import Token, TokenType
 
 from tidegate.expr.syntax.parse import Dml, Parsed, Tokens, statements_of, tokens_of
 
-__all__ = ["Shapes"]
+__all__ = ["StatementShapes"]
 
 _LITERALS: Final = frozenset({TokenType.NUMBER, TokenType.STRING})
 _CHANGES: Final = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE"})
@@ -41,7 +41,7 @@ class _Shape(NamedTuple):
     literals: Sequence[Any]
 
 
-class Shapes:
+class StatementShapes:
     """What one session parses; the shapes used last are kept."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from tidegate.kv.packed_time import Time
 from tidegate.model.errors import SqlRefused
 from tidegate.model.tso import LOGICAL_BITS
 from tidegate.schema.cursor import Cursor
-from tidegate.schema.dialect import Kind, reveal, tokenize
+from tidegate.schema.dialect import TokenKind, reveal, tokenize
 
 __all__ = ["moment_ts", "split_stale"]
 
@@ -104,5 +104,5 @@ def _skip_term(cursor: Cursor) -> None:
         return
     while cursor.sign("@"):
         pass
-    if cursor.next().kind in (Kind.WORD, Kind.NAME) and cursor.is_sign("("):
+    if cursor.next().kind in (TokenKind.WORD, TokenKind.NAME) and cursor.is_sign("("):
         cursor.skip_group()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 
-from tidegate.expr.scope import Context, SqlWarning
+from tidegate.expr.context import Context, SqlWarning
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused, TidegateError, UpstreamError
 from tidegate.tidb.sql.variable.charset import zone_named

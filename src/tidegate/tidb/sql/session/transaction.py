@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from tidegate.model.errors import KeyLocked, Retry, SqlRefused, UpstreamError
-from tidegate.tidb.node import Node
-from tidegate.tidb.schema_guard import GuardedTransaction
+from tidegate.tidb.node import GuardedTransaction, Node
 
 __all__ = ["LockingReads", "SessionTransaction"]
 

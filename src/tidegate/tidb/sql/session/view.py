@@ -18,8 +18,8 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from tidegate.expr.context import Context
 from tidegate.expr.relation import FixedRelation, Relation, RelationColumn, Relations, ResultColumn, ResultSet
-from tidegate.expr.scope import Context
 from tidegate.expr.syntax.dialect import Node as Syntax
 from tidegate.expr.syntax.parse import Dml, parse
 from tidegate.model.errors import SqlRefused

@@ -43,7 +43,7 @@ __all__ = [
     "NOT_NULL",
     "NO_DEFAULT",
     "ON_UPDATE_NOW",
-    "AutoIds",
+    "NextIds",
     "escape",
     "quote_name",
     "render_create_schema",
@@ -71,7 +71,7 @@ _FK_ACTIONS: Final = {1: "RESTRICT", 2: "CASCADE", 3: "SET NULL", 4: "NO ACTION"
 
 
 @dataclass(frozen=True, slots=True)
-class AutoIds:
+class NextIds:
     """The next values that a table gives out, as far as they are worth printing (above 1)."""
 
     increment: int = 0
@@ -106,7 +106,7 @@ def _database_collate(schema: StoredSchema) -> str:
 
 
 def render_create_table(
-    table: StoredTable, zone: tzinfo = UTC, ids: AutoIds | None = None, schema: str | None = None
+    table: StoredTable, zone: tzinfo = UTC, ids: NextIds | None = None, schema: str | None = None
 ) -> str:
     """SHOW CREATE TABLE, VIEW or SEQUENCE. `zone` is the session's, for defaults of TIMESTAMP; `schema` is the table's
     database, which need not be named where keys refer to tables in it."""
@@ -117,7 +117,7 @@ def render_create_table(
     parts = [*_columns(table, zone), *_keys(table), *_constraints(table, schema)]
     kind = _TEMPORARY.get(table.temp_table_type, "TABLE")
     body = ",\n".join(f"  {part}" for part in parts)
-    return f"CREATE {kind} {quote_name(table.name.original)} (\n{body}\n){_options(table, ids or AutoIds())}"
+    return f"CREATE {kind} {quote_name(table.name.original)} (\n{body}\n){_options(table, ids or NextIds())}"
 
 
 # --- columns ---
@@ -266,7 +266,7 @@ def _foreign_key(key: ForeignKeyMember, schema: str | None) -> str:
 # --- options ---
 
 
-def _options(table: StoredTable, ids: AutoIds) -> str:
+def _options(table: StoredTable, ids: NextIds) -> str:
     words = [f"ENGINE=InnoDB DEFAULT CHARSET={table.charset}" + (f" COLLATE={table.collate}" if table.collate else "")]
     if table.compression:
         words.append(f"COMPRESSION='{table.compression}'")

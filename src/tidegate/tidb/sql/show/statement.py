@@ -16,7 +16,7 @@ from tidegate.expr.relation import FixedRelation, ResultSet
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.cursor import Cursor
-from tidegate.schema.dialect import Kind
+from tidegate.schema.dialect import TokenKind
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import StoredSchema
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
@@ -25,7 +25,7 @@ from tidegate.tidb.information.relations import TABLES, InformationSchema, colum
 from tidegate.tidb.information.row import column_default, column_extra, column_key, public_columns, visible
 from tidegate.tidb.sql.rows.open import find_table
 from tidegate.tidb.sql.session.state import SessionState
-from tidegate.tidb.sql.show.create import NOT_NULL, AutoIds, render_create_schema, render_create_table, render_full_type
+from tidegate.tidb.sql.show.create import NOT_NULL, NextIds, render_create_schema, render_create_table, render_full_type
 
 __all__ = ["Shown", "View", "describe", "show"]
 
@@ -40,7 +40,7 @@ class View:
     snapshot: StoredSnapshot
     information: InformationSchema
     choose: Callable[[FixedRelation, str], ResultSet]
-    ids: Callable[[TableVersion], AutoIds]
+    ids: Callable[[TableVersion], NextIds]
     position: Callable[[], int]
 
     def table(self, schema: str, name: str) -> TableVersion:
@@ -295,7 +295,7 @@ def _master(_cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
 
 
 def _grants(cursor: Cursor, _view: View, _words: frozenset[str]) -> Shown:
-    while not cursor.done() and cursor.peek().kind is not Kind.END:
+    while not cursor.done() and cursor.peek().kind is not TokenKind.END:
         cursor.next()
     return Shown("Grants~for~root@%", [("GRANT ALL PRIVILEGES ON *.* TO 'root'@'%' WITH GRANT OPTION",)])
 

@@ -31,12 +31,12 @@ __all__ = [
     "UNSIGNED_MAX",
     "ZONE",
     "Choice",
-    "Kind",
     "Number",
     "Real",
     "Setting",
     "Switch",
     "Text",
+    "VariableKind",
     "wrong_value",
 ]
 
@@ -57,7 +57,7 @@ def wrong_value(name: str, value: object) -> SqlRefused:
     return SqlRefused(_WRONG_VALUE, f"Variable '{name}' can't be set to the value of '{_text(value)}'", "42000")
 
 
-class Kind(Protocol):
+class VariableKind(Protocol):
     """How values of a variable are read and printed."""
 
     def read(self, name: str, value: SqlValue, warn: Warn) -> Setting:

@@ -30,11 +30,11 @@ from tidegate.tidb.sql.variable.kind import (
     UNSIGNED_MAX,
     ZONE,
     Choice,
-    Kind,
     Number,
     Real,
     Setting,
     Switch,
+    VariableKind,
 )
 
 __all__ = ["TIDB_VERSION", "VARIABLES", "VERSION", "GlobalVariables", "Reach", "SessionVariables", "Variable"]
@@ -60,7 +60,7 @@ class Variable:
 
     name: str
     default: Setting
-    kind: Kind
+    kind: VariableKind
     reach: Reach = Reach.BOTH
 
 
@@ -73,7 +73,7 @@ _SWITCH: Final = Switch()
 _ANY: Final = Number()
 _B, _G, _S, _N = Reach.BOTH, Reach.GLOBAL, Reach.SESSION, Reach.NONE
 
-_ROWS: Final[tuple[tuple[str, Setting, Kind, Reach], ...]] = (
+_ROWS: Final[tuple[tuple[str, Setting, VariableKind, Reach], ...]] = (
     # Characters and time
     ("character_set_client", "utf8mb4", CHARSET, _B),
     ("character_set_connection", "utf8mb4", CHARSET, _B),

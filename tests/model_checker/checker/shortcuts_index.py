@@ -7,12 +7,12 @@ public > write-only > delete-only > none
 from dataclasses import replace
 from typing import Final
 
+from tests.model_checker.checker.anomaly import AnomalyKind
+from tests.model_checker.checker.correct import INDEXED, UNIQUE
+from tests.model_checker.checker.layout import Layout
+from tests.model_checker.checker.rules import Guard, Rules
+from tests.model_checker.checker.scenario import Scenario, Shortcut, along
 from tidegate.schema.f1 import ElementKind, ElementState, Operation, Step, Work
-from tidegate.testing.checker.anomaly import AnomalyKind
-from tidegate.testing.checker.correct import INDEXED, UNIQUE
-from tidegate.testing.checker.layout import Layout
-from tidegate.testing.checker.rules import Guard, Rules
-from tidegate.testing.checker.scenario import Scenario, Shortcut, along
 
 __all__ = ["CANCELS", "INDEXES", "TRANSACTIONS"]
 

@@ -11,13 +11,13 @@ three nodes     else there are two, and two keys and two values always
 from dataclasses import replace
 from typing import Final
 
+from tests.model_checker.checker.layout import Column, Index, Layout, Rule, RuleKind
+from tests.model_checker.checker.rules import Guard, Rules
+from tests.model_checker.checker.scenario import Ranges, Scenario, under
+from tests.model_checker.checker.spaces import Binding
 from tidegate.schema import f1_operations as operations
 from tidegate.schema.f1 import Operation, Work
 from tidegate.schema.f1_multi import combine
-from tidegate.testing.checker.layout import Column, Index, Layout, Rule, RuleKind
-from tidegate.testing.checker.rules import Guard, Rules
-from tidegate.testing.checker.scenario import Ranges, Scenario, under
-from tidegate.testing.checker.spaces import Binding
 
 __all__ = [
     "ADDED",

@@ -1,4 +1,4 @@
-"""Run the checker: `python -m tidegate.testing.checker --write docs/online-schema-change.md`.
+"""Run the checker: `python -m tests.model_checker.checker --write docs/online-schema-change.md`.
 
 no option     every block of the document on standard output
 --only TEXT   the shortcuts with TEXT in their name
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
-from tidegate.testing.checker.report import BLOCKS, fill, render_trace
-from tidegate.testing.checker.scenario import run
-from tidegate.testing.checker.shortcuts import SHORTCUTS
+from tests.model_checker.checker.report import BLOCKS, fill, render_trace
+from tests.model_checker.checker.scenario import run
+from tests.model_checker.checker.shortcuts import SHORTCUTS
 
 
 @click.command(help=__doc__.splitlines()[0])

@@ -3,14 +3,14 @@
 from dataclasses import replace
 from typing import Final
 
+from tests.model_checker.checker.anomaly import AnomalyKind
+from tests.model_checker.checker.correct import ADDED, DROPPED, LOSSY, forbidding, referring
+from tests.model_checker.checker.layout import Layout
+from tests.model_checker.checker.rules import Rules
+from tests.model_checker.checker.scenario import Scenario, Shortcut, along
 from tidegate.schema import f1_operations as operations
 from tidegate.schema.f1 import ElementKind, ElementState, Work
 from tidegate.schema.f1_operations import operation
-from tidegate.testing.checker.anomaly import AnomalyKind
-from tidegate.testing.checker.correct import ADDED, DROPPED, LOSSY, forbidding, referring
-from tidegate.testing.checker.layout import Layout
-from tidegate.testing.checker.rules import Rules
-from tidegate.testing.checker.scenario import Scenario, Shortcut, along
 
 __all__ = ["COLUMNS", "CONSTRAINTS", "MODIFY"]
 

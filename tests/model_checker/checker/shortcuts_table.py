@@ -2,13 +2,13 @@
 
 from typing import Final
 
+from tests.model_checker.checker.anomaly import AnomalyKind
+from tests.model_checker.checker.correct import COPIES, SWAP, alone
+from tests.model_checker.checker.rules import Rules
+from tests.model_checker.checker.scenario import Scenario, Shortcut
 from tidegate.schema import f1_operations as operations
 from tidegate.schema.f1 import ElementKind, ElementState, Work
 from tidegate.schema.f1_operations import operation
-from tidegate.testing.checker.anomaly import AnomalyKind
-from tidegate.testing.checker.correct import COPIES, SWAP, alone
-from tidegate.testing.checker.rules import Rules
-from tidegate.testing.checker.scenario import Scenario, Shortcut
 
 __all__ = ["TABLES"]
 

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from tidegate.testing.checker.anomaly import Anomaly
-from tidegate.testing.checker.cluster import Cluster, State, canonical, name
+from tests.model_checker.checker.anomaly import Anomaly
+from tests.model_checker.checker.cluster import Cluster, State, canonical, name
 
 __all__ = ["Result", "search"]
 

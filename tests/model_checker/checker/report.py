@@ -16,13 +16,13 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Final
 
+from tests.model_checker.checker.correct import BASIC, CAREFUL, CORRECT
+from tests.model_checker.checker.pairs import KINDS, PAIRS, STATES
+from tests.model_checker.checker.scenario import Scenario, run, run_mixed
+from tests.model_checker.checker.search import Result
+from tests.model_checker.checker.shortcuts import SAFE, SHORTCUTS
 from tidegate.model.errors import ConfigError
 from tidegate.schema.f1 import Operation, Work
-from tidegate.testing.checker.correct import BASIC, CAREFUL, CORRECT
-from tidegate.testing.checker.pairs import KINDS, PAIRS, STATES
-from tidegate.testing.checker.scenario import Scenario, run, run_mixed
-from tidegate.testing.checker.search import Result
-from tidegate.testing.checker.shortcuts import SAFE, SHORTCUTS
 
 __all__ = ["BLOCKS", "fill", "render_correct", "render_trace", "without"]
 

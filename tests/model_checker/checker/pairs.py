@@ -8,11 +8,11 @@ Which pairs are fine is `schema.f1.coexist`; every step of an operation without 
 from itertools import permutations
 from typing import Final, NamedTuple
 
+from tests.model_checker.checker.correct import ADDED, COPIES, INDEXED, forbidding
+from tests.model_checker.checker.rules import Rules
+from tests.model_checker.checker.scenario import Scenario, along
 from tidegate.schema.f1 import ElementKind, ElementState
 from tidegate.schema.f1_operations import operation
-from tidegate.testing.checker.correct import ADDED, COPIES, INDEXED, forbidding
-from tidegate.testing.checker.rules import Rules
-from tidegate.testing.checker.scenario import Scenario, along
 
 __all__ = ["KINDS", "PAIRS", "STATES", "Pair"]
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
+from tests.model_checker.checker.anomaly import Anomaly, AnomalyKind, Batch, Database, Write
+from tests.model_checker.checker.layout import Layout, Rule, RuleKind
+from tests.model_checker.checker.track import Track
 from tidegate.schema.f1 import Access, ElementKind, ElementState, Operation, Step, Touch, Work, access
-from tidegate.testing.checker.anomaly import Anomaly, AnomalyKind, Batch, Database, Write
-from tidegate.testing.checker.layout import Layout, Rule, RuleKind
-from tidegate.testing.checker.track import Track
 
 __all__ = ["Rows"]
 

@@ -17,9 +17,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tests.model_checker.checker.anomaly import Anomaly, AnomalyKind, Batch, Database, Write
+from tests.model_checker.checker.track import Track
 from tidegate.schema.f1 import Access, ElementState, Operation, Touch, Work, access
-from tidegate.testing.checker.anomaly import Anomaly, AnomalyKind, Batch, Database, Write
-from tidegate.testing.checker.track import Track
 
 __all__ = ["Binding", "Spaces"]
 

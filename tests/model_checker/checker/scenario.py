@@ -5,16 +5,16 @@ run(scenario)   Result: so many states and all is well, or the shortest way to a
 
 from dataclasses import dataclass, field, replace
 
+from tests.model_checker.checker.anomaly import AnomalyKind
+from tests.model_checker.checker.cluster import Cluster, World
+from tests.model_checker.checker.layout import Layout
+from tests.model_checker.checker.rows import Rows
+from tests.model_checker.checker.rules import Rules
+from tests.model_checker.checker.search import Result, search
+from tests.model_checker.checker.spaces import Binding, Spaces
+from tests.model_checker.checker.track import track
 from tidegate.schema.f1 import ElementKind, ElementState, Operation, Work
 from tidegate.schema.f1_operations import operation
-from tidegate.testing.checker.anomaly import AnomalyKind
-from tidegate.testing.checker.cluster import Cluster, World
-from tidegate.testing.checker.layout import Layout
-from tidegate.testing.checker.rows import Rows
-from tidegate.testing.checker.rules import Rules
-from tidegate.testing.checker.search import Result, search
-from tidegate.testing.checker.spaces import Binding, Spaces
-from tidegate.testing.checker.track import track
 
 __all__ = ["Ranges", "Scenario", "Shortcut", "along", "run", "run_mixed", "under"]
 

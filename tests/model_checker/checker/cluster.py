@@ -18,12 +18,12 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
+from tests.model_checker.checker.anomaly import Anomaly, Database
+from tests.model_checker.checker.rows import Rows
+from tests.model_checker.checker.rules import Guard, Rules
+from tests.model_checker.checker.spaces import Spaces
+from tests.model_checker.checker.track import Track
 from tidegate.schema.f1 import Work
-from tidegate.testing.checker.anomaly import Anomaly, Database
-from tidegate.testing.checker.rows import Rows
-from tidegate.testing.checker.rules import Guard, Rules
-from tidegate.testing.checker.spaces import Spaces
-from tidegate.testing.checker.track import Track
 
 __all__ = ["Cluster", "Move", "State", "World", "canonical"]
 

@@ -6,13 +6,13 @@ one thing.  The checker must find its shortest counterexample; `docs/online-sche
 
 from typing import Final
 
+from tests.model_checker.checker.correct import ADDED, DROPPED, INDEXED, alone
+from tests.model_checker.checker.rules import Rules
+from tests.model_checker.checker.scenario import Scenario, Shortcut, along
+from tests.model_checker.checker.shortcuts_column import COLUMNS, CONSTRAINTS, MODIFY
+from tests.model_checker.checker.shortcuts_index import CANCELS, INDEXES, TRANSACTIONS
+from tests.model_checker.checker.shortcuts_table import TABLES
 from tidegate.schema.f1 import ElementKind, ElementState, Work
-from tidegate.testing.checker.correct import ADDED, DROPPED, INDEXED, alone
-from tidegate.testing.checker.rules import Rules
-from tidegate.testing.checker.scenario import Scenario, Shortcut, along
-from tidegate.testing.checker.shortcuts_column import COLUMNS, CONSTRAINTS, MODIFY
-from tidegate.testing.checker.shortcuts_index import CANCELS, INDEXES, TRANSACTIONS
-from tidegate.testing.checker.shortcuts_table import TABLES
 
 __all__ = ["SAFE", "SHORTCUTS"]
 
