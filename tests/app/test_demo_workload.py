@@ -91,7 +91,7 @@ def test_scripts_meet_work(seed):
             done[name] += [number for _ in range(2) if run(session, next(stream))]
         session.execute(ddl)
 
-    kinds = {type_name(job.type) for job in cluster.desk.history()}
+    kinds = {type_name(job.type) for job in cluster.ddl_client.history()}
     assert kinds >= KINDS, KINDS - kinds
     for name, numbers in done.items():
         assert len(numbers) > 15, name

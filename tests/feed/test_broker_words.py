@@ -5,7 +5,7 @@ from concurrent.futures import Future
 import pytest
 from confluent_kafka import KafkaError
 
-from tidegate.feed.broker_words import LOOKS, BrokerWords, awaited, file_named
+from tidegate.feed.client_errors import LOOKS, ClientErrors, awaited, file_named
 from tidegate.model.errors import LoginRefused, SinkError
 
 ALERT = "Receive failed: error:0A000412:SSL routines::ssl/tls alert bad certificate: SSL alert number 42"
@@ -19,7 +19,7 @@ REFUSALS = [
 @pytest.mark.parametrize(("code", "text", "refusal"), REFUSALS)
 def test_what_counts_as_a_refusal(code: int, text: str, refusal: str) -> None:
     """Account and certificate, with what to look at; an outage afterwards does not hide it."""
-    words = BrokerWords()
+    words = ClientErrors()
     words.hear(KafkaError(code, text))
     words.hear(KafkaError(KafkaError._TRANSPORT, "Connection refused"))
 
@@ -30,7 +30,7 @@ def test_what_counts_as_a_refusal(code: int, text: str, refusal: str) -> None:
 
 def test_an_outage_is_no_refusal() -> None:
     """It is said behind an error; that all brokers are down says nothing, and what is forgotten is not said."""
-    words = BrokerWords()
+    words = ClientErrors()
     words.hear(KafkaError(KafkaError._TRANSPORT, "Connection refused"))
     words.hear(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
     assert (words.refusal, words.aside()) == ("", ": Connection refused")
@@ -43,7 +43,7 @@ class Waiting:
     """A request: nothing comes at first; then words, an answer, or both. Time does not pass."""
 
     def __init__(self, *, refused_at: int | None, answered_at: int | None, down_at: int | None = None) -> None:
-        self.words, self.looks = BrokerWords(), 0
+        self.words, self.looks = ClientErrors(), 0
         self.refused_at, self.answered_at, self.down_at = refused_at, answered_at, down_at
 
     def result(self, _timeout: float) -> str:
@@ -100,7 +100,7 @@ def test_what_a_request_raises() -> None:
     future: Future[None] = Future()
     future.set_exception(LookupError("topic"))
     with pytest.raises(LookupError):
-        awaited(future, int, BrokerWords(), LoginRefused, SinkError)
+        awaited(future, int, ClientErrors(), LoginRefused, SinkError)
 
 
 def test_a_file_by_its_parameter() -> None:

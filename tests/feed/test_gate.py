@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.feed.gate import Gate
+from tidegate.feed.watermark_merge import WatermarkMerge
 from tidegate.model.errors import SchemaError
 from tidegate.model.event import Ddl, Event, Field, Insert, Resolved
 
@@ -21,9 +21,9 @@ def ddl(ts: int, query: str = "ALTER") -> Ddl:
     return Ddl(schema="s", table="t", query=query, commit_ts=ts)
 
 
-def filled(*partitions: list[Event]) -> Gate[int]:
+def filled(*partitions: list[Event]) -> WatermarkMerge[int]:
     """A gate that has taken these."""
-    gate: Gate[int] = Gate(range(len(partitions)))
+    gate: WatermarkMerge[int] = WatermarkMerge(range(len(partitions)))
     for number, events in enumerate(partitions):
         for event in events:
             gate.add(number, event)
@@ -104,7 +104,7 @@ def test_any_interleaving_gives_the_same(data: st.DataObject) -> None:
     lines = [[e for ts in some for e in (row(ts, number), Resolved(ts))] for number, some in enumerate(partitions)]
     for line in lines:
         line.append(Resolved(99))
-    gate: Gate[int] = Gate(range(3))
+    gate: WatermarkMerge[int] = WatermarkMerge(range(3))
     passed: list[Event] = []
     while any(lines):
         number = data.draw(st.sampled_from([at for at, line in enumerate(lines) if line]))

@@ -4,8 +4,8 @@ import pytest
 
 from tidegate.feed.change import Place, PlacedDdl
 from tidegate.feed.event_filter import EventFilter, EventRule
-from tidegate.feed.left_out import LeftOut
 from tidegate.feed.plan import Checkpoint, Landed, Round, plan_round
+from tidegate.feed.skipped_ddl import SkippedDdl
 from tidegate.feed.step import Alter, Create, Rows
 from tidegate.model.errors import SchemaError
 from tidegate.model.event import Ddl
@@ -92,7 +92,9 @@ def test_rows_that_do_not_fit_end_the_feed(table: str, query: str) -> None:
     quiet = lake.round(30)
 
     assert steps(early) == ["create t", "rows t (10, 20]"]
-    assert quiet.checkpoint.left_out == (LeftOut("s", table, Ddl(schema="s", table=table, query=query, commit_ts=20)),)
+    assert quiet.checkpoint.left_out == (
+        SkippedDdl("s", table, Ddl(schema="s", table=table, query=query, commit_ts=20)),
+    )
     with pytest.raises(SchemaError) as told:
         lake.round(40, **{table: (1, 35, 35)})
     assert f"table s.{table}: rows up to ts 35 do not fit the lake, which lacks the DDL of ts 20" in str(told.value)

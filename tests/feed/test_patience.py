@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.app.config.load import load
-from tidegate.feed.patience import Patience, Trouble
+from tidegate.feed.retry_policy import Failures, RetryPolicy
 from tidegate.model.errors import ConfigError
 
 
-def pauses(patience: Patience, *, error_s: float = 0.0, most: int = 500) -> list[float]:
+def pauses(patience: RetryPolicy, *, error_s: float = 0.0, most: int = 500) -> list[float]:
     """All pauses of an outage whose every try takes `error_s`, until patience is over."""
     now_s, trouble, found = 100.0, None, []
     while len(found) < most:
@@ -27,7 +27,7 @@ def pauses(patience: Patience, *, error_s: float = 0.0, most: int = 500) -> list
 
 def test_quick_tries_then_slow_ones():
     """The first tries come soon, the later ones up to a minute apart, for half an hour in all."""
-    found = pauses(Patience())
+    found = pauses(RetryPolicy())
 
     assert found[:9] == [1, 2, 4, 8, 16, 10, 20, 40, 60]
     assert set(found[9:-1]) == {60}
@@ -36,15 +36,15 @@ def test_quick_tries_then_slow_ones():
 
 def test_only_quick_tries():
     """With a stuck duration of nothing, or none at all, the quick tries are all there are; zero of them is none."""
-    assert pauses(Patience(3, 0)) == pauses(Patience(3, None)) == [1, 2, 4]
-    assert pauses(Patience(0, 0)) == []
-    assert pauses(Patience(0, 15)) == [10, 5]
+    assert pauses(RetryPolicy(3, 0)) == pauses(RetryPolicy(3, None)) == [1, 2, 4]
+    assert pauses(RetryPolicy(0, 0)) == []
+    assert pauses(RetryPolicy(0, 15)) == [10, 5]
 
 
 @given(quick=st.integers(0, 40), stuck_s=st.floats(0, 4000), error_s=st.floats(0, 30))
 def test_patience_ends(quick, stuck_s, error_s):
     """Pauses are never negative, and no outage is waited out for ever."""
-    found = pauses(Patience(quick, stuck_s), error_s=error_s, most=5000)
+    found = pauses(RetryPolicy(quick, stuck_s), error_s=error_s, most=5000)
 
     assert len(found) < 5000
     assert all(pause_s >= 0 for pause_s in found)
@@ -53,9 +53,9 @@ def test_patience_ends(quick, stuck_s, error_s):
 
 def test_trouble_keeps_its_begin():
     """Errors in a row are one trouble."""
-    patience = Patience()
+    patience = RetryPolicy()
 
-    assert patience.met(patience.met(None, 5.0), 9.0) == Trouble(5.0, 2)
+    assert patience.met(patience.met(None, 5.0), 9.0) == Failures(5.0, 2)
 
 
 @pytest.mark.parametrize(("text", "stuck_ms"), [("", 1_800_000), ("'1m30s'", 90_000), ("'0'", 0)])

@@ -18,7 +18,7 @@ from tidegate.codec import decode, encode_options, from_config
 from tidegate.feed.dispatch_rule import dispatch_rules
 from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.filter import TableFilter
-from tidegate.feed.patience import Patience
+from tidegate.feed.retry_policy import RetryPolicy
 from tidegate.feed.split import SplitPolicy
 from tidegate.model.errors import SinkError
 from tidegate.model.event import Event
@@ -204,7 +204,7 @@ class Run:
             accept=rules.matches,
             takes=rules.takes_ddl,
             drops=events.ddls(),
-            patience=Patience(quick=3, stuck_s=None),
+            patience=RetryPolicy(quick=3, stuck_s=None),
         )
         kept = StatusFile(str(given["state"]), given["name"], given["name"], source=where, sink=topic)
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.feed_tidb.kit import Broker, feed, target
 from tidegate.expr.relation import ResultSet
-from tidegate.feed.gate import Gate
+from tidegate.feed.watermark_merge import WatermarkMerge
 from tidegate.model.event import Ddl, Delete, Event, Insert, Resolved, Update
 from tidegate.testing.validators.events import Place, keep_promises
 from tidegate.tidb.change_log import ChangeLog
@@ -126,7 +126,7 @@ class Upstream:
 
 def in_order(partitions: dict[Place, list[Event]]) -> list[Event]:
     """What a consumer of all partitions applies."""
-    gate: Gate[Place] = Gate(partitions)
+    gate: WatermarkMerge[Place] = WatermarkMerge(partitions)
     for place, events in partitions.items():
         for event in events:
             gate.add(place, event)

@@ -35,7 +35,7 @@ from tidegate.schema.stored.layout import table_layout
 from tidegate.source.tidb import changes
 from tidegate.source.tidb.changes import LogChanges
 from tidegate.source.tidb.chunks import CHUNK_ROWS, chunks
-from tidegate.source.tidb.pieces import next_batch
+from tidegate.source.tidb.splits import next_batch
 from tidegate.source.tidb.tables import definition_of, name_of
 from tidegate.source.tidb.timeline import Timeline
 from tidegate.source.tidb.transactions import MountOptions, mounter_of, transactions

@@ -9,7 +9,7 @@ import tidegate
 from tests.feed_tidb.kit import Broker, feed, target
 from tests.feed_tidb.test_chain import TABLES, Upstream
 from tests.feed_tidb.test_delta import stored
-from tidegate.app.log_holds import holds
+from tidegate.app.log_safe_points import safe_points
 from tidegate.app.upstream.log import LogKeep, trim_log
 from tidegate.model.errors import HistoryLost
 from tidegate.model.tso import physical_ms
@@ -91,7 +91,7 @@ def test_a_log_trimmed_behind_its_feeds(tmp_path: Path) -> None:
     feed(whole, target(calm, "open-protocol"), tmp_path / "c", **named).run(idle_s=0)
 
     assert len(begins) > 1
-    assert {hold.changefeed for hold in holds(log)} == {"quick", "slow"}
+    assert {hold.changefeed for hold in safe_points(log)} == {"quick", "slow"}
     for broker in (quick, slow):
         for place, events in calm.events("open-protocol").items():
             found = broker.events("open-protocol")[place]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.feed_tidb.kit import changes, recorded_log
 from tests.feed_tidb.test_chain import Upstream
-from tidegate.app.log_holds import hold_name, holds
+from tidegate.app.log_safe_points import safe_point_name, safe_points
 from tidegate.app.segment_log import SegmentLog
 from tidegate.codec.columnar.encode.plain import rows_of
 from tidegate.codec.wire_table import table_of_fields
@@ -199,12 +199,12 @@ def test_a_log_that_was_trimmed(tmp_path: Path) -> None:
 def test_the_log_hears_who_needs_it(tmp_path: Path) -> None:
     """The safe point is that of the feed and its sink, from the start on."""
     log = recorded_log(tmp_path, "types")
-    names = [hold_name("shop", sink) for sink in ("kafka://a/x", "kafka://b/x")]
+    names = [safe_point_name("shop", sink) for sink in ("kafka://a/x", "kafka://b/x")]
     for name, start_ts in zip(names, (7, 9), strict=True):
         given: dict[str, Any] = {"rules": TableFilter.parse(()), "mount": FORCED, "events": EventFilter()}
         LogSource(SegmentLog(log), name, start_ts=start_ts, **given).start(TASKS, None)
 
-    assert sorted((hold.changefeed, hold.checkpoint_ts) for hold in holds(log)) == [("shop", 7), ("shop", 9)]
+    assert sorted((hold.changefeed, hold.checkpoint_ts) for hold in safe_points(log)) == [("shop", 7), ("shop", 9)]
 
 
 def test_transactions_that_are_left_out(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from tidegate.feed.filter import TableFilter
 from tidegate.feed.mount_columns import ColumnMounter, Records
 from tidegate.model.errors import SchemaError
 from tidegate.source.tidb.changes import LogChanges
-from tidegate.source.tidb.piece import land_piece
-from tidegate.source.tidb.pieces import LogBatch, next_batch
+from tidegate.source.tidb.split import land_split
+from tidegate.source.tidb.splits import LogBatch, next_batch
 from tidegate.source.tidb.timeline import Timeline
 from tidegate.source.tidb.transactions import MountOptions
 
@@ -55,7 +55,7 @@ def landed(
     options = MountOptions(force_replicate=True)
     plan = LogChanges(log, 0, 0, (), options, events or EventFilter(), columns=columns)
     place.mkdir()
-    reports = [land_piece(str(place), plan, one) for batch in some for one in batch.pieces]
+    reports = [land_split(str(place), plan, one) for batch in some for one in batch.pieces]
     files = [pq.read_table(place / file.path, schema=ROWS_SCHEMA) for report in reports for file in report.files]
     rows = pa.concat_tables([ROWS_SCHEMA.empty_table(), *files]).sort_by(ORDER)
     assert sum(table.rows for report in reports for table in report.tables) == rows.num_rows
@@ -66,7 +66,7 @@ def landed(
 @pytest.mark.parametrize("stream", [stream for stream in STREAMS if stream != SWAP])
 def test_as_columns_and_row_by_row(tmp_path: Path, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways land the same columns of every recorded stream, in small pieces and in large ones."""
-    monkeypatch.setattr("tidegate.source.tidb.pieces.SHARE_ROWS", 3)
+    monkeypatch.setattr("tidegate.source.tidb.splits.SHARE_ROWS", 3)
     log = SegmentLog(recorded_log(tmp_path / "log", stream))
     large, small = batches(log, 1 << 30, 1), batches(log, 1, 4)
     plain = landed(log, tmp_path / "plain", large, columns=False)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tidegate.model.table import TableName
 from tidegate.sink.kafka.groups import GroupTable, groups_of
 from tidegate.source.tidb.log import LogPart, Stored
-from tidegate.source.tidb.stretch import end_of_stretch, rows_by_table
+from tidegate.source.tidb.segment import end_of_segment, rows_by_table
 
 PARTS = [
     LogPart(0, 10, (Stored(5, 3, 2, 10), Stored(6, 4, 4, 7))),
@@ -33,12 +33,12 @@ PARTS = [
 def test_ends(checkpoint: int, stop: int | None, target: int | None, rows: int, end: int | None) -> None:
     """The nearest of DDL, target, frontier and the part that brings enough rows; None when nothing lies ahead."""
     parts = [part for part in PARTS if part.high > checkpoint]
-    assert end_of_stretch(checkpoint, parts, stop, target, rows=rows) == end
+    assert end_of_segment(checkpoint, parts, stop, target, rows=rows) == end
 
 
 def test_nothing_yet() -> None:
     """A log without parts has no stretch."""
-    assert end_of_stretch(0, [], 5, 9) is None
+    assert end_of_segment(0, [], 5, 9) is None
 
 
 @pytest.mark.parametrize(

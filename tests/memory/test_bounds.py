@@ -12,7 +12,7 @@ from tidegate.changelog.trim import portions
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.step import Unit
 from tidegate.model.table import TableName
-from tidegate.sink.delta.sink import decks
+from tidegate.sink.delta.sink import bins
 from tidegate.source.kafka.client import RESPONSE_BYTES, KafkaTopics
 from tidegate.source.kafka.fetch import CHUNK_BYTES
 from tidegate.source.kafka.message import TopicMessage, TopicMessages
@@ -96,9 +96,9 @@ def test_letters_stay_on_disk(tmp_path: Path) -> None:
 )
 def test_small_tables_share_a_task(rows: list[int], workers: int | None, expected: list[list[int]]) -> None:
     """Many small units become few tasks; large ones stay alone, unless the user limits the tasks."""
-    found = decks([Unit((), count) for count in rows], workers, 2)
+    found = bins([Unit((), count) for count in rows], workers, 2)
 
-    assert [[unit.rows for unit in deck] for deck in found] == expected
+    assert [[unit.rows for unit in one_bin] for one_bin in found] == expected
 
 
 def test_footers_that_are_kept_are_bounded_by_row_groups(tmp_path: Path) -> None:

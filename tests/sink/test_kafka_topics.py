@@ -10,8 +10,8 @@ import pytest
 from tests.sink.topics import Feed, landed
 from tests.source.kit import recording
 from tidegate.codec import BatchEncoder, decode, from_config
-from tidegate.feed.gate import Gate
 from tidegate.feed.split import Splitter
+from tidegate.feed.watermark_merge import WatermarkMerge
 from tidegate.model.event import Delete, Event, Resolved, RowChange, Update
 from tidegate.model.table import TableName
 from tidegate.sink.kafka import target as target_module
@@ -33,7 +33,7 @@ def messages(kind: str) -> dict[int, list[TopicMessage]]:
 
 def in_order(held: dict[int, list[TopicMessage]], kind: str) -> list[Event]:
     """The events of all partitions up to the last watermark, in commit order."""
-    gate: Gate[int] = Gate(held)
+    gate: WatermarkMerge[int] = WatermarkMerge(held)
     options = from_config({"protocol": PROTOCOLS[kind], "enable-tidb-extension": True})
     for number, some in held.items():
         for message in some:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.app.log_holds import hold_name, holds, put_hold, safe_point
+from tidegate.app.log_safe_points import put_safe_point, safe_point, safe_point_name, safe_points
 from tidegate.app.segment_log import SegmentLog
 from tidegate.app.upstream.log import LogKeep, trim_log
 from tidegate.feed.filter import TableFilter
@@ -161,10 +161,10 @@ def test_a_log_is_kept_for_the_slowest(tmp_path: Path) -> None:
     ends = Upstream(tmp_path).written()
     now_ms = physical_ms(ends[-1]) + 50_000
     for name, ts, ago_ms in (("quick", ends[3], 0), ("slow", ends[1], 9_000), ("dead", ends[0], 11_000)):
-        put_hold(tmp_path, name, ts, now_ms - ago_ms)
+        put_safe_point(tmp_path, name, ts, now_ms - ago_ms)
     (tmp_path / "feeds" / "broken.json").write_text("{")
 
-    assert [hold.changefeed for hold in holds(tmp_path)] == ["dead", "quick", "slow"]
+    assert [hold.changefeed for hold in safe_points(tmp_path)] == ["dead", "quick", "slow"]
     assert (safe_point(tmp_path, now_ms, 10_000), safe_point(tmp_path, now_ms + 20_000, 10_000)) == (ends[1], None)
     assert trim_log(tmp_path, LogKeep(60_000, 10_000), now_ms) is None
     assert trim_log(tmp_path, LogKeep(0, 10_000), now_ms) == ends[1]
@@ -176,12 +176,12 @@ def test_changefeeds_of_one_name_hold_a_log_each_for_itself(tmp_path: Path) -> N
     """Into different sinks they have a safe point each; a file of the time before, without a sink in its name, counts
     as long as it lives."""
     now_ms = 100_000
-    names = [hold_name("shop", sink) for sink in ("kafka://one/shop", "kafka://two/shop", "kafka://one/shop")]
+    names = [safe_point_name("shop", sink) for sink in ("kafka://one/shop", "kafka://two/shop", "kafka://one/shop")]
     for name, ts in zip(names, (5, 7, 6), strict=True):
-        put_hold(tmp_path, name, ts, now_ms)
+        put_safe_point(tmp_path, name, ts, now_ms)
     old = b'{"changefeed":"shop","checkpoint_ts":3,"time_ms":91000}'
     (tmp_path / "feeds" / "shop.json").write_bytes(old)
 
-    found = [(hold.changefeed, hold.checkpoint_ts) for hold in holds(tmp_path)]
+    found = [(hold.changefeed, hold.checkpoint_ts) for hold in safe_points(tmp_path)]
     assert sorted(found) == [("shop", 3), ("shop", 6), ("shop", 7)]
     assert [safe_point(tmp_path, now_ms + later_ms, 10_000) for later_ms in (0, 2_000, 11_000)] == [3, 6, None]

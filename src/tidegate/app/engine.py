@@ -13,7 +13,7 @@ A crash anywhere leaves the old checkpoint or the new one.  Starting again is th
 planned anew from where the sink says that it stands.
 
 How much a round takes and how long merging rests is decided in feed/pace.py, where a round ends and whether its end may
-be published in feed/round.py, how long an outage is waited out in feed/patience.py.
+be published in feed/round.py, how long an outage is waited out in feed/retry_policy.py.
 """
 
 import threading
@@ -24,12 +24,12 @@ from functools import partial
 from typing import Any, Final
 
 from tidegate.app.meter import Meter
-from tidegate.app.outage import Outage
 from tidegate.app.progress import Progress
+from tidegate.app.retry import Retries
 from tidegate.feed.pace import BUSY_ROWS, Stretch, rest_s
-from tidegate.feed.patience import Patience
 from tidegate.feed.plan import Barrier, Checkpoint, Drops, Round
 from tidegate.feed.ports import Changes, Result, Sink, Source, Standing, Tasks
+from tidegate.feed.retry_policy import RetryPolicy
 from tidegate.feed.round import end_of_round, is_whole, plan_landed, raised
 from tidegate.feed.segment import segment_end
 from tidegate.model.errors import TidegateError
@@ -60,7 +60,7 @@ class Feed:
     accept: Callable[[str, str], bool]
     takes: Drops | None = None
     drops: Drops | None = None
-    patience: Patience = field(default_factory=Patience)
+    patience: RetryPolicy = field(default_factory=RetryPolicy)
 
 
 class Engine:
@@ -70,7 +70,7 @@ class Engine:
         self.feed, self.source, self.sink = feed, feed.source, feed.sink
         self.tasks, self.meter, self.halt = tasks, meter, stop
         self.standing = Standing(Checkpoint(), SchemaState(), is_new=True)
-        self.outage = Outage(replace(feed.patience, stuck_s=None, most_s=START_S), meter, stop)
+        self.outage = Retries(replace(feed.patience, stuck_s=None, most_s=START_S), meter, stop)
         self.floor = 0
         """How far the tables are of a round that was cut off (feed/round.py)."""
         self.heard = 0

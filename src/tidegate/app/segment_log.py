@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from tidegate.app.log_holds import put_hold
+from tidegate.app.log_safe_points import put_safe_point
 from tidegate.kv.number import decode_int
 from tidegate.model.errors import HistoryLost
 from tidegate.model.kv_change import KvChange
@@ -46,7 +46,7 @@ class SegmentLog:
 
     def hold(self, feed: str, ts: int) -> None:
         """Put the feed's safe point down."""
-        put_hold(self.directory, feed, ts, time.time_ns() // 1_000_000)
+        put_safe_point(self.directory, feed, ts, time.time_ns() // 1_000_000)
 
     def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
         """The segments that meet (low, high]; those below the begin are gone, though they may still lie there."""

@@ -12,8 +12,8 @@ from typing import Any, Final
 from tidegate.app.engine import Engine, Feed
 from tidegate.app.meter import Meter
 from tidegate.app.progress import Progress
-from tidegate.feed.patience import Patience
 from tidegate.feed.ports import Sink, Source, Tasks
+from tidegate.feed.retry_policy import RetryPolicy
 from tidegate.testing.tasks import HereTasks, Hurried
 
 __all__ = ["run_here"]
@@ -33,5 +33,5 @@ def run_here(
     """Run until the checkpoint reaches `until`, or until the source has nothing more; return the last report.
 
     Raises the error that ended the run."""
-    feed = Feed("trial", source, sink, accept=lambda *_: True, patience=Patience(quick=TRIES, stuck_s=None))
+    feed = Feed("trial", source, sink, accept=lambda *_: True, patience=RetryPolicy(quick=TRIES, stuck_s=None))
     return Engine(feed, tasks or HereTasks(), Meter(report), Hurried()).run(until=until, idle_s=0)

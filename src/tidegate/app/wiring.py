@@ -85,7 +85,7 @@ def _log_of(config: FeedConfig) -> "tuple[SegmentLog, MountOptions]":
 def _land_log(config: FeedConfig, home: str) -> "BatchLoop":
     """Return the landing of a change log into the changelog of `home`."""
     from tidegate.app.definitions import create_statements
-    from tidegate.app.log_holds import hold_name
+    from tidegate.app.log_safe_points import safe_point_name
     from tidegate.source.tidb.land import LogLanding
 
     sink = entries_of(config)[1]
@@ -100,7 +100,7 @@ def _land_log(config: FeedConfig, home: str) -> "BatchLoop":
         events=config.events,
         start_ts=config.start_ts,
         complete=sink.needs_whole_tables(config.sink),
-        hold_as=hold_name(config.name, home),
+        hold_as=safe_point_name(config.name, home),
         check=partial(sink.check_tables, config),
     )
 
@@ -117,13 +117,13 @@ def _check_lake(config: FeedConfig, tables: "Iterable[TableVersion]") -> None:
 
 def _open_log(config: FeedConfig, home: str) -> "Source":
     """Return a change log that is read as it is."""
-    from tidegate.app.log_holds import hold_name
+    from tidegate.app.log_safe_points import safe_point_name
     from tidegate.source.tidb.source import LogSource
 
     log, mount = _log_of(config)
     return LogSource(
         log,
-        hold_name(config.name, home),
+        safe_point_name(config.name, home),
         rules=config.table_filter(),
         mount=mount,
         events=config.events,
@@ -323,7 +323,7 @@ def limits_of(sink: DeltaTarget) -> "Limits":
 def feed_of(config: FeedConfig, sink: "Sink[Any] | None" = None) -> "Feed":
     """Return the pieces of a changefeed; `sink` stands for the one that its address names."""
     from tidegate.app.engine import Feed
-    from tidegate.feed.patience import Patience
+    from tidegate.feed.retry_policy import RetryPolicy
 
     rules = config.table_filter()
     return Feed(
@@ -333,7 +333,7 @@ def feed_of(config: FeedConfig, sink: "Sink[Any] | None" = None) -> "Feed":
         accept=rules.matches,
         takes=rules.takes_ddl,
         drops=config.events.ddls(),
-        patience=Patience(config.source.max_retry, config.stuck_ms / 1000),
+        patience=RetryPolicy(config.source.max_retry, config.stuck_ms / 1000),
     )
 
 

@@ -36,7 +36,7 @@ from tidegate.model.event import Delete, Field, Insert, RowChange, Update, Value
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import TableName
 from tidegate.schema.build import build_table
-from tidegate.schema.occasion import Occasion
+from tidegate.schema.ddl_context import DdlContext
 from tidegate.schema.parse.ddl import parse
 from tidegate.schema.statement import CreateTable
 
@@ -136,7 +136,7 @@ def defined(name: TableName, text: str, ts: int) -> Definition:
         raise SchemaError(f"{name}: the upstream's definition at ts {ts} cannot be read: {error}") from error
     if not isinstance(statement, CreateTable):
         raise SchemaError(f"{name} is no table in the upstream at ts {ts}")
-    table = wire_table(build_table(statement, "utf8mb4", Occasion(ts, 0, text), 0))
+    table = wire_table(build_table(statement, "utf8mb4", DdlContext(ts, 0, text), 0))
     return Definition(name, ts, table, tuple(kind_of(mysql_type(column, full=False)) for column in table.columns))
 
 

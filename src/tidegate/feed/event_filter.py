@@ -8,7 +8,7 @@
     ignore-txn-start-ts whole transactions, rows and DDLs, where the source tells their start
 
 Expressions are SQL of one table; `Expressions` compiles them, once for each version of a table.  What happens
-downstream behind a DDL that was left out is the sink's: a lake, feed/left_out.py.
+downstream behind a DDL that was left out is the sink's: a lake, feed/skipped_ddl.py.
 
 Source: TiCDC documentation, "Event Filter Rules"; tiflow, pkg/filter.
 """

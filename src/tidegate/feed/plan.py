@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from tidegate.feed.change import Layout, PlacedDdl
-from tidegate.feed.left_out import Lacking, LeftOut, changes_rows, foreseen, renamed_away
+from tidegate.feed.skipped_ddl import SkippedDdl, SkippedDdls, changes_rows, foreseen, renamed_away
 from tidegate.feed.step import Alter, Create, Exchange, Rows, Step, Trim, Unit, position_of
 from tidegate.model.errors import SchemaError
 from tidegate.model.event import Ddl
@@ -63,7 +63,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
     ts: int = 0
     done: tuple[str, ...] = ()
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[SkippedDdl, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def plan_round(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], up
     `ddls` are ordered and without repeats (feed.change.ordered_ddls) and may include those at the checkpoint's ts.
     """
     ddls = [placed for placed in ddls if at.ts <= (placed.ddl.commit_ts or 0) <= upto]
-    lacking = Lacking(list(at.left_out))
+    lacking = SkippedDdls(list(at.left_out))
     plan = _Plan(state, at.ts, landed, first_ddls=_first_by_table(ddls), upto=upto, lacking=lacking)
     plan.catch_up()
     plan.follow_drift()
@@ -157,7 +157,7 @@ class _Plan:
     landed: Landed
     first_ddls: Mapping[Key, int]
     upto: int
-    lacking: Lacking
+    lacking: SkippedDdls
     steps: dict[str, list[Step]] = field(default_factory=dict)
     since: dict[str, int] = field(default_factory=dict)
     links: list[tuple[str, str]] = field(default_factory=list)

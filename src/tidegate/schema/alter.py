@@ -14,8 +14,8 @@ from tidegate.model.errors import UnsupportedError
 from tidegate.model.table import IndexInfo, TableInfo
 from tidegate.schema.alter_columns import alter_columns
 from tidegate.schema.build import add_index, inline_indexes
+from tidegate.schema.ddl_context import DdlContext
 from tidegate.schema.definition import IndexDef, TableOptions
-from tidegate.schema.occasion import Occasion
 from tidegate.schema.repartition import repartition
 from tidegate.schema.spec import (
     AddColumns,
@@ -34,7 +34,7 @@ from tidegate.schema.spec import (
 __all__ = ["alter_table"]
 
 
-def alter_table(table: TableInfo, specs: Sequence[Spec], occasion: Occasion, database_charset: str) -> TableInfo:
+def alter_table(table: TableInfo, specs: Sequence[Spec], context: DdlContext, database_charset: str) -> TableInfo:
     """`table` after `specs`, as of the DDL's commit_ts.
 
     Raises SchemaError where a spec does not fit the table, UnsupportedError for one that we do not follow."""
@@ -42,21 +42,21 @@ def alter_table(table: TableInfo, specs: Sequence[Spec], occasion: Occasion, dat
     for spec in specs:
         if isinstance(spec, NotSupported):
             raise UnsupportedError(
-                f"table {table.name}: {spec.what} by DDL {occasion.query[:500]!r} at commit_ts {occasion.commit_ts} "
+                f"table {table.name}: {spec.what} by DDL {context.query[:500]!r} at commit_ts {context.commit_ts} "
                 "is not followed; exclude the table by a filter rule or write the partitions out"
             )
         changed = _options(changed, spec, database_charset)
-    changed = alter_columns(changed, specs, occasion)
+    changed = alter_columns(changed, specs, context)
     for spec in specs:
-        changed = _remove_index(changed, spec, occasion)
+        changed = _remove_index(changed, spec, context)
     for spec in specs:
         for index, if_not_exists in _added_indexes(spec, table):
             exists = any(_same(found, index.name or "") for found in changed.indexes)
             if not (if_not_exists and exists):
-                changed = add_index(changed, index, occasion)
+                changed = add_index(changed, index, context)
     for spec in specs:
-        changed = repartition(changed, spec, occasion)
-    return msgspec.structs.replace(changed, version=occasion.commit_ts)
+        changed = repartition(changed, spec, context)
+    return msgspec.structs.replace(changed, version=context.commit_ts)
 
 
 def _options(table: TableInfo, spec: Spec, database_charset: str) -> TableInfo:
@@ -88,7 +88,7 @@ def _same(index: IndexInfo, name: str) -> bool:
     return index.name.lower() == name.lower()
 
 
-def _remove_index(table: TableInfo, spec: Spec, occasion: Occasion) -> TableInfo:
+def _remove_index(table: TableInfo, spec: Spec, context: DdlContext) -> TableInfo:
     """`table` after a spec that drops, renames, shows or hides a key."""
     match spec:
         case DropPrimaryKey():
@@ -105,7 +105,7 @@ def _remove_index(table: TableInfo, spec: Spec, occasion: Occasion) -> TableInfo
     if found is None:
         if if_exists or table.inferred:
             return table
-        raise occasion.error(table.name, f"key {name!r} does not exist")
+        raise context.error(table.name, f"key {name!r} does not exist")
     indexes: tuple[IndexInfo, ...]
     match spec:
         case RenameIndex(_, new):

@@ -19,10 +19,10 @@ import msgspec
 from tidegate.model.table import ColumnInfo, IndexInfo, PartitionInfo, TableInfo
 from tidegate.schema.build import build_column
 from tidegate.schema.cursor import Cursor
+from tidegate.schema.ddl_context import DdlContext
 from tidegate.schema.defaults import keep_default
 from tidegate.schema.definition import Position
 from tidegate.schema.dialect import TokenKind, tokenize
-from tidegate.schema.occasion import Occasion
 from tidegate.schema.spec import AddColumns, DropColumn, ModifyColumn, RenameColumn, SetDefault, Spec
 
 __all__ = ["alter_columns"]
@@ -39,10 +39,10 @@ class _Slot:
 class _Columns:
     """The slots of one table, changed spec by spec."""
 
-    __slots__ = ("max_id", "occasion", "slots", "table")
+    __slots__ = ("context", "max_id", "slots", "table")
 
-    def __init__(self, table: TableInfo, occasion: Occasion) -> None:
-        self.table, self.occasion = table, occasion
+    def __init__(self, table: TableInfo, context: DdlContext) -> None:
+        self.table, self.context = table, context
         self.slots = [_Slot(column.name.lower(), column) for column in table.columns]
         self.max_id = table.max_column_id
 
@@ -54,7 +54,7 @@ class _Columns:
                 return slot
         found = self.now(name)
         if found is None and not missing_ok and not self.table.inferred:
-            raise self.occasion.error(self.table.name, f"column {name!r} does not exist")
+            raise self.context.error(self.table.name, f"column {name!r} does not exist")
         return found
 
     def now(self, name: str) -> _Slot | None:
@@ -111,19 +111,19 @@ class _Columns:
             self.place(_Slot(None, column), spec.position)
 
 
-def alter_columns(table: TableInfo, specs: Iterable[Spec], occasion: Occasion) -> TableInfo:
+def alter_columns(table: TableInfo, specs: Iterable[Spec], context: DdlContext) -> TableInfo:
     """`table` after all column specs; keys and partitions follow renamed and dropped columns.
 
     Raises SchemaError when a column is missing or there twice, or when none is left."""
-    columns = _Columns(table, occasion)
+    columns = _Columns(table, context)
     for spec in specs:
         columns.apply(spec)
     names = [slot.now.name.lower() for slot in columns.slots]
     twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
     if twice is not None:
-        raise occasion.error(table.name, f"column {twice!r} exists already")
+        raise context.error(table.name, f"column {twice!r} exists already")
     if not names:
-        raise occasion.error(table.name, "no column is left")
+        raise context.error(table.name, "no column is left")
     renamed = {slot.was: slot.now.name for slot in columns.slots if slot.was is not None}
     changed = msgspec.structs.replace(
         table,

@@ -16,9 +16,9 @@ import msgspec
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnInfo, IndexInfo, PartitionInfo, TableInfo
 from tidegate.schema.columns import complete_type
+from tidegate.schema.ddl_context import DdlContext
 from tidegate.schema.defaults import keep_default, origin_default
 from tidegate.schema.definition import ColumnDef, IndexDef
-from tidegate.schema.occasion import Occasion
 from tidegate.schema.statement import CreateTable
 
 __all__ = ["add_index", "build_column", "build_table", "complete_partition", "inline_indexes"]
@@ -64,14 +64,14 @@ def inline_indexes(columns: tuple[ColumnDef, ...]) -> list[IndexDef]:
     return found
 
 
-def build_table(statement: CreateTable, charset: str, occasion: Occasion, made: int) -> TableInfo:
+def build_table(statement: CreateTable, charset: str, context: DdlContext, made: int) -> TableInfo:
     """The table of CREATE TABLE, number `made` of this DDL, in a database with that charset."""
     charset = statement.options.charset or charset
     columns = tuple(build_column(column, place, charset) for place, column in enumerate(statement.columns, start=1))
     table = TableInfo(
         name=statement.table,
-        incarnation=occasion.incarnation(made),
-        version=occasion.commit_ts,
+        incarnation=context.incarnation(made),
+        version=context.commit_ts,
         columns=columns,
         charset=charset,
         comment=statement.options.comment or "",
@@ -79,11 +79,11 @@ def build_table(statement: CreateTable, charset: str, occasion: Occasion, made: 
     )
     twice = _first_twice([column.name.lower() for column in columns])
     if twice:
-        raise occasion.error(statement.table, f"column {twice!r} is defined twice")
+        raise context.error(statement.table, f"column {twice!r} is defined twice")
     indexes = [*statement.indexes, *inline_indexes(statement.columns)]
     taken = {index.name.lower() for index in indexes if index.name is not None}
     for index in indexes:
-        table = add_index(table, index, occasion, created=True, taken=taken)
+        table = add_index(table, index, context, created=True, taken=taken)
     partition = statement.partition
     if partition is not None:
         table = msgspec.structs.replace(table, partition=complete_partition(partition, table))
@@ -107,14 +107,14 @@ def complete_partition(partition: PartitionInfo, table: TableInfo) -> PartitionI
 
 
 def add_index(
-    table: TableInfo, index: IndexDef, occasion: Occasion, *, created: bool = False, taken: set[str] | None = None
+    table: TableInfo, index: IndexDef, context: DdlContext, *, created: bool = False, taken: set[str] | None = None
 ) -> TableInfo:
     """`table` with one more key; `created` with the table, `taken` names are not to be chosen.
 
     A primary key makes its columns NOT NULL and stands first.  Raises SchemaError when the name is taken or a column is
     missing, except on a table that was inferred from rows."""
     names = {found.name.lower() for found in table.indexes}
-    columns = tuple(_own_name(table, name, occasion) for name in index.columns)
+    columns = tuple(_own_name(table, name, context) for name in index.columns)
     if index.foreign:
         if any(found.columns[: len(columns)] == columns for found in table.indexes):
             return table
@@ -124,7 +124,7 @@ def add_index(
     if name.lower() in names:
         if table.inferred:
             return table
-        raise occasion.error(table.name, f"key {name!r} exists already")
+        raise context.error(table.name, f"key {name!r} exists already")
     row_key = created and index.primary and index.clustered is not False and _is_integer_key(table, columns)
     index_id = 0 if row_key else table.max_index_id + 1
     clustered = (created and index.clustered is not False) if index.primary else None
@@ -138,13 +138,13 @@ def add_index(
     return _not_null(changed, columns) if index.primary else changed
 
 
-def _own_name(table: TableInfo, name: str, occasion: Occasion) -> str:
+def _own_name(table: TableInfo, name: str, context: DdlContext) -> str:
     """The column's name in the case of its definition."""
     if name == "":
         return name
     column = table.column(name)
     if column is None and not table.inferred:
-        raise occasion.error(table.name, f"a key names the missing column {name!r}")
+        raise context.error(table.name, f"a key names the missing column {name!r}")
     return name if column is None else column.name
 
 

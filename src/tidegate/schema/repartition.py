@@ -14,7 +14,7 @@ import msgspec
 
 from tidegate.model.table import PartitionDef, PartitionInfo, TableInfo
 from tidegate.schema.build import complete_partition
-from tidegate.schema.occasion import Occasion
+from tidegate.schema.ddl_context import DdlContext
 from tidegate.schema.parse.table import MOST_PARTITIONS
 from tidegate.schema.spec import (
     AddPartitions,
@@ -30,18 +30,18 @@ from tidegate.schema.spec import (
 __all__ = ["named_partitions", "repartition"]
 
 
-def named_partitions(table: TableInfo, names: tuple[str, ...], occasion: Occasion) -> tuple[str, ...]:
+def named_partitions(table: TableInfo, names: tuple[str, ...], context: DdlContext) -> tuple[str, ...]:
     """The names as the table defines them; none means all.  Raises SchemaError for one that does not exist."""
     defined = {} if table.partition is None else {item.name.lower(): item.name for item in table.partition.definitions}
     if not defined:
-        raise occasion.error(table.name, "the table is not partitioned")
+        raise context.error(table.name, "the table is not partitioned")
     missing = [name for name in names if name.lower() not in defined]
     if missing:
-        raise occasion.error(table.name, f"partition {missing[0]!r} does not exist")
+        raise context.error(table.name, f"partition {missing[0]!r} does not exist")
     return tuple(defined[name.lower()] for name in names) if names else tuple(defined.values())
 
 
-def repartition(table: TableInfo, spec: Spec, occasion: Occasion) -> TableInfo:
+def repartition(table: TableInfo, spec: Spec, context: DdlContext) -> TableInfo:
     """`table` after one partition spec; the same table for any other spec."""
     partition = table.partition
     match spec:
@@ -52,26 +52,26 @@ def repartition(table: TableInfo, spec: Spec, occasion: Occasion) -> TableInfo:
         case AddPartitions() | ReorganizePartitions() | CoalescePartitions() if partition is None and table.inferred:
             return table
         case AddPartitions() | DropPartitions() | ReorganizePartitions() | CoalescePartitions() if partition is None:
-            raise occasion.error(table.name, "the table is not partitioned")
+            raise context.error(table.name, "the table is not partitioned")
         case AddPartitions():
             assert partition is not None
-            return _with(table, partition, _added(table, partition, spec, occasion))
+            return _with(table, partition, _added(table, partition, spec, context))
         case DropPartitions(names, if_exists):
             assert partition is not None
             known = {item.name.lower() for item in partition.definitions}
             wanted = tuple(name for name in names if name.lower() in known or not if_exists)
-            gone = set(named_partitions(table, wanted, occasion)) if wanted else set()
+            gone = set(named_partitions(table, wanted, context)) if wanted else set()
             return _with(table, partition, tuple(item for item in partition.definitions if item.name not in gone))
         case TruncatePartitions(names):
-            named_partitions(table, names, occasion)
+            named_partitions(table, names, context)
             return table
         case ReorganizePartitions(names, definitions):
             assert partition is not None
-            return _with(table, partition, _reorganized(table, partition, names, definitions, occasion))
+            return _with(table, partition, _reorganized(table, partition, names, definitions, context))
         case CoalescePartitions(count):
             assert partition is not None
             if not 0 < count < len(partition.definitions):
-                raise occasion.error(table.name, f"cannot coalesce {count} of {len(partition.definitions)} partitions")
+                raise context.error(table.name, f"cannot coalesce {count} of {len(partition.definitions)} partitions")
             return _with(table, partition, partition.definitions[:-count])
         case _:
             return table
@@ -87,16 +87,16 @@ def _added(
     table: TableInfo,
     partition: PartitionInfo,
     spec: AddPartitions,
-    occasion: Occasion,
+    context: DdlContext,
 ) -> tuple[PartitionDef, ...]:
     start = len(partition.definitions)
     if start + spec.count > MOST_PARTITIONS:
-        raise occasion.error(table.name, f"more than {MOST_PARTITIONS} partitions")
+        raise context.error(table.name, f"more than {MOST_PARTITIONS} partitions")
     definitions = spec.definitions or tuple(PartitionDef(f"p{start + number}") for number in range(spec.count))
     known = {item.name.lower() for item in partition.definitions}
     twice = [item.name for item in definitions if item.name.lower() in known]
     if twice and not spec.if_not_exists:
-        raise occasion.error(table.name, f"partition {twice[0]!r} exists already")
+        raise context.error(table.name, f"partition {twice[0]!r} exists already")
     return (*partition.definitions, *(item for item in definitions if item.name not in twice))
 
 
@@ -105,9 +105,9 @@ def _reorganized(
     partition: PartitionInfo,
     names: tuple[str, ...],
     definitions: tuple[PartitionDef, ...],
-    occasion: Occasion,
+    context: DdlContext,
 ) -> tuple[PartitionDef, ...]:
-    gone = set(named_partitions(table, names, occasion))
+    gone = set(named_partitions(table, names, context))
     first = next(place for place, item in enumerate(partition.definitions) if item.name in gone)
     before = partition.definitions[:first]
     after = tuple(item for item in partition.definitions[first:] if item.name not in gone)

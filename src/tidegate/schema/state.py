@@ -24,8 +24,8 @@ from tidegate.model.tso import compose
 from tidegate.schema import effects
 from tidegate.schema.alter import alter_table
 from tidegate.schema.build import build_table
+from tidegate.schema.ddl_context import DdlContext
 from tidegate.schema.effects import Effect, NoEffect
-from tidegate.schema.occasion import Occasion
 from tidegate.schema.parse.ddl import parse
 from tidegate.schema.repartition import named_partitions
 from tidegate.schema.snapshot import Database, SchemaState
@@ -59,9 +59,9 @@ def apply_ddl(state: SchemaState, ddl: Ddl, seq: int) -> tuple[SchemaState, tupl
     Raises SqlError (unreadable), UnsupportedError (readable, not followed), SchemaError (does not fit the tables)."""
     found: list[Effect] = []
     try:
-        occasion = Occasion(_commit_ts(ddl), seq, ddl.query)
+        context = DdlContext(_commit_ts(ddl), seq, ddl.query)
         for statement in parse(ddl.query, ddl.schema):
-            state, more = _apply(state, statement, ddl, occasion, made=_made(found))
+            state, more = _apply(state, statement, ddl, context, made=_made(found))
             found += more
     except TidegateError as error:
         error.at(table=f"{ddl.schema}.{ddl.table}" if ddl.table else "", commit_ts=ddl.commit_ts or 0)
@@ -84,28 +84,28 @@ def _made(found: list[Effect]) -> int:
     return sum(isinstance(effect, effects.TableCreated | effects.TableTruncated) for effect in found)
 
 
-def _apply(state: SchemaState, statement: Statement, ddl: Ddl, occasion: Occasion, *, made: int) -> _Step:
+def _apply(state: SchemaState, statement: Statement, ddl: Ddl, context: DdlContext, *, made: int) -> _Step:
     match statement:
         case CreateTable():
-            return _create_table(state, statement, occasion, made)
+            return _create_table(state, statement, context, made)
         case CreateTableLike():
-            return _create_like(state, statement, occasion, made)
+            return _create_like(state, statement, context, made)
         case DropTables():
             return _drop_tables(state, statement)
         case TruncateTable(name):
-            return _truncate_table(state, _meant(state, name, ddl), occasion, made)
+            return _truncate_table(state, _meant(state, name, ddl), context, made)
         case RenameTables():
-            return _rename_tables(state, statement, occasion)
+            return _rename_tables(state, statement, context)
         case AlterTable():
-            return _alter_table(state, _as_meant(state, statement, ddl), occasion)
+            return _alter_table(state, _as_meant(state, statement, ddl), context)
         case RecoverTable():
-            return _recover_table(state, statement, ddl, occasion)
+            return _recover_table(state, statement, ddl, context)
         case CreateView() | DropViews():
             return _set_views(state, statement)
         case Ignored(what):
             return state, [NoEffect(f"{what} changes no table")]
         case _:
-            return _apply_to_database(state, statement, occasion)
+            return _apply_to_database(state, statement, context)
 
 
 def _meant(state: SchemaState, name: TableName, ddl: Ddl) -> TableName:
@@ -124,7 +124,7 @@ def _as_meant(state: SchemaState, statement: AlterTable, ddl: Ddl) -> AlterTable
 
 
 def _apply_to_database(
-    state: SchemaState, statement: CreateDatabase | AlterDatabase | DropDatabase | RecoverDatabase, occasion: Occasion
+    state: SchemaState, statement: CreateDatabase | AlterDatabase | DropDatabase | RecoverDatabase, context: DdlContext
 ) -> _Step:
     match statement:
         case CreateDatabase() | AlterDatabase():
@@ -133,7 +133,7 @@ def _apply_to_database(
             return _drop_database(state, statement)
         case RecoverDatabase(name):
             raise UnsupportedError(
-                f"FLASHBACK DATABASE {name} at commit_ts {occasion.commit_ts} is not followed; "
+                f"FLASHBACK DATABASE {name} at commit_ts {context.commit_ts} is not followed; "
                 "start the feed again after it"
             )
 
@@ -180,32 +180,32 @@ def _drop_database(state: SchemaState, statement: DropDatabase) -> _Step:
     return after, drops or [NoEffect(f"database {statement.name} held no known table")]
 
 
-def _create_table(state: SchemaState, statement: CreateTable, occasion: Occasion, made: int) -> _Step:
+def _create_table(state: SchemaState, statement: CreateTable, context: DdlContext, made: int) -> _Step:
     known = state.table(statement.table)
     if known is not None:
         if statement.if_not_exists:
             return state, [NoEffect(f"table {known.name} exists already")]
-        raise occasion.error(statement.table, f"it exists already, since version {known.version}")
+        raise context.error(statement.table, f"it exists already, since version {known.version}")
     if statement.not_supported:
         raise UnsupportedError(
-            f"table {statement.table}: {statement.not_supported} by DDL {occasion.query[:500]!r} at commit_ts "
-            f"{occasion.commit_ts} is not followed; exclude the table by a filter rule"
+            f"table {statement.table}: {statement.not_supported} by DDL {context.query[:500]!r} at commit_ts "
+            f"{context.commit_ts} is not followed; exclude the table by a filter rule"
         )
-    table = build_table(statement, state.charset(statement.table.schema), occasion, made)
+    table = build_table(statement, state.charset(statement.table.schema), context, made)
     return state.with_table(table), [effects.TableCreated(table)]
 
 
-def _create_like(state: SchemaState, statement: CreateTableLike, occasion: Occasion, made: int) -> _Step:
+def _create_like(state: SchemaState, statement: CreateTableLike, context: DdlContext, made: int) -> _Step:
     known = state.table(statement.table)
     if known is not None:
         if statement.if_not_exists:
             return state, [NoEffect(f"table {known.name} exists already")]
-        raise occasion.error(statement.table, f"it exists already, since version {known.version}")
-    source = _locate(state, statement.source, doubtful=statement.doubtful, occasion=occasion)
+        raise context.error(statement.table, f"it exists already, since version {known.version}")
+    source = _locate(state, statement.source, doubtful=statement.doubtful, context=context)
     if source is None:
         return state, [_unknown(statement.source)]
     table = msgspec.structs.replace(
-        source, name=statement.table, incarnation=occasion.incarnation(made), version=occasion.commit_ts
+        source, name=statement.table, incarnation=context.incarnation(made), version=context.commit_ts
     )
     return state.with_table(table), [effects.TableCreated(table)]
 
@@ -222,15 +222,15 @@ def _drop_tables(state: SchemaState, statement: DropTables) -> _Step:
     return state, found
 
 
-def _truncate_table(state: SchemaState, name: TableName, occasion: Occasion, made: int) -> _Step:
+def _truncate_table(state: SchemaState, name: TableName, context: DdlContext, made: int) -> _Step:
     old = state.table(name)
     if old is None:
         return state, [_unknown(name)]
-    new = msgspec.structs.replace(old, incarnation=occasion.incarnation(made), version=occasion.commit_ts)
+    new = msgspec.structs.replace(old, incarnation=context.incarnation(made), version=context.commit_ts)
     return state.with_table(new).with_dropped(old), [effects.TableTruncated(old, new)]
 
 
-def _locate(state: SchemaState, name: TableName, *, doubtful: bool, occasion: Occasion) -> TableInfo | None:
+def _locate(state: SchemaState, name: TableName, *, doubtful: bool, context: DdlContext) -> TableInfo | None:
     """The table called so; where its schema is doubtful, the only one of that name in any database.
 
     Raises SchemaError when several databases have one, since the event does not tell the session's database."""
@@ -240,51 +240,51 @@ def _locate(state: SchemaState, name: TableName, *, doubtful: bool, occasion: Oc
     same = [table for key, table in state.tables.items() if key[1] == name.key[1]]
     if len(same) > 1:
         where = ", ".join(str(table.name) for table in same)
-        raise occasion.error(name, f"the DDL names no schema and could mean any of {where}")
+        raise context.error(name, f"the DDL names no schema and could mean any of {where}")
     return same[0] if same else None
 
 
-def _rename_tables(state: SchemaState, statement: RenameTables, occasion: Occasion) -> _Step:
+def _rename_tables(state: SchemaState, statement: RenameTables, context: DdlContext) -> _Step:
     found: list[Effect] = []
     for pair in statement.pairs:
-        old = _locate(state, pair.old, doubtful=pair.doubtful, occasion=occasion)
+        old = _locate(state, pair.old, doubtful=pair.doubtful, context=context)
         if old is None:
             found.append(_unknown(pair.old))
             continue
-        state, effect = _rename(state, old, pair.new, occasion)
+        state, effect = _rename(state, old, pair.new, context)
         found.append(effect)
     return state, found
 
 
-def _rename(state: SchemaState, old: TableInfo, new_name: TableName, occasion: Occasion) -> tuple[SchemaState, Effect]:
+def _rename(state: SchemaState, old: TableInfo, new_name: TableName, context: DdlContext) -> tuple[SchemaState, Effect]:
     taken = state.table(new_name)
     if taken is not None and new_name.key != old.name.key:
-        raise occasion.error(old.name, f"it cannot become {new_name}, which exists since version {taken.version}")
-    new = msgspec.structs.replace(old, name=new_name, version=occasion.commit_ts)
+        raise context.error(old.name, f"it cannot become {new_name}, which exists since version {taken.version}")
+    new = msgspec.structs.replace(old, name=new_name, version=context.commit_ts)
     return state.without_table(old.name).with_table(new), effects.TableRenamed(old, new)
 
 
-def _alter_table(state: SchemaState, statement: AlterTable, occasion: Occasion) -> _Step:
+def _alter_table(state: SchemaState, statement: AlterTable, context: DdlContext) -> _Step:
     rename = next((spec for spec in statement.specs if isinstance(spec, RenameTo)), None)
-    old = _locate(state, statement.table, doubtful=statement.doubtful, occasion=occasion)
+    old = _locate(state, statement.table, doubtful=statement.doubtful, context=context)
     if old is None:
         return state, [_unknown(statement.table)]
     exchange = next((spec for spec in statement.specs if isinstance(spec, ExchangePartition)), None)
     if exchange is not None:
-        return _exchange_partition(state, old, exchange, occasion)
-    new = alter_table(old, statement.specs, occasion, state.charset(old.name.schema))
+        return _exchange_partition(state, old, exchange, context)
+    new = alter_table(old, statement.specs, context, state.charset(old.name.schema))
     state = state.with_table(new)
-    found = _alter_effects(old, new, statement, occasion)
+    found = _alter_effects(old, new, statement, context)
     if rename is not None:
-        state, effect = _rename(state, new, rename.table, occasion)
+        state, effect = _rename(state, new, rename.table, context)
         found = [*(item for item in found if not isinstance(item, NoEffect)), effect]
     return state, found
 
 
-def _alter_effects(old: TableInfo, new: TableInfo, statement: AlterTable, occasion: Occasion) -> list[Effect]:
+def _alter_effects(old: TableInfo, new: TableInfo, statement: AlterTable, context: DdlContext) -> list[Effect]:
     for spec in statement.specs:
         if isinstance(spec, TruncatePartitions):
-            return [effects.PartitionsTruncated(old, named_partitions(old, spec.names, occasion), new)]
+            return [effects.PartitionsTruncated(old, named_partitions(old, spec.names, context), new)]
         if isinstance(spec, DropPartitions):
             kept = {item.name for item in new.partition.definitions} if new.partition else set()
             before = old.partition.definitions if old.partition else ()
@@ -295,18 +295,18 @@ def _alter_effects(old: TableInfo, new: TableInfo, statement: AlterTable, occasi
     return [effects.TableAltered(old, new)]
 
 
-def _exchange_partition(state: SchemaState, old: TableInfo, spec: ExchangePartition, occasion: Occasion) -> _Step:
+def _exchange_partition(state: SchemaState, old: TableInfo, spec: ExchangePartition, context: DdlContext) -> _Step:
     other = state.table(spec.table)
     if other is None:
         return state, [_unknown(spec.table)]
-    (name,) = named_partitions(old, (spec.name,), occasion)
-    new = msgspec.structs.replace(old, version=occasion.commit_ts)
-    new_other = msgspec.structs.replace(other, version=occasion.commit_ts)
+    (name,) = named_partitions(old, (spec.name,), context)
+    new = msgspec.structs.replace(old, version=context.commit_ts)
+    new_other = msgspec.structs.replace(other, version=context.commit_ts)
     effect = effects.PartitionExchanged(old, name, other, new, new_other)
     return state.with_table(new).with_table(new_other), [effect]
 
 
-def _recover_table(state: SchemaState, statement: RecoverTable, ddl: Ddl, occasion: Occasion) -> _Step:
+def _recover_table(state: SchemaState, statement: RecoverTable, ddl: Ddl, context: DdlContext) -> _Step:
     name = statement.table if statement.table.table else TableName(ddl.schema, ddl.table)
     found = next((table for table in state.dropped if table.name.key == name.key), None)
     if found is None:
@@ -314,8 +314,8 @@ def _recover_table(state: SchemaState, statement: RecoverTable, ddl: Ddl, occasi
     new_name = TableName(name.schema, statement.to) if statement.to is not None else found.name
     taken = state.table(new_name)
     if taken is not None:
-        raise occasion.error(name, f"it cannot come back as {new_name}, which exists since version {taken.version}")
-    table = msgspec.structs.replace(found, name=new_name, version=occasion.commit_ts)
+        raise context.error(name, f"it cannot come back as {new_name}, which exists since version {taken.version}")
+    table = msgspec.structs.replace(found, name=new_name, version=context.commit_ts)
     dropped = tuple(item for item in state.dropped if item is not found)
     after = SchemaState(state.databases, state.tables, dropped, state.views).with_table(table)
     return after, [effects.TableRecovered(table)]

@@ -3,11 +3,11 @@
     moves()    node n1 reloads │ node n2 campaigns │ the owner does the next thing for job 304       who may act now
     tick()     the first of them, or the one that a test chooses                                     one transaction
 
-    Cluster.open()                      in memory             cluster.desk.run(request)    until the job is over
+    Cluster.open()                      in memory             cluster.ddl_client.run(request)    until the job is over
     Cluster.open(directory)             SQLite, one process   cluster.start_thread()   somebody ticks all the time
 
 Nodes that have not the newest version come first, then the job that has waited longest.  With a clock that only tests
-move, a job that waits for something else than a move makes `desk.run` say for whom.
+move, a job that waits for something else than a move makes `ddl_client.run` say for whom.
 
 Source: TiDB pkg/domain, pkg/owner.
 """
@@ -26,7 +26,7 @@ from tidegate.model.tso import LOGICAL_BITS, physical_ms
 from tidegate.schema.change import step as step_rules
 from tidegate.schema.stored.definition import StoredTable
 from tidegate.tidb.ddl.backfill import BATCH_ROWS, Backfill
-from tidegate.tidb.ddl.desk import Desk
+from tidegate.tidb.ddl.client import DdlClient
 from tidegate.tidb.ddl.jobs import JobEntry, read_entries, table_ids
 from tidegate.tidb.ddl.owner import Owner, Worker
 from tidegate.tidb.ddl.ranges import delete_ranges
@@ -100,7 +100,7 @@ class Cluster:
         self.worker: Worker = worker or Backfill(self._now, self.options.batch_rows)
         self.reach: Callable[[str], None] = lambda _place: None
         self.nodes: dict[str, Node] = {}
-        self.desk = Desk(self)
+        self.ddl_client = DdlClient(self)
         self._versions: dict[int, dict[int, _Definitions]] = {}
         self._acted: dict[int, int] = {}
         self._thread: Thread | None = None
@@ -134,7 +134,7 @@ class Cluster:
     def add_node(self, name: str) -> Node:
         """A new node, or another life of one that was killed."""
         with self.guard:
-            node = self.nodes[name] = Node(name, self.storage, self.registry, self.options.nodes, self.desk)
+            node = self.nodes[name] = Node(name, self.storage, self.registry, self.options.nodes, self.ddl_client)
         return node
 
     def kill(self, name: str) -> None:

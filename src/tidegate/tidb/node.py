@@ -22,7 +22,7 @@ from tidegate.kv.column_value import KvValue
 from tidegate.model.errors import KeyLocked, SchemaChanged, SchemaOutdated
 from tidegate.model.tso import physical_ms
 from tidegate.schema.stored.snapshot import StoredSnapshot
-from tidegate.tidb.ddl.desk import Desk
+from tidegate.tidb.ddl.client import DdlClient
 from tidegate.tidb.ddl.registry import Registry
 from tidegate.tidb.meta.keys import Meta
 from tidegate.tidb.meta.load import LoadedSchema, load, load_all
@@ -146,11 +146,13 @@ class GuardedTransaction(Transaction):
 
 
 class Node:
-    """One SQL node; `guard` is held for moments only. `desk` takes DDL jobs and knows of all of them."""
+    """One SQL node; `guard` is held for moments only. `ddl_client` takes DDL jobs and knows of all of them."""
 
-    def __init__(self, name: str, storage: Storage, registry: Registry, options: NodeOptions, desk: Desk) -> None:
+    def __init__(
+        self, name: str, storage: Storage, registry: Registry, options: NodeOptions, ddl_client: DdlClient
+    ) -> None:
         self.name, self.storage, self.registry, self.options = name, storage, registry, options
-        self.desk = desk
+        self.ddl_client = ddl_client
         self.guard, self._reloading = RLock(), RLock()
         self.alive = True
         self.valid_until_ms = 0

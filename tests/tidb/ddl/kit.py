@@ -152,11 +152,11 @@ class World:
 
     def run(self, request: Request):
         """The job when it is over."""
-        return self.cluster.desk.run(request)
+        return self.cluster.ddl_client.run(request)
 
     def submit(self, request: Request) -> int:
         """The id of a job that is queued."""
-        return self.cluster.desk.submit(request)
+        return self.cluster.ddl_client.submit(request)
 
     def entries(self) -> list[JobEntry]:
         """The jobs that are not over."""
@@ -182,7 +182,7 @@ class World:
         """The requests of a DDL text, each planned when the ones before it are done."""
         for statement in parse(text, database):
             self.node().reload()
-            session = DdlSession(database, text, dropped=self.cluster.desk.dropped)
+            session = DdlSession(database, text, dropped=self.cluster.ddl_client.dropped)
             yield from plan(statement, self.node().schema, session).requests
 
     def sql(self, text: str, database: str = "gd") -> list[Job]:

@@ -22,7 +22,7 @@ def run_sql(cluster: Cluster, text: str) -> None:
     """A DDL statement on the first node."""
     for statement in parse(text, "gd"):
         for request in plan(statement, cluster.node.schema, DdlSession("gd", text)).requests:
-            cluster.desk.run(request)
+            cluster.ddl_client.run(request)
 
 
 def test_a_thread_does_the_jobs_while_sessions_write() -> None:
@@ -73,12 +73,12 @@ def test_a_directory_holds_the_schema_and_a_job_under_way(tmp_path) -> None:
     job_id = world.submit(world.add_index())
     world.cluster.reach = lambda place: (_ for _ in ()).throw(Crash(place)) if place == "ddl/before-batch" else None
     with pytest.raises(Crash):
-        world.cluster.desk.wait(job_id)
+        world.cluster.ddl_client.wait(job_id)
     world.engine.close()
 
     later = Cluster.open(tmp_path, now_ms=world.clock)
-    job = later.desk.wait(job_id)
-    again = later.desk.run(second)
+    job = later.ddl_client.wait(job_id)
+    again = later.ddl_client.run(second)
 
     assert (job.row_count, again.seq_num) == (2, job.seq_num + 1)
     assert [one.idx_name.lower for one in later.node.schema.tables[world.table_id].stored.index_info] == ["ia", "ib"]

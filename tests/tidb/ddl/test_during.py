@@ -111,7 +111,7 @@ def run(change: str, seed: int, *, locks: bool) -> Writer:
             world.cluster.tick(rng.randrange(len(moves)))
         if rng.random() < 0.7:
             writer.write()
-    assert world.cluster.desk.wait(job_id).binlog.table is not None
+    assert world.cluster.ddl_client.wait(job_id).binlog.table is not None
     for node in world.cluster.nodes.values():
         node.reload()
     writer.write()

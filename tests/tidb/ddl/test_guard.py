@@ -73,10 +73,10 @@ def test_with_metadata_locks_the_job_waits_and_the_commit_succeeds() -> None:
     job_id = world.submit(world.add_index())
 
     with pytest.raises(UpstreamError, match=r"waits for: n1"):
-        world.cluster.desk.wait(job_id)
+        world.cluster.ddl_client.wait(job_id)
     waiting = world.entries()[0]
     transaction.commit()
-    world.cluster.desk.wait(job_id)
+    world.cluster.ddl_client.wait(job_id)
 
     assert waiting.progress.at == 1
     assert world.rows()[1]["a"] == 10
@@ -94,10 +94,10 @@ def test_a_transaction_that_only_reads_the_table_is_waited_for_too() -> None:
     job_id = world.submit(world.add_index())
 
     with pytest.raises(UpstreamError, match="n1"):
-        world.cluster.desk.wait(job_id)
+        world.cluster.ddl_client.wait(job_id)
     transaction.rollback()
 
-    world.cluster.desk.wait(job_id)
+    world.cluster.ddl_client.wait(job_id)
 
 
 def test_a_table_that_is_newer_than_the_transaction_cannot_be_used() -> None:
@@ -121,12 +121,12 @@ def test_a_dead_node_is_waited_for_until_its_session_ends() -> None:
     job_id = world.submit(world.add_index())
 
     with pytest.raises(UpstreamError, match="n2"):
-        world.cluster.desk.wait(job_id)
+        world.cluster.ddl_client.wait(job_id)
     assert world.entries()[0].progress.at == 1
     world.pass_ms(SESSION_MS + 1)
     world.node().reload()
 
-    world.cluster.desk.wait(job_id)
+    world.cluster.ddl_client.wait(job_id)
 
 
 @pytest.mark.parametrize("locks", [True, False])
@@ -146,7 +146,7 @@ def test_a_delete_that_spans_add_index_leaves_no_entry_behind(locks: bool) -> No
         assert not locks
     else:
         assert locks
-    world.cluster.desk.wait(job_id)
+    world.cluster.ddl_client.wait(job_id)
 
     assert anomalies(world) == []
     assert set(world.rows()) == (set() if locks else {1})

@@ -87,13 +87,13 @@ def test_an_owner_may_die_anywhere(name: str) -> None:
         crash_at(world, count)
         job_id = world.submit(OPERATIONS[name](world))
         with pytest.raises(Crash):
-            world.cluster.desk.wait(job_id)
+            world.cluster.ddl_client.wait(job_id)
         dead = world.cluster.registry.candidate
         world.cluster.kill(dead)
         world.pass_ms(SESSION_MS + 1)
         for node in world.cluster.nodes.values():
             node.reload()
-        world.cluster.desk.wait(job_id)
+        world.cluster.ddl_client.wait(job_id)
 
         assert outcome(world) == wanted, reached[count - 1]
         assert world.cluster.registry.candidate != dead
@@ -150,14 +150,14 @@ def test_cancel_at_every_step(name: str) -> None:
         job_id = world.submit(request)
         world.step(job_id, at)
         if rollback(operation_of(request), at) is None:
-            refused = quietly(lambda world=world, job_id=job_id: world.cluster.desk.cancel(job_id))
+            refused = quietly(lambda world=world, job_id=job_id: world.cluster.ddl_client.cancel(job_id))
             assert isinstance(refused, SqlRefused)
             assert refused.mysql_code in (8225, 8226)
-            world.cluster.desk.wait(job_id)
+            world.cluster.ddl_client.wait(job_id)
             continue
-        world.cluster.desk.cancel(job_id)
+        world.cluster.ddl_client.cancel(job_id)
         with pytest.raises(SqlRefused) as taken_back:
-            world.cluster.desk.wait(job_id)
+            world.cluster.ddl_client.wait(job_id)
 
         assert taken_back.value.mysql_code == 8214
         assert _elements(world.table()) == before
@@ -200,7 +200,7 @@ def test_a_paused_job_keeps_its_place() -> None:
     world = prepared()
     first, second = world.submit(world.add_index("i1")), world.submit(world.add_index("i2", "b"))
     world.step(first, 2)
-    world.cluster.desk.pause(first)
+    world.cluster.ddl_client.pause(first)
     while world.cluster.tick():
         pass
 
@@ -208,16 +208,16 @@ def test_a_paused_job_keeps_its_place() -> None:
         (first, JobState.PAUSED, 2),
         (second, JobState.QUEUEING, 0),
     ]
-    world.cluster.desk.resume(first)
+    world.cluster.ddl_client.resume(first)
     world.finish()
     assert [one.idx_name.lower for one in world.table().index_info] == ["i1", "i2"]
 
 
 def test_asking_for_a_job_that_is_not_there() -> None:
     """8224 for cancel, pause and resume."""
-    desk = World().cluster.desk
+    ddl_client = World().cluster.ddl_client
 
-    for ask in (desk.cancel, desk.pause, desk.resume):
+    for ask in (ddl_client.cancel, ddl_client.pause, ddl_client.resume):
         with pytest.raises(SqlRefused) as refused:
             ask(999)
         assert refused.value.mysql_code == 8224
@@ -231,7 +231,7 @@ def test_a_request_that_the_definitions_refuse_is_cancelled() -> None:
     job_id = world.submit(request)
 
     with pytest.raises(SqlRefused) as refused:
-        world.cluster.desk.wait(job_id)
+        world.cluster.ddl_client.wait(job_id)
 
     assert refused.value.mysql_code == 1061
     assert world.meta().job(job_id).state == JobState.CANCELLED
@@ -249,7 +249,7 @@ def test_errors_are_counted_and_then_the_job_turns_back() -> None:
     job_id = world.submit(world.add_index())
 
     with pytest.raises(SqlRefused, match="nobody knows why"):
-        world.cluster.desk.wait(job_id)
+        world.cluster.ddl_client.wait(job_id)
 
     assert world.meta().job(job_id).error_count == 5
     assert world.table().index_info in (None, [])
@@ -276,7 +276,7 @@ def test_a_backfill_goes_on_where_it_was() -> None:
     row = REORG.get(world.cluster.storage.snapshot(), job_id)
     world.cluster.kill(world.cluster.registry.candidate)
     world.pass_ms(SESSION_MS + 1)
-    world.cluster.desk.wait(job_id)
+    world.cluster.ddl_client.wait(job_id)
 
     assert row["ele_type"] == b"_idx_"
     assert row["physical_id"] == world.table_id

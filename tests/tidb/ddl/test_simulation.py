@@ -168,7 +168,7 @@ class Life:
         jobs = self.world.entries()
         if jobs:
             with suppress(UpstreamError):
-                self.world.cluster.desk.cancel(self.random.choice(jobs).job.id)
+                self.world.cluster.ddl_client.cancel(self.random.choice(jobs).job.id)
 
     def pass_time(self) -> None:
         """Time passes, perhaps more than a lease."""

@@ -348,6 +348,6 @@ def test_stored_values_are_cast_by_the_settings_of_the_session() -> None:
         (statement,) = parse(text, "gd")
         world.node().reload()
         (request,) = plan(statement, world.node().schema, DdlSession("gd", text)).requests
-        world.cluster.desk.run(request, **settings)
+        world.cluster.ddl_client.run(request, **settings)
 
     assert whole(world, "m") == [(1, Time(2024, 1, 31, 21), 7)]

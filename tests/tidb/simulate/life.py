@@ -29,7 +29,7 @@ from tidegate.schema.job import JobState
 from tidegate.schema.parse.ddl import parse
 from tidegate.schema.stored.definition import StoredTable
 from tidegate.tidb.cluster import Cluster, ClusterOptions
-from tidegate.tidb.ddl import desk
+from tidegate.tidb.ddl import client as ddl_client
 from tidegate.tidb.ddl.jobs import read_entries, read_entry
 from tidegate.tidb.ddl.outcome import error_of
 from tidegate.tidb.ddl.ranges import delete_ranges
@@ -179,15 +179,17 @@ class Life:
         if not tables:
             return
         gone = [
-            job.table_name for job in node.desk.history() if job.type == DROP_TABLE and job.state == JobState.SYNCED
+            job.table_name
+            for job in node.ddl_client.history()
+            if job.type == DROP_TABLE and job.state == JobState.SYNCED
         ]
         dropped = [name for name in dict.fromkeys(gone) if name not in tables]
         kind, text = Draw(self.random, tables, dropped).statement()
         try:
             for statement in parse(text, "gd"):
-                planned = plan(statement, node.schema, DdlSession("gd", text, dropped=node.desk.dropped))
+                planned = plan(statement, node.schema, DdlSession("gd", text, dropped=node.ddl_client.dropped))
                 for request in planned.requests:
-                    self.note(f"{node.name} job {node.desk.submit(request)}: {text}")
+                    self.note(f"{node.name} job {node.ddl_client.submit(request)}: {text}")
                     self.fired[f"ddl {kind}"] += 1
         except (UpstreamError, SqlError) as error:
             self._refused(f"{node.name} {text}", error, DDL_ERRORS | MORE_ERRORS.get(kind, frozenset()))
@@ -198,7 +200,7 @@ class Life:
         if jobs and self.cluster.nodes:
             job_id = self.random.choice(jobs).job.id
             try:
-                self.cluster.desk.cancel(job_id)
+                self.cluster.ddl_client.cancel(job_id)
             except SqlRefused as error:
                 self._refused(f"cancel {job_id}", error, {8224, 8225, 8226})
             else:
@@ -374,5 +376,5 @@ def waiting(clock: Clock) -> Iterator[None]:
         clock.ms += 1
 
     fake = SimpleNamespace(sleep=sleep)
-    with patch.object(session_transaction, "time", fake), patch.object(desk, "time", fake):
+    with patch.object(session_transaction, "time", fake), patch.object(ddl_client, "time", fake):
         yield

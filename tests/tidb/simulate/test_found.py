@@ -175,7 +175,7 @@ def test_an_old_transaction_may_use_a_table_that_has_not_changed() -> None:
         for node in world.cluster.nodes.values():
             node.reload()
         holder.execute("insert into p values (1)")
-        world.cluster.desk.cancel(job_id)
+        world.cluster.ddl_client.cancel(job_id)
         for _ in range(20):
             world.cluster.tick()
         holder.execute("rollback")
@@ -400,7 +400,7 @@ def test_a_table_that_has_lost_its_partitions_is_not_reorganized() -> None:
     (reorganized,) = queue(
         world, "alter table s reorganize partition pFullTable into (partition q values less than (4))"
     )
-    world.cluster.desk.cancel(partitioned)
+    world.cluster.ddl_client.cancel(partitioned)
 
     world.finish()
 

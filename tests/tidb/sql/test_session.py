@@ -339,13 +339,13 @@ def test_interrupt(client: Client, cluster: Cluster) -> None:
     """A DDL that waits and is interrupted ends with 1317, its job taken back."""
     blocker = Client(cluster)
     blocker.run("BEGIN; UPDATE t SET v = 0")
-    wait: Callable[..., object] = client.session.node.desk.wait
+    wait: Callable[..., object] = client.session.node.ddl_client.wait
 
     def interrupted(job_id: int, timeout_ms: int) -> object:
         client.session.interrupt()
         return wait(job_id, timeout_ms)
 
-    client.session.node.desk.wait = interrupted  # type: ignore[method-assign,assignment]
+    client.session.node.ddl_client.wait = interrupted  # type: ignore[method-assign,assignment]
     assert client.code("ALTER TABLE t ADD COLUMN w INT") == 1317
     blocker.run("ROLLBACK")
     while cluster.tick():

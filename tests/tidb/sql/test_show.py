@@ -133,13 +133,13 @@ def test_jobs_can_be_held_and_taken_back() -> None:
     cluster = Cluster.open()
     client, blocker = Client(cluster), Client(cluster)
     client.run("CREATE TABLE t (id INT PRIMARY KEY)")
-    job_id = client.session.node.desk.history()[0].id
+    job_id = client.session.node.ddl_client.history()[0].id
     blocker.run("BEGIN; INSERT INTO t VALUES (1)")
     node = client.session.node
     text = "ALTER TABLE t ADD INDEX i (id)"
     (statement,) = parse(text, "test")
     planned = plan(statement, node.schema, DdlSession(database="test", query=text))
-    waiting = node.desk.submit(planned.requests[0])
+    waiting = node.ddl_client.submit(planned.requests[0])
     for _ in range(3):
         cluster.tick()
 

@@ -13,8 +13,8 @@ from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnInfo, TableInfo
 from tidegate.schema.build import build_table
 from tidegate.schema.columns import render_type
+from tidegate.schema.ddl_context import DdlContext
 from tidegate.schema.f1 import ElementState
-from tidegate.schema.occasion import Occasion
 from tidegate.schema.parse.ddl import parse
 from tidegate.schema.statement import CreateDatabase, CreateTable
 from tidegate.schema.stored.definition import Name, StoredColumn, StoredTable, StoredType
@@ -31,7 +31,7 @@ def read_back(text: str) -> TableInfo:
     (statement,) = parse(text, "d")
     assert isinstance(statement, CreateTable)
     assert not statement.not_supported
-    return build_table(statement, "utf8mb4", Occasion(1, 0, text), 0)
+    return build_table(statement, "utf8mb4", DdlContext(1, 0, text), 0)
 
 
 def column_of(column: ColumnInfo) -> tuple[object, ...]:

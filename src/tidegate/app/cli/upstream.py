@@ -23,7 +23,7 @@ import click
 from msgspec import to_builtins
 
 from tidegate.app.config.param import TIME_MAX_MS, Given, Param, read_all
-from tidegate.app.log_holds import holds
+from tidegate.app.log_safe_points import safe_points
 from tidegate.app.stop_signals import stop_on_signals, wait_until
 from tidegate.app.upstream.process import UpstreamOptions, UpstreamProcess, start_upstream, status, stop_upstream
 from tidegate.model.errors import ConfigError, EnvironmentFault, InputError
@@ -211,7 +211,7 @@ def _fields(one: UpstreamProcess) -> dict[str, object]:
     if not one.log:
         return {**kept, "ports": dict(one.ports)}
     begin, end = _extent(Path(one.log))
-    log = {"dir": one.log, "begin_ts": begin, "end_ts": end, "changefeeds": to_builtins(holds(Path(one.log)))}
+    log = {"dir": one.log, "begin_ts": begin, "end_ts": end, "changefeeds": to_builtins(safe_points(Path(one.log)))}
     return {**kept, "ports": dict(one.ports), "log": log}
 
 
@@ -228,7 +228,7 @@ def _log_lines(one: UpstreamProcess) -> Iterator[str]:
     begin, end = _extent(Path(one.log))
     yield f"change log {one.log} from {begin} to {end}"
     now_ms = time.time_ns() // 1_000_000
-    for hold in holds(Path(one.log)):
+    for hold in safe_points(Path(one.log)):
         heard = f"heard of {(now_ms - hold.time_ms) // 1000} s ago"
         yield f"changefeed {hold.changefeed} at {hold.checkpoint_ts}, {heard}"
 

@@ -1,9 +1,9 @@
 """Topics of one protocol as a topic of the other, in commit order.
 
-    partitions ─→ decode ─→ cut rows made whole ─→ Gate ─→ Relay ─→ topic
-    of all topics   │       (feed/gate.py: rows up to the watermark that all of them have, DDLs behind their rows)
+    partitions ─→ decode ─→ cut rows made whole ─→ WatermarkMerge ─→ Relay ─→ topic
+    of all topics   │       (feed/watermark_merge.py: rows up to the watermark of them all, DDLs behind their rows)
                     └→ DecodeError: a line on standard error, and on with the next
-    between gate and relay stand the filters: tables and event filters (sieve.py)
+    between merge and relay stand the filters: tables and event filters (sieve.py)
 
 What has come up to the last watermark of all partitions is written with that watermark.  What lies above it when the
 reading ends is written too, without one, and the last line says where to go on (`start=` of the source).  The producer
@@ -43,8 +43,8 @@ from tidegate.codec.options import DECODE_KEYS
 from tidegate.feed.dispatch_rule import complaints
 from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.filter import DEFAULT_RULES, TableFilter
-from tidegate.feed.gate import Gate
 from tidegate.feed.split import SplitPolicy
+from tidegate.feed.watermark_merge import WatermarkMerge
 from tidegate.model.errors import ConfigError, DecodeError, EncodeError, TidegateError, UnsupportedError, UriInvalid
 from tidegate.model.event import Ddl, Event
 from tidegate.sink.kafka.claim_files import ClaimFiles, random_names
@@ -132,7 +132,7 @@ class _Run:
 
     def play(self, messages: Gathered, relay: Relay, writer: TopicWriter, sieve: Sieve) -> None:
         """Reads to the end and writes; stops in good order on a signal."""
-        gate: Gate[Partition] = Gate(messages.positions)
+        gate: WatermarkMerge[Partition] = WatermarkMerge(messages.positions)
         told = time.monotonic()
         with stop_on_signals() as stop:
             for chunk in messages.chunks(lambda: gate.ahead(HOLD)):
@@ -171,7 +171,7 @@ class _Run:
             except DecodeError as error:
                 self.refused(place, error)
 
-    def _tell(self, gate: Gate[Partition], relay: Relay, writer: TopicWriter) -> None:
+    def _tell(self, gate: WatermarkMerge[Partition], relay: Relay, writer: TopicWriter) -> None:
         report = self.report
         report.rows, report.ddls, report.watermarks = relay.rows, relay.ddls, relay.watermarks
         report.messages_written, report.repeated, report.resolved_ts = writer.messages, gate.repeated, gate.resolved

@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Final, NamedTuple, Self
 
-from tidegate.app.log_holds import GC_TTL_MS, safe_point
+from tidegate.app.log_safe_points import GC_TTL_MS, safe_point
 from tidegate.app.stop_signals import wait_until
 from tidegate.model.errors import EnvironmentFault, Retry, TidegateError
 from tidegate.model.tso import compose

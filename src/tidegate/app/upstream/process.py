@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tidegate.app.log_holds import GC_TTL_MS
+from tidegate.app.log_safe_points import GC_TTL_MS
 from tidegate.app.process import Watch, end, living, started
 from tidegate.model.errors import EnvironmentFault
 from tidegate.spark.cache import cache_dir, locked, write_whole

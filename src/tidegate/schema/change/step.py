@@ -23,6 +23,8 @@ from msgspec import UNSET
 
 from tidegate.model.errors import SchemaError
 from tidegate.schema.change.draft import Draft, Move
+from tidegate.schema.change.dry_run import DryRun
+from tidegate.schema.change.invariants import check_invariants
 from tidegate.schema.change.move.attribute import ATTRIBUTE_MOVES
 from tidegate.schema.change.move.column import COLUMN_MOVES
 from tidegate.schema.change.move.constraint import CONSTRAINT_MOVES
@@ -32,9 +34,7 @@ from tidegate.schema.change.move.partition import PARTITION_MOVES
 from tidegate.schema.change.move.reorganize import REORGANIZE_MOVES
 from tidegate.schema.change.move.table import TABLE_MOVES
 from tidegate.schema.change.outcome import Definitions, StepOutcome
-from tidegate.schema.change.rehearsal import Rehearsal
 from tidegate.schema.change.request import Request, operation_of
-from tidegate.schema.change.sound import check_sound
 from tidegate.schema.change.task import TASKS
 from tidegate.schema.f1 import ElementState, Operation, Step, Work, rollback
 from tidegate.schema.f1_multi import MULTI_SCHEMA_CHANGE
@@ -93,14 +93,14 @@ def step_back(request: Request, at: int, back: int, definitions: Definitions, st
 
 def _rehearse(request: Request, operation: Operation, definitions: Definitions, start_ts: int) -> None:
     """SqlRefused where any step will not be possible, or will leave a table that is not sound."""
-    stage = Rehearsal(definitions)
+    stage = DryRun(definitions)
     for old, new in pairwise(operation.steps):
         draft = Draft(stage, start_ts)
         _move(draft, request, operation, old, new)
         for key, table in draft.puts.items():
             before = definitions.table(*key)
             if before is not None:
-                check_sound(before, table)
+                check_invariants(before, table)
         stage.take(draft)
 
 

@@ -38,11 +38,11 @@ from tidegate.sink.delta.columns import (
 from tidegate.sink.delta.files import read
 from tidegate.sink.delta.history import changes_of, news_of
 from tidegate.sink.delta.history_files import by_kind
+from tidegate.sink.delta.keyless_rows import NUMBER, numbered, unique
 from tidegate.sink.delta.merge import rewrite
 from tidegate.sink.delta.modes import BEFORE, CHANGE_SEQ, CHANGE_TS, CHANGE_TYPE, OWN_COLUMNS, VALID_TO, Form, form_of
 from tidegate.sink.delta.old_images import OLD, unfolded, unpacked, with_old_images
 from tidegate.sink.delta.options import DeltaOptions
-from tidegate.sink.delta.twins import NUMBER, numbered, unique
 from tidegate.sink.delta.types import arrow_type, from_neutral, is_number, map_neutral
 
 __all__ = ["alter"]

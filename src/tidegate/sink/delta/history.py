@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.sink.delta.changelog_rows import COMES, stamped
+from tidegate.sink.delta.keyless_rows import starts
 from tidegate.sink.delta.modes import CHANGE_SEQ, CHANGE_TS, CHANGE_TYPE, OWN_COLUMNS, VALID_FROM, VALID_TO
-from tidegate.sink.delta.twins import starts
 
 __all__ = ["News", "as_of", "changes_of", "ended", "news_of", "opened"]
 

@@ -26,7 +26,7 @@ from tidegate.sink.delta.selection_check import check_round, check_rules
 from tidegate.sink.delta.snapshots import PublishedTable, Snapshot, latest, publish
 from tidegate.sink.delta.upkeep import adopt
 
-__all__ = ["DeltaSink", "UnitFailure", "decks"]
+__all__ = ["DeltaSink", "UnitFailure", "bins"]
 
 IDLE_PUBLISH_S: Final = 5.0
 """With nothing to apply, how often a mere advance of the checkpoint is published."""
@@ -43,7 +43,7 @@ ALONE_ROWS: Final = 20_000
 DECKS_A_CORE: Final = 4
 
 
-def decks(units: Sequence[Unit], workers: int | None, cores: int) -> list[list[Unit]]:
+def bins(units: Sequence[Unit], workers: int | None, cores: int) -> list[list[Unit]]:
     """The units of each task, the longest first; a task costs tens of milliseconds, more than most units do.
 
     At most `workers` tasks; if that is open, each large unit has a task of its own."""
@@ -92,8 +92,8 @@ class DeltaSink(Sink[TableResult]):
         workers = self.workers
         if self.rhythm.rests:
             workers = tasks_at_once(sum(unit.rows for unit in units), tasks.slots, workers)
-        work = partial(_run_deck, changes=changes, options=self.options)
-        outcomes = [outcome for deck in tasks.run(work, decks(units, workers, tasks.slots)) for outcome in deck]
+        work = partial(_run_bin, changes=changes, options=self.options)
+        outcomes = [outcome for one_bin in tasks.run(work, bins(units, workers, tasks.slots)) for outcome in one_bin]
         results: list[TableResult] = []
         for outcome in outcomes:
             if isinstance(outcome, UnitFailure):
@@ -146,7 +146,7 @@ class DeltaSink(Sink[TableResult]):
         self.snapshot = adopt(self.snapshot, done.kept)
 
 
-def _run_deck(
+def _run_bin(
     dealt: Sequence[Unit], *, changes: Changes, options: DeltaOptions
 ) -> list[list[TableResult] | UnitFailure]:
     return [_run(unit, changes, options) for unit in dealt]

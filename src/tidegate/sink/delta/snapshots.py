@@ -23,8 +23,8 @@ from obstore.exceptions import AlreadyExistsError
 
 from tidegate.feed.column_selector import SelectorRule
 from tidegate.feed.event_rule import EventRule
-from tidegate.feed.left_out import LeftOut
 from tidegate.feed.plan import Checkpoint
+from tidegate.feed.skipped_ddl import SkippedDdl
 from tidegate.model.errors import Fenced, SinkRefused
 from tidegate.model.table import TableName
 from tidegate.objectstore.deltalog import store
@@ -73,7 +73,7 @@ class _Body(msgspec.Struct, frozen=True):
     feed: str
     published_ms: int
     options: _Followed = _Followed()
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[SkippedDdl, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

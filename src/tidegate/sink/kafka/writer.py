@@ -5,7 +5,7 @@
 
 A topic that does not exist is made, unless `create` is None; TiCDC's auto-create-topic.  Without `create` no broker is
 asked in a way that lets it make topics by itself either.  What a broker refuses is told by the next call.  Brokers that
-do not let the client in are named with their reason, soon (feed/broker_words.py).  Nothing is taken back: who is cut
+do not let the client in are named with their reason, soon (feed/client_errors.py).  Nothing is taken back: who is cut
 off sends again what was not acknowledged, so at least once.
 
 Source: librdkafka, "Idempotent Producer".
@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
-from tidegate.feed.broker_words import BrokerWords, awaited, file_named
+from tidegate.feed.client_errors import ClientErrors, awaited, file_named
 from tidegate.model.errors import ConfigError, LoginRefused, SinkError, SinkRefused
 
 __all__ = ["NewTopics", "TopicWriter"]
@@ -83,7 +83,7 @@ class TopicWriter:
         self.messages = 0
         """How many were sent."""
         made = {"allow.auto.create.topics": "false"} if create is None else {}
-        self._words, self._admin_words = BrokerWords(), BrokerWords()
+        self._words, self._admin_words = ClientErrors(), ClientErrors()
         self._config = {**client_config, **OWN, **limits, **made, "error_cb": self._words.hear}
         try:
             self._producer = Producer(self._config, logger=LOGGER)
@@ -250,5 +250,5 @@ class TopicWriter:
             time.sleep(0.05)
 
 
-def _kind(words: BrokerWords) -> type[SinkError]:
+def _kind(words: ClientErrors) -> type[SinkError]:
     return LoginRefused if words.refusal else SinkError

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tidegate.codec.options import DecodeOptions
-from tidegate.feed.broker_words import BrokerWords, awaited, file_named
+from tidegate.feed.client_errors import ClientErrors, awaited, file_named
 from tidegate.model.errors import ConfigError, SourceError
 
 __all__ = ["MESSAGE_BYTES", "KafkaTopics", "Marks", "admin", "consumer", "described", "offsets", "watermarks"]
@@ -109,13 +109,13 @@ class Admin(NamedTuple):
     """An admin client, and what it tells aside."""
 
     client: Any
-    words: BrokerWords
+    words: ClientErrors
 
 
 @lru_cache(maxsize=8)
 def admin(connection: tuple[tuple[str, str], ...]) -> Admin:
     """This process's admin client for a connection."""
-    words = BrokerWords()
+    words = ClientErrors()
     return Admin(_made(AdminClient, {**dict(connection), "error_cb": words.hear}), words)
 
 

@@ -36,10 +36,10 @@ from tidegate.model.feed_errors import SourceBehind
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate.source.tidb.changes import LogChanges
 from tidegate.source.tidb.ddl import DdlEvent
-from tidegate.source.tidb.hold import Hold
 from tidegate.source.tidb.log import KvLog, without
-from tidegate.source.tidb.piece import FLUSH_BYTES, land_piece
-from tidegate.source.tidb.pieces import next_batch
+from tidegate.source.tidb.safe_point import SafePoint
+from tidegate.source.tidb.split import FLUSH_BYTES, land_split
+from tidegate.source.tidb.splits import next_batch
 from tidegate.source.tidb.tables import Tables
 from tidegate.source.tidb.timeline import Timeline
 from tidegate.source.tidb.transactions import MountOptions
@@ -80,7 +80,7 @@ class LogLanding(BatchLoop):
         self.changelog = changelog_uri(lake)
         self._log, self._definitions, self._start_ts, self._complete = log, definitions, start_ts, complete
         self._mount = mount or MountOptions()
-        self._hold = Hold(log, hold_as or feed)
+        self._hold = SafePoint(log, hold_as or feed)
         self._events = events or EventFilter()
         left_out = EventFilter(self._events.start_ts)
         self._timeline = Timeline(log, rules, force=self._mount.force_replicate, events=left_out)
@@ -145,7 +145,7 @@ class LogLanding(BatchLoop):
             return
         log = without(self._log, self._events.start_ts)
         changes = LogChanges(log, low, batch.high, (), self._mount, self._events)
-        reports = self._tasks.run(partial(land_piece, self.changelog, changes), batch.pieces)
+        reports = self._tasks.run(partial(land_split, self.changelog, changes), batch.pieces)
         if self._late:
             return
         ddls = self._placed(batch.events)

@@ -29,8 +29,8 @@ from tidegate.model.feed_errors import SourceBehind
 from tidegate.model.table import TableInfo
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate.source.tidb.changes import LogChanges, spans_of
-from tidegate.source.tidb.hold import Hold
 from tidegate.source.tidb.log import KvLog, LogPart, without
+from tidegate.source.tidb.safe_point import SafePoint
 from tidegate.source.tidb.tables import Tables, definition_of
 from tidegate.source.tidb.timeline import Timeline
 from tidegate.source.tidb.transactions import MountOptions
@@ -84,7 +84,7 @@ class LogSource:
     ) -> None:
         self._log, self._rows = log, without(log, events.start_ts)
         self._mount, self._events, self._start_ts = mount, events, start_ts
-        self._hold = Hold(log, hold_as)
+        self._hold = SafePoint(log, hold_as)
         left_out = EventFilter(events.start_ts)
         self._timeline = Timeline(log, rules, force=mount.force_replicate, events=left_out)
         self._replicated = _Replicated.of(StoredSnapshot(), self._timeline.tables)

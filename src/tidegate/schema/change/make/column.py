@@ -26,9 +26,9 @@ from tidegate.schema.change.flags import (
     UNSIGNED,
     ZEROFILL,
 )
-from tidegate.schema.change.moment import MOMENTS, kept_moment
 from tidegate.schema.change.restore import restore
 from tidegate.schema.change.session import DdlSession
+from tidegate.schema.change.temporal_default import MOMENTS, kept_moment
 from tidegate.schema.columns import complete_type
 from tidegate.schema.defaults import keep_default
 from tidegate.schema.definition import ColumnDef, Default, DefaultText, Expression, Now, Null, TypeDef

@@ -18,6 +18,7 @@ from tidegate.model.errors import SqlRefused
 from tidegate.schema.change.alteration import Alteration, AlterPart
 from tidegate.schema.change.arguments import AddForeignKeyArgs
 from tidegate.schema.change.catalog import Catalog
+from tidegate.schema.change.multi_schema import check_multi_schema
 from tidegate.schema.change.plan.column import (
     add_columns,
     drop_column,
@@ -39,7 +40,6 @@ from tidegate.schema.change.plan.partition import PARTITION_RULES
 from tidegate.schema.change.plan.table import rename_pairs
 from tidegate.schema.change.request import Involved, Request
 from tidegate.schema.change.session import DdlSession, StatementPlan
-from tidegate.schema.change.together import check_together
 from tidegate.schema.definition import TableOptions
 from tidegate.schema.f1_multi import MULTI_SCHEMA_CHANGE
 from tidegate.schema.spec import (
@@ -123,7 +123,7 @@ def plan_alter(statement: AlterTable, catalog: Catalog, session: DdlSession) -> 
                 table_name=only.table.stored.name.lower,
             )
         return StatementPlan((request,), tuple(alteration.notes))
-    check_together(alteration.table, parts)
+    check_multi_schema(alteration.table, parts)
     return StatementPlan((msgspec.structs.replace(request, parts=subs),), tuple(alteration.notes))
 
 

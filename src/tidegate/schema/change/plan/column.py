@@ -20,16 +20,16 @@ from tidegate.schema.change.arguments import (
 from tidegate.schema.change.dependents import check_dropped, check_modified
 from tidegate.schema.change.draft import column_of
 from tidegate.schema.change.flags import AUTO_INCREMENT, KEYS, NO_DEFAULT, PRIMARY
+from tidegate.schema.change.invariants import partition_columns
 from tidegate.schema.change.make.column import make_column, with_default
 from tidegate.schema.change.make.index import check_indexes
 from tidegate.schema.change.make.table import check_name
 from tidegate.schema.change.modify_kind import modify_kind
 from tidegate.schema.change.move.column import check_uncovered
 from tidegate.schema.change.move.modify import check_lossy
-from tidegate.schema.change.origin import with_origin
+from tidegate.schema.change.origin_default import with_origin
 from tidegate.schema.change.plan.index import add_index
 from tidegate.schema.change.request import ModifyKind
-from tidegate.schema.change.sound import partition_columns
 from tidegate.schema.definition import ColumnDef, Position
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.spec import AddColumns, AddIndex, DropColumn, ModifyColumn, RenameColumn, SetDefault

@@ -73,7 +73,7 @@ def run_ddl(text: str, node: Node, state: SessionState, interrupted: Callable[[]
         planned = plan(statement, node.schema, _session(text, node, state))
         warnings += [SqlWarning(_LEVELS[one.level], one.code, one.message) for one in planned.warnings]  # type: ignore[arg-type]
         for request in planned.requests:
-            job_id = node.desk.submit(request, _bits(state.sql_mode), state.zone)
+            job_id = node.ddl_client.submit(request, _bits(state.sql_mode), state.zone)
             _finish(job_id, node, state.now_ms, interrupted)
             if _NEW_COUNTERS & {request.action, *(part.action for part in request.parts)}:
                 tools_of(node).auto_ids.forget()
@@ -94,7 +94,7 @@ def _session(text: str, node: Node, state: SessionState) -> DdlSession:
         foreign_key_checks=bool(variables["foreign_key_checks"]),
         check_constraints=bool(variables["tidb_enable_check_constraint"]),
         clustered_index=variables["tidb_enable_clustered_index"] == "ON",
-        dropped=node.desk.dropped,
+        dropped=node.ddl_client.dropped,
     )
 
 
@@ -113,7 +113,7 @@ def _finish(job_id: int, node: Node, now_ms: Callable[[], int], interrupted: Cal
             raise
         began_ms = now_ms()
         try:
-            return node.desk.wait(job_id, _SLICE_MS)
+            return node.ddl_client.wait(job_id, _SLICE_MS)
         except SqlRefused:
             raise
         except UpstreamError:
@@ -125,4 +125,4 @@ def _finish(job_id: int, node: Node, now_ms: Callable[[], int], interrupted: Cal
 def _give_up(job_id: int, node: Node) -> None:
     """Ask for a job to be cancelled; one that is too far goes on by itself."""
     with suppress(SqlRefused):
-        node.desk.cancel(job_id)
+        node.ddl_client.cancel(job_id)

@@ -40,11 +40,11 @@ def view_of(session: SessionClient, context: Context) -> View:
 
 def information_of(session: SessionClient, schema: StoredSnapshot | None = None) -> InformationSchema:
     """information_schema over definitions, those of now if none are given."""
-    desk = session.node.desk
+    ddl_client = session.node.ddl_client
     return InformationSchema(
         Facts(
             schema or _fresh(session),
-            jobs=lambda: [*desk.jobs(), *desk.history()],
+            jobs=lambda: [*ddl_client.jobs(), *ddl_client.history()],
             processes=lambda: _processes(session),
             variables=dict(session.state.variables.show()),
             zone=session.state.zone,

@@ -59,18 +59,18 @@ def _show_jobs(cursor: Cursor, on: Administration) -> ResultSet:
         while not cursor.done():
             cursor.next()
         condition = cursor.slice(start)
-    jobs = [*on.node.desk.jobs(), *on.node.desk.history()[:count]]
+    jobs = [*on.node.ddl_client.jobs(), *on.node.ddl_client.history()[:count]]
     return _chosen(on, _JOBS, [(*job_row(job, on.view.state.zone), "") for job in jobs], condition)
 
 
 def _show_queries(cursor: Cursor, on: Administration) -> ResultSet:
     wanted = set(_numbers(cursor))
-    jobs = [*on.node.desk.jobs(), *on.node.desk.history()]
+    jobs = [*on.node.ddl_client.jobs(), *on.node.ddl_client.history()]
     return _chosen(on, "QUERY", [(job.query,) for job in jobs if job.id in wanted])
 
 
 def _show_ddl(_cursor: Cursor, on: Administration) -> ResultSet:
-    running = on.node.desk.jobs()
+    running = on.node.ddl_client.jobs()
     jobs = "; ".join(f"ID:{job.id}, Type:{type_name(job.type)}, State:{state_name(job.state)}" for job in running)
     who = on.node.registry.owner(on.view.state.now_ms()) or ""
     row = (on.node.version, who, who, jobs, on.node.name, "\n".join(job.query for job in running))
@@ -84,7 +84,7 @@ def _tell(name: str) -> Callable[[Cursor, Administration], ResultSet]:
         rows: list[tuple[SqlValue, ...]] = []
         for number in _numbers(cursor):
             try:
-                getattr(on.node.desk, name)(number)
+                getattr(on.node.ddl_client, name)(number)
             except SqlRefused as refused:
                 rows.append((str(number), f"error: [ddl:{refused.mysql_code}]{refused.message}"))
             else:

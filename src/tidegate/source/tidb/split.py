@@ -14,15 +14,15 @@ from tidegate.changelog.files import RowFiles
 from tidegate.changelog.report import LandedFile, TableRows
 from tidegate.model.table import TableName
 from tidegate.source.tidb.changes import LogChanges
-from tidegate.source.tidb.pieces import Piece
+from tidegate.source.tidb.splits import LogSplit
 from tidegate.source.tidb.tables import name_of
 
-__all__ = ["FLUSH_BYTES", "PieceReport", "land_piece"]
+__all__ = ["FLUSH_BYTES", "SplitReport", "land_split"]
 
 FLUSH_BYTES: Final = 32 << 20
 
 
-class PieceReport(NamedTuple):
+class SplitReport(NamedTuple):
     """What a task wrote; `corrupt` rows landed though their checksum does not fit, `singly` were mounted one by one."""
 
     files: tuple[LandedFile, ...]
@@ -31,7 +31,7 @@ class PieceReport(NamedTuple):
     singly: int
 
 
-def land_piece(changelog: str, log: LogChanges, piece: Piece) -> PieceReport:
+def land_split(changelog: str, log: LogChanges, piece: LogSplit) -> SplitReport:
     """Write the rows of a piece to files of the changelog at that URI; `log` says how rows are read, whatever its range
     and tables are. Raises what reading, mounting and writing do."""
     files, corrupt, singly = RowFiles(changelog, flush_bytes=FLUSH_BYTES, messages=piece.rows), 0, 0
@@ -40,4 +40,4 @@ def land_piece(changelog: str, log: LogChanges, piece: Piece) -> PieceReport:
         files.add([(TableName(part.batch.schema, part.batch.table), landed_part(part)) for part in chunk.parts])
         corrupt += chunk.corrupt
         singly += chunk.roads.get("mount/rows", 0)
-    return PieceReport(files.close(), files.counts(), corrupt, singly)
+    return SplitReport(files.close(), files.counts(), corrupt, singly)

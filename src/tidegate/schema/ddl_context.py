@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from tidegate.model.errors import SchemaError
 from tidegate.model.table import TableName
 
-__all__ = ["Occasion"]
+__all__ = ["DdlContext"]
 
 
 @dataclass(frozen=True, slots=True)
-class Occasion:
+class DdlContext:
     """One DDL event: `seq` is its place among all DDLs with this `commit_ts`."""
 
     commit_ts: int

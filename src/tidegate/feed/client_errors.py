@@ -5,7 +5,7 @@
        └─ refused: the client library tries again and again until the request is over, half a minute or so, which then
           has "timed out"; why, it tells aside:
 
-          error_cb ──► BrokerWords.hear     last     "Connect to ipv4#10.0.0.7:9093 failed: Connection refused"
+          error_cb ──► ClientErrors.hear     last     "Connect to ipv4#10.0.0.7:9093 failed: Connection refused"
                                             refusal  "Authentication failed: Invalid username or password; check …"
 
 Once there is a refusal, or all brokers of the list are told to be down, `awaited` gives them a moment to answer after
@@ -17,7 +17,7 @@ Source: librdkafka, "Error handling" (`error_cb`, `_AUTHENTICATION`, `_SSL`).
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-__all__ = ["BrokerWords", "awaited", "file_named"]
+__all__ = ["ClientErrors", "awaited", "file_named"]
 
 LOOK_S: Final = 0.2
 LOOKS: Final = 8
@@ -35,7 +35,7 @@ _IDLE: Final = "_ALL_BROKERS_DOWN"
 _FILES: Final = {"ssl.ca.location": "ca", "ssl.certificate.location": "cert", "ssl.key.location": "key"}
 
 
-class BrokerWords:
+class ClientErrors:
     """The last words about one client, and whether they were a refusal; `hear` is its error_cb. Texts may be empty."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class BrokerWords:
 def awaited(
     future: Any,
     serve: Callable[[], object],
-    words: BrokerWords,
+    words: ClientErrors,
     refused: Callable[[str], Exception],
     unreachable: Callable[[], Exception],
 ) -> Any:

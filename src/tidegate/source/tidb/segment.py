@@ -2,10 +2,10 @@
 
     checkpoint        DDL              target                 frontier
     ────┼──────────────┼──────────────────┼──────────────────────┼───
-        (── stretch ───]                                              the DDL follows the rows of its own ts
-                       (──── stretch ─────]                           nothing above the target
+        (── segment ───]                                              the DDL follows the rows of its own ts
+                       (──── segment ─────]                           nothing above the target
 
-A stretch of many rows ends with the part of the log that brings it over `STRETCH_ROWS`, so that a backlog has
+A segment of many rows ends with the part of the log that brings it over `SEGMENT_ROWS`, so that a backlog has
 checkpoints on the way; a part is never cut for that, a transaction neither.
 """
 
@@ -14,14 +14,14 @@ from typing import Final
 
 from tidegate.source.tidb.log import LogPart
 
-__all__ = ["STRETCH_ROWS", "end_of_stretch", "rows_by_table"]
+__all__ = ["SEGMENT_ROWS", "end_of_segment", "rows_by_table"]
 
-STRETCH_ROWS: Final = 500_000
+SEGMENT_ROWS: Final = 500_000
 """Some seconds of work for a core; what a crash repeats at most, beside the part that brings it over."""
 
 
-def end_of_stretch(
-    checkpoint: int, parts: Sequence[LogPart], stop: int | None, target: int | None, *, rows: int = STRETCH_ROWS
+def end_of_segment(
+    checkpoint: int, parts: Sequence[LogPart], stop: int | None, target: int | None, *, rows: int = SEGMENT_ROWS
 ) -> int | None:
     """The end of the next stretch; None when there is nothing to go on to. `parts` are those above `checkpoint`."""
     if not parts:

@@ -1,7 +1,7 @@
 """Waiting out what may pass: a broker that is away, a full disk, a store that does not answer.
 
     error ──► NEVER?  raise       LATER? ──► told as `error` in every report until it is over
-                                        └──► pause (feed/patience.py), ended early by a stop ──► the next try
+                                        └──► pause (feed/retry_policy.py), ended early by a stop ──► the next try
                                              patience is over: raise
 
 The feed says what is over: it got on (`over`), not merely that one step succeeded.
@@ -13,22 +13,22 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tidegate.app.meter import Meter
-from tidegate.feed.patience import Patience, Trouble
+from tidegate.feed.retry_policy import Failures, RetryPolicy
 from tidegate.model.errors import Retry, TidegateError
 
-__all__ = ["Outage"]
+__all__ = ["Retries"]
 
 T = TypeVar("T")
 
 
-class Outage:
+class Retries:
     """The trouble that a feed is in, if any."""
 
-    def __init__(self, patience: Patience, meter: Meter, stop: threading.Event) -> None:
+    def __init__(self, patience: RetryPolicy, meter: Meter, stop: threading.Event) -> None:
         self.patience = patience
         self._meter, self._stop = meter, stop
         self._begun_s = time.monotonic()
-        self._trouble: Trouble | None = None
+        self._trouble: Failures | None = None
         self._failed_s = 0.0
         self._beside = False
         self.stopped = False

@@ -31,13 +31,13 @@ from tidegate.schema.change.move.column import own_indexes
 from tidegate.schema.change.request import ModifyKind
 from tidegate.schema.stored.definition import StoredTable
 
-__all__ = ["check_together"]
+__all__ = ["check_multi_schema"]
 
 _TOGETHER: Final = frozenset({5, 6, 7, 8, 9, 12, 13, 15, 17, 18, 22, 32, 33, 41})
 """Actions that may be parts of a multi-schema change."""
 
 
-def check_together(table: StoredTable, parts: Sequence[AlterPart]) -> None:
+def check_multi_schema(table: StoredTable, parts: Sequence[AlterPart]) -> None:
     """SqlRefused 8200 where parts of a change of `table` cannot be one job."""
     alone = next((part for part in parts if part.action not in _TOGETHER), None)
     if alone is not None:

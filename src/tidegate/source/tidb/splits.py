@@ -18,16 +18,16 @@ from tidegate.model.errors import TidegateError
 from tidegate.schema.stored.snapshot import TableVersion
 from tidegate.source.tidb.ddl import DdlEvent
 from tidegate.source.tidb.log import LogPart
-from tidegate.source.tidb.stretch import end_of_stretch, rows_by_table
+from tidegate.source.tidb.segment import end_of_segment, rows_by_table
 from tidegate.source.tidb.timeline import Timeline
 
-__all__ = ["LogBatch", "Piece", "next_batch"]
+__all__ = ["LogBatch", "LogSplit", "next_batch"]
 
 SHARE_ROWS: Final = 20_000
 """Rows that are worth a task of their own."""
 
 
-class Piece(NamedTuple):
+class LogSplit(NamedTuple):
     """Rows of `tables` with commit_ts in (low, high]; `rows` of them at most, index entries counted."""
 
     low: int
@@ -40,7 +40,7 @@ class LogBatch(NamedTuple):
     """Everything above a position up to `high`, and the schema's changes in between."""
 
     high: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[LogSplit, ...]
     events: tuple[DdlEvent, ...]
 
 
@@ -48,12 +48,12 @@ def next_batch(timeline: Timeline, low: int, parts: Sequence[LogPart], rows: int
     """The batch behind `low`, of `rows` rows or a part more; None when there is nothing. `parts` are those above `low`.
 
     A DDL that cannot be followed ends the batch before it, and is raised when it would begin the next one."""
-    end = end_of_stretch(low, parts, None, None, rows=rows)
+    end = end_of_segment(low, parts, None, None, rows=rows)
     if end is None:
         return None
     held = sum(rows_by_table(parts, low, end).values())
     share = max(SHARE_ROWS, held // max(tasks, 1))
-    at, pieces, events = low, list[Piece](), list[DdlEvent]()
+    at, pieces, events = low, list[LogSplit](), list[DdlEvent]()
     while at < end:
         stop = timeline.stop()
         upto = end if stop is None else min(end, stop)
@@ -77,7 +77,7 @@ def _pieces(
     tables: Mapping[int, TableVersion],
     logical: Mapping[int, int],
     share: int,
-) -> Iterator[Piece]:
+) -> Iterator[LogSplit]:
     """The pieces of a stretch without DDLs."""
     for low, high in _cut(parts, stretch, share):
         counts: dict[int, int] = {}
@@ -87,7 +87,7 @@ def _pieces(
                 counts[table_id] = counts.get(table_id, 0) + rows
         for dealt in _dealt(counts, share):
             chosen = tuple(tables[table_id] for table_id in dealt)
-            yield Piece(low, high, chosen, sum(counts[table_id] for table_id in dealt))
+            yield LogSplit(low, high, chosen, sum(counts[table_id] for table_id in dealt))
 
 
 def _cut(parts: Sequence[LogPart], stretch: tuple[int, int], share: int) -> Iterator[tuple[int, int]]:

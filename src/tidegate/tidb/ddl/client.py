@@ -22,7 +22,7 @@ from tidegate.tidb.ddl.outcome import result_of
 from tidegate.tidb.meta.keys import Meta, table_key
 from tidegate.tidb.transaction import Storage
 
-__all__ = ["Desk", "Ticker"]
+__all__ = ["DdlClient", "Ticker"]
 
 _POLL_S: Final = 0.01
 _IDLE_TICKS: Final = 3
@@ -50,7 +50,7 @@ class Ticker(Protocol):
         ...
 
 
-class Desk:
+class DdlClient:
     """The queue and the history, for sessions of any node."""
 
     def __init__(self, ticker: Ticker) -> None:

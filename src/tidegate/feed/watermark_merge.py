@@ -21,7 +21,7 @@ from typing import Generic, NamedTuple, TypeVar
 from tidegate.model.errors import SchemaError
 from tidegate.model.event import Ddl, Resolved, RowChange
 
-__all__ = ["Gate"]
+__all__ = ["WatermarkMerge"]
 
 Partition = TypeVar("Partition", bound=Hashable)
 
@@ -35,7 +35,7 @@ class _Held(NamedTuple):
     event: RowChange | Ddl
 
 
-class Gate(Generic[Partition]):
+class WatermarkMerge(Generic[Partition]):
     """The gate of these partitions; all of them have to resolve before anything passes."""
 
     def __init__(self, partitions: Iterable[Partition]) -> None:

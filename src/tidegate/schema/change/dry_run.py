@@ -13,10 +13,10 @@ from tidegate.schema.change.draft import Draft
 from tidegate.schema.change.outcome import Definitions
 from tidegate.schema.stored.definition import StoredSchema, StoredTable
 
-__all__ = ["Rehearsal"]
+__all__ = ["DryRun"]
 
 
-class Rehearsal:
+class DryRun:
     """Definitions with the outcomes of some steps over them."""
 
     def __init__(self, below: Definitions) -> None:

@@ -19,14 +19,14 @@ import msgspec
 from tidegate.model.errors import EnvironmentFault
 from tidegate.spark.cache import write_whole
 
-__all__ = ["GC_TTL_MS", "LogHold", "hold_name", "holds", "put_hold", "safe_point"]
+__all__ = ["GC_TTL_MS", "LogSafePoint", "put_safe_point", "safe_point", "safe_point_name", "safe_points"]
 
 GC_TTL_MS: Final = 86_400_000
 _FEEDS: Final = "feeds"
 _DIGEST_CHARS: Final = 12
 
 
-class LogHold(msgspec.Struct, frozen=True, kw_only=True):
+class LogSafePoint(msgspec.Struct, frozen=True, kw_only=True):
     """A changefeed that needs all above `checkpoint_ts`, when it said so last."""
 
     changefeed: str
@@ -38,16 +38,16 @@ class LogHold(msgspec.Struct, frozen=True, kw_only=True):
         return now_ms - self.time_ms < ttl_ms
 
 
-def hold_name(changefeed: str, sink: str) -> str:
+def safe_point_name(changefeed: str, sink: str) -> str:
     """Return the name under which a changefeed into `sink` (its address, without passwords) holds a log."""
     return f"{changefeed}.{hashlib.sha256(sink.encode()).hexdigest()[:_DIGEST_CHARS]}"
 
 
-def put_hold(log: Path, name: str, checkpoint_ts: int, time_ms: int) -> None:
-    """Put the safe point of the changefeed that holds the log as `name` (`hold_name`) in place of its last one.
+def put_safe_point(log: Path, name: str, checkpoint_ts: int, time_ms: int) -> None:
+    """Put the safe point of the changefeed that holds the log as `name` (`safe_point_name`) in place of its last one.
 
     Raises EnvironmentFault when the disk refuses."""
-    hold = LogHold(changefeed=name.partition(".")[0], checkpoint_ts=checkpoint_ts, time_ms=time_ms)
+    hold = LogSafePoint(changefeed=name.partition(".")[0], checkpoint_ts=checkpoint_ts, time_ms=time_ms)
     place = log / _FEEDS
     try:
         place.mkdir(exist_ok=True)
@@ -59,12 +59,12 @@ def put_hold(log: Path, name: str, checkpoint_ts: int, time_ms: int) -> None:
         ) from fault
 
 
-def holds(log: Path) -> list[LogHold]:
+def safe_points(log: Path) -> list[LogSafePoint]:
     """All that are there, by name; files that are none of ours are passed over."""
     found = []
     for path in sorted((log / _FEEDS).glob("*.json")):
         try:
-            found.append(msgspec.json.decode(path.read_bytes(), type=LogHold))
+            found.append(msgspec.json.decode(path.read_bytes(), type=LogSafePoint))
         except (OSError, msgspec.DecodeError):
             continue
     return found
@@ -72,4 +72,4 @@ def holds(log: Path) -> list[LogHold]:
 
 def safe_point(log: Path, now_ms: int, ttl_ms: int = GC_TTL_MS) -> int | None:
     """The ts above which somebody needs the log; None when nobody does."""
-    return min((one.checkpoint_ts for one in holds(log) if one.lives(now_ms, ttl_ms)), default=None)
+    return min((one.checkpoint_ts for one in safe_points(log) if one.lives(now_ms, ttl_ms)), default=None)

@@ -1,6 +1,6 @@
 """A feed's word to its log: what lies above this ts is needed.
 
-at(42)  at(43) at(44) ...  at(61)         every position is told to the Hold, the log hears of one every few seconds
+at(42)  at(43) at(44) ...  at(61)         every position is told to SafePoint, the log hears of one every few seconds
 log: 42                    log: 61        less than what is done, so it keeps rather too much
 """
 
@@ -9,12 +9,12 @@ from typing import Final
 
 from tidegate.source.tidb.log import KvLog
 
-__all__ = ["Hold"]
+__all__ = ["SafePoint"]
 
 EVERY_S: Final = 5.0
 
 
-class Hold:
+class SafePoint:
     """Keeps the log above the position of a feed; `feed` names the feed and its sink."""
 
     def __init__(self, log: KvLog, feed: str) -> None:

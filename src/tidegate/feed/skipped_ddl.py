@@ -27,10 +27,10 @@ from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.effects import Effect, TableAltered, TableCreated, TableDropped, TableRecovered, TableRenamed
 from tidegate.schema.state import SchemaState, apply_ddl
 
-__all__ = ["Lacking", "LeftOut", "changes_rows", "foreseen", "renamed_away"]
+__all__ = ["SkippedDdl", "SkippedDdls", "changes_rows", "foreseen", "renamed_away"]
 
 
-class LeftOut(msgspec.Struct, frozen=True):
+class SkippedDdl(msgspec.Struct, frozen=True):
     """A DDL that a lake does not have, though rows of this table are made by it.
 
     `for_good`: its whole transaction is left out, whatever the rules say later."""
@@ -52,12 +52,12 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class Lacking:
+class SkippedDdls:
     """The marks of a lake, in the order of their DDLs."""
 
-    marks: list[LeftOut] = field(default_factory=list)
+    marks: list[SkippedDdl] = field(default_factory=list)
 
-    def first(self, name: TableName) -> LeftOut | None:
+    def first(self, name: TableName) -> SkippedDdl | None:
         """The first DDL that a table lacks."""
         return next((mark for mark in self.marks if mark.name.key == name.key), None)
 
@@ -66,11 +66,11 @@ class Lacking:
 
         False where that leaves the tables' later rows in doubt."""
         if effects is not None:
-            self.marks += [LeftOut(*name, ddl, for_good) for effect in effects for name in _strangers(effect)]
+            self.marks += [SkippedDdl(*name, ddl, for_good) for effect in effects for name in _strangers(effect)]
             return True
         told = TableName(ddl.schema, ddl.table)
         if self.first(told) is not None:
-            self.marks.append(LeftOut(*told, ddl, for_good))
+            self.marks.append(SkippedDdl(*told, ddl, for_good))
         return False
 
     def follow(self, effects: Sequence[Effect]) -> None:
@@ -122,11 +122,11 @@ def _strangers(effect: Effect) -> list[TableName]:
             return []
 
 
-def _renamed(mark: LeftOut, effect: TableRenamed) -> LeftOut:
+def _renamed(mark: SkippedDdl, effect: TableRenamed) -> SkippedDdl:
     if mark.name.key != effect.old.name.key:
         return mark
     schema, table = effect.new.name
-    return LeftOut(schema, table, msgspec.structs.replace(mark.ddl, schema=schema, table=table), mark.for_good)
+    return SkippedDdl(schema, table, msgspec.structs.replace(mark.ddl, schema=schema, table=table), mark.for_good)
 
 
 def changes_rows(old: TableInfo, new: TableInfo) -> bool:
