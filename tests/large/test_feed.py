@@ -153,7 +153,7 @@ def test_accounts_and_servers_of_the_wrong_kind_stop_the_feed(monkeypatch: pytes
     def refused(*_: Any) -> Any:
         raise ConfigError("no TiDB")
 
-    monkeypatch.setattr("tidegate.source.large.upstream.Upstream.whole", refused)
+    monkeypatch.setattr("tidegate.source.large.upstream.UpstreamRows.whole", refused)
     read = parse_source(source("mysql://u@h/")).decode_options()
     with pytest.raises(ConfigError):
         land_messages(messages(), LandPlan("t", 0, read, skip_dead=True))

@@ -119,20 +119,20 @@ def test_short_types_stay_open(text: str) -> None:
 @pytest.mark.parametrize(
     ("written", "default"),
     [
-        ("7", d.Number("7")),
-        ("-1", d.Number("-1")),
-        ("+2", d.Number("2")),
-        (".5", d.Number("0.5")),
-        ("1.5e+10", d.Number("1.5e+10")),
-        ("true", d.Number("1")),
-        ("FALSE", d.Number("0")),
+        ("7", d.DefaultNumber("7")),
+        ("-1", d.DefaultNumber("-1")),
+        ("+2", d.DefaultNumber("2")),
+        (".5", d.DefaultNumber("0.5")),
+        ("1.5e+10", d.DefaultNumber("1.5e+10")),
+        ("true", d.DefaultNumber("1")),
+        ("FALSE", d.DefaultNumber("0")),
         ("null", d.Null()),
-        ("'it''s \\n\\%'", d.Text("it's \n\\%")),
-        ('"say ""x"""', d.Text('say "x"')),
-        ("_UTF8MB4'a' 'b'", d.Text("ab")),
-        ("_utf8mb4 'a'", d.Text("a")),
-        ("N'x'", d.Text("x")),
-        ("date '2020-01-01'", d.Text("2020-01-01")),
+        ("'it''s \\n\\%'", d.DefaultText("it's \n\\%")),
+        ('"say ""x"""', d.DefaultText('say "x"')),
+        ("_UTF8MB4'a' 'b'", d.DefaultText("ab")),
+        ("_utf8mb4 'a'", d.DefaultText("a")),
+        ("N'x'", d.DefaultText("x")),
+        ("date '2020-01-01'", d.DefaultText("2020-01-01")),
         ("x'00ff'", d.Blob(b"\x00\xff")),
         ("0x1f", d.Blob(b"\x1f")),
         ("_binary x'41'", d.Blob(b"A")),
@@ -141,7 +141,7 @@ def test_short_types_stay_open(text: str) -> None:
         ("CURRENT_TIMESTAMP", d.Now(0)),
         ("now(3)", d.Now(3)),
         ("LOCALTIME()", d.Now(0)),
-        ("(5)", d.Number("5")),
+        ("(5)", d.DefaultNumber("5")),
         ("(uuid())", d.Expression("uuid()")),
         ("(a + (1 * 2))", d.Expression("a + (1 * 2)")),
         ("UUID()", d.Expression("UUID()")),
@@ -165,7 +165,7 @@ def test_column_options() -> None:
         "f int not null auto_increment key, g serial"
     )
     a, b, c, dd, e, f, g = found
-    assert (a.primary, a.comment, b.unique, b.default) == (True, "k", True, d.Number("1"))
+    assert (a.primary, a.comment, b.unique, b.default) == (True, "k", True, d.DefaultNumber("1"))
     assert (c.generated, c.stored, c.nullable) == ("a+b", True, False)
     assert (dd.generated, dd.stored) == ("char_length(concat(b, ')'))", False)
     assert e.type.charset == "utf8mb4"
@@ -189,7 +189,7 @@ def test_executed_comments() -> None:
     )
     assert isinstance(statement, s.CreateTable)
     assert statement.columns[0].clustered is False
-    assert statement.columns[1].default == d.Text("/*T! */ -- no")
+    assert statement.columns[1].default == d.DefaultText("/*T! */ -- no")
     assert statement.options.comment == "in"
 
 
@@ -272,7 +272,7 @@ X = (PartitionDef("x", ("9",)),)
         ("rename key a to b", p.RenameIndex("a", "b")),
         ("rename u", p.RenameTo(TableName("db", "u"), given=False)),
         ("rename as x.u", p.RenameTo(TableName("x", "u"), given=True)),
-        ("alter a set default 5", p.SetDefault("a", d.Number("5"))),
+        ("alter a set default 5", p.SetDefault("a", d.DefaultNumber("5"))),
         ("alter column a set default (uuid())", p.SetDefault("a", d.Expression("uuid()"))),
         ("alter column a drop default", p.SetDefault("a", None)),
         ("alter index i invisible", p.SetVisibility("i", visible=False)),

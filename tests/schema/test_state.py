@@ -180,7 +180,7 @@ def test_incarnations() -> None:
     assert (table(state, "u").incarnation, table(state, "u").version) == ("1-0", 4)
     state, found = run("truncate table u", "flashback table u to v", state=state, start=0x1F)
     assert table(state, "u").incarnation == "1f-0"
-    assert found == (e.RecoverTable(table(state, "v")),)
+    assert found == (e.TableRecovered(table(state, "v")),)
     assert (table(state, "v").incarnation, shape(table(state, "v"))) == ("1-0", ["a 1 int(11)", "b 2 int(11)"])
     state, _ = run("drop table u", "create table u (x int)", "drop table u", "recover table u", state=state, start=0x30)
     assert table(state, "u").incarnation == "31-0"
@@ -196,9 +196,9 @@ def test_several_tables() -> None:
         "rename table t to tmp, u to t, tmp to u",
     )
     assert [shape(table(state, name)) for name in ("t", "u")] == [["b 1 int(11)"], ["a 1 int(11)"]]
-    assert [type(effect) for effect in found] == [e.RenameTable] * 3
+    assert [type(effect) for effect in found] == [e.TableRenamed] * 3
     _, found = run("drop table t, u, nothing", state=state, start=9)
-    assert [type(effect) for effect in found] == [e.DropTable, e.DropTable, e.NoEffect]
+    assert [type(effect) for effect in found] == [e.TableDropped, e.TableDropped, e.NoEffect]
     state, found = run("drop database db", "recover table t", state=state, start=9)
     assert state == SchemaState()
 
@@ -231,13 +231,13 @@ RANGE = (
 @pytest.mark.parametrize(
     ("spec", "names", "effect"),
     [
-        ("drop partition P1, p0", "p2", e.DropPartitions),
+        ("drop partition P1, p0", "p2", e.PartitionsDropped),
         ("drop partition if exists p9", "p0 p1 p2", e.NoEffect),
-        ("truncate partition p1", "p0 p1 p2", e.TruncatePartitions),
-        ("truncate partition all", "p0 p1 p2", e.TruncatePartitions),
-        ("reorganize partition p1, p2 into (partition x values less than maxvalue)", "p0 x", e.AlterTable),
-        ("partition by hash (b) partitions 2", "p0 p1", e.AlterTable),
-        ("remove partitioning", "", e.AlterTable),
+        ("truncate partition p1", "p0 p1 p2", e.PartitionsTruncated),
+        ("truncate partition all", "p0 p1 p2", e.PartitionsTruncated),
+        ("reorganize partition p1, p2 into (partition x values less than maxvalue)", "p0 x", e.TableAltered),
+        ("partition by hash (b) partitions 2", "p0 p1", e.TableAltered),
+        ("remove partitioning", "", e.TableAltered),
     ],
 )
 def test_partition_specs(spec: str, names: str, effect: type[e.Effect]) -> None:
@@ -248,9 +248,9 @@ def test_partition_specs(spec: str, names: str, effect: type[e.Effect]) -> None:
     assert isinstance(found, effect)
     assert table(state).incarnation == "1-0"
     match found:
-        case e.DropPartitions(old, gone, _):
+        case e.PartitionsDropped(old, gone, _):
             assert (gone, old.partition is not None) == (("p0", "p1"), True)
-        case e.TruncatePartitions(_, gone, _):
+        case e.PartitionsTruncated(_, gone, _):
             assert gone == (("p0", "p1", "p2") if "all" in spec else ("p1",))
         case _:
             pass
@@ -275,7 +275,7 @@ def test_exchange() -> None:
     state, (found,) = run(
         RANGE, "create table u (a int primary key, b int)", "alter table t exchange partition P1 with table u"
     )
-    assert isinstance(found, e.ExchangePartition)
+    assert isinstance(found, e.PartitionExchanged)
     assert (found.partition, str(found.other.name), table(state, "u").version) == ("p1", "db.u", 3)
 
 
@@ -313,7 +313,7 @@ def test_unknown_tables(query: str) -> None:
 def test_harmless(query: str) -> None:
     """Keys and comments are kept; what exists already stays."""
     state, (found,) = run(ABC, query)
-    assert isinstance(found, e.AlterTable | e.NoEffect)
+    assert isinstance(found, e.TableAltered | e.NoEffect)
     assert shape(table(state)) == ["a 1 int(11)", "b 2 varchar(9)", "c 3 datetime"]
 
 

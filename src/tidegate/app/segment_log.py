@@ -1,7 +1,7 @@
 """The segments of an upstream as the log that a changefeed reads (source/tidb/log.py).
 
     directory/00..9.base  00..9-00..20.seg  ...     ──► parts: footers alone     ──► rows: blocks of some spans
-              feeds/shop.1f0c….json                 who needs it, and from where (log_holds.py)
+              feeds/shop.1f0c….json                 who needs it, and from where (log_safe_points.py)
 
 What a footer says never changes, so each is read once a process.
 """

@@ -9,7 +9,7 @@
 A DDL that leaves stored rows as they are (index, comment, default, charset) cuts nothing.  RENAME moves a name, not
 rows; DROP forgets a name; TRUNCATE starts a new incarnation.  DDLs that share a commit_ts are numbered 1, 2, … in
 arrival order, and that number is part of every position and of every incarnation's id, so that planning again after a
-crash, with a later end, gives the same steps.  DDLs that event filters leave out count, too (left_out.py).
+crash, with a later end, gives the same steps.  DDLs that event filters leave out count, too (skipped_ddl.py).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

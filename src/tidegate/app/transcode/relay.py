@@ -5,8 +5,8 @@
     resolved              ─→ all encoders flushed ─→ every partition of every topic that was ever in use ─────┘
 
 A relay is given events in commit order (feed/watermark_merge.py).  Each partition of a topic has an encoder of its own,
-whose batches are cut as TiCDC cuts them.  An event that cannot be written is told to `refused`; the others go on.  Which
-tables there are is seen by their rows and DDLs; topics without any are left to sink/kafka/known_topics.py.
+whose batches are cut as TiCDC cuts them.  An event that cannot be written is told to `refused`; the others go on.
+Which tables there are is seen by their rows and DDLs; topics without any are left to sink/kafka/known_topics.py.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -49,7 +49,7 @@ class Alteration:
 
     def note(self, code: int, message: str) -> None:
         """Tell the user what IF [NOT] EXISTS passed over."""
-        self.notes.append(StatementNote("StatementNote", code, message))
+        self.notes.append(StatementNote("Note", code, message))
 
     def column(self, name: str) -> StoredColumn:
         """The public column of that name; SqlRefused 1054."""

@@ -1,7 +1,7 @@
 """The definitions as a job would leave them, step after step: a job is rehearsed before its first step.
 
     definitions of now ── step 1 ── step 2 ── .. ── step n        every outcome lies over those before it; nothing is
-            └─ .. compared with what each step made (sound.py)    written
+            └─ .. compared with what each step made (invariants.py)    written
 
 Jobs of one table run one after the other, so nobody changes the table between the steps: what the rehearsal allows no
 later step will refuse, where a job might have no way back.

@@ -1,8 +1,8 @@
 """Landing a change log: what the loop of changelog/landing.py does to the log of a TiDB.
 
     claim    the position, a timestamp; a new one begins with the log, or at start-ts; the schema there
-    plan     parts above the position, cut at DDLs and into pieces (pieces.py)       driver
-    read     a task a piece: rows of its tables, mounted, as files (piece.py)        executors
+    plan     parts above the position, cut at DDLs and into pieces (splits.py)       driver
+    read     a task a piece: rows of its tables, mounted, as files (split.py)        executors
     commit   rows, DDLs and position of a batch: one commit
 
 A log has no partitions, so the position is the frontier: the ts up to which everything has landed.  Everything behind

@@ -26,7 +26,7 @@ def create_database(statement: CreateDatabase, catalog: Catalog, session: DdlSes
     if catalog.find_schema(statement.name) is not None:
         message = f"Can't create database '{statement.name}'; database exists"
         if statement.if_not_exists:
-            return StatementPlan(warnings=(StatementNote("StatementNote", 1007, message),))
+            return StatementPlan(warnings=(StatementNote("Note", 1007, message),))
         raise SqlRefused(1007, message, "HY000")
     charset, collate = with_charset(statement.charset, statement.collate, (session.charset, session.collate))
     name = Name.of(statement.name)
@@ -50,7 +50,7 @@ def drop_database(statement: DropDatabase, catalog: Catalog, _session: DdlSessio
     if found is None:
         message = f"Can't drop database '{statement.name}'; database doesn't exist"
         if statement.if_exists:
-            return StatementPlan(warnings=(StatementNote("StatementNote", 1008, message),))
+            return StatementPlan(warnings=(StatementNote("Note", 1008, message),))
         raise SqlRefused(1008, message, "HY000")
     name = found.name.lower
     return StatementPlan((Request(2, found.id, 0, name, "", DropObjectArgs(), involved=_whole(name)),))

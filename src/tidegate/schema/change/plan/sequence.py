@@ -64,7 +64,7 @@ def _create(definition: SequenceDef, catalog: Catalog) -> StatementPlan:
     if catalog.find(name) is not None:
         message = f"Table '{name.schema}.{name.table}' already exists"
         if definition.if_exists:
-            return StatementPlan(warnings=(StatementNote("StatementNote", 1050, message),))
+            return StatementPlan(warnings=(StatementNote("Note", 1050, message),))
         raise SqlRefused(1050, message, "42S01")
     made = StoredTable(
         0,
@@ -83,7 +83,7 @@ def _alter(definition: SequenceDef, catalog: Catalog) -> StatementPlan:
     name = f"{definition.name.schema}.{definition.name.table}"
     if found is None or not found.stored.is_sequence:
         if definition.if_exists:
-            return StatementPlan(warnings=(StatementNote("StatementNote", 4139, f"Unknown SEQUENCE: '{name}'"),))
+            return StatementPlan(warnings=(StatementNote("Note", 4139, f"Unknown SEQUENCE: '{name}'"),))
         raise SqlRefused(1146, f"Table '{name}' doesn't exist", "42S02")
     now = msgspec.json.decode(found.stored.sequence, type=StoredSequence)
     whole = replace(
@@ -109,7 +109,7 @@ def _drop(dropped: DropSequences, catalog: Catalog) -> StatementPlan:
             message = f"Unknown SEQUENCE: '{name.schema}.{name.table}'"
             if not dropped.if_exists:
                 raise SqlRefused(4139, message, "42S02")
-            notes.append(StatementNote("StatementNote", 4139, message))
+            notes.append(StatementNote("Note", 4139, message))
             continue
         requests.append(
             Request(

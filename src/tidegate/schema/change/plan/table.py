@@ -51,7 +51,7 @@ __all__ = [
 def _exists(name: TableName, *, accepted: bool) -> StatementPlan:
     message = f"Table '{name.schema}.{name.table}' already exists"
     if accepted:
-        return StatementPlan(warnings=(StatementNote("StatementNote", 1050, message),))
+        return StatementPlan(warnings=(StatementNote("Note", 1050, message),))
     raise SqlRefused(1050, message, "42S01")
 
 
@@ -131,7 +131,7 @@ def drop_tables(statement: DropTables, catalog: Catalog, session: DdlSession) ->
         Request(4, one.schema_id, one.stored.id, one.schema.lower(), one.stored.name.lower, DropObjectArgs())
         for one in found
     )
-    return StatementPlan(requests, tuple(StatementNote("StatementNote", 1051, _unknown([name])) for name in missing))
+    return StatementPlan(requests, tuple(StatementNote("Note", 1051, _unknown([name])) for name in missing))
 
 
 def truncate_table(statement: TruncateTable, catalog: Catalog, session: DdlSession) -> StatementPlan:

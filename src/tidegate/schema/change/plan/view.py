@@ -43,7 +43,7 @@ def create_view(statement: CreateView, catalog: Catalog, session: DdlSession) ->
     if old is not None and not statement.detail.or_replace:
         message = f"Table '{statement.view.schema}.{statement.view.table}' already exists"
         if statement.detail.if_not_exists:
-            return StatementPlan(warnings=(StatementNote("StatementNote", 1050, message),))
+            return StatementPlan(warnings=(StatementNote("Note", 1050, message),))
         raise SqlRefused(1050, message, "42S01")
     text, names = _written_out(statement.detail.select, catalog, session.database)
     if statement.detail.columns:
@@ -130,7 +130,7 @@ def drop_views(statement: DropViews, catalog: Catalog, _session: DdlSession) -> 
             message = f"Unknown table '{name.schema}.{name.table}'"
             if not statement.if_exists:
                 raise SqlRefused(1051, message, "42S02")
-            notes.append(StatementNote("StatementNote", 1051, message))
+            notes.append(StatementNote("Note", 1051, message))
             continue
         if not found.stored.is_view:
             raise SqlRefused(1347, f"'{name.schema}.{name.table}' is not VIEW", "HY000")
