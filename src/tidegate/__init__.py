@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     __version__: str
     from tidegate import sinks
     from tidegate.app.changefeed import Changefeed
-    from tidegate.lake.lake import Lake as lake  # noqa: N813  reads as a function: lake(path).table(name)
+    from tidegate.lakes.lake import Lake as lake  # noqa: N813  reads as a function: lake(path).table(name)
     from tidegate.source.frame import decode_frame as decode
 
 __all__ = ["Changefeed", "__version__", "decode", "lake", "sinks"]
@@ -25,7 +25,7 @@ __all__ = ["Changefeed", "__version__", "decode", "lake", "sinks"]
 _PLACES: Final = {
     "Changefeed": ("tidegate.app.changefeed", "Changefeed"),
     "decode": ("tidegate.source.frame", "decode_frame"),
-    "lake": ("tidegate.lake.lake", "Lake"),
+    "lake": ("tidegate.lakes.lake", "Lake"),
 }
 
 

@@ -254,9 +254,9 @@ def lake(monkeypatch, tmp_path):
             """Rows."""
             return tables[name]
 
-    module = types.ModuleType("tidegate.lake.lake")
+    module = types.ModuleType("tidegate.lakes.lake")
     module.Lake = Lake
-    monkeypatch.setitem(sys.modules, "tidegate.lake.lake", module)
+    monkeypatch.setitem(sys.modules, "tidegate.lakes.lake", module)
     return ("verify", "/lake", str(tmp_path)), tables
 
 

@@ -14,7 +14,7 @@ from tidegate.app.demo.moment import MomentReport, choose, compare_at, compare_m
 from tidegate.app.demo.upstream import DdlReport, DdlStep, NotedTs, WorkPace
 from tidegate.app.demo.words import Teller, Verdict, ddl_line, moment_lines, table_lines, verdict_line, verdict_of
 from tidegate.app.verify import Difference, TableReport
-from tidegate.lake.lake import Lake
+from tidegate.lakes.lake import Lake
 from tidegate.objectstore import deltalog
 
 

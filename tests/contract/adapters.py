@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.feed.change import Batch
-from tidegate.lake.lake import Lake
+from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError
 from tidegate.model.event import Delete, Event, Field, Insert, Resolved, RowChange
 from tidegate.sink.callback.sink import Callback

@@ -24,7 +24,7 @@ from tests.replay.stage import Stage
 from tidegate.app.changefeed import Changefeed
 from tidegate.app.verify import compare_tables
 from tidegate.codec.options import DecodeOptions
-from tidegate.lake.lake import Lake
+from tidegate.lakes.lake import Lake
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.source.kafka.cli_stream import messages
 from tidegate.source.kafka.client import KafkaTopics

@@ -10,7 +10,7 @@ from tests.e2e.conftest import MOMENTS
 from tests.e2e.rig import Topic, cli, differences, feed, moment_ts, recorded, truths
 from tidegate.app.changefeed import Changefeed
 from tidegate.app.progress import Progress
-from tidegate.lake.lake import Lake
+from tidegate.lakes.lake import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

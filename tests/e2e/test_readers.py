@@ -16,8 +16,8 @@ from tests.e2e.rig import LAST, Running, Topic, feed, recorded, running, truths
 from tests.lake.stages import cut, differences
 from tests.lake.test_concurrent import broken
 from tidegate.app.demo.recorded import Frame
-from tidegate.lake.lake import Lake
-from tidegate.lake.live import Live
+from tidegate.lakes.lake import Lake
+from tidegate.lakes.live import Live
 from tidegate.model.errors import ConfigError
 
 pytestmark = pytest.mark.slow

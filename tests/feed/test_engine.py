@@ -12,7 +12,7 @@ from tidegate.app.meter import Meter
 from tidegate.app.progress import Progress, line
 from tidegate.app.retry import Retries
 from tidegate.feed.retry_policy import RetryPolicy
-from tidegate.lake.lake import Lake
+from tidegate.lakes.lake import Lake
 from tidegate.model.errors import HistoryLost, SinkError, SourceError
 from tidegate.sink.delta.apply import run_unit
 

@@ -11,7 +11,7 @@ from tests.e2e.rig import cli, running
 from tests.feed_tidb.test_chain import TABLES, Upstream
 from tidegate.app.config.load import load
 from tidegate.app.wiring import entries_of, home_of
-from tidegate.lake.lake import Lake
+from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError
 from tidegate.spark.tasks import SparkTasks
 

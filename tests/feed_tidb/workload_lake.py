@@ -25,7 +25,7 @@ from tests.replay.stage import Stage
 from tests.tidb.simulate.model import Shown
 from tests.tidb.simulate.values import number_of
 from tidegate.codec import DecodeOptions
-from tidegate.lake.lake import Lake
+from tidegate.lakes.lake import Lake
 from tidegate.sink.delta.mode_steps import state_at
 from tidegate.sink.delta.modes import COMMIT_TS, OP
 from tidegate.sink.delta.options import DeltaOptions

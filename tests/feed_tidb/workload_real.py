@@ -29,7 +29,7 @@ from tests.feed_tidb.workload_story import Story
 from tests.feed_tidb.workload_truth import Moment
 from tidegate.app.broker import Broker
 from tidegate.codec import decode, from_config
-from tidegate.lake.lake import Lake
+from tidegate.lakes.lake import Lake
 from tidegate.model.event import Event
 from tidegate.source.kafka.cli_stream import messages
 from tidegate.source.kafka.client import KafkaTopics

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from tests.replay.stage import Stage, partitions_of
 from tidegate.app.verify import Truth, compare, load_truth
 from tidegate.feed.plan import Checkpoint
-from tidegate.lake.read import stored_rows, stored_table
+from tidegate.lakes.read import stored_rows, stored_table
 from tidegate.model.errors import TidegateError
 from tidegate.model.table import TableInfo
 from tidegate.sink.delta import snapshots

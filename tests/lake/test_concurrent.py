@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pytest
 
 from tests.lake.stages import Play, differences, truths
-from tidegate.lake.lake import Lake
+from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError
 
 BALANCE = 60_000

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from tests.lake.stages import Play, truths
 from tidegate.app.cli.main import main
 from tidegate.app.cli.rows import FORMATS, tell
-from tidegate.lake.lake import Lake
+from tidegate.lakes.lake import Lake
 
 
 def call(*words: object) -> Result:

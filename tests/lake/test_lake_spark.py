@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.lake.stages import Play, truths
-from tidegate.lake import local as lake_local
-from tidegate.lake.lake import Lake
+from tidegate.lakes import local as lake_local
+from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError, SqlError
 
 if TYPE_CHECKING:

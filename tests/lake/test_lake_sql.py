@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate.lake.sql import references, rewritten
+from tidegate.lakes.sql import references, rewritten
 from tidegate.model.errors import ConfigError, SqlError
 
 TABLES = ("shop.orders", "shop.items", "bank.accounts", "old.orders", "shop.Ünï ï`x")

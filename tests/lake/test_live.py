@@ -9,7 +9,7 @@ import pytest
 from tests.lake.stages import Play, differences, truths
 from tidegate.changelog import ledger
 from tidegate.changelog.changelog import changelog_uri
-from tidegate.lake.lake import Lake
+from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError, HistoryLost, SinkError
 from tidegate.model.tso import MAX_TS
 

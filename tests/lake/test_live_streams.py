@@ -6,8 +6,8 @@ import pytest
 
 from tests.replay.stage import Stage
 from tests.replay.test_streams import VARIANTS, recorded
-from tidegate.lake.lake import Lake
-from tidegate.lake.live import Live
+from tidegate.lakes.lake import Lake
+from tidegate.lakes.live import Live
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ import pytest
 from tests.lake.stages import Play, truths
 from tidegate.app.cli.verify import verify_lake
 from tidegate.feed.column_selector import SelectorRule
-from tidegate.lake.lake import Lake
+from tidegate.lakes.lake import Lake
 from tidegate.sink.delta.snapshots import latest
 
 pytestmark = pytest.mark.slow

@@ -12,10 +12,10 @@ from click.testing import CliRunner
 
 from tests.lake.stages import Play, truths
 from tidegate.app.cli.main import main
-from tidegate.lake import read as lake_read
-from tidegate.lake.lake import Lake
-from tidegate.lake.live import Live
-from tidegate.lake.where import EVERY
+from tidegate.lakes import read as lake_read
+from tidegate.lakes.lake import Lake
+from tidegate.lakes.live import Live
+from tidegate.lakes.where import EVERY
 from tidegate.model.errors import ConfigError
 
 pytestmark = pytest.mark.slow

@@ -21,7 +21,7 @@ from tests.memory.messages import SCHEMA, Row, Writer, begin, ts_at
 from tests.memory.sampler import Sampler
 from tidegate.app.broker import MESSAGE_MAX_BYTES
 from tidegate.app.demo.recorded import Frame, create_topic
-from tidegate.lake.lake import Lake
+from tidegate.lakes.lake import Lake
 
 LOGGER = logging.getLogger(__name__)
 PARTITIONS = 3

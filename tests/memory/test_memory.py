@@ -10,7 +10,7 @@ from tests.e2e.rig import cli
 from tests.memory.limits import FLAT, TABLE, beyond
 from tests.memory.messages import LONGEST, Row, ts_at
 from tests.memory.rig import PARTITIONS, Topic, stored, tally, watched
-from tidegate.lake.lake import Lake
+from tidegate.lakes.lake import Lake
 from tidegate.source.kafka.client import MESSAGE_BYTES
 
 

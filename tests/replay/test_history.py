@@ -9,7 +9,7 @@ import pytest
 from tests.replay import stage as stages
 from tests.replay.stage import Crash, Stage, moments, partitions_of
 from tidegate.app.verify import Truth, TruthTable, compare, compare_tables, load_truth
-from tidegate.lake.lake import Lake
+from tidegate.lakes.lake import Lake
 from tidegate.model.table import TableInfo
 from tidegate.schema.effects import TableTruncated
 from tidegate.schema.state import SchemaState, apply_ddl

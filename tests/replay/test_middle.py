@@ -8,7 +8,7 @@ from tests.replay.stage import Stage, partitions_of
 from tidegate.app.verify import compare, load_truth
 from tidegate.codec import decode
 from tidegate.codec.options import DecodeOptions
-from tidegate.lake.lake import Lake
+from tidegate.lakes.lake import Lake
 from tidegate.model.errors import SchemaError
 from tidegate.model.event import Resolved
 

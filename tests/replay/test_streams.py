@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.replay.stage import Stage
-from tidegate.lake.lake import Lake
+from tidegate.lakes.lake import Lake
 from tidegate.sink.delta.types import enum_name, set_names, to_neutral
 from tidegate.source.kafka.message import TopicMessage
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.replay.stage import Crash, Stage, moments, partitions_of
 from tidegate.app.verify import compare_tables, load_truth
-from tidegate.lake.lake import Lake
+from tidegate.lakes.lake import Lake
 
 WORKLOAD = Path(__file__).parents[1] / "data" / "workload"
 PROTOCOLS = {"open": "open-protocol", "open_table": "open-protocol", "canal": "canal-json", "canal_table": "canal-json"}

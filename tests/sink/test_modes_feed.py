@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.rig import Topic, cli, differences, feed, moment_ts, recorded, truths
 from tidegate.app.broker import running_broker
-from tidegate.lake.lake import Lake
+from tidegate.lakes.lake import Lake
 from tidegate.spark.session import session
 
 if TYPE_CHECKING:

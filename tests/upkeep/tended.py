@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.replay.stage import Stage
 from tidegate.app.verify import compare_tables
 from tidegate.feed.retention import Limits
-from tidegate.lake.lake import Lake
+from tidegate.lakes.lake import Lake
 from tidegate.objectstore.failpoint import reach
 from tidegate.sink.delta.lake_upkeep import LakeUpkeep
 from tidegate.sink.delta.upkeep import adopt

@@ -4,7 +4,7 @@ import pytest
 
 from tests.upkeep.small import Small
 from tests.upkeep.tended import NO_MERCY
-from tidegate.lake.lake import Lake
+from tidegate.lakes.lake import Lake
 from tidegate.objectstore import deltalog
 from tidegate.sink.delta import compact as compaction
 from tidegate.sink.delta.compact import Compaction, compact

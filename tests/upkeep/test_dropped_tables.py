@@ -9,7 +9,7 @@ import pytest
 from tests.upkeep.small import Small
 from tests.upkeep.tended import NO_MERCY
 from tidegate.feed.retention import PURGED, Limits
-from tidegate.lake.lake import Lake
+from tidegate.lakes.lake import Lake
 from tidegate.model.errors import SinkRefused
 from tidegate.objectstore import lifespan
 

@@ -8,7 +8,7 @@ import pytest
 from tests.e2e.rig import LAST, Topic, cli, differences, feed, moment_ts, recorded
 from tests.upkeep.tended import data_files
 from tidegate.app.broker import running_broker
-from tidegate.lake.lake import Lake
+from tidegate.lakes.lake import Lake
 
 pytestmark = pytest.mark.slow
 

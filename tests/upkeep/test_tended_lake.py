@@ -9,7 +9,7 @@ from tests.replay.stage import Crash, moments, partitions_of
 from tests.upkeep.tended import Tended, data_files, differences, published
 from tidegate.app.verify import load_truth
 from tidegate.feed.retention import Limits
-from tidegate.lake.lake import Lake
+from tidegate.lakes.lake import Lake
 from tidegate.objectstore import lifespan
 
 WORKLOAD = Path(__file__).parents[1] / "data" / "workload"

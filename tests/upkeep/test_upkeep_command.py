@@ -12,7 +12,7 @@ from tidegate.app.cli.upkeep import upkeep
 from tidegate.app.config.delta_sink import parse_delta
 from tidegate.app.wiring import limits_of
 from tidegate.feed.retention import Limits
-from tidegate.lake.lake import Lake
+from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError
 from tidegate.sink.delta.lake_upkeep import note_limits, noted_limits
 from tidegate.sink.delta.options import DeltaOptions

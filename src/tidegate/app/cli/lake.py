@@ -17,8 +17,8 @@ from tidegate.model.errors import InputError
 from tidegate.model.tso import to_datetime
 
 if TYPE_CHECKING:
-    from tidegate.lake.lake import Lake
-    from tidegate.lake.live import Live
+    from tidegate.lakes.lake import Lake
+    from tidegate.lakes.live import Live
 
 __all__ = ["lake"]
 
@@ -51,7 +51,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def _view(root: str, at: str, *, live: bool) -> "Lake | Live":
-    from tidegate.lake.lake import Lake
+    from tidegate.lakes.lake import Lake
 
     found = Lake(root).at(at)
     return found.live() if live else found
@@ -76,7 +76,7 @@ def show(*, root: str, at: str, live: bool, as_json: bool) -> None:
 
 def _shown(view: "Lake | Live", name: str) -> Mapping[str, object]:
     """What is told about a table; a live view has rows in no one place."""
-    from tidegate.lake.lake import Lake
+    from tidegate.lakes.lake import Lake
 
     told: dict[str, object] = {"table": name, "key": ", ".join(view.definition(name).handle_key)}
     if isinstance(view, Lake):
@@ -91,7 +91,7 @@ def _shown(view: "Lake | Live", name: str) -> Mapping[str, object]:
 @_json
 def history(*, root: str, limit: int, as_json: bool) -> None:
     """List the snapshots of LAKE, the newest last, each with the tables that it changed."""
-    from tidegate.lake.lake import Lake
+    from tidegate.lakes.lake import Lake
 
     for one in Lake(root).history()[-limit:]:
         if as_json:

@@ -44,7 +44,7 @@ def verify_lake(
     path: str, truths: Sequence[Truth], at: str = "latest", rules: Sequence[str] = ()
 ) -> tuple[Truth, list[TableReport]]:
     """The moment and the reports of all its tables that `rules` let pass."""
-    from tidegate.lake.lake import Lake
+    from tidegate.lakes.lake import Lake
 
     lake = Lake(path)
     truth = choose_truth(truths, at, lake.checkpoint_ts)

@@ -20,8 +20,8 @@ from tidegate.app.verify import TableReport, Truth, TruthColumn, TruthTable, com
 from tidegate.expr.relation import ResultSet
 from tidegate.expr.value.kinds import Bits, Duration, SqlValue
 from tidegate.expr.value.text import text_of
-from tidegate.lake.lake import Lake
-from tidegate.lake.live import Live
+from tidegate.lakes.lake import Lake
+from tidegate.lakes.live import Live
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 from tidegate.tidb.sql.session.session import Session

@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tidegate.changelog.changelog import Changelog
-from tidegate.lake import sql as lake_sql
-from tidegate.lake.local import is_local, spark_local
-from tidegate.lake.moment import LATEST, Moment, moment_ts
-from tidegate.lake.read import chosen, spark_rows, stored_rows, stored_table
-from tidegate.lake.where import Wanted, Where
+from tidegate.lakes import sql as lake_sql
+from tidegate.lakes.local import is_local, spark_local
+from tidegate.lakes.moment import LATEST, Moment, moment_ts
+from tidegate.lakes.read import chosen, spark_rows, stored_rows, stored_table
+from tidegate.lakes.where import Wanted, Where
 from tidegate.model.errors import ConfigError, HistoryLost
 from tidegate.model.table import TableInfo
 from tidegate.model.tso import to_datetime
@@ -42,7 +42,7 @@ from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot, history, latest, published_at
 
 if TYPE_CHECKING:
-    from tidegate.lake.live import Live
+    from tidegate.lakes.live import Live
 
 __all__ = ["Lake", "Moved"]
 
@@ -165,7 +165,7 @@ class Lake:
 
         `scratch` is a directory or URL that Spark's executors can read as well; the default is a temporary directory of
         this machine. It is used for tables that a DDL touched since the snapshot."""
-        from tidegate.lake.live import Live, reaches_back
+        from tidegate.lakes.live import Live, reaches_back
 
         if self._live is None or (refresh and self.ts is None):
             base = self._published()

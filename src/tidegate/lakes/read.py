@@ -15,7 +15,7 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from tidegate.feed.retention import PURGED
-from tidegate.lake.where import EVERY, Wanted
+from tidegate.lakes.where import EVERY, Wanted
 from tidegate.model.errors import ConfigError, SinkError
 from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog

@@ -29,11 +29,11 @@ from tidegate.feed.filter import TableFilter
 from tidegate.feed.plan import Round
 from tidegate.feed.round import plan_landed
 from tidegate.feed.step import Create, Rows, Step, Unit
-from tidegate.lake import sql as lake_sql
-from tidegate.lake.clone import Scratch, clone
-from tidegate.lake.local import is_local, spark_local, spark_stored
-from tidegate.lake.read import NOTHING, Tail, chosen, overlaid, spark_overlaid, stored_rows, stored_table
-from tidegate.lake.where import Wanted, Where
+from tidegate.lakes import sql as lake_sql
+from tidegate.lakes.clone import Scratch, clone
+from tidegate.lakes.local import is_local, spark_local, spark_stored
+from tidegate.lakes.read import NOTHING, Tail, chosen, overlaid, spark_overlaid, stored_rows, stored_table
+from tidegate.lakes.where import Wanted, Where
 from tidegate.model.errors import ConfigError, HistoryLost
 from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog

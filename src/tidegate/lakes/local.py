@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from tidegate.lake.read import NOTHING, Tail, spark_frame, spark_rows
+from tidegate.lakes.read import NOTHING, Tail, spark_frame, spark_rows
 from tidegate.objectstore.deltalog import TableSnapshot, schema_field
 from tidegate.sink.delta.columns import LakeColumn, stored_columns
 from tidegate.sink.delta.rows import NetChanges
