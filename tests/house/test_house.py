@@ -63,6 +63,9 @@ BANNED_TEXT = re.compile(
     r"pypi[.]org|pythonhosted[.]org|repo1?[.]maven|maven[.]apache[.]org|"
     r"(?<![\w.])/(work/(main|share[d])|tmp/[w]|roo[t])/|[.][.]/share[d]"
 )
+LEANS = re.compile(r"(Return )?(the same|its|likewise|that of|those of)\b", re.IGNORECASE)
+NOUN = re.compile(r"(The|An?|All|What|Whether|Where|How|One|Every|Which|Each|Both) ")
+DOES = re.compile(r"@(classmethod|staticmethod|abstractmethod|override|lru_cache|cache)\b")
 NAMED_FILE = re.compile(r"(?<![\w./*{-])((?:\w+/)*[a-z_0-9]+\.py)\b")
 UNFINISHED = re.compile(r"\b(FIXM[E]|TOD[O]|XX[X])\b")
 
@@ -242,6 +245,32 @@ def test_words(path: Path) -> None:
     assert not [line for call, line in calls(path) if call in {"print", "breakpoint"}]
     classes = [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     assert not [name for name in classes if BANNED_CLASSES.search(name)]
+
+
+def described(path: Path) -> list[tuple[ast.FunctionDef | ast.ClassDef, str]]:
+    """The public functions and classes of a module that say what they are."""
+    nodes = [node for node in nodes_of(path) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    return [(node, text) for node in nodes if not node.name.startswith("_") and (text := ast.get_docstring(node))]
+
+
+@holds_in(FILES)
+def test_docstrings(path: Path) -> None:
+    """A docstring is understood alone: none leans on another, and what a function does begins with a verb."""
+    told = described(path)
+    leaning = [node.name for node, text in told if LEANS.match(text)]
+    decorated = {node.name for node, _ in told if node.decorator_list and not DOES.search(ast.unparse(node))}
+    nouns = [
+        node.name
+        for node, text in told
+        if isinstance(node, ast.FunctionDef)
+        and node.name not in decorated
+        and node.returns is not None
+        and ast.unparse(node.returns) != "None"
+        and NOUN.match(text)
+    ]
+
+    assert not leaning
+    assert not nouns
 
 
 @holds_in(FILES)

@@ -111,7 +111,7 @@ class Broker:
 
 
 def start_broker(dir: Path | None = None, port: int = 0) -> Broker:  # noqa: A002  the command's own word
-    """A broker that answers: the one that already serves `dir`, or a new one.
+    """Return a broker that answers: the one that already serves `dir`, or a new one.
 
     No `dir` means a temporary one, deleted on stop; port 0 means any free one. Raises EnvironmentFault with the end of
     the broker's log when it does not come up."""
@@ -139,7 +139,7 @@ def stop_broker(broker: Broker) -> None:
 
 
 def status(dir: Path | None = None) -> tuple[Broker, ...]:  # noqa: A002  the command's own word
-    """The brokers that run, of all directories or of one; those that died are forgotten on the way."""
+    """Return the brokers that run, of all directories or of one; those that died are forgotten on the way."""
     if dir is not None:
         found = _find(dir.expanduser().resolve())
         return (found,) if found else ()

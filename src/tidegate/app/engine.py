@@ -116,8 +116,8 @@ class Engine:
         return True
 
     def known(self, standing: Standing, begun: int) -> Standing:
-        """Where the feed goes on, with the tables that the source alone knows: all of a new feed, or of a checkpoint
-        that was kept without a schema, and those that other filter rules bring in."""
+        """Return where the feed goes on, with the tables that the source alone knows: all of a new feed, or of a
+        checkpoint that was kept without a schema, and those that other filter rules bring in."""
         state = standing.state
         for table in self.source.definitions(begun):
             state = state if state.table(table.name) else state.with_table(table)

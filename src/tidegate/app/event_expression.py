@@ -66,11 +66,11 @@ class SqlExpressions:
         _parsed(text, self.sql_mode)
 
     def test(self, text: str, version: TableVersion) -> Test:
-        """The test of an image of this table's rows: values in the order of its columns, virtual ones left out."""
+        """Return the test of an image of this table's rows: values in the order of its columns, virtual ones left out."""
         return self._tester(text, f"{version.schema}.{version.stored.name.original}", _slots(version), UTC)
 
     def test_of_fields(self, text: str, name: TableName, fields: tuple[Field, ...]) -> Test:
-        """The test of an image as a message brings it: the values of its fields, TIMESTAMPs on the clocks of the zone.
+        """Return the test of an image as a message brings it: values of its fields, TIMESTAMPs on the clocks of the zone.
 
         Raises SchemaError and SqlError for fields of no known type as well."""
         return self._tester(text, str(name), _slots_of_fields(name, fields), self._zone())
@@ -99,7 +99,7 @@ class SqlExpressions:
 def event_filter(
     settings: Mapping[str, Any], *, case_sensitive: bool, time_zone: str = "UTC", since: int = 0
 ) -> EventFilter:
-    """The event filters of a changefeed file, whose keys have their types already; events up to `since` stay.
+    """Return the event filters of a changefeed file, whose keys have their types already; events up to `since` stay.
 
     Raises EventTypeInvalid, FilterRuleInvalid, ExpressionParseFailed."""
     section = settings.get("filter", {})
@@ -152,7 +152,7 @@ def _slots(version: TableVersion) -> tuple[Slot, ...]:
 
 
 def _slots_of_fields(name: TableName, fields: tuple[Field, ...]) -> tuple[Slot, ...]:
-    """The same of a message."""
+    """Return the slots of a message's fields."""
     columns = infer_table(name, fields, None, 0).columns
     return tuple(
         Slot(at, column.name, _wide(column.type), _collation(column.type), name.table, name.schema)

@@ -34,7 +34,7 @@ class LogSafePoint(msgspec.Struct, frozen=True, kw_only=True):
     time_ms: int
 
     def lives(self, now_ms: int, ttl_ms: int) -> bool:
-        """Whether it is waited for."""
+        """Return whether it is waited for."""
         return now_ms - self.time_ms < ttl_ms
 
 
@@ -60,7 +60,7 @@ def put_safe_point(log: Path, name: str, checkpoint_ts: int, time_ms: int) -> No
 
 
 def safe_points(log: Path) -> list[LogSafePoint]:
-    """All that are there, by name; files that are none of ours are passed over."""
+    """Return all that are there, by name; files that are none of ours are passed over."""
     found = []
     for path in sorted((log / _FEEDS).glob("*.json")):
         try:
@@ -71,5 +71,5 @@ def safe_points(log: Path) -> list[LogSafePoint]:
 
 
 def safe_point(log: Path, now_ms: int, ttl_ms: int = GC_TTL_MS) -> int | None:
-    """The ts above which somebody needs the log; None when nobody does."""
+    """Return the ts above which somebody needs the log; None when nobody does."""
     return min((one.checkpoint_ts for one in safe_points(log) if one.lives(now_ms, ttl_ms)), default=None)

@@ -44,12 +44,13 @@ def started(child: subprocess.Popen[bytes]) -> None:
 
 
 def child_of(pid: int) -> subprocess.Popen[bytes]:
-    """A child that this process started."""
+    """Return a child that this process started."""
     return _children[pid]
 
 
 def living(pid: int, is_ours: Callable[[Sequence[str]], bool], watch: Watch) -> "psutil.Process | None":
-    """The process; a child of ours, or one whose command line `is_ours`. Raises EnvironmentFault without psutil."""
+    """Return the process; a child of ours, or one whose command line `is_ours`. Raises EnvironmentFault without
+    psutil."""
     psutil = _psutil(watch)
     try:
         process = psutil.Process(pid)

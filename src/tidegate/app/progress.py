@@ -140,7 +140,7 @@ def _lag(ms: int | None) -> str:
 
 
 def line(progress: Progress) -> str:
-    """One line for a log."""
+    """Return one line for a log."""
     parts = [
         _state(progress),
         f"{progress.elapsed_s:.0f} s",
@@ -185,7 +185,7 @@ def _one_line(text: str, width: int) -> str:
 
 
 def table(progress: Progress, *, width: int, height: int) -> rich.table.Table:
-    """The live view, never wider or higher than the terminal; the tables furthest behind are shown first."""
+    """Return the live view, never wider or higher than the terminal; the tables furthest behind are shown first."""
     grid = rich.table.Table.grid(expand=False)
     grid.add_row(rich.text.Text(_one_line(_headline(progress), width), style="bold"))
     grid.add_row(rich.text.Text(_one_line(_second_line(progress), width)))
@@ -312,7 +312,7 @@ def json_lines(stream: IO[str]) -> Iterator[Show]:
 
 
 def display(*, json: bool, color: bool, out: IO[str], err: IO[str]) -> AbstractContextManager[Show]:
-    """The display that suits the streams: JSON on `out` when asked for, else on `err` a live view or lines."""
+    """Return the display that suits the streams: JSON on `out` when asked for, else on `err` a live view or lines."""
     if json:
         return json_lines(out)
     if err.isatty():

@@ -33,7 +33,7 @@ class SegmentLog:
     directory: Path
 
     def begin(self) -> LogBegin:
-        """Where the log begins, and its definitions. Raises HistoryLost for segments without their beginning."""
+        """Return where the log begins, and its definitions. Raises HistoryLost for segments without their beginning."""
         if (base := base_of(self.directory)) is not None:
             return LogBegin(base[0], definitions(base[1]), base[1].suffix == WHOLE)
         found = segments(self.directory)
@@ -49,7 +49,8 @@ class SegmentLog:
         put_safe_point(self.directory, feed, ts, time.time_ns() // 1_000_000)
 
     def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
-        """The segments that meet (low, high]; those below the begin are gone, though they may still lie there."""
+        """Return the segments that meet (low, high]; those below the begin are gone, though they may still lie
+        there."""
         base = base_of(self.directory)
         low = low if base is None else max(low, base[0])
         return [
@@ -57,11 +58,11 @@ class SegmentLog:
         ]
 
     def rows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[KvChange]:
-        """Rows of (low, high] and of the spans, in commit order. Raises HistoryLost, DecodeError."""
+        """Return rows of (low, high] and of the spans, in commit order. Raises HistoryLost, DecodeError."""
         return read_spans(self.directory, low, high, spans)
 
     def windows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[Window]:
-        """The same, window by window."""
+        """Return the rows of (low, high] and of the spans window by window: each table's as columns."""
         return read_windows(self.directory, low, high, spans)
 
 

@@ -12,7 +12,7 @@ LOOKING: dict[str, Given] = {"order": Given("looking", "offset")}
 
 
 def kafka_topics(uri: str, decode: DecodeOptions | None = None) -> KafkaTopics:
-    """What `uri` names, to be looked at. `decode` stands for the address's own protocol and options."""
+    """Return what `uri` names, to be looked at. `decode` stands for the address's own protocol and options."""
     given = dict(LOOKING)
     if decode is not None:
         given["protocol"] = Given("--protocol", decode.protocol)
@@ -20,7 +20,7 @@ def kafka_topics(uri: str, decode: DecodeOptions | None = None) -> KafkaTopics:
 
 
 def topics_of(source: KafkaSource, decode: DecodeOptions | None = None) -> KafkaTopics:
-    """A parsed address as the reader's own struct."""
+    """Return a parsed address as the reader's own struct."""
     return KafkaTopics(
         bootstrap=",".join(source.bootstrap),
         topics=source.topics,

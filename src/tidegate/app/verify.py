@@ -124,7 +124,7 @@ class TableReport:
 
 
 def load_truth(recording: str | Path) -> list[Truth]:
-    """All moments of a recording, by time. `recording` holds truth/N.json.gz, or is that directory itself."""
+    """Return all moments of a recording, by time. `recording` holds truth/N.json.gz, or is that directory itself."""
     base = Path(recording)
     where = base / "truth" if (base / "truth").is_dir() else base
     paths = sorted((*where.glob("[0-9]*.json.gz"), *where.glob("[0-9]*.json")))
@@ -142,7 +142,7 @@ def _read_truth(path: Path) -> Truth:
 
 
 def compare_tables(truth: Truth, names: Sequence[str], read_table: ReadTable) -> Iterator[TableReport]:
-    """A report for each table of the truth, then for each table that only the lake has."""
+    """Return a report for each table of the truth, then for each table that only the lake has."""
     in_lake = {name.lower(): name for name in names}
     for name in sorted(truth.tables):
         expected = truth.tables[name]
@@ -164,7 +164,8 @@ def _state(truth: TruthTable, ts: int, lake: "pa.Table") -> "pa.Table":
 
 
 def compare(truth: TruthTable, lake: "pa.Table") -> list[Difference]:
-    """Everything in which the lake's table differs from the truth, columns first, then rows in the truth's order."""
+    """Return everything in which the lake's table differs from the truth, columns first, then rows in the truth's
+    order."""
     virtual = {column.name.lower() for column in truth.columns if column.generated == "virtual"}
     columns = [column for column in truth.columns if column.name.lower() not in virtual]
     at = {name.lower(): place for place, name in enumerate(lake.column_names)}

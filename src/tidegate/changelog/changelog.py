@@ -36,7 +36,7 @@ FOOTER_THREADS: Final = 8
 
 
 def changelog_uri(lake: str) -> str:
-    """Where a lake keeps its changelog."""
+    """Return where a lake keeps its changelog."""
     return f"{lake.rstrip('/')}/_tidegate/changelog"
 
 
@@ -62,23 +62,23 @@ class Changelog:
         return self.version != before
 
     def positions(self) -> Mapping[str, Mapping[int, Reached]]:
-        """What is durable of every partition of every topic."""
+        """Return what is durable of every partition of every topic."""
         return self.state.positions
 
     def frontier(self) -> int | None:
-        """The ts up to which everything has arrived, DDLs at that very ts excepted; None before there is one."""
+        """Return the ts up to which everything has arrived, DDLs at that very ts excepted; None before there is one."""
         return self.state.frontier
 
     def floor(self) -> int:
-        """The ts above which every landed row is still there; slices from below it may lack some."""
+        """Return the ts above which every landed row is still there; slices from below it may lack some."""
         return self.state.floor or 0
 
     def slowest(self) -> Slowest | None:
-        """The partition that holds the frontier back."""
+        """Return the partition that holds the frontier back."""
         return slowest(self.state.positions)
 
     def ddls(self, after: int, upto: int) -> list[PlacedDdl]:
-        """Each DDL with after <= commit_ts <= upto once, in order.
+        """Return each DDL with after <= commit_ts <= upto once, in order.
 
         Inclusive of `after`, because a DDL may arrive when its ts is resolved already; the caller knows which of
         those at `after` it has done."""
@@ -86,7 +86,7 @@ class Changelog:
         return ordered_ddls(placed for placed in seen if after <= (placed.ddl.commit_ts or 0) <= upto)
 
     def slice(self, after: int, upto: int) -> ChangeSlice:
-        """The row changes with after < commit_ts <= upto."""
+        """Return the row changes with after < commit_ts <= upto."""
         paths = [file.path for file in self._files.values() if file.part == "rows" and _touches(file, after, upto)]
         with ThreadPoolExecutor(FOOTER_THREADS) as pool:
             footers = list(pool.map(lambda path: groups_of(self.uri, path), paths))
@@ -101,16 +101,16 @@ class Changelog:
         return [letters[place] for place in sorted(letters) if place not in replayed]
 
     def halted(self) -> list[tuple[Halt, DeadLetter | None]]:
-        """Where the feed stands still, with the message if it was kept."""
+        """Return where the feed stands still, with the message if it was kept."""
         kept = {letter.place: letter for control in self._with_bodies() for letter in control.halted}
         return [(halt, kept.get(halt.place)) for halt in self.state.halted]
 
     def files(self) -> list[LandedFile]:
-        """The files that make up the changelog."""
+        """Return the files that make up the changelog."""
         return list(self._files.values())
 
     def frame(self, spark: Any, after: int | None = None, upto: int | None = None) -> Any:
-        """The row changes as a Spark DataFrame of ROWS_SCHEMA's columns. Needs Delta's jars in the session."""
+        """Return the row changes as a Spark DataFrame of ROWS_SCHEMA's columns. Needs Delta's jars in the session."""
         from tidegate.feed.change import ROWS_SCHEMA
 
         frame = spark.read.format("delta").load(self.uri).where("part = 'rows'")
@@ -186,7 +186,7 @@ class Changelog:
         return [read_control(self.uri, path, bodies=True) for path in lettered]
 
     def controls(self) -> list[ControlFile]:
-        """What the control files say, without the messages of letters: these may be large, and this is kept."""
+        """Return what the control files say, without the messages of letters: these may be large, and this is kept."""
         paths = [file.path for file in self._files.values() if file.part == "control"]
         for path in paths:
             if path not in self._controls:

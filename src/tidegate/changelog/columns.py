@@ -62,7 +62,7 @@ class Encoder:
         self._names: dict[tuple[str, str], TableName] = {}
 
     def encode(self, row: RowChange, seq: int) -> Encoded:
-        """The row as texts. Raises UnicodeEncodeError for names and values that UTF-8 cannot write."""
+        """Return the row as texts. Raises UnicodeEncodeError for names and values that UTF-8 cannot write."""
         op, before, after = encode_row(row)
         ts = row.commit_ts
         assert ts is not None
@@ -104,7 +104,7 @@ class RowColumns:
         self._rows.append(row)
 
     def table(self) -> pa.Table:
-        """All rows, in the order in which they were added."""
+        """Return all rows, in the order in which they were added."""
         topic, partition, name = self._constants
         rows = len(self._offsets)
         _, seqs, ts, ops, partition_ids, layouts, befores, afters = zip(*self._rows, strict=True)
@@ -129,7 +129,7 @@ class RowColumns:
 
 
 def landed_batch(topic: str, partition: int, offsets: Sequence[int], batch: Batch) -> pa.Table:
-    """The rows of a batch as LANDED_SCHEMA; message i of its chunk stood at `offsets[i]`."""
+    """Return the rows of a batch as LANDED_SCHEMA; message i of its chunk stood at `offsets[i]`."""
     rows = batch.rows
     place = {
         "topic": pa.repeat(pa.scalar(topic), rows),

@@ -29,7 +29,7 @@ class ControlFile:
 
 
 def read_control(uri: str, path: str, *, bodies: bool = False) -> ControlFile:
-    """The control file at `path` of the changelog at `uri`; letters have their messages only with `bodies`."""
+    """Return the control file at `path` of the changelog at `uri`; letters have their messages only with `bodies`."""
     names = [name for name in CONTROL_SCHEMA.names if bodies or name not in BODIES]
     with opened(uri, path) as source:
         rows = pq.ParquetFile(source).read(columns=names).to_pylist()

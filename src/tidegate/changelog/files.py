@@ -83,7 +83,7 @@ class RowFiles:
         return tuple(self._files)
 
     def counts(self) -> tuple[TableRows, ...]:
-        """What was written of each table."""
+        """Return what was written of each table."""
         return tuple(self._counts[name] for name in sorted(self._counts))
 
     def _flush(self) -> None:

@@ -68,7 +68,7 @@ class BatchLoop(ABC):
 
     @abstractmethod
     def idle(self) -> bool:
-        """True if everything that the source has at this moment has landed."""
+        """Return True if everything that the source has at this moment has landed."""
 
     def start(self, tasks: Tasks) -> None:
         """Claim the changelog and begin. Raises as `_claim` does."""
@@ -90,7 +90,7 @@ class BatchLoop(ABC):
             self._thread.join(LAST_BATCH_S)
 
     def alive(self) -> bool:
-        """True while batches are being landed."""
+        """Return True while batches are being landed."""
         return self._error is None and self._thread is not None and self._thread.is_alive()
 
     def exception(self) -> TidegateError | None:
@@ -98,7 +98,7 @@ class BatchLoop(ABC):
         return self._error
 
     def progress(self) -> LandingProgress:
-        """How much was landed since the start."""
+        """Return how much was landed since the start."""
         return self._progress
 
     def _landed(self, state: State, highs: Mapping[tuple[str, int], int], singly: int = 0) -> None:

@@ -55,7 +55,7 @@ def create(uri: str) -> None:
 
 
 def newest(uri: str) -> tuple[int, State]:
-    """The newest version of the changelog and its State; (-1, State()) when there is none."""
+    """Return the newest version of the changelog and its State; (-1, State()) when there is none."""
     snapshot = deltalog.load(uri)
     if snapshot is None:
         return -1, State()
@@ -63,12 +63,12 @@ def newest(uri: str) -> tuple[int, State]:
 
 
 def read_state(uri: str, version: int) -> State:
-    """The State in one commit. Raises SourceError when the commit has none."""
+    """Return the State in one commit. Raises SourceError when the commit has none."""
     return state_of(uri, deltalog.user_metadata(uri, version))
 
 
 def state_of(uri: str, metadata: Mapping[str, object]) -> State:
-    """The State in a commit's userMetadata. Raises SourceError when it holds none."""
+    """Return the State in a commit's userMetadata. Raises SourceError when it holds none."""
     try:
         return msgspec.convert(metadata["tidegate"], State, strict=False)
     except (KeyError, msgspec.ValidationError) as broken:
@@ -174,7 +174,7 @@ def _stands(state: State) -> tuple[object, ...]:
 
 
 def advance(known: State, reports: Sequence[TaskReport], *, order_by_offset: bool = False) -> State:
-    """The State after a batch. Raises Fenced when the batch does not begin where `known` stands."""
+    """Return the State after a batch. Raises Fenced when the batch does not begin where `known` stands."""
     positions = {topic: dict(partitions) for topic, partitions in known.positions.items()}
     landed = known.frontier
     for report in reports:

@@ -47,7 +47,7 @@ class RowGroup:
     however well it shrinks on disk."""
 
     def touches(self, after: int, upto: int) -> bool:
-        """True if a row of it may lie in (after, upto]."""
+        """Return True if a row of it may lie in (after, upto]."""
         return self.max_ts > after and self.min_ts <= upto
 
 
@@ -70,7 +70,7 @@ class ChangeSlice:
     groups: tuple[RowGroup, ...]
 
     def tables(self) -> dict[TableName, TableSlice]:
-        """The tables in the slice, each under the first spelling of its name."""
+        """Return the tables in the slice, each under the first spelling of its name."""
         found: dict[tuple[str, str], tuple[TableName, TableSlice]] = {}
         for group in self.groups:
             low, high = max(group.min_ts, self.after + 1), min(group.max_ts, self.upto)
@@ -80,19 +80,19 @@ class ChangeSlice:
         return dict(found.values())
 
     def stretches(self) -> Iterator[Stretch]:
-        """What a round is measured by: the row groups, each with what it takes in memory."""
+        """Return what a round is measured by: the row groups, each with what it takes in memory."""
         for group in self.groups:
             yield Stretch(group.min_ts, group.max_ts, group.rows, group.size_bytes)
 
     def narrow(self, name: TableName, after: int | None = None, upto: int | None = None) -> "ChangeSlice":
-        """The part of the slice that belongs to one table and a smaller range."""
+        """Return the part of the slice that belongs to one table and a smaller range."""
         low = self.after if after is None else max(after, self.after)
         high = self.upto if upto is None else min(upto, self.upto)
         groups = tuple(group for group in self.groups if group.name.key == name.key and group.touches(low, high))
         return replace(self, after=low, upto=high, groups=groups)
 
     def read(self, name: TableName, after: int | None = None, upto: int | None = None) -> pa.Table:
-        """The rows of one table in commit_ts order, arrival order within it.
+        """Return the rows of one table in commit_ts order, arrival order within it.
 
         Columns are those of ROWS_SCHEMA, `layout` dictionary-encoded (LANDED_SCHEMA): it repeats a long text."""
         parts = self.narrow(name, after, upto).parts(LANDED_SCHEMA.names)
@@ -102,7 +102,7 @@ class ChangeSlice:
         return rows if np.array_equal(places.to_numpy(), np.arange(len(places))) else rows.take(places)
 
     def layouts(self, name: TableName, after: int | None = None, upto: int | None = None) -> list[Layout]:
-        """The different layouts of one table's rows, in the order in which they first appear."""
+        """Return the different layouts of one table's rows, in the order in which they first appear."""
         mine = self.narrow(name, after, upto)
         rows = pa.concat_tables(
             [LANDED_SCHEMA.empty_table().select(LAYOUT_COLUMNS), *mine.parts(LAYOUT_COLUMNS)]
@@ -119,7 +119,7 @@ class ChangeSlice:
         return chunks_of([self.read(name, after, upto) for name in names])
 
     def parts(self, columns: Sequence[str]) -> list[pa.Table]:
-        """Some columns of all rows in the range, one table a file."""
+        """Return some columns of all rows in the range, one table a file."""
         by_path: dict[str, list[RowGroup]] = {}
         for group in self.groups:
             by_path.setdefault(group.path, []).append(group)
@@ -152,7 +152,7 @@ class Footers:
         self._turn = threading.Lock()
 
     def of(self, uri: str, path: str) -> tuple[RowGroup, ...]:
-        """The row groups of one file."""
+        """Return the row groups of one file."""
         with self._turn:
             found = self._kept.get((uri, path))
             if found is not None:
@@ -172,7 +172,7 @@ FOOTERS: Final = Footers(GROUPS_KEPT)
 
 
 def groups_of(uri: str, path: str) -> tuple[RowGroup, ...]:
-    """The row groups of one file, from its footer, which is kept."""
+    """Return the row groups of one file, from its footer, which is kept."""
     return FOOTERS.of(uri, path)
 
 

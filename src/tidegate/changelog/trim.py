@@ -88,7 +88,7 @@ class ChangelogTrim:
         orphan_grace_ms: int,
         now_ms: int | None = None,
     ) -> Trimmed:
-        """One pass that drops what lies at or below `bound`; folds are run by `runner`."""
+        """Return one pass that drops what lies at or below `bound`; folds are run by `runner`."""
         done = Trimmed()
         self._log.refresh()
         if self._log.version < 0:

@@ -69,7 +69,7 @@ class ClaimStore(Protocol):
     """Where the bodies of claim checks go: the storage that claim-check-storage-uri names."""
 
     def new_name(self) -> str:
-        """A file name that was not given before; TiCDC's are a random UUID and `.json`."""
+        """Return a file name that was not given before; TiCDC's are a random UUID and `.json`."""
 
     def put(self, name: str, body: bytes) -> None:
         """Stores `body` under `name`."""
@@ -99,7 +99,7 @@ class BatchEncoder:
         self._tables: dict[tuple[int, tuple[str, ...] | None], tuple[tuple[Field, ...], WireTable]] = {}
 
     def append(self, event: Event, table: WireTable | None = None, row_key: bytes | None = None) -> tuple[Message, ...]:
-        """The messages that `event` completes; it may itself stay in an open one until `flush`.
+        """Return the messages that `event` completes; it may itself stay in an open one until `flush`.
 
         `table` describes the values of a row; without it, the row's own fields do.  A row that is refused (EncodeError)
         leaves the encoder as it was."""
@@ -113,7 +113,7 @@ class BatchEncoder:
         return (*self.flush(), *done)
 
     def flush(self) -> tuple[Message, ...]:
-        """The open message, if there is one."""
+        """Return the open message, if there is one."""
         if not self._pairs:
             return ()
         key, value = pack(self._pairs)
@@ -122,7 +122,7 @@ class BatchEncoder:
         return (done,)
 
     def pair(self, row: RowChange, table: WireTable, row_key: bytes | None = None) -> Pair:
-        """Key JSON and value of a row before they are framed and batched, cut down if the row is too large.
+        """Return key JSON and value of a row before they are framed and batched, cut down if the row is too large.
 
         Raises what `append` raises."""
         _check(row, table)
@@ -249,6 +249,6 @@ def _key_text(row: RowChange, table: WireTable) -> str:
 
 
 def join_for_storage(messages: list[Message], terminator: str) -> bytes:
-    """The file of a storage sink: values, each with `terminator` after it. Keys have no place there."""
+    """Return the file of a storage sink: values, each with `terminator` after it. Keys have no place there."""
     end = terminator.encode()
     return b"".join(part for message in messages for part in (message.value, end))

@@ -35,7 +35,7 @@ _BODY: Final = msgspec.json.Decoder(_Body)
 
 
 def claim_name(location: str) -> str:
-    """The name of the file that `location` points at, without any directory."""
+    """Return the name of the file that `location` points at, without any directory."""
     name = location.replace("\\", "/").rpartition("/")[2]
     if name in {"", ".", ".."} or "\0" in name:
         raise DecodeError(f"claim check location {location!a} names no file", CODEC, 0)
@@ -51,14 +51,14 @@ def open_claim(body: bytes, options: DecodeOptions) -> tuple[bytes | None, bytes
 
 
 def pack_claim(key: bytes | None, value: bytes, *, raw_value: bool) -> bytes:
-    """The file that holds a message; `open_claim` gives it back."""
+    """Return the file that holds a message; `open_claim` gives it back."""
     if raw_value:
         return value
     return msgspec.json.encode({"key": key, "value": value})
 
 
 def claim_location(storage_uri: str, name: str) -> str:
-    """Where the file `name` of a storage lies, without the parameters of its URI, which may be secrets.
+    """Return where the file `name` of a storage lies, without the parameters of its URI, which may be secrets.
 
     A bare path is a directory of the sender's machine, file://."""
     place = storage_uri.partition("?")[0].removesuffix("/")

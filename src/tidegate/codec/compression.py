@@ -37,7 +37,7 @@ def compress(raw: bytes, compression: str) -> bytes:
 
 
 def decompress(raw: bytes, compression: str, codec: str, offset: int) -> bytes:
-    """The plain bytes of `raw`."""
+    """Return the plain bytes of `raw`."""
     read = COMPRESSIONS.get(compression)
     if read is None:
         raise ConfigError(

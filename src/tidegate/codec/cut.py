@@ -27,10 +27,10 @@ HANDLES: Final = Cut(handles=True, only_handles=True)
 
 
 def claim(location: str) -> Cut:
-    """The cut of a row that lies whole at `location`."""
+    """Return the cut of a row that lies whole at `location`."""
     return Cut(handles=True, location=location)
 
 
 def cut_of(row: RowChange) -> Cut:
-    """What was done to a decoded row before: its marks go on, its columns are those that it has."""
+    """Return what was done to a decoded row before: its marks go on, its columns are those that it has."""
     return Cut(False, row.handle_only, row.claim_check) if row.handle_only or row.claim_check else WHOLE

@@ -196,7 +196,7 @@ IGNORED: Final[Mapping[str, str]] = {
 
 
 def encode_options(config: Mapping[str, object], protocol: str | None = None) -> EncodeOptions:
-    """The encode options of a changefeed configured so; `protocol` None takes it from the configuration.
+    """Return the encode options of a changefeed configured so; `protocol` None takes it from the configuration.
 
     Raises ConfigError, or a kind of it with TiCDC's code, for what TiCDC would refuse."""
     theirs = {key: value for key, value in config.items() if key not in _OWN}
@@ -210,7 +210,7 @@ def encode_options(config: Mapping[str, object], protocol: str | None = None) ->
 
 
 def ignored_keys(config: Mapping[str, object]) -> dict[str, str]:
-    """The given keys that no encoder reads and that deserve a word, with the reason."""
+    """Return the given keys that no encoder reads and that deserve a word, with the reason."""
     return {key: IGNORED[name] for key in config if (name := key.rpartition(".")[2]) in IGNORED}
 
 
@@ -229,7 +229,7 @@ def limited(options: EncodeOptions, topic_bytes: int) -> EncodeOptions:
 
 
 def check_marks(options: EncodeOptions) -> None:
-    """Raises ConfigError, as TiCDC does, for a handling of large rows whose mark the messages could not carry."""
+    """Raise ConfigError, as TiCDC does, for a handling of large rows whose mark the messages could not carry."""
     canal = options.protocol == "canal-json"
     if options.large_message_handle != "none" and canal and not options.enable_tidb_extension:
         raise ConfigError(

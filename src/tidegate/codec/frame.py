@@ -37,7 +37,7 @@ class Writable(Protocol):
     """A binary stream that takes bytes."""
 
     def write(self, data: bytes, /) -> object:
-        """Takes all of `data`."""
+        """Take all of `data`."""
 
 
 def read_frames(source: bytes | Readable) -> Iterator[tuple[bytes, bytes]]:
@@ -54,7 +54,7 @@ def read_frames(source: bytes | Readable) -> Iterator[tuple[bytes, bytes]]:
 
 
 def write_frames(messages: Iterable[tuple[bytes | None, bytes | None]], stream: Writable) -> int:
-    """How many messages were written."""
+    """Return how many messages were written."""
     count = 0
     for key, value in messages:
         stream.write(pack_frame(key, value))
@@ -63,7 +63,7 @@ def write_frames(messages: Iterable[tuple[bytes | None, bytes | None]], stream: 
 
 
 def pack_frame(key: bytes | None, value: bytes | None) -> bytes:
-    """One message with its lengths."""
+    """Return one message with its lengths."""
     keys, values = key or b"", value or b""
     assert len(keys) <= MAX_FRAME_BYTES, len(keys)
     assert len(values) <= MAX_FRAME_BYTES, len(values)

@@ -42,12 +42,13 @@ def parse(decoder: "msgspec.json.Decoder[T]", raw: bytes, codec: str, what: str,
 
 
 def full_of_lists(raw: bytes) -> bool:
-    """Whether so many bytes of a large text begin a list that objects of them would be many times its size."""
+    """Return whether so many bytes of a large text begin a list that objects of them would be many times its size."""
     return len(raw) > LISTS_FROM and raw.count(b"[") * LIST_BYTES > len(raw)
 
 
 def load_pairs(raw: bytes) -> object:
-    """The JSON of `raw` with every object as a tuple of (name, value) pairs, repeated names kept, arrays as lists.
+    """Return the JSON of `raw` with every object as a tuple of (name, value) pairs, repeated names kept, arrays as
+    lists.
 
     Raises ValueError or RecursionError for what is not JSON."""
     text = raw.decode("utf-8", "surrogateescape")

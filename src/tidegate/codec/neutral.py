@@ -47,12 +47,13 @@ _MAX_SIGNED: Final = (1 << 63) - 1
 
 
 def render(line: Json) -> bytes:
-    """One line of JSON, without its line feed; a line for readers that also break at U+0085, U+2028 and U+2029."""
+    """Return one line of JSON, without its line feed; a line for readers that also break at U+0085, U+2028 and
+    U+2029."""
     return _BREAK.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), msgspec.json.encode(line))
 
 
 def event_object(event: Event) -> Json:
-    """The Event JSON object of `event`."""
+    """Return the Event JSON object of `event`."""
     match event:
         case Resolved():
             return {"kind": "resolved", "ts": event.ts}
@@ -63,7 +64,7 @@ def event_object(event: Event) -> Json:
 
 
 def error_object(index: int, error: TidegateError) -> Json:
-    """The object that stands for message number `index`, which could not be read."""
+    """Return the object that stands for message number `index`, which could not be read."""
     what = {"kind": "error", "message_index": index, "offset": getattr(error, "offset", None)}
     return {**what, "error": _shown(str(error)), "code": error.code}
 

@@ -107,7 +107,7 @@ class EventReader:
         self._shapes: dict[tuple[object, ...], tuple[WireTable, tuple[Field, ...]]] = {}
 
     def read(self, line: bytes | str) -> EventLine | None:
-        """The event of a line; None for a table line and for kinds that are no events.
+        """Return the event of a line; None for a table line and for kinds that are no events.
 
         EncodeError for a line that is neither."""
         try:

@@ -122,7 +122,7 @@ _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False", ""})
 
 
 def protocol_name(name: str) -> str:
-    """The protocol that `name` means; ConfigError if it is none of ours."""
+    """Return the protocol that `name` means; ConfigError if it is none of ours."""
     found = PROTOCOLS.get(name.lower())
     if found is None:
         raise ConfigError(f"protocol {name!r} is not one of {', '.join(sorted(set(PROTOCOLS.values())))}")
@@ -130,7 +130,7 @@ def protocol_name(name: str) -> str:
 
 
 def from_config(config: Mapping[str, object], protocol: str | None = None) -> DecodeOptions:
-    """The decode options of a changefeed configured so; `protocol` None takes it from the configuration."""
+    """Return the decode options of a changefeed configured so; `protocol` None takes it from the configuration."""
     last: dict[str, tuple[str, object]] = {}
     for key, value in config.items():
         _check_known(key)

@@ -65,7 +65,7 @@ class Sniffed(msgspec.Struct, frozen=True):
         return tuple(key for key in KEYS[self.protocol] if key not in known)
 
     def get(self, key: str) -> str | None:
-        """The proven value of a key."""
+        """Return the proven value of a key."""
         return dict(self.settings).get(key)
 
     def decode_options(self) -> DecodeOptions:
@@ -78,7 +78,7 @@ class Sniffed(msgspec.Struct, frozen=True):
 
 
 def sniff(key: bytes | None, value: bytes | None) -> Sniffed:
-    """What one message, or the file of one claim check as `value`, proves; DecodeError when it is neither."""
+    """Return what one message, or the file of one claim check as `value`, proves; DecodeError when it is neither."""
     if not key and value and value[:1] == b"{":
         try:
             inner = open_claim(value, _CLAIM)
@@ -89,7 +89,7 @@ def sniff(key: bytes | None, value: bytes | None) -> Sniffed:
 
 
 def sniff_all(messages: Iterable[tuple[bytes | None, bytes | None]]) -> Sniffed:
-    """What the messages prove together; those that nothing can be made of are passed over.
+    """Return what the messages prove together; those that nothing can be made of are passed over.
 
     DecodeError when none is left, or when they are of several protocols."""
     found: Sniffed | None = None
@@ -107,7 +107,7 @@ def sniff_all(messages: Iterable[tuple[bytes | None, bytes | None]]) -> Sniffed:
 
 
 def merge(*found: Sniffed) -> Sniffed:
-    """What all prove together; DecodeError when they are of several protocols."""
+    """Return what all prove together; DecodeError when they are of several protocols."""
     return reduce(_merged, found)
 
 

@@ -77,7 +77,7 @@ _SIZED: Final = frozenset({*_INTEGERS, "decimal", "char", "varchar", "binary", "
 def open_marks(
     marks: Marks, keys: Sequence[bytes], bodies: Sequence[bytes], compression: str, events: Sequence[Event]
 ) -> None:
-    """Adds what the events of an Open Protocol message show."""
+    """Add what the events of an Open Protocol message show."""
     for index, key in enumerate(keys):
         body = bodies[index] if index < len(bodies) else b""
         _escapes(marks, key)
@@ -94,7 +94,7 @@ def open_marks(
 def canal_marks(
     marks: Marks, _keys: Sequence[bytes], bodies: Sequence[bytes], compression: str, events: Sequence[Event]
 ) -> None:
-    """Adds what a Canal-JSON message shows."""
+    """Add what a Canal-JSON message shows."""
     pairs = _loaded(decompress(bodies[0], compression, "canal-json", 0))
     message = dict(pairs)
     if pairs[0] != ("id", 0):

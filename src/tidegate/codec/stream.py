@@ -50,14 +50,15 @@ Refused: TypeAlias = Callable[[StreamPlace, DecodeError], None]
 
 
 def read_events(source: bytes | Readable, options: DecodeOptions, refused: Refused | None = None) -> Iterator[Placed]:
-    """The events of framed bytes or of a stream of them, in order."""
+    """Return the events of framed bytes or of a stream of them, in order."""
     return decode_messages(read_frames(source), options, refused)
 
 
 def decode_messages(
     messages: Iterable[tuple[bytes | None, bytes | None]], options: DecodeOptions, refused: Refused | None = None
 ) -> Iterator[Placed]:
-    """The events of messages, in order; DecodeError at the first that cannot be read, unless `refused` takes it."""
+    """Return the events of messages, in order; DecodeError at the first that cannot be read, unless `refused` takes
+    it."""
     number, byte = 0, 0
     stream = iter(messages)
     while True:

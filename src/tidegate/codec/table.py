@@ -22,5 +22,5 @@ DECODERS: Final[Mapping[str, Decode]] = {"open-protocol": open_protocol.decode, 
 
 
 def decode(key: bytes | None, value: bytes | None, options: DecodeOptions) -> tuple[Event, ...]:
-    """The events of one message in the protocol that `options` names; DecodeError for bytes that break it."""
+    """Return the events of one message in the protocol that `options` names; DecodeError for bytes that break it."""
     return DECODERS[protocol_name(options.protocol)](key, value, options)

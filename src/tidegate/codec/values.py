@@ -53,13 +53,13 @@ _FLOAT32: Final = struct.Struct("<f")
 
 
 def integer_range(code: int, *, unsigned: bool) -> tuple[int, int]:
-    """The bounds of an integer type."""
+    """Return the bounds of an integer type."""
     low, high = INT_RANGES[code]
     return (0 if unsigned else low), high
 
 
 def float32(value: float, codec: str) -> float:
-    """The double that equals the 32-bit float nearest to `value`."""
+    """Return the double that equals the 32-bit float nearest to `value`."""
     try:
         nearest: float = _FLOAT32.unpack(_FLOAT32.pack(value))[0]
     except OverflowError as error:

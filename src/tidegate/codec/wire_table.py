@@ -82,7 +82,7 @@ class WireTable(msgspec.Struct, frozen=True):
 
 
 def wire_table(info: TableInfo) -> WireTable:
-    """The wire form of a table definition."""
+    """Return the wire form of a table definition."""
     flags = flags_of(info)
     columns = tuple(
         WireColumn(column.name, column.type, flags[column.name]) for column in info.columns if not column.virtual
@@ -92,7 +92,7 @@ def wire_table(info: TableInfo) -> WireTable:
 
 
 def flags_of(info: TableInfo) -> dict[str, int]:
-    """The flags of every column by name, virtual ones included."""
+    """Return the flags of every column by name, virtual ones included."""
     found = {column.name: _own_flags(column) for column in info.columns}
     folded = {name.lower(): name for name in found}
     for index in info.indexes:
@@ -122,14 +122,14 @@ def _own_flags(column: ColumnInfo) -> ColumnFlag:
 
 
 def table_of_row(row: RowChange) -> WireTable:
-    """The table that a decoded row lets see, to encode it again.
+    """Return the table that a decoded row lets see, to encode it again.
 
     Flags that its message did not carry (canal-json) are those that the type, the handle and the primary key imply."""
     return table_of_fields(row.fields, row.pk_names)
 
 
 def table_of_fields(fields: tuple[Field, ...], primary: tuple[str, ...] | None) -> WireTable:
-    """The same of the columns alone; `primary` None where the message did not tell the primary key."""
+    """Return the table of an image's fields; `primary` None where the message did not tell the primary key."""
     pk_names = primary or ()
     columns = tuple(_of_field(field, primary=field.name in pk_names) for field in fields)
     if primary is None:

@@ -22,7 +22,7 @@ _ZERO: Final = "0000-00-00"
 
 
 def zone_shift(name: str) -> Callable[[str], str]:
-    """The function that writes a UTC TIMESTAMP text in the zone `name`."""
+    """Return the function that writes a UTC TIMESTAMP text in the zone `name`."""
     zone = ZoneInfo(name)
 
     def shift(text: str) -> str:

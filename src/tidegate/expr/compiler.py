@@ -34,7 +34,7 @@ for _table in (LITERALS, ARITHMETIC, BITS, COMPARISONS, PATTERNS, LOGIC, CALLS):
 
 
 def compile_text(sql_text: str, scope: Scope, sql_mode: frozenset[str] = frozenset()) -> Compiled:
-    """The function of a row that an expression's text stands for; SqlRefused 1064 when it is none."""
+    """Return the function of a row that an expression's text stands for; SqlRefused 1064 when it is none."""
     return compile_scalar(_parsed(sql_text, sql_mode), scope)
 
 

@@ -47,7 +47,7 @@ class Context:
     """True inside INSERT, UPDATE and DELETE, where strict mode makes errors of warnings."""
 
     def warn(self, code: int, message: str) -> None:
-        """Adds a warning."""
+        """Add a warning."""
         self.warnings.append(SqlWarning("Warning", code, message))
 
     @property

@@ -24,13 +24,13 @@ _NOT_SUPPORTED: Final = 1235
 
 
 def builder(table: Mapping[str, Build]) -> None:
-    """Adds entries by class name of the node."""
+    """Add entries by class name of the node."""
     assert not _BUILDERS.keys() & table.keys(), table
     _BUILDERS.update(table)
 
 
 def compile_scalar(node: Node, scope: Scope) -> Compiled:
-    """The function of a row that `node` stands for; SqlRefused for unknown names and functions."""
+    """Return the function of a row that `node` stands for; SqlRefused for unknown names and functions."""
     build = _BUILDERS.get(type(node).__name__)
     if build is None:
         raise refuse(node)
@@ -38,6 +38,6 @@ def compile_scalar(node: Node, scope: Scope) -> Compiled:
 
 
 def refuse(node: Node) -> SqlRefused:
-    """The error for a form that is not evaluated here."""
+    """Return the error for a form that is not evaluated here."""
     shown = node.meta.get("source") or type(node).__name__
     return SqlRefused(_NOT_SUPPORTED, f"This version of Tidegate doesn't yet support '{shown:.80}'", "42000")

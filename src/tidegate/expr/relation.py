@@ -61,7 +61,7 @@ class Relation(Protocol):
         ...
 
     def rows(self, equal: Mapping[str, tuple[SqlValue, ...]], context: Context) -> Iterator[tuple[SqlValue, ...]]:
-        """The rows, at least those that fit `equal`."""
+        """Return the rows, at least those that fit `equal`."""
         ...
 
 
@@ -69,7 +69,7 @@ class Relations(Protocol):
     """Relations by name."""
 
     def relation(self, schema: str, name: str) -> Relation:
-        """The relation of that name; SqlRefused 1146 when there is none."""
+        """Return the relation of that name; SqlRefused 1146 when there is none."""
         ...
 
 
@@ -82,5 +82,5 @@ class FixedRelation:
     held: Sequence[tuple[SqlValue, ...]]
 
     def rows(self, _equal: Mapping[str, tuple[SqlValue, ...]], _context: Context) -> Iterator[tuple[SqlValue, ...]]:
-        """All of them."""
+        """Return all of them."""
         return iter(self.held)

@@ -92,7 +92,7 @@ _NUMERIC: Final = (ValueFamily.INT, ValueFamily.DECIMAL, ValueFamily.REAL)
 
 
 def family_of(kind: ColumnType) -> ValueFamily:
-    """The family of a type."""
+    """Return the family of a type."""
     return _FAMILIES[kind.code]
 
 
@@ -118,7 +118,7 @@ def time_type(fsp: int = 0) -> ColumnType:
 
 
 def number_family(kind: ColumnType) -> ValueFamily:
-    """The family that values of a type have in arithmetic."""
+    """Return the family that values of a type have in arithmetic."""
     if kind.code in {T.BIT, T.ENUM, T.SET, T.NULL}:
         return ValueFamily.INT
     family = family_of(kind)
@@ -183,7 +183,7 @@ def _shared_moment(kinds: Sequence[ColumnType]) -> ColumnType:
 
 
 def converter(source: ColumnType, target: ColumnType) -> Convert | None:
-    """What makes a value of `target` of one of `source`; None where nothing is to be done."""
+    """Return what makes a value of `target` of one of `source`; None where nothing is to be done."""
     if family_of(source) is ValueFamily.NULL:
         return None
     match family_of(target):
@@ -219,7 +219,7 @@ def _to_decimal(scale: int) -> Convert:
 
 
 def literal_type(value: SqlValue) -> ColumnType:
-    """The type of a value that comes without one, such as a user variable's."""
+    """Return the type of a value that comes without one, such as a user variable's."""
     match value:
         case None:
             return NULL

@@ -71,7 +71,7 @@ class Scope:
 
     @classmethod
     def of_columns(cls, columns: Iterable[RelationColumn], table: str = "", schema: str = "") -> "Scope":
-        """The scope of one table's rows."""
+        """Return the scope of one table's rows."""
         return cls(
             tuple(
                 Slot(index, column.name, column.type, column.collation, table, schema, column.hidden)
@@ -90,11 +90,11 @@ class Scope:
         return self.base + len(self.slots) + self.spare
 
     def at(self, clause: str) -> "Scope":
-        """The same names for another clause ("where clause", "order clause" ..)."""
+        """Return these names for another clause ("where clause", "order clause" ..)."""
         return replace(self, clause=clause)
 
     def find(self, column: str, table: str = "", schema: str = "") -> Slot:
-        """The slot that a name means, the innermost scope first; SqlRefused 1054 for none, 1052 for several."""
+        """Return the slot that a name means, the innermost scope first; SqlRefused 1054 for none, 1052 for several."""
         scope: Scope | None = self
         notes: list[list[Slot]] = []
         while scope is not None:
@@ -111,11 +111,11 @@ class Scope:
         raise SqlRefused(_BAD_FIELD, f"Unknown column '{shown}' in '{self.clause}'", "42S22")
 
     def has(self, column: str, table: str = "") -> bool:
-        """Whether this scope itself, not an outer one, has the name."""
+        """Return whether this scope itself, not an outer one, has the name."""
         return bool(self.own(column, table))
 
     def own(self, column: str, table: str = "", schema: str = "") -> Sequence[Slot]:
-        """The slots of this scope itself that fit a name."""
+        """Return the slots of this scope itself that fit a name."""
         name, table, schema = column.lower(), table.lower(), schema.lower()
         return [
             slot

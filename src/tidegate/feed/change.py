@@ -169,17 +169,17 @@ class Chunk:
 
 
 def encode_layout(row: RowChange) -> str:
-    """The JSON text of a row's layout; equal layouts give equal texts."""
+    """Return the JSON text of a row's layout; equal layouts give equal texts."""
     return msgspec.json.encode(Layout(row.fields, row.pk_names)).decode()
 
 
 def decode_layout(text: str) -> Layout:
-    """The layout that `encode_layout` wrote."""
+    """Return the layout that `encode_layout` wrote."""
     return msgspec.json.decode(text, type=Layout)
 
 
 def encode_value(value: Value) -> bytes | None:
-    """The text of one value; None for NULL."""
+    """Return the text of one value; None for NULL."""
     match value:
         case None | bytes():
             return value
@@ -202,7 +202,7 @@ def _image(values: Values | None) -> list[bytes | None] | None:
 
 
 def ordered_ddls(seen: Iterable[PlacedDdl]) -> list[PlacedDdl]:
-    """Each DDL once, by (commit_ts, arrival order).
+    """Return each DDL once, by (commit_ts, arrival order).
 
     Identity is (commit_ts, schema, table, query): partitions repeat a DDL, restarts send it again.  DDLs that share
     a commit_ts keep the order in which the lowest place of each arrived within one partition.

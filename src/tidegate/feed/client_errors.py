@@ -60,12 +60,12 @@ class ClientErrors:
         self.down = False
 
     def unreachable(self, bootstrap: str) -> str:
-        """What is to be said when no broker can be connected to."""
+        """Return what is to be said when no broker can be connected to."""
         why = self.last.rpartition(" failed: ")[2].partition(" (after")[0] or "no answer"
         return f"cannot reach broker {bootstrap} ({why})" + ADDRESS.format(bootstrap=bootstrap)
 
     def aside(self) -> str:
-        """What is to be said behind an error that does not tell its cause."""
+        """Return what is to be said behind an error that does not tell its cause."""
         text = self.refusal or self.last
         return f": {text}" if text else ""
 
@@ -92,6 +92,6 @@ def awaited(
 
 
 def file_named(text: str, config: Mapping[str, Any]) -> str:
-    """What is to be said behind a client's own error about one of its files, which does not tell which one."""
+    """Return what is to be said behind a client's own error about one of its files, which does not tell which one."""
     found = [f"; {name} is {config[key]}: is it there, and PEM?" for key, name in _FILES.items() if key in text]
     return "".join(found)

@@ -52,7 +52,7 @@ class Selection(NamedTuple):
     wire: WireTable
 
     def narrowed(self, row: RowChange) -> RowChange:
-        """The row with these columns alone."""
+        """Return the row with these columns alone."""
         images = {name: self._image(getattr(row, name)) for name in ("before", "after") if hasattr(row, name)}
         given: dict[str, Any] = {"fields": self.fields, "pk_names": self.wire.pk_names, **images}
         return msgspec.structs.replace(row, **given)
@@ -75,7 +75,7 @@ class ColumnSelectors:
 
     @classmethod
     def of(cls, rules: Sequence[SelectorRule], *, case_sensitive: bool = False) -> "ColumnSelectors":
-        """The selectors of these rules. FilterRuleInvalid for what is no rule."""
+        """Return the selectors of these rules. FilterRuleInvalid for what is no rule."""
         return cls(
             tuple(
                 _Selector(
@@ -90,11 +90,11 @@ class ColumnSelectors:
         )
 
     def narrows(self, name: TableName) -> bool:
-        """Whether a selector takes the table."""
+        """Return whether a selector takes the table."""
         return any(selector.takes(*name) for selector in self._selectors)
 
     def selection(self, info: TableInfo, wire: WireTable, dispatched: Iterable[str] = ()) -> Selection | None:
-        """What is sent of a table, None for all of it; `dispatched` are columns by which its rows are spread.
+        """Return what is sent of a table, None for all of it; `dispatched` are columns by which its rows are spread.
 
         ColumnSelectorFailed when what stays does not tell rows apart, or not where they go."""
         selector = self._selector(info.name)
@@ -111,17 +111,17 @@ class ColumnSelectors:
         return Selection(places, left.fields, left)
 
     def keeps(self, name: TableName, column: str) -> bool:
-        """Whether a column of a table stays."""
+        """Return whether a column of a table stays."""
         selector = self._selector(name)
         return selector is None or selector.keeps(column)
 
     def chosen(self, info: TableInfo) -> tuple[ColumnInfo, ...]:
-        """The columns of a definition that stay."""
+        """Return the columns of a definition that stay."""
         selector = self._selector(info.name)
         return info.columns if selector is None else tuple(one for one in info.columns if selector.keeps(one.name))
 
     def stored(self, info: TableInfo) -> TableInfo:
-        """The definition with the columns that a lake stores of a table; `info` itself for all of them.
+        """Return the definition with the columns that a lake stores of a table; `info` itself for all of them.
 
         ColumnSelectorFailed when a column is left out by which the lake finds rows, or when none stays."""
         selector, columns = self._selector(info.name), self.chosen(info)
@@ -136,7 +136,7 @@ class ColumnSelectors:
 
 
 def selector_rules(entries: object) -> tuple[SelectorRule, ...]:
-    """The rules in the value of `sink.column-selectors`; ConfigError for another shape or an unknown key."""
+    """Return the rules in the value of `sink.column-selectors`; ConfigError for another shape or an unknown key."""
     try:
         return msgspec.convert(entries, tuple[SelectorRule, ...])
     except msgspec.ValidationError as error:

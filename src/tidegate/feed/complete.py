@@ -89,12 +89,12 @@ class Definition(NamedTuple):
     kinds: tuple[ColumnKind, ...]
 
     def key_of(self, values: Values, names: Sequence[str]) -> Key:
-        """The values of some columns."""
+        """Return the values of some columns."""
         places = {column.name: at for at, column in enumerate(self.table.columns)}
         return tuple(values[places[name]] for name in names)
 
     def read(self, raw: Raw) -> Values:
-        """The values of one row of a `rows_query`."""
+        """Return the values of one row of a `rows_query`."""
         columns = zip(self.table.columns, self.kinds, raw, strict=True)
         return tuple(None if text is None else self._value(column, kind, text) for column, kind, text in columns)
 
@@ -111,7 +111,7 @@ class Definition(NamedTuple):
 
 
 def needed(row: RowChange) -> Needed:
-    """What to read for `row`; SchemaError for one without handle columns or commit timestamp."""
+    """Return what to read for `row`; SchemaError for one without handle columns or commit timestamp."""
     places = [at for at, field in enumerate(row.fields) if field.handle]
     before, after = images(row)
     keys = [None if image is None else tuple(image[at] for at in places) for image in (before, after)]
@@ -124,12 +124,12 @@ def needed(row: RowChange) -> Needed:
 
 
 def definition_query(name: TableName) -> str:
-    """The statement whose second column is the table's definition."""
+    """Return the statement whose second column is the table's definition."""
     return f"SHOW CREATE TABLE {_quoted(name.schema)}.{_quoted(name.table)}"
 
 
 def defined(name: TableName, text: str, ts: int) -> Definition:
-    """The table that CREATE TABLE `text` describes; SchemaError where it is none."""
+    """Return the table that CREATE TABLE `text` describes; SchemaError where it is none."""
     try:
         (statement,) = parse(text, name.schema)
     except (SqlError, ValueError) as error:
@@ -141,7 +141,7 @@ def defined(name: TableName, text: str, ts: int) -> Definition:
 
 
 def rows_query(definition: Definition, names: Sequence[str], keys: Sequence[Key]) -> tuple[str, tuple[object, ...]]:
-    """The statement that reads the rows with these keys, and its parameters."""
+    """Return the statement that reads the rows with these keys, and its parameters."""
     columns = {column.name: column for column in definition.table.columns}
     unknown = [name for name in names if name not in columns]
     if unknown:

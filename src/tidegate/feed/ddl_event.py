@@ -73,7 +73,7 @@ def acting(ddl: Ddl) -> Ddl:
 
 
 def action_of_text(query: str, schema: str) -> int | None:
-    """The action of a DDL's text; None where it cannot be told."""
+    """Return the action of a DDL's text; None where it cannot be told."""
     from tidegate.schema.parse.ddl import parse
 
     try:

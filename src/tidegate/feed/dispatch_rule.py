@@ -99,7 +99,7 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
 
 
 def dispatch_rules(entries: object) -> tuple[DispatchRule, ...]:
-    """The rules in the value of `sink.dispatchers`.
+    """Return the rules in the value of `sink.dispatchers`.
 
     ConfigError for another shape or an unknown key, SinkConfigInvalid for `dispatcher` beside `partition`."""
     try:
@@ -119,7 +119,7 @@ def _rule(number: int, entry: _Entry) -> DispatchRule:
 
 
 def complaints(rules: Sequence[DispatchRule]) -> tuple[str, ...]:
-    """What a user should hear about rules that work, but perhaps not as meant; TiCDC warns of the same."""
+    """Return what a user should hear about rules that work, but perhaps not as meant; TiCDC warns of the same."""
     found = []
     for number, rule in enumerate(rules):
         where, word = f"sink.dispatchers[{number}]", rule.partition.lower()
@@ -148,6 +148,6 @@ def topic_pattern(text: str, protocol: str) -> str:
 
 
 def topic_name(pattern: str, schema: str, table: str) -> str:
-    """The topic of a table."""
+    """Return the topic of a table."""
     named = pattern.replace("{schema}", _FORBIDDEN.sub("_", schema)).replace("{table}", _FORBIDDEN.sub("_", table))
     return _RESERVED.get(named, named[:MAX_TOPIC_BYTES])

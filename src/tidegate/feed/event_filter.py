@@ -70,7 +70,7 @@ class EventFilter:
         case_sensitive: bool = False,
         since: int = 0,
     ) -> "EventFilter":
-        """The filter of these rules. EventTypeInvalid, FilterRuleInvalid, ExpressionParseFailed.
+        """Return the filter of these rules. EventTypeInvalid, FilterRuleInvalid, ExpressionParseFailed.
 
         Without `expressions` it is for DDLs alone."""
         parsed = tuple(_parsed(rule, case_sensitive=case_sensitive) for rule in rules)
@@ -80,7 +80,7 @@ class EventFilter:
         return cls(frozenset(start_ts), parsed, expressions, since)
 
     def drops_ddl(self, ddl: Ddl, previous: TableName | None, start_ts: int) -> bool:
-        """Whether a DDL is left out; `previous` is the name that its table had before.
+        """Return whether a DDL is left out; `previous` is the name that its table had before.
 
         DdlEventUnknown where it came without its action and its text does not tell which event of a rule it is."""
         if start_ts in self.start_ts:
@@ -109,26 +109,26 @@ class EventFilter:
         return self.drops_ddl(ddl, previous, _UNKNOWN)
 
     def rows(self, tables: Iterable[TableName]) -> RowFilter | None:
-        """What leaves mounted rows of these tables out, for one task; None when no rule speaks of any."""
+        """Return what leaves mounted rows of these tables out, for one task; None when no rule speaks of any."""
         if not any(self._row_rules(name) for name in tables):
             return None
         return RowFilter(self._row_rules, lambda row: partial(self._compiled, row), since=self.since)
 
     def messages(self) -> MessageFilter | None:
-        """What leaves rows of messages out, for one task; None when no rule speaks of rows."""
+        """Return what leaves rows of messages out, for one task; None when no rule speaks of rows."""
         if not any(map(_of_rows, self._rules)):
             return None
         return MessageFilter(self._row_rules, lambda row: partial(self._compiled_of_fields, row))
 
     def verify(self, tables: Iterable[TableVersion]) -> None:
-        """Raises ExpressionColumnNotFound and ExpressionParseFailed for expressions that do not fit a table."""
+        """Raise ExpressionColumnNotFound and ExpressionParseFailed for expressions that do not fit a table."""
         for version in tables:
             for rule in self.matching(TableName(version.schema, version.stored.name.original)):
                 for text in rule.rule.expressions:
                     self._made().test(text, version)
 
     def matching(self, name: TableName) -> Iterator[_Parsed]:
-        """The rules that take a table."""
+        """Return the rules that take a table."""
         return (rule for rule in self._rules if rule.takes(*name))
 
     def _row_rules(self, name: TableName) -> tuple[RowRule, ...]:

@@ -74,7 +74,7 @@ EVENTS: Final = (*_SEVERAL, *ROW_EVENTS, *DDL_EVENTS)
 
 
 def single_events(word: str) -> frozenset[str]:
-    """The events that a word of ignore-event means. EventTypeInvalid for a word that is none."""
+    """Return the events that a word of ignore-event means. EventTypeInvalid for a word that is none."""
     if word not in EVENTS:
         near = difflib.get_close_matches(word.lower(), EVENTS, n=1, cutoff=0.0)
         raise EventTypeInvalid(f"filter.event-filters: ignore-event {word!r} is no event; did you mean {near[0]!r}?")

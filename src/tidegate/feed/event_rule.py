@@ -60,14 +60,14 @@ class Expressions(Protocol):
         """ExpressionParseFailed for a text that is no expression."""
 
     def test(self, text: str, version: TableVersion) -> Test:
-        """The test of an image of this table's rows. ExpressionParseFailed, ExpressionColumnNotFound."""
+        """Return the test of an image of this table's rows. Raises ExpressionParseFailed, ExpressionColumnNotFound."""
 
     def test_of_fields(self, text: str, name: TableName, fields: tuple[Field, ...]) -> Test:
-        """The test of an image that a message brings, columns as its fields tell them. Raises the same."""
+        """Return the test of an image that a message brings, columns as its fields tell them. Raises as `test` does."""
 
 
 def event_rules(entries: object) -> tuple[EventRule, ...]:
-    """The rules in the value of `filter.event-filters`; ConfigError for another shape or an unknown key."""
+    """Return the rules in the value of `filter.event-filters`; ConfigError for another shape or an unknown key."""
     try:
         return msgspec.convert(entries, tuple[EventRule, ...])
     except msgspec.ValidationError as error:

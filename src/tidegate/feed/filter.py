@@ -80,14 +80,14 @@ class TableFilter:
 
     @classmethod
     def parse(cls, rules: Sequence[str] = DEFAULT_RULES, *, case_sensitive: bool = False) -> "TableFilter":
-        """The filter of `rules`. Raises FilterRuleInvalid with the rule and the place in it."""
+        """Return the filter of `rules`. Raises FilterRuleInvalid with the rule and the place in it."""
         texts = tuple(rules) or DEFAULT_RULES
         flags = re.DOTALL if case_sensitive else re.DOTALL | re.IGNORECASE
         parsed = [_Reader(text, flags).rule() for text in texts if not _says_nothing(text)]
         return cls(texts, tuple(reversed(parsed)))
 
     def matches(self, schema: str, table: str) -> bool:
-        """True if rows and DDLs of this table belong to the changefeed."""
+        """Return True if rows and DDLs of this table belong to the changefeed."""
         if schema.lower() in SYSTEM_SCHEMAS:
             return False
         return _first(
@@ -95,7 +95,7 @@ class TableFilter:
         )
 
     def matches_schema(self, schema: str) -> bool:
-        """True if DDLs of the schema itself belong to the changefeed."""
+        """Return True if DDLs of the schema itself belong to the changefeed."""
         if schema.lower() in SYSTEM_SCHEMAS:
             return False
         return _first(
@@ -124,7 +124,8 @@ class TableFilter:
 
 
 def name_filter(rules: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a name is taken by rules of one pattern each, ["!"] pattern: of columns, so without regard to case.
+    """Return whether a name is taken by rules of one pattern each, ["!"] pattern: of columns, so without regard to
+    case.
 
     Nothing is taken by no rules. FilterRuleInvalid with the rule and the place in it."""
     return _Names(tuple(reversed([_Reader(rule, re.DOTALL | re.IGNORECASE).name_rule() for rule in rules]))).match
@@ -213,7 +214,7 @@ class _Reader:
         return _Pattern(self.compile("".join(out)), everything=self.text[start : self.at] == "*")
 
     def wildcard(self, char: str) -> str:
-        """One step of a wildcard pattern as a regular expression."""
+        """Return one step of a wildcard pattern as a regular expression."""
         if char in _WILDCARDS:
             self.at += 1
             return _WILDCARDS[char]

@@ -52,7 +52,7 @@ def forward(reached: Reached, offset: int, resolved: int | None) -> Reached:
 
 
 def frontier(positions: Positions, floor: int | None = None) -> int | None:
-    """The ts up to which everything has arrived, never below `floor`, where it stood before."""
+    """Return the ts up to which everything has arrived, never below `floor`, where it stood before."""
     resolved = [reached.resolved for partitions in positions.values() for reached in partitions.values()]
     known = [ts for ts in resolved if ts is not None]
     if not known or len(known) < len(resolved):
@@ -61,7 +61,7 @@ def frontier(positions: Positions, floor: int | None = None) -> int | None:
 
 
 def slowest(positions: Positions) -> Slowest | None:
-    """The partition with the least resolved ts, one without any first; None when there are no partitions."""
+    """Return the partition with the least resolved ts, one without any first; None when there are no partitions."""
     every = [
         Slowest(topic, partition, reached)
         for topic, partitions in positions.items()
@@ -71,7 +71,7 @@ def slowest(positions: Positions) -> Slowest | None:
 
 
 def larger(one: int | None, other: int | None) -> int | None:
-    """The larger of two timestamps, either of which may be missing."""
+    """Return the larger of two timestamps, either of which may be missing."""
     if one is None or other is None:
         return other if one is None else one
     return max(one, other)

@@ -113,7 +113,7 @@ class Mounter:
         self._tables: dict[tuple[int, int, int], MountTable] = {}
 
     def mount(self, key: bytes, value: bytes | None, old_value: bytes | None, commit_ts: int) -> Mounted | None:
-        """The row change of a record; None for index entries, for rows that are dropped and for no row at all.
+        """Return the row change of a record; None for index entries, for rows that are dropped and for no row at all.
 
         KvDecodeError for bytes that are none, TableNotFound for an id that the schema does not have."""
         found = decode_table_key(key)
@@ -139,7 +139,7 @@ class Mounter:
         return self._zone is UTC
 
     def table(self, physical_id: int, commit_ts: int) -> MountTable | None:
-        """What rows with that id are read with; None where they are dropped. Raises TableNotFound."""
+        """Return what rows with that id are read with; None where they are dropped. Raises TableNotFound."""
         snapshot = self._history.at(commit_ts - 1)
         version = snapshot.table_of(physical_id)
         if version is None:
@@ -173,7 +173,8 @@ def _contradicts(table: MountTable, row: Row | None, value: bytes | None) -> boo
 
 
 def values_of(table: MountTable, row: Row | None) -> Values | None:
-    """The values of a row in the order of the table's columns; None for no row. DecodeError for what is no value."""
+    """Return the values of a row in the order of the table's columns; None for no row. DecodeError for what is no
+    value."""
     return None if row is None else tuple([_read(plan, row) for plan in table.plans])
 
 
@@ -203,7 +204,7 @@ def _change(
 
 
 def converter(kind: ColumnType, zone: tzinfo = UTC) -> Convert:
-    """The function from a stored value to that of an event."""
+    """Return the function from a stored value to that of an event."""
     if kind.code in _NUMBERS:
         return int
     if kind.code in FLOATS:

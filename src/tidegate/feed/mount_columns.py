@@ -101,7 +101,8 @@ class ColumnMounter:
         self._ready: dict[int, _Ready] = {}
 
     def mount(self, records: Records) -> MountedColumns | None:
-        """The changes of records, at least one; None when there are none. Raises Misfit, and what `Mounter.mount` does.
+        """Return the changes of records, at least one; None when there are none. Raises Misfit, and what
+        `Mounter.mount` does.
 
         A chunk whose rows are of two versions of a table is a Misfit."""
         first, last = int(records.commit_ts.min()), int(records.commit_ts.max())

@@ -50,7 +50,8 @@ REST_MAX_S: Final = 4.0
 
 
 def round_end(stretches: Iterable[Stretch], upto: int, most: Most = ROUND) -> int:
-    """The largest end at or below `upto` up to which the stretches stay within `most`, but for the first of them."""
+    """Return the largest end at or below `upto` up to which the stretches stay within `most`, but for the first of
+    them."""
     ordered = sorted(stretches)
     rows = size_bytes = 0
     for at, stretch in enumerate(ordered):
@@ -63,8 +64,8 @@ def round_end(stretches: Iterable[Stretch], upto: int, most: Most = ROUND) -> in
 
 
 def tasks_at_once(rows: int, slots: int, asked: int | None = None) -> int | None:
-    """How many tables are merged at the same time, of what was `asked` (None: all); half of the slots while little
-    waits, so that a batch that lands finds one free and does not wait for all tables."""
+    """Return how many tables are merged at the same time, of what was `asked` (None: all); half of the slots while
+    little waits, so that a batch that lands finds one free and does not wait for all tables."""
     if rows >= BUSY_ROWS:
         return asked
     half = max(slots // 2, 1)
@@ -72,7 +73,8 @@ def tasks_at_once(rows: int, slots: int, asked: int | None = None) -> int | None
 
 
 def rest_s(took_s: float, rows: int, shortest_s: float) -> float:
-    """How long merging rests after a round of `rows` that took so long, at least `shortest_s` from its begin on."""
+    """Return how long merging rests after a round of `rows` that took so long, at least `shortest_s` from its begin
+    on."""
     if rows >= BUSY_ROWS:
         return 0.0
     return max(min(took_s * REST, REST_MAX_S), shortest_s - took_s, 0.0)

@@ -99,12 +99,12 @@ class Round:
 
 
 def identity(ddl: Ddl) -> str:
-    """What makes a DDL the same DDL, its commit_ts aside."""
+    """Return what makes a DDL the same DDL, its commit_ts aside."""
     return f"{ddl.schema}\x1f{ddl.table}\x1f{ddl.query}"
 
 
 def plan_round(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], upto: int, landed: Landed) -> Round:
-    """Everything between the checkpoint and `upto`, as units of steps.
+    """Return everything between the checkpoint and `upto`, as units of steps.
 
     `ddls` are ordered and without repeats (feed.change.ordered_ddls) and may include those at the checkpoint's ts.
     """
@@ -137,7 +137,7 @@ def plan_round(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], up
 
 
 def replace_ts(ddl: Ddl, ts: int) -> Ddl:
-    """The DDL with its commit_ts surely set."""
+    """Return the DDL with its commit_ts surely set."""
     return msgspec.structs.replace(ddl, commit_ts=ts)
 
 
@@ -201,7 +201,8 @@ class _Plan:
             self.warnings.append(f"table {name}: no DDL seen, its definition is read off its messages")
 
     def inferred(self, name: TableName, version: int, upto: int) -> list[TableInfo]:
-        """What the rows up to a ts show of a table; nothing when there are none (spans are bounds, not exact)."""
+        """Return what the rows up to a ts show of a table; nothing when there are none (spans are bounds, not
+        exact)."""
         layouts = self.landed.layouts(name, upto)
         return [infer_table(name, layout.fields, layout.pk_names, version) for layout in layouts]
 
@@ -228,11 +229,11 @@ class _Plan:
             self.warnings.append(f"table {table.name} has no primary or not-null unique key: kept as a log of changes")
 
     def leaves_out(self, placed: PlacedDdl) -> bool:
-        """Whether event filters leave the DDL out."""
+        """Return whether event filters leave the DDL out."""
         return placed.left_out or self.dropped(placed.ddl)
 
     def dropped(self, ddl: Ddl) -> bool:
-        """Whether their rules leave it out."""
+        """Return whether their rules leave it out."""
         return self.landed.drops is not None and self.landed.drops(ddl, renamed_away(self.state, ddl))
 
     def pass_over(self, placed: PlacedDdl, seq: int) -> None:
@@ -338,7 +339,7 @@ class _Plan:
         return Unit(tuple(sorted(steps, key=position_of)), sum(self.spans[key][1] for key in keys))
 
     def root(self, incarnation: str) -> str:
-        """The group of an incarnation: exchanges tie tables, truncates incarnations, in chains too."""
+        """Return the group of an incarnation: exchanges tie tables, truncates incarnations, in chains too."""
         neighbours: dict[str, set[str]] = {}
         for one, other in self.links:
             neighbours.setdefault(one, set()).add(other)

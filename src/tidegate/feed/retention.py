@@ -65,7 +65,7 @@ class RetainedSnapshot:
 
 
 def forgettable(published: Iterable[RetainedSnapshot], now_ms: int, limits: Limits) -> list[int]:
-    """The numbers of the snapshots that may go, ascending; never the newest one's."""
+    """Return the numbers of the snapshots that may go, ascending; never the newest one's."""
     ordered = sorted(published, key=lambda one: one.number)
     kept: dict[tuple[int, int], int] = {}
     young: list[int] = []
@@ -83,7 +83,7 @@ def forgettable(published: Iterable[RetainedSnapshot], now_ms: int, limits: Limi
 
 
 def versions_kept(published: Iterable[RetainedSnapshot]) -> dict[str, set[int]]:
-    """The versions of each table that snapshots name."""
+    """Return the versions of each table that snapshots name."""
     found: dict[str, set[int]] = {}
     for one in published:
         for incarnation, version in one.versions.items():
@@ -92,7 +92,7 @@ def versions_kept(published: Iterable[RetainedSnapshot]) -> dict[str, set[int]]:
 
 
 def needed(added: int, removed: int | None, versions: Iterable[int], newest: int | None) -> bool:
-    """True if one of `versions`, or any from `newest` on (None: there is none), holds a file of that life."""
+    """Return True if one of `versions`, or any from `newest` on (None: there is none), holds a file of that life."""
     if newest is not None and (removed is None or removed > newest):
         return True
     return any(added <= version and (removed is None or version < removed) for version in versions)
@@ -101,7 +101,7 @@ def needed(added: int, removed: int | None, versions: Iterable[int], newest: int
 def purgeable(
     retired_ms: Mapping[str, int], recoverable: Collection[str], shown: Collection[str], now_ms: int, limits: Limits
 ) -> list[str]:
-    """The retired incarnations whose rows may go.
+    """Return the retired incarnations whose rows may go.
 
     `retired_ms` says since when each is retired, `shown` which ones a kept snapshot has among its tables."""
     return [
@@ -112,6 +112,7 @@ def purgeable(
 
 
 def changelog_bound(checkpoint_ts: int, frontier: int | None, limits: Limits) -> int:
-    """The commit_ts up to which landed rows may go: in the checkpoint, and `changelog_ms` behind the frontier."""
+    """Return the commit_ts up to which landed rows may go: in the checkpoint, and `changelog_ms` behind the
+    frontier."""
     looked_back = physical_ms(frontier or checkpoint_ts) - limits.changelog_ms
     return min(checkpoint_ts, compose(max(looked_back, 0), (1 << 18) - 1))

@@ -43,7 +43,7 @@ class RetryPolicy:
     most_s: float | None = None
 
     def met(self, trouble: Failures | None, now_s: float) -> Failures:
-        """The trouble after one more error."""
+        """Return the trouble after one more error."""
         return Failures(now_s) if trouble is None else Failures(trouble.since_s, trouble.errors + 1)
 
     def pause_s(self, trouble: Failures, now_s: float, begun_s: float = 0.0) -> float | None:

@@ -33,18 +33,18 @@ def end_of_round(
     floor: int = 0,
     most: Most = ROUND,
 ) -> int:
-    """Where the round from the checkpoint `at` ends, given what has landed behind it."""
+    """Return where the round from the checkpoint `at` ends, given what has landed behind it."""
     upto = frontier if until is None else max(min(frontier, until), at, floor)
     return max(round_end(waiting, upto, most), floor)
 
 
 def raised(floor: int, ahead: Iterable[int]) -> int:
-    """The floor after a round whose tables were found ahead so far."""
+    """Return the floor after a round whose tables were found ahead so far."""
     return max((floor, *ahead))
 
 
 def is_whole(end: int, floor: int) -> bool:
-    """True if the lake is at one state after a round that ends there, so that it may be published."""
+    """Return True if the lake is at one state after a round that ends there, so that it may be published."""
     return end >= floor
 
 

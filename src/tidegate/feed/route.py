@@ -77,7 +77,7 @@ class TablePlan:
     _skips_null: bool
 
     def route(self, row: RowChange, partitions: int) -> Route:
-        """The place of a row among `partitions`."""
+        """Return the place of a row among `partitions`."""
         if partitions < 1:
             raise DispatcherFailed(f"topic {self.topic} has {partitions} partitions; at least one is needed")
         if self.by is PartitionDispatcher.TS:
@@ -91,7 +91,7 @@ class TablePlan:
         return Route(self.topic, hashed % partitions, key)
 
     def hash_of(self, row: RowChange, values: Values) -> int:
-        """The hash that an image of the row leads to; of a plan by timestamp one that all rows share."""
+        """Return the hash that an image of the row leads to; of a plan by timestamp one that all rows share."""
         self.check(row)
         hashed = self._seed
         for at, name, name_crc, text in self._parts:
@@ -115,7 +115,7 @@ class TablePlan:
         return found
 
     def check(self, row: RowChange) -> None:
-        """Raises DispatcherFailed unless the plan was made for this table and these columns."""
+        """Raise DispatcherFailed unless the plan was made for this table and these columns."""
         if row.fields is not self.fields and row.fields != self.fields:
             raise DispatcherFailed(f"a row of {self._name} has other columns than its dispatcher was made for")
         name = f"{row.schema}.{row.table}"
@@ -155,7 +155,8 @@ class Router:
         *,
         case_sensitive: bool = False,
     ) -> "Router":
-        """The router of these rules; FilterRuleInvalid and TopicExpressionInvalid for those that cannot be read."""
+        """Return the router of these rules; FilterRuleInvalid and TopicExpressionInvalid for those that cannot be
+        read."""
         for rule in rules:
             if rule.topic:
                 topic_pattern(rule.topic, options.protocol)
@@ -163,16 +164,16 @@ class Router:
         return cls(default_topic, options.protocol, parsed, options.newarch, options.time_zone)
 
     def rule(self, schema: str, table: str) -> DispatchRule:
-        """The first rule that takes the table."""
+        """Return the first rule that takes the table."""
         return next((rule for takes, rule in self._rules if takes(schema, table)), _CATCH_ALL)
 
     def topic(self, schema: str, table: str) -> str:
-        """The topic of a table; the default one for "", the table of DDLs that concern a schema."""
+        """Return the topic of a table; the default one for "", the table of DDLs that concern a schema."""
         pattern = self.rule(schema, table).topic if table else ""
         return topic_name(pattern, schema, table) if pattern else self.default_topic
 
     def plan(self, name: TableName, fields: tuple[Field, ...], info: TableInfo | None = None) -> TablePlan:
-        """How rows with these columns are placed; `info` is needed by rules that name an index.
+        """Return how rows with these columns are placed; `info` is needed by rules that name an index.
 
         DispatcherFailed for a rule that does not fit the table."""
         rule = self.rule(*name)
@@ -189,22 +190,22 @@ class Router:
         )
 
     def only_partition(self, name: TableName, partitions: int) -> int | None:
-        """The one partition of a table whose rows go by its name; None when they are spread."""
+        """Return the one partition of a table whose rows go by its name; None when they are spread."""
         if self.rule(*name).by is not PartitionDispatcher.TABLE:
             return None
         return crc32(_bytes(name.schema + name.table)) % partitions
 
     def ddl(self, schema: str, table: str, partitions: int, previous: TableName | None = None) -> DdlRoute:
-        """The places of a DDL: canal-json has it once, in partition 0, Open Protocol in every partition."""
+        """Return the places of a DDL: canal-json has it once, in partition 0, Open Protocol in every partition."""
         topic = self.ddl_topic(schema, table, previous)
         return DdlRoute(topic, range(1 if self.protocol == "canal-json" else partitions))
 
     def ddl_topic(self, schema: str, table: str, previous: TableName | None = None) -> str:
-        """The topic of a DDL, of a RENAME by the name that it takes away."""
+        """Return the topic of a DDL, of a RENAME by the name that it takes away."""
         return self.topic(*(previous or (schema, table)))
 
     def watermark_topics(self, tables: Iterable[TableName]) -> tuple[str, ...]:
-        """The topics, all partitions of which get the watermark: those of the tables and the default one."""
+        """Return the topics, all partitions of which get the watermark: those of the tables and the default one."""
         return tuple(dict.fromkeys([*(self.topic(*name) for name in tables), self.default_topic]))
 
 

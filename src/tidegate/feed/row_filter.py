@@ -50,7 +50,7 @@ class _Tests(NamedTuple):
     def of(
         cls, kind: type[RowChange], rules: Sequence[RowRule], fields: tuple[Field, ...], compiled: Compile
     ) -> "_Tests":
-        """The tests of these rules. Raises what `compiled` does."""
+        """Return the tests of these rules. Raises what `compiled` does."""
         if any(kind in rule.kinds for rule in rules):
             return cls(every=True, pairs=(), unmoved=())
         texts = [_texts(kind, rule.rule) for rule in rules]
@@ -63,7 +63,7 @@ class _Tests(NamedTuple):
         )
 
     def drop(self, row: RowChange) -> bool:
-        """Whether the row is left out."""
+        """Return whether the row is left out."""
         if self.every:
             return True
         before, after = images(row)
@@ -92,7 +92,8 @@ class RowFilter:
         self._tests: dict[tuple[int, type[RowChange]], tuple[object, _Tests | None]] = {}
 
     def kept(self, rows: Sequence[Mounted]) -> Sequence[Mounted]:
-        """The rows of a transaction that are not left out. Raises RowFilterFailed for a row that cannot be judged."""
+        """Return the rows of a transaction that are not left out. Raises RowFilterFailed for a row that cannot be
+        judged."""
         commit_ts = rows[0].row.commit_ts or 0
         if commit_ts <= self._since:
             return rows
@@ -123,15 +124,16 @@ class MessageFilter:
         self._tests: dict[tuple[object, ...], tuple[object, _Tests]] = {}
 
     def judges(self, schema: str, table: str) -> bool:
-        """Whether rows of the table have to be looked at one by one."""
+        """Return whether rows of the table have to be looked at one by one."""
         return bool(self._of(schema, table))
 
     def kept(self, rows: Iterable[RowChange]) -> list[RowChange]:
-        """The rows that are not left out. Raises as `drops` does."""
+        """Return the rows that are not left out. Raises as `drops` does."""
         return [row for row in rows if not self.drops(row)]
 
     def drops(self, row: RowChange) -> bool:
-        """Whether the row is left out. Raises what is wrong with the rule for such a row, with table and commit_ts."""
+        """Return whether the row is left out. Raises what is wrong with the rule for such a row, with table and
+        commit_ts."""
         rules = self._of(row.schema, row.table)
         if not rules:
             return False

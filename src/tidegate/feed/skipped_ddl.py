@@ -58,7 +58,7 @@ class SkippedDdls:
     marks: list[SkippedDdl] = field(default_factory=list)
 
     def first(self, name: TableName) -> SkippedDdl | None:
-        """The first DDL that a table lacks."""
+        """Return the first DDL that a table lacks."""
         return next((mark for mark in self.marks if mark.name.key == name.key), None)
 
     def pass_over(self, ddl: Ddl, effects: Sequence[Effect] | None, *, for_good: bool) -> bool:
@@ -97,7 +97,7 @@ class SkippedDdls:
 
 
 def foreseen(state: SchemaState, ddl: Ddl, seq: int) -> Sequence[Effect] | None:
-    """What a DDL would do; None if it cannot be applied."""
+    """Return what a DDL would do; None if it cannot be applied."""
     try:
         return apply_ddl(state, ddl, seq)[1]
     except (InputError, SchemaError):
@@ -130,7 +130,7 @@ def _renamed(mark: SkippedDdl, effect: TableRenamed) -> SkippedDdl:
 
 
 def changes_rows(old: TableInfo, new: TableInfo) -> bool:
-    """True when a change of definition shows in stored rows or in how rows are read."""
+    """Return True when a change of definition shows in stored rows or in how rows are read."""
     return _shape(old) != _shape(new)
 
 

@@ -62,12 +62,12 @@ class Splitter:
 
     @classmethod
     def of(cls, policy: SplitPolicy, plan: TablePlan) -> "Splitter":
-        """The splitter of the rows that `plan` places."""
+        """Return the splitter of the rows that `plan` places."""
         keys = ((at, value_text(field.type)) for at, field in enumerate(plan.fields) if _is_key(field))
         return cls(policy, plan, tuple(keys) if policy.unique_keys else ())
 
     def splits(self, update: Update) -> bool:
-        """Whether the update has to be split."""
+        """Return whether the update has to be split."""
         self.plan.check(update)
         return self._changes_key(update) or (self.policy.dispatch_key and self._moves(update))
 
@@ -77,7 +77,7 @@ class Splitter:
         return self._keys
 
     def transaction(self, rows: Sequence[RowChange]) -> tuple[RowChange, ...]:
-        """The rows that are sent for those of one table in one transaction, in their order."""
+        """Return the rows that are sent for those of one table in one transaction, in their order."""
         marked = [(row, isinstance(row, Update) and self.splits(row)) for row in rows]
         if not any(split for _, split in marked):
             return tuple(rows)
@@ -106,7 +106,7 @@ class Splitter:
 
 
 def halves(update: Update) -> tuple[Delete, Insert]:
-    """The old row's DELETE and the new row's INSERT."""
+    """Return the old row's DELETE and the new row's INSERT."""
     carried = _carried(update)
     return Delete(before=update.before, **carried), Insert(after=update.after, **carried)
 

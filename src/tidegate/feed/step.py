@@ -79,5 +79,5 @@ class Unit(msgspec.Struct, frozen=True):
 
 
 def position_of(step: Step) -> Position:
-    """Where a table stands once `step` is done."""
+    """Return where a table stands once `step` is done."""
     return (step.upto, 0) if isinstance(step, Rows) else (step.ts, step.seq)

@@ -31,7 +31,7 @@ NULL_TEXT: Final = b"null"
 
 
 def value_text(code: int, time_zone: str = "UTC") -> ValueText:
-    """The function that makes the texts of a column whose type is `code`."""
+    """Return the function that makes the texts of a column whose type is `code`."""
     if code in INT_RANGES:
         return _integer
     if code == MysqlType.TIMESTAMP and time_zone != "UTC":

@@ -50,7 +50,7 @@ class WatermarkMerge(Generic[Partition]):
         """Rows and DDLs that were passed over."""
 
     def add(self, partition: Partition, event: RowChange | Ddl | Resolved) -> None:
-        """Takes what a partition brings next; SchemaError for an event without commit timestamp."""
+        """Take what a partition brings next; SchemaError for an event without commit timestamp."""
         if isinstance(event, Resolved):
             self._resolved[partition] = max(self._resolved[partition], event.ts)
             return
@@ -93,7 +93,7 @@ class WatermarkMerge(Generic[Partition]):
         return {one for one, count in self._counts.items() if count > most and self._resolved[one] > least}
 
     def take(self) -> list[RowChange | Ddl | Resolved]:
-        """What may pass now, in order."""
+        """Return what may pass now, in order."""
         resolved = self.resolved
         if resolved is None:
             return []
@@ -106,7 +106,7 @@ class WatermarkMerge(Generic[Partition]):
         return [*passing, Resolved(resolved)]
 
     def rest(self) -> list[RowChange | Ddl | Resolved]:
-        """All that waits, in order, though more may come between; the gate is empty afterwards."""
+        """Return all that waits, in order, though more may come between; the gate is empty afterwards."""
         held, self._held = self._held, []
         return self._out(sorted(held))
 

@@ -32,26 +32,26 @@ _CODEC: Final = "columns of changes"
 
 
 def columns_of(rows: Sequence[KvChange]) -> Any:
-    """A record batch of COMMITTED changes."""
+    """Return a record batch of COMMITTED changes."""
     arrays = [pa.array([getattr(row, field.name) for row in rows], field.type) for field in SCHEMA]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
 def changes_of(batch: Any) -> list[KvChange]:
-    """The changes of a record batch."""
+    """Return the changes of a record batch."""
     keys, starts, commits, ops, values, olds, sources = (column.to_pylist() for column in batch.columns)
     every = zip(keys, starts, commits, map(_OPS.__getitem__, ops), values, olds, sources, strict=True)
     return [KvChange(LogType.COMMITTED, *row) for row in every]
 
 
 def packed(batch: Any) -> bytes:
-    """The bytes of a record batch, without its schema."""
+    """Return the bytes of a record batch, without its schema."""
     found: bytes = batch.serialize().to_pybytes()
     return found
 
 
 def unpacked(data: bytes) -> Any:
-    """The record batch that has these bytes; it goes on using them. DecodeError for what is none."""
+    """Return the record batch that has these bytes; it goes on using them. DecodeError for what is none."""
     try:
         return pa.ipc.read_record_batch(pa.py_buffer(data), SCHEMA)
     except (pa.ArrowException, OSError) as error:
@@ -66,5 +66,5 @@ def joined(batches: Sequence[Any]) -> Any:
 
 
 def numbers(batch: Any, name: str) -> Any:
-    """A column of numbers as numpy has it."""
+    """Return a column of numbers as numpy has it."""
     return batch.column(name).to_numpy()

@@ -37,7 +37,7 @@ _DOUBLE: Final = struct.Struct("<d")
 
 
 def column_checksum(columns: Iterable[tuple[ColumnType, KvValue]]) -> int:
-    """The checksum of version 0 of columns in the order of their ids."""
+    """Return the checksum of version 0 of columns in the order of their ids."""
     checksum = 0
     for column_type, value in columns:
         if value is not None:
@@ -46,7 +46,8 @@ def column_checksum(columns: Iterable[tuple[ColumnType, KvValue]]) -> int:
 
 
 def key_checksum(body: bytes, key_or_handle: bytes) -> int:
-    """The checksum of version 1 (the raw key) and 2 (the encoded handle); `body` ends with the tail's header byte."""
+    """Return the checksum of version 1 (the raw key) and 2 (the encoded handle); `body` ends with the tail's header
+    byte."""
     return zlib.crc32(key_or_handle, zlib.crc32(body))
 
 

@@ -17,7 +17,7 @@ _NS_A_SECOND: Final = 1_000_000_000
 
 
 def render_date(time: Time) -> str:
-    """The date alone."""
+    """Return the date alone."""
     return f"{time.year:04}-{time.month:02}-{time.day:02}"
 
 
@@ -28,7 +28,7 @@ def render_time(time: Time, fsp: int) -> str:
 
 
 def render_duration(duration_ns: int, fsp: int) -> str:
-    """A span of time with `fsp` decimals."""
+    """Return a span of time with `fsp` decimals."""
     seconds, ns = divmod(abs(duration_ns), _NS_A_SECOND)
     minutes, second = divmod(seconds, 60)
     hour, minute = divmod(minutes, 60)

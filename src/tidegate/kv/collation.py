@@ -28,7 +28,8 @@ __all__ = ["sort_key"]
 
 
 def sort_key(collation: str, data: bytes) -> bytes:
-    """The sort key of a stored string; EncodeError for a collation or a character whose weights are not known."""
+    """Return the sort key of a stored string; EncodeError for a collation or a character whose weights are not
+    known."""
     make = _KEYS.get(collation)
     if make is None:
         raise EncodeError(f"the sort keys of collation {collation!r} are not known")

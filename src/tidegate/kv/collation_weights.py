@@ -62,7 +62,7 @@ _TABLES: Final = {"UCA 4.0.0": _table(_UCA_400), "UCA 9.0.0": _table(_UCA_900)}
 
 @lru_cache(maxsize=4096)
 def general_weight(char: str) -> bytes:
-    """The weight of a character in utf8mb4_general_ci."""
+    """Return the weight of a character in utf8mb4_general_ci."""
     if ord(char) > 0xFFFF:
         return _REPLACEMENT
     if ord(char) >> 8 not in _CASED_PLANES:
@@ -85,12 +85,12 @@ def _capital(char: str) -> str:
 
 
 def uca_400(char: str) -> bytes:
-    """The primary weights of a character in utf8mb4_unicode_ci."""
+    """Return the primary weights of a character in utf8mb4_unicode_ci."""
     return _uca("UCA 4.0.0", char) if ord(char) <= 0xFFFF else _REPLACEMENT
 
 
 def uca_900(char: str) -> bytes:
-    """The primary weights of a character in utf8mb4_0900_ai_ci."""
+    """Return the primary weights of a character in utf8mb4_0900_ai_ci."""
     return _uca("UCA 9.0.0", char)
 
 

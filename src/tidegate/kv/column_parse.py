@@ -46,7 +46,7 @@ _LONGEST_INT: Final = 20
 
 
 def parse_value(kind: ColumnType, value: Value, zone: tzinfo = UTC) -> KvValue:
-    """The column's value for an event's; EncodeError for what the type does not have."""
+    """Return the column's value for an event's; EncodeError for what the type does not have."""
     if value is None:
         return None
     parse = _PARSERS.get(kind.code)

@@ -35,7 +35,7 @@ _DATES: Final = frozenset({MysqlType.DATE, MysqlType.NEWDATE})
 
 
 def column_text(column_type: ColumnType, value: KvValue, zone: tzinfo = UTC) -> str:
-    """The text of a DECIMAL, time, JSON or VECTOR; EncodeError for other values."""
+    """Return the text of a DECIMAL, time, JSON or VECTOR; EncodeError for other values."""
     render = _TEXTS.get(type(value))
     if render is None:
         raise EncodeError(f"a {type(value).__name__} is no text")

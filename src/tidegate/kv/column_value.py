@@ -65,19 +65,19 @@ class _Kind:
 
 
 def read_value(column_type: ColumnType, data: bytes) -> KvValue:
-    """The value in these bytes of a row of version 2; DecodeError when the type has none like it."""
+    """Return the value in these bytes of a row of version 2; DecodeError when the type has none like it."""
     value: KvValue = _kind(column_type, DecodeError).read(data)
     return value
 
 
 def write_value(column_type: ColumnType, value: KvValue) -> bytes:
-    """The bytes of a value in a row of version 2; EncodeError when the type has none like it."""
+    """Return the bytes of a value in a row of version 2; EncodeError when the type has none like it."""
     kind = _kind(column_type, EncodeError)
     return kind.write(_own(kind, value, column_type), column_type)
 
 
 def to_datum(column_type: ColumnType, value: KvValue) -> Datum:
-    """The datum of a value, for keys; strings without regard to their collation."""
+    """Return the datum of a value, for keys; strings without regard to their collation."""
     if value is None:
         return None
     kind = _kind(column_type, EncodeError)
@@ -85,13 +85,13 @@ def to_datum(column_type: ColumnType, value: KvValue) -> Datum:
 
 
 def old_row_datum(column_type: ColumnType, value: KvValue) -> Datum:
-    """The datum of a value in a row of version 1, where a duration is a plain number."""
+    """Return the datum of a value in a row of version 1, where a duration is a plain number."""
     datum = to_datum(column_type, value)
     return int(datum) if isinstance(datum, Duration) else datum
 
 
 def from_datum(column_type: ColumnType, datum: Datum) -> KvValue:
-    """The value that a datum stands for; DecodeError when the type has none like it."""
+    """Return the value that a datum stands for; DecodeError when the type has none like it."""
     if datum is None:
         return None
     kind = _kind(column_type, DecodeError)
@@ -114,14 +114,14 @@ def _read_int(data: bytes) -> int:
 
 
 def read_uint(data: bytes) -> Unsigned:
-    """An unsigned number of 1, 2, 4 or 8 bytes."""
+    """Return an unsigned number of 1, 2, 4 or 8 bytes."""
     if len(data) not in _SIZES:
         raise DecodeError(f"a number of {len(data)} bytes", CODEC, 0)
     return Unsigned(int.from_bytes(data, "little"))
 
 
 def write_int(value: int) -> bytes:
-    """The shortest form of a signed number."""
+    """Return the shortest form of a signed number."""
     if not MIN_INT <= value <= MAX_INT:
         raise EncodeError(f"{value} is no signed 64-bit number")
     size = next(size for size in _SIZES if -(1 << 8 * size - 1) <= value < 1 << 8 * size - 1)
@@ -129,7 +129,7 @@ def write_int(value: int) -> bytes:
 
 
 def write_uint(value: int) -> bytes:
-    """The shortest form of an unsigned number."""
+    """Return the shortest form of an unsigned number."""
     if not 0 <= value <= MAX_UINT:
         raise EncodeError(f"{value} is no unsigned 64-bit number")
     return value.to_bytes(next(size for size in _SIZES if value < 1 << 8 * size), "little")

@@ -13,7 +13,7 @@ __all__ = ["at_end", "take", "take_byte"]
 
 
 def take(buf: bytes, at: int, size: int, codec: str) -> bytes:
-    """The `size` bytes at `at`; DecodeError when they are not all there."""
+    """Return the `size` bytes at `at`; DecodeError when they are not all there."""
     end = at + size
     if size < 0 or end > len(buf):
         raise DecodeError(f"{size} bytes wanted and {max(len(buf) - at, 0)} left", codec, at)
@@ -21,13 +21,13 @@ def take(buf: bytes, at: int, size: int, codec: str) -> bytes:
 
 
 def take_byte(buf: bytes, at: int, codec: str) -> int:
-    """The byte at `at` as a number; DecodeError at the end."""
+    """Return the byte at `at` as a number; DecodeError at the end."""
     if at >= len(buf):
         raise DecodeError("1 byte wanted and 0 left", codec, at)
     return buf[at]
 
 
 def at_end(buf: bytes, at: int, codec: str) -> None:
-    """Raises DecodeError when bytes follow `at`."""
+    """Raise DecodeError when bytes follow `at`."""
     if at != len(buf):
         raise DecodeError(f"{len(buf) - at} bytes follow the last value", codec, at)

@@ -112,17 +112,17 @@ Datum: TypeAlias = int | float | bytes | DecimalDatum | JsonDatum | Vector | Bou
 
 
 def encode_key(datums: Iterable[Datum]) -> bytes:
-    """The form that sorts as the values do, one datum after the other."""
+    """Return the form that sorts as the values do, one datum after the other."""
     return b"".join(_lookup(_KEY_FORMS, datum)(datum) for datum in datums)
 
 
 def encode_value(datums: Iterable[Datum]) -> bytes:
-    """The short form, one datum after the other."""
+    """Return the short form, one datum after the other."""
     return b"".join(_lookup(_VALUE_FORMS, datum)(datum) for datum in datums)
 
 
 def decode_datum(buf: bytes, at: int = 0) -> tuple[Datum, int]:
-    """A datum in either form and the offset after it; a decimal comes with its form."""
+    """Return a datum in either form and the offset after it; a decimal comes with its form."""
     flag = take_byte(buf, at, CODEC)
     read = _READERS.get(flag)
     if read is None:
@@ -131,7 +131,7 @@ def decode_datum(buf: bytes, at: int = 0) -> tuple[Datum, int]:
 
 
 def decode_datums(buf: bytes, at: int = 0) -> list[Datum]:
-    """All datums from `at` to the end."""
+    """Return all datums from `at` to the end."""
     found = []
     while at < len(buf):
         datum, at = decode_datum(buf, at)
@@ -149,7 +149,7 @@ def encode_vector(vector: Iterable[float]) -> bytes:
 
 
 def decode_vector(buf: bytes, at: int = 0) -> tuple[Vector, int]:
-    """A vector and the offset after it."""
+    """Return a vector and the offset after it."""
     count = int.from_bytes(take(buf, at, 4, CODEC), "little")
     if count > MAX_DIMENSIONS:
         raise DecodeError(f"a VECTOR of {count} dimensions", CODEC, at)

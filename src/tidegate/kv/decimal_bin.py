@@ -40,7 +40,7 @@ class DecimalForm(NamedTuple):
 
 
 def form_of(value: Decimal) -> DecimalForm:
-    """The form of a number for which none is prescribed: the digits that it has, 0.00 as (2, 2)."""
+    """Return the form of a number for which none is prescribed: the digits that it has, 0.00 as (2, 2)."""
     _, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int), value
     scale = max(-exponent, 0)
@@ -49,7 +49,7 @@ def form_of(value: Decimal) -> DecimalForm:
 
 
 def encode_decimal(value: Decimal, form: DecimalForm) -> bytes:
-    """The bytes of `value` in that form; EncodeError when it has more digits on either side of the point."""
+    """Return the bytes of `value` in that form; EncodeError when it has more digits on either side of the point."""
     _check(form)
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
@@ -73,7 +73,7 @@ def encode_decimal(value: Decimal, form: DecimalForm) -> bytes:
 
 
 def decode_decimal(buf: bytes, at: int, form: DecimalForm) -> tuple[Decimal, int]:
-    """A number of that form and the offset after it; DecodeError for digits that no decimal has."""
+    """Return a number of that form and the offset after it; DecodeError for digits that no decimal has."""
     chunks = _cut(form)
     size = sum(_BYTES[digits] for digits in chunks)
     data = take(buf, at, size, CODEC)
@@ -98,7 +98,7 @@ def write_decimal(value: Decimal, form: DecimalForm) -> bytes:
 
 
 def read_decimal(buf: bytes, at: int = 0) -> tuple[Decimal, DecimalForm, int]:
-    """A stand-alone number, its form, and the offset after it."""
+    """Return a stand-alone number, its form, and the offset after it."""
     form = DecimalForm(take_byte(buf, at, CODEC), take_byte(buf, at + 1, CODEC))
     if not 0 < form.precision <= MAX_PRECISION or not form.scale <= min(form.precision, MAX_SCALE):
         raise DecodeError(f"no decimal has {form.precision} digits, {form.scale} of them behind the point", CODEC, at)
@@ -112,7 +112,7 @@ def _check(form: DecimalForm) -> None:
 
 
 def chunk_sizes(form: DecimalForm) -> list[tuple[int, int]]:
-    """How many digits stand in each word, and in how many bytes."""
+    """Return how many digits stand in each word, and in how many bytes."""
     return [(digits, _BYTES[digits]) for digits in _cut(form)]
 
 

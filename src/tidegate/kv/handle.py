@@ -45,7 +45,7 @@ class CommonHandle(NamedTuple):
     encoded: bytes
 
     def datums(self, count: int) -> list[Datum]:
-        """The first `count` columns of the primary key; DecodeError when they are not there or more follows."""
+        """Return the first `count` columns of the primary key; DecodeError when they are not there or more follows."""
         found: list[Datum] = []
         at = 0
         for _ in range(count):
@@ -60,10 +60,10 @@ Handle: TypeAlias = IntHandle | CommonHandle
 
 
 def common_handle(datums: Iterable[Datum]) -> CommonHandle:
-    """The handle of a primary key's values."""
+    """Return the handle of a primary key's values."""
     return CommonHandle(encode_key(datums).ljust(MIN_SIZE, b"\0"))
 
 
 def unsigned_handle(value: int) -> IntHandle:
-    """The handle of a number without sign."""
+    """Return the handle of a number without sign."""
     return IntHandle(value - _UNSIGNED if value > MAX_INT else value)

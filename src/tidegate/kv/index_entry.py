@@ -51,12 +51,12 @@ class IndexEntry(NamedTuple):
 
 
 def is_distinct(index: IndexLayout, columns: Columns) -> bool:
-    """Whether the key alone names the row: NULLs are never equal."""
+    """Return whether the key alone names the row: NULLs are never equal."""
     return index.unique and all(columns[part.column_id] is not None for part in index.parts)
 
 
 def encode_index_entry(table: TableLayout, entry: IndexEntry) -> tuple[bytes, bytes]:
-    """Key and value of an entry; `columns` may hold a whole row."""
+    """Return key and value of an entry; `columns` may hold a whole row."""
     index = _index(table, entry.index_id)
     datums = [part_datum(table, part, entry.columns[part.column_id]) for part in index.parts]
     distinct = is_distinct(index, entry.columns)
@@ -123,7 +123,7 @@ def _original(table: TableLayout, part: IndexPart, value: KvValue, count: Callab
 
 
 def decode_index_entry(table: TableLayout, key: bytes, value: bytes) -> IndexEntry:
-    """The entry of key and value; KvDecodeError with key and place for anything else."""
+    """Return the entry of key and value; KvDecodeError with key and place for anything else."""
     found = decode_table_key(key)
     if not isinstance(found, IndexKey):
         raise KvDecodeError("the key of a row where an index entry's stands", CODEC, 0, key)

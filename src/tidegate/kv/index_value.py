@@ -52,7 +52,7 @@ class IndexValue(NamedTuple):
 
 
 def encode_index_value(value: IndexValue) -> bytes:
-    """The bytes of these parts; EncodeError where the version cannot hold them."""
+    """Return the bytes of these parts; EncodeError where the version cannot hold them."""
     if value.version is None:
         if value.partition_id is not None or value.restored is not None or isinstance(value.handle, CommonHandle):
             raise EncodeError("the old form of an index value holds a number at most")
@@ -88,7 +88,7 @@ def _middle(value: IndexValue) -> bytes:
 
 
 def decode_index_value(buf: bytes) -> IndexValue:
-    """The parts of a value; DecodeError for anything else."""
+    """Return the parts of a value; DecodeError for anything else."""
     if len(buf) <= MAX_OLD_SIZE and buf != _EMPTY_V1:
         return _decode_old(buf)
     tail_size = buf[0]

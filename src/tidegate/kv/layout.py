@@ -82,7 +82,7 @@ class TableLayout:
         return {index.id: index for index in self.indexes}
 
     def restored(self, column: ColumnLayout) -> bool:
-        """Whether an index entry keeps the original of this column."""
+        """Return whether an index entry keeps the original of this column."""
         if not self.new_collation or column.type.code not in STRINGS or column.collation == "binary":
             return False
         if column.collation == _KEEPS_SPACES:

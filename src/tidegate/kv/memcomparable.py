@@ -36,17 +36,17 @@ def encode_bytes(data: bytes) -> bytes:
 
 
 def decode_bytes(buf: bytes, at: int = 0) -> tuple[bytes, int]:
-    """A string and the offset after it; DecodeError for bad markers and padding."""
+    """Return a string and the offset after it; DecodeError for bad markers and padding."""
     return _decode(buf, at, _ASCENDING)
 
 
 def encode_bytes_desc(data: bytes) -> bytes:
-    """The form that sorts the other way round."""
+    """Return the form that sorts the other way round."""
     return invert(encode_bytes(data))
 
 
 def decode_bytes_desc(buf: bytes, at: int = 0) -> tuple[bytes, int]:
-    """A string in descending form and the offset after it."""
+    """Return a string in descending form and the offset after it."""
     return _decode(buf, at, _DESCENDING)
 
 
@@ -66,11 +66,11 @@ def _decode(buf: bytes, at: int, order: bytes) -> tuple[bytes, int]:
 
 
 def encode_compact(data: bytes) -> bytes:
-    """The length as a signed varint, then the bytes."""
+    """Return the length as a signed varint, then the bytes."""
     return encode_varint(len(data)) + data
 
 
 def decode_compact(buf: bytes, at: int = 0) -> tuple[bytes, int]:
-    """A string in compact form and the offset after it."""
+    """Return a string in compact form and the offset after it."""
     size, start = decode_varint(buf, at)
     return take(buf, start, size, CODEC), start + size

@@ -43,22 +43,22 @@ class MetaKey(NamedTuple):
 
 
 def string_key(name: str) -> bytes:
-    """The key of a string."""
+    """Return the key of a string."""
     return encode_meta_key(MetaKey(name.encode(), "s"))
 
 
 def hash_key(name: str, field: str | bytes) -> bytes:
-    """The key of a member of a hash."""
+    """Return the key of a member of a hash."""
     return encode_meta_key(MetaKey(name.encode(), "h", field.encode() if isinstance(field, str) else field))
 
 
 def job_field(job_id: int) -> bytes:
-    """The field of DDLJobHistory that holds a job."""
+    """Return the field of DDLJobHistory that holds a job."""
     return encode_uint(job_id)
 
 
 def encode_meta_key(key: MetaKey) -> bytes:
-    """The bytes of a key; EncodeError where kind and parts disagree."""
+    """Return the bytes of a key; EncodeError where kind and parts disagree."""
     if key.kind not in _KINDS or (key.field is None) != (key.kind != "h") or (key.place is None) != (key.kind != "l"):
         raise EncodeError(f"a meta key of kind {key.kind!r} with field {key.field!r} and place {key.place}")
     head = PREFIX + encode_bytes(key.name) + encode_uint(ord(key.kind))
@@ -68,7 +68,7 @@ def encode_meta_key(key: MetaKey) -> bytes:
 
 
 def decode_meta_key(key: bytes) -> MetaKey:
-    """The parts of a key; KvDecodeError for anything else."""
+    """Return the parts of a key; KvDecodeError for anything else."""
     try:
         return _decode(key)
     except DecodeError as error:

@@ -48,7 +48,7 @@ _INVERTED: Final = bytes(0xFF - byte for byte in range(256))
 
 
 def invert(data: bytes) -> bytes:
-    """Every bit turned: the ascending form of a value becomes the descending one, and back."""
+    """Return every bit turned: the ascending form of a value becomes the descending one, and back."""
     return data.translate(_INVERTED)
 
 
@@ -60,7 +60,7 @@ def encode_int(value: int) -> bytes:
 
 
 def decode_int(buf: bytes, at: int = 0) -> tuple[int, int]:
-    """A signed number of 8 bytes and the offset after it."""
+    """Return a signed number of 8 bytes and the offset after it."""
     return int.from_bytes(take(buf, at, 8, CODEC), "big") - _SIGN, at + 8
 
 
@@ -72,7 +72,7 @@ def encode_uint(value: int) -> bytes:
 
 
 def decode_uint(buf: bytes, at: int = 0) -> tuple[int, int]:
-    """An unsigned number of 8 bytes and the offset after it."""
+    """Return an unsigned number of 8 bytes and the offset after it."""
     return int.from_bytes(take(buf, at, 8, CODEC), "big"), at + 8
 
 
@@ -84,7 +84,7 @@ def encode_float(value: float) -> bytes:
 
 
 def decode_float(buf: bytes, at: int = 0) -> tuple[float, int]:
-    """A double and the offset after it."""
+    """Return a double and the offset after it."""
     bits = int.from_bytes(take(buf, at, 8, CODEC), "big")
     bits = bits - _SIGN if bits & _SIGN else MAX_UINT - bits
     value: float = _DOUBLE.unpack(bits.to_bytes(8, "big"))[0]
@@ -104,7 +104,7 @@ def encode_uvarint(value: int) -> bytes:
 
 
 def decode_uvarint(buf: bytes, at: int = 0) -> tuple[int, int]:
-    """An unsigned number and the offset after it; DecodeError after 10 bytes or beyond 64 bits."""
+    """Return an unsigned number and the offset after it; DecodeError after 10 bytes or beyond 64 bits."""
     value = 0
     for place in range(_VARINT_BYTES):
         byte = take_byte(buf, at + place, CODEC)
@@ -117,13 +117,13 @@ def decode_uvarint(buf: bytes, at: int = 0) -> tuple[int, int]:
 
 
 def encode_varint(value: int) -> bytes:
-    """The zigzag form; EncodeError beyond 64 bits."""
+    """Return the zigzag form; EncodeError beyond 64 bits."""
     if not MIN_INT <= value <= MAX_INT:
         raise EncodeError(f"{value} is no signed 64-bit number")
     return encode_uvarint(value << 1 if value >= 0 else ~(value << 1))
 
 
 def decode_varint(buf: bytes, at: int = 0) -> tuple[int, int]:
-    """A signed number in zigzag form and the offset after it."""
+    """Return a signed number in zigzag form and the offset after it."""
     zigzag, end = decode_uvarint(buf, at)
     return zigzag >> 1 ^ -(zigzag & 1), end

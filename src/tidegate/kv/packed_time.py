@@ -41,7 +41,7 @@ ZERO: Final = Time(0, 0, 0)
 
 
 def pack_time(time: Time) -> int:
-    """The number of a time: 0 for the zero time. EncodeError for parts out of their range."""
+    """Return the number of a time: 0 for the zero time. EncodeError for parts out of their range."""
     _check(time)
     date = time.year * 13 + time.month << 5 | time.day
     clock = time.hour << 12 | time.minute << 6 | time.second
@@ -49,7 +49,7 @@ def pack_time(time: Time) -> int:
 
 
 def unpack_time(packed: int) -> Time:
-    """The time of a number; DecodeError for parts that no calendar or clock has."""
+    """Return the time of a number; DecodeError for parts that no calendar or clock has."""
     seconds, microsecond = packed >> 24, packed & 0xFFFFFF
     date, clock = seconds >> 17, seconds & 0x1FFFF
     year, month = divmod(date >> 5, 13)
@@ -57,7 +57,7 @@ def unpack_time(packed: int) -> Time:
 
 
 def pack_core(time: Time, tail: int) -> int:
-    """The number that binary JSON holds; `tail` is the four bits of fsp and type. EncodeError as above."""
+    """Return the number that binary JSON holds; `tail` is the four bits of fsp and type. EncodeError as above."""
     _check(time)
     if not 0 <= tail <= 15:
         raise EncodeError(f"{tail} is more than the four bits of fsp and type")
@@ -67,7 +67,7 @@ def pack_core(time: Time, tail: int) -> int:
 
 
 def unpack_core(core: int) -> tuple[Time, int]:
-    """The time in such a number, and its four bits of fsp and type."""
+    """Return the time in such a number, and its four bits of fsp and type."""
     date, clock = core >> 41, core >> 24
     parts = (date >> 9, date >> 5 & 15, date & 31, clock >> 12 & 31, clock >> 6 & 63, clock & 63, core >> 4 & 0xFFFFF)
     return _checked(Time(*parts), core), core & 15
@@ -85,7 +85,7 @@ def _checked(time: Time, number: int) -> Time:
 
 
 def from_utc(time: Time, zone: tzinfo) -> Time:
-    """A stored TIMESTAMP on the clocks of `zone`; DecodeError when there is no such moment."""
+    """Return a stored TIMESTAMP on the clocks of `zone`; DecodeError when there is no such moment."""
     if time == ZERO or zone is UTC:
         return time
     try:
@@ -96,7 +96,8 @@ def from_utc(time: Time, zone: tzinfo) -> Time:
 
 
 def to_utc(time: Time, zone: tzinfo) -> Time:
-    """What is stored for a TIMESTAMP that the clocks of `zone` show; of an hour that comes twice the first one."""
+    """Return what is stored for a TIMESTAMP that the clocks of `zone` show; of an hour that comes twice the first
+    one."""
     if time == ZERO or zone is UTC:
         return time
     try:

@@ -75,32 +75,32 @@ TableKey = RecordKey | IndexKey
 
 
 def table_prefix(table_id: int) -> bytes:
-    """What all keys of a table begin with."""
+    """Return what all keys of a table begin with."""
     return PREFIX + encode_int(table_id)
 
 
 def record_prefix(table_id: int) -> bytes:
-    """What all row keys of a table begin with."""
+    """Return what all row keys of a table begin with."""
     return table_prefix(table_id) + RECORD
 
 
 def record_key(table_id: int, handle: Handle) -> bytes:
-    """The key of a row."""
+    """Return the key of a row."""
     return record_prefix(table_id) + handle.encoded
 
 
 def index_prefix(table_id: int, index_id: int, *, temporary: bool = False) -> bytes:
-    """What all keys of an index begin with."""
+    """Return what all keys of an index begin with."""
     return table_prefix(table_id) + INDEX + encode_int(index_id | _TEMPORARY if temporary else index_id)
 
 
 def table_span(table_id: int) -> tuple[bytes, bytes]:
-    """The raw keys from which and before which the rows of a table lie."""
+    """Return the raw keys from which and before which the rows of a table lie."""
     return record_prefix(table_id), table_prefix(table_id) + _AFTER_RECORD
 
 
 def decode_table_key(key: bytes) -> TableKey:
-    """The parts of a key that begins with t; KvDecodeError for anything else."""
+    """Return the parts of a key that begins with t; KvDecodeError for anything else."""
     try:
         return _decode(key)
     except DecodeError as error:
@@ -130,12 +130,12 @@ def _handle(encoded: bytes) -> Handle:
 
 
 def mvcc_key(key: bytes, ts: int | None = None) -> bytes:
-    """The key as TiKV's column families hold it; without `ts` that of a lock."""
+    """Return the key as TiKV's column families hold it; without `ts` that of a lock."""
     return encode_bytes(key) + (b"" if ts is None else invert(encode_uint(ts)))
 
 
 def split_mvcc_key(stored: bytes) -> tuple[bytes, int | None]:
-    """The raw key and the timestamp of a stored key; KvDecodeError for anything else."""
+    """Return the raw key and the timestamp of a stored key; KvDecodeError for anything else."""
     try:
         key, at = decode_bytes(stored)
         if at == len(stored):
@@ -148,14 +148,14 @@ def split_mvcc_key(stored: bytes) -> tuple[bytes, int | None]:
 
 
 def strip_keyspace(key: bytes) -> tuple[bytes, int | None]:
-    """The key without the prefix of API v2, and the keyspace's id; keys of other clusters stay as they are."""
+    """Return the key without the prefix of API v2, and the keyspace's id; keys of other clusters stay as they are."""
     if key[:1] != _KEYSPACE_MODE or len(key) < _KEYSPACE_SIZE:
         return key, None
     return key[_KEYSPACE_SIZE:], int.from_bytes(key[1:_KEYSPACE_SIZE], "big")
 
 
 def with_keyspace(key: bytes, keyspace_id: int) -> bytes:
-    """The key as a cluster of API v2 stores it."""
+    """Return the key as a cluster of API v2 stores it."""
     if not 0 <= keyspace_id <= _MAX_KEYSPACE:
         raise EncodeError(f"{keyspace_id} is no keyspace id of 24 bits")
     return _KEYSPACE_MODE + keyspace_id.to_bytes(3, "big") + key

@@ -63,7 +63,7 @@ _DIGITS_MAX: Final = 18
 
 
 def arrow_type(kind: ColumnType) -> Any:
-    """The type of the arrays of a column; binary may come in place of string."""
+    """Return the type of the arrays of a column; binary may come in place of string."""
     if kind.code in NUMBERS:
         return pa.uint64() if _is_unsigned(kind) else pa.int64()
     if kind.code in FLOATS:
@@ -72,7 +72,8 @@ def arrow_type(kind: ColumnType) -> Any:
 
 
 def column_reader(kind: ColumnType, read: Read, *, utc: bool = True) -> ReadColumn:
-    """How a column of that type is read; `read` gives a single value as the array has it, or raises DecodeError."""
+    """Return how a column of that type is read; `read` gives a single value as the array has it, or raises
+    DecodeError."""
     if kind.code in NUMBERS:
         return _unsigned if _is_unsigned(kind) else _signed
     if kind.code in FLOATS:

@@ -34,7 +34,7 @@ class Scratch:
         self._places: list[str] = []
 
     def place(self) -> str:
-        """A new, empty place."""
+        """Return a new, empty place."""
         if self._home is None and self._temporary is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="tidegate-live-", ignore_cleanup_errors=True)
         home = self._temporary.name if self._temporary else str(self._home).rstrip("/")

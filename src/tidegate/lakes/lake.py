@@ -75,7 +75,7 @@ class Lake:
         self._live: Live | None = None
 
     def at(self, moment: Moment) -> "Lake":
-        """The same lake at the newest snapshot whose checkpoint is not above `moment`.
+        """Return this lake at the newest snapshot whose checkpoint is not above `moment`.
 
         A TSO, a datetime (UTC unless it has a zone), such a text, or "latest". `checkpoint_ts` tells the ts that it
         is; a snapshot has the tables and columns of its own ts."""
@@ -99,26 +99,26 @@ class Lake:
         return self.snapshot.checkpoint.ts
 
     def tables(self) -> list[str]:
-        """The names of all tables, sorted."""
+        """Return the names of all tables, sorted."""
         return sorted(str(table.name) for table in self.snapshot.tables.values())
 
     def definition(self, name: str) -> TableInfo:
-        """The table's definition at this snapshot."""
+        """Return the table's definition at this snapshot."""
         return self._find(name)[1]
 
     def place(self, name: str) -> tuple[str, int]:
-        """Where the table's rows lie and at which Delta version."""
+        """Return where the table's rows lie and at which Delta version."""
         incarnation, _ = self._find(name)
         return self.options.table_uri(incarnation), self.snapshot.tables[incarnation].version
 
     def count(self, name: str) -> int:
-        """How many rows are stored (changes, for a table without a key), from the table's log alone."""
+        """Return how many rows are stored (changes, for a table without a key), from the table's log alone."""
         return sum(file.rows for file in self._stored(name).files())
 
     def arrow(
         self, name: str, columns: Sequence[str] = (), limit: int | None = None, *, where: Where | None = None
     ) -> pa.Table:
-        """The table's rows as Arrow, columns in the upstream's order unless `columns` names some.
+        """Return the table's rows as Arrow, columns in the upstream's order unless `columns` names some.
 
         `where` asks for the rows whose columns have these values: `{"id": 17}`, `{"id": [17, 18]}`."""
         stored, table = self._stored(name), self.definition(name)
@@ -127,7 +127,8 @@ class Lake:
         return stored_rows(stored, chosen(columns, [one.name for one in known], table), limit, wanted=wanted)
 
     def table(self, name: str, spark: Any = None) -> Any:
-        """The table's rows as a Spark DataFrame: of a small table the rows themselves, of a larger one Delta's."""
+        """Return the table's rows as a Spark DataFrame: of a small table the rows themselves, of a larger one
+        Delta's."""
         from tidegate.spark.session import session
 
         spark, stored = spark or session(), self._stored(name)
@@ -136,14 +137,14 @@ class Lake:
         return spark_rows(spark, stored.uri, stored.version)
 
     def sql(self, query: str, spark: Any = None) -> Any:
-        """The DataFrame of a query, Spark's SQL, over all tables of this snapshot by their names `db.table`."""
+        """Return the DataFrame of a query, Spark's SQL, over all tables of this snapshot by their names `db.table`."""
         from tidegate.spark.session import session
 
         spark = spark or session()
         return lake_sql.run(spark, query, self.tables(), lambda name: self.table(name, spark))
 
     def history(self) -> list[Moved]:
-        """Every snapshot up to this moment, the oldest first."""
+        """Return every snapshot up to this moment, the oldest first."""
         found: list[Moved] = []
         before: dict[str, tuple[str, int]] = {}
         for one in history(self.options):
@@ -158,7 +159,8 @@ class Lake:
         return found
 
     def live(self, *, refresh: bool = True, scratch: str | None = None) -> "Live":
-        """All tables at the frontier: the newest snapshot and what has landed since. At a moment of `at`: exactly then.
+        """Return all tables at the frontier: the newest snapshot and what has landed since. At a moment of `at`:
+        exactly then.
 
         A view stays at the ts at which it was made; each call makes a newer one, with `refresh=False` the last one is
         given again. An older moment can be had as long as the changelog keeps what came after its snapshot.

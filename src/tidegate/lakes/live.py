@@ -82,11 +82,11 @@ class Live:
         return tuple(sorted({group.path for group in self._slice.groups}))
 
     def tables(self) -> list[str]:
-        """The names of all tables, sorted."""
+        """Return the names of all tables, sorted."""
         return sorted(str(table.name) for table in self._round.state.tables.values() if self._is_stored(table))
 
     def definition(self, name: str) -> TableInfo:
-        """The table's definition at this ts."""
+        """Return the table's definition at this ts."""
         folded = name.lower()
         for table in self._round.state.tables.values():
             if str(table.name).lower() == folded and self._is_stored(table):
@@ -97,7 +97,7 @@ class Live:
     def arrow(
         self, name: str, columns: Sequence[str] = (), limit: int | None = None, *, where: Where | None = None
     ) -> pa.Table:
-        """The table's rows as Arrow, columns in the upstream's order unless `columns` names some.
+        """Return the table's rows as Arrow, columns in the upstream's order unless `columns` names some.
 
         `where` asks for the rows whose columns have these values (`{"id": 17}`, `{"id": [17, 18]}`): stored files whose
         bounds exclude them are not opened, so a row is found by its key in some milliseconds."""
@@ -110,7 +110,7 @@ class Live:
         return rows if limit is None else rows.slice(0, limit)
 
     def table(self, name: str, spark: Any = None) -> Any:
-        """The table's rows as a Spark DataFrame."""
+        """Return the table's rows as a Spark DataFrame."""
         from tidegate.spark.session import session
 
         spark = spark or session()
@@ -123,7 +123,7 @@ class Live:
         return spark_overlaid(spark, spark_stored(spark, stored), tail)
 
     def sql(self, query: str, spark: Any = None) -> Any:
-        """The DataFrame of a query, Spark's SQL, over all tables of this view by their names `db.table`."""
+        """Return the DataFrame of a query, Spark's SQL, over all tables of this view by their names `db.table`."""
         from tidegate.spark.session import session
 
         spark = spark or session()
@@ -200,7 +200,7 @@ class Live:
 
 
 def reaches_back(changelog: Changelog, base: Snapshot) -> bool:
-    """True if upkeep has dropped no row above the snapshot from the changelog."""
+    """Return True if upkeep has dropped no row above the snapshot from the changelog."""
     return base.checkpoint.ts >= changelog.floor()
 
 

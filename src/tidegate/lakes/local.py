@@ -33,7 +33,7 @@ GLOB: Final = frozenset("*?[]{}\\")
 
 
 def is_local(stored: TableSnapshot, tail: Tail = NOTHING) -> bool:
-    """True if a table's rows are few enough to be handed to Spark as they are."""
+    """Return True if a table's rows are few enough to be handed to Spark as they are."""
     files = stored.files()
     rows = sum(file.rows for file in files)
     rows += sum((part.rows if isinstance(part, NetChanges) else part).num_rows for part in tail.parts)
@@ -41,7 +41,7 @@ def is_local(stored: TableSnapshot, tail: Tail = NOTHING) -> bool:
 
 
 def spark_local(spark: Any, rows: pa.Table, columns: Sequence[LakeColumn]) -> Any:
-    """Rows as a DataFrame with the types that the stored table has in Spark."""
+    """Return rows as a DataFrame with the types that the stored table has in Spark."""
     from pyspark.sql.types import StructType
 
     fields = [schema_field(column.name, column.delta) for column in columns]
@@ -49,7 +49,7 @@ def spark_local(spark: Any, rows: pa.Table, columns: Sequence[LakeColumn]) -> An
 
 
 def spark_stored(spark: Any, stored: TableSnapshot) -> Any:
-    """A stored version as a DataFrame."""
+    """Return a stored version as a DataFrame."""
     paths = [file.path if file.path.startswith("/") else f"{stored.uri}/{file.path}" for file in stored.files()]
     if not _is_plain(stored, paths):
         return spark_rows(spark, stored.uri, stored.version)

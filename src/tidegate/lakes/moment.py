@@ -22,7 +22,7 @@ Moment: TypeAlias = int | str | datetime
 
 
 def moment_ts(moment: Moment) -> int | None:
-    """The TSO that a moment means; None for the newest."""
+    """Return the TSO that a moment means; None for the newest."""
     match moment:
         case str():
             return None if moment == LATEST else parse_ts(moment, now_ms=time.time_ns() // 1_000_000)

@@ -53,7 +53,7 @@ NOTHING: Final = Tail(())
 
 
 def stored_table(uri: str, version: int, name: str) -> TableSnapshot:
-    """A Delta table at a version. Raises SinkError when it is not there any more."""
+    """Return a Delta table at a version. Raises SinkError when it is not there any more."""
     try:
         found = None if version == PURGED else deltalog.load(uri, version)
     except DeltaError as lost:
@@ -66,7 +66,7 @@ def stored_table(uri: str, version: int, name: str) -> TableSnapshot:
 def stored_rows(
     table: TableSnapshot, names: Sequence[str] = (), limit: int | None = None, *, wanted: Wanted = EVERY
 ) -> pa.Table:
-    """Rows of a stored table, the columns called `names` (all when empty), of as many files as `limit` asks for.
+    """Return rows of a stored table, the columns called `names` (all when empty), of as many files as `limit` asks for.
 
     With `wanted` at least the rows that it asks for, from the files that can hold them."""
     columns = {column.name: column for column in stored_columns(table)}
@@ -99,7 +99,7 @@ def _part(uri: str, file: DataFile, asked: Sequence[LakeColumn], wanted: Wanted)
 
 
 def chosen(wanted: Sequence[str], stored: Sequence[str], table: TableInfo) -> list[str]:
-    """The stored names of the columns that a reader asks for, without regard to case."""
+    """Return the stored names of the columns that a reader asks for, without regard to case."""
     known = {name.lower(): name for name in stored}
     unknown = [name for name in wanted if name.lower() not in known]
     if unknown:
@@ -108,7 +108,7 @@ def chosen(wanted: Sequence[str], stored: Sequence[str], table: TableInfo) -> li
 
 
 def overlaid(stored: pa.Table, tail: Tail) -> pa.Table:
-    """The stored rows and what follows them."""
+    """Return the stored rows and what follows them."""
     for part in tail.parts:
         if isinstance(part, NetChanges):
             stored = pa.concat_tables([_without(stored, part.keys), part.rows.select(stored.column_names)])
@@ -128,12 +128,12 @@ def _without(rows: pa.Table, keys: pa.Table) -> pa.Table:
 
 
 def spark_rows(spark: Any, uri: str, version: int) -> Any:
-    """A Delta table at a version as a DataFrame."""
+    """Return a Delta table at a version as a DataFrame."""
     return spark.read.format("delta").option("versionAsOf", version).load(uri)
 
 
 def spark_frame(spark: Any, rows: pa.Table, schema: Any) -> Any:
-    """Rows as a DataFrame, handed over in one piece: Spark 4.1 stops reading at a piece without rows."""
+    """Return rows as a DataFrame, handed over in one piece: Spark 4.1 stops reading at a piece without rows."""
     return spark.createDataFrame(rows.combine_chunks(), schema=schema)
 
 
@@ -142,7 +142,7 @@ def _quoted(name: str) -> str:
 
 
 def spark_overlaid(spark: Any, stored: Any, tail: Tail) -> Any:
-    """The same as `overlaid` for a DataFrame: an anti join with the few touched keys, and a union."""
+    """Return `stored` with a tail on top, as a DataFrame: an anti join with the few touched keys, and a union."""
     from pyspark.sql import functions
     from pyspark.sql.types import StructType
 

@@ -35,7 +35,7 @@ class Reference:
 
 
 def run(spark: Any, query: str, tables: Sequence[str], frame: Callable[[str], Any]) -> Any:
-    """The DataFrame of `query`; `frame` gives the rows of a table by its name."""
+    """Return the DataFrame of `query`; `frame` gives the rows of a table by its name."""
     from pyspark.errors import AnalysisException
 
     places = references(query, tables)
@@ -62,7 +62,7 @@ def _shown(message: str, views: Mapping[str, str]) -> str:
 
 
 def rewritten(query: str, places: Sequence[Reference], views: Mapping[str, str]) -> str:
-    """The query over views."""
+    """Return the query over views."""
     for place in sorted(places, key=lambda one: one.start, reverse=True):
         text = "" if place.table is None else f"`{views[place.table]}`"
         if place.alias is not None:
@@ -72,7 +72,8 @@ def rewritten(query: str, places: Sequence[Reference], views: Mapping[str, str])
 
 
 def references(query: str, tables: Sequence[str]) -> list[Reference]:
-    """Where the query names tables. Raises SqlError for what is no single query, ConfigError for unknown tables."""
+    """Return where the query names tables. Raises SqlError for what is no single query, ConfigError for unknown
+    tables."""
     try:
         statements = [one for one in sqlglot.parse(query, dialect="spark") if one is not None]
     except SqlglotError as broken:

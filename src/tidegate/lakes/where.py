@@ -33,7 +33,7 @@ class Wanted:
 
     @classmethod
     def of(cls, where: Where, stored: Sequence[LakeColumn], table: TableInfo) -> Self:
-        """What `where` asks for. Raises ConfigError for unknown columns and for values that no row can have."""
+        """Return what `where` asks for. Raises ConfigError for unknown columns and for values that no row can have."""
         known = {column.name.lower(): column for column in stored}
         unknown = [name for name in where if name.lower() not in known]
         if unknown:
@@ -49,14 +49,14 @@ class Wanted:
         return all(_within(file, column, values) for column, values in zip(self.columns, self.values, strict=True))
 
     def places(self, rows: pa.Table) -> pa.Array:
-        """The numbers of the rows that are asked for; `rows` has at least the columns that decide."""
+        """Return the numbers of the rows that are asked for; `rows` has at least the columns that decide."""
         fits = pa.chunked_array([pa.repeat(pa.scalar(True), rows.num_rows)])
         for column, values in zip(self.columns, self.values, strict=True):
             fits = pc.and_(fits, pc.is_in(rows.column(column.name), value_set=values))
         return pc.indices_nonzero(fits)
 
     def among(self, rows: pa.Table) -> pa.Table:
-        """The rows that are asked for."""
+        """Return the rows that are asked for."""
         return rows.take(self.places(rows)) if self.columns else rows
 
 

@@ -119,7 +119,7 @@ class TableInfo(msgspec.Struct, frozen=True):
     """True when read off messages because no DDL was seen; types are then as exact as the format lets them be."""
 
     def column(self, name: str) -> ColumnInfo | None:
-        """The column of that name in any case; None if there is none."""
+        """Return the column of that name in any case; None if there is none."""
         folded = name.lower()
         return next((column for column in self.columns if column.name.lower() == folded), None)
 

@@ -53,18 +53,19 @@ def physical_ms(ts: int) -> int:
 
 
 def compose(ms: int, logical: int = 0) -> Tso:
-    """The TSO of a physical time in milliseconds and a logical count below 2**18."""
+    """Return the TSO of a physical time in milliseconds and a logical count below 2**18."""
     assert 0 <= logical < 1 << LOGICAL_BITS, logical
     return Tso(ms << LOGICAL_BITS | logical)
 
 
 def to_datetime(ts: int) -> datetime:
-    """The physical part of `ts` as a UTC datetime (millisecond precision)."""
+    """Return the physical part of `ts` as a UTC datetime (millisecond precision)."""
     return datetime.fromtimestamp(physical_ms(ts) / 1000, UTC)
 
 
 def parse_ts(text: str, *, now_ms: int) -> int:
-    """The TSO that `text` names: a number, `now`, or a time such as 2026-01-02T03:04:05 (UTC unless it says more)."""
+    """Return the TSO that `text` names: a number, `now`, or a time such as 2026-01-02T03:04:05 (UTC unless it says
+    more)."""
     if text == "now":
         return compose(now_ms)
     if re.fullmatch(r"[0-9]{1,20}", text):

@@ -88,12 +88,12 @@ class TableSnapshot:
     table: DeltaTable
 
     def txn(self, app_id: str) -> int | None:
-        """The last version that an application committed; None if it never did."""
+        """Return the last version that an application committed; None if it never did."""
         version: int | None = self.table.transaction_version(app_id)
         return version
 
     def files(self) -> tuple[DataFile, ...]:
-        """The active data files, in the log's order."""
+        """Return the active data files, in the log's order."""
         batch = pa.table(self.table.get_add_actions(flatten=True)).to_pylist()
         return tuple(
             DataFile(
@@ -113,7 +113,7 @@ def _under(prefix: str, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load(uri: str, version: int | None = None) -> TableSnapshot | None:
-    """The table at `version` (the newest by default); None where there is no table."""
+    """Return the table at `version` (the newest by default); None where there is no table."""
     try:
         table = DeltaTable(uri, version=version)
     except TableNotFoundError:
@@ -132,7 +132,7 @@ def load(uri: str, version: int | None = None) -> TableSnapshot | None:
 
 @lru_cache(maxsize=256)
 def store(uri: str) -> Any:
-    """The object store at `uri`: a directory (made when missing) or any URL that obstore knows."""
+    """Return the object store at `uri`: a directory (made when missing) or any URL that obstore knows."""
     return from_url(uri) if "://" in uri else LocalStore(Path(uri), mkdir=True)
 
 
@@ -203,7 +203,7 @@ def describe(
     configuration: Mapping[str, str] | None = None,
     name: str = "",
 ) -> Action:
-    """The metaData action of a schema; with column mapping when the fields carry it."""
+    """Return the metaData action of a schema; with column mapping when the fields carry it."""
     return {
         "metaData": {
             "id": table_id,
@@ -218,7 +218,7 @@ def describe(
 
 
 def schema_field(name: str, delta_type: object, metadata: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """One nullable field of a schema."""
+    """Return one nullable field of a schema."""
     return {"name": name, "type": delta_type, "nullable": True, "metadata": dict(metadata or {})}
 
 
@@ -230,7 +230,7 @@ def add(
     partition: Mapping[str, str | None] | None = None,
     data_change: bool = True,
 ) -> Action:
-    """A new data file; `path` is relative to the table or a whole address.
+    """Return a new data file; `path` is relative to the table or a whole address.
 
     `stats` holds numRecords and, by physical column name, minValues, maxValues, nullCount."""
     return {
@@ -251,7 +251,7 @@ def _written(path: str) -> str:
 
 
 def remove(file: DataFile, *, data_change: bool = True) -> Action:
-    """A data file that is no longer part of the table (its bytes stay until vacuumed)."""
+    """Return a data file that is no longer part of the table (its bytes stay until vacuumed)."""
     return {
         "remove": {
             "path": _written(file.path),
@@ -270,7 +270,7 @@ def txn(app_id: str, version: int) -> Action:
 
 
 def user_metadata(uri: str, version: int) -> dict[str, Any]:
-    """The userMetadata of one commit; {} when it has none or the log no longer holds it."""
+    """Return the userMetadata of one commit; {} when it has none or the log no longer holds it."""
     try:
         body = obstore.get(store(uri), f"_delta_log/{version:020d}.json").bytes().to_bytes()
     except FileNotFoundError:

@@ -56,7 +56,7 @@ def arm(deeds: Mapping[str, Deed] | None) -> Mapping[str, Deed] | None:
 
 
 def parse(text: str, directory: Path | None = None) -> dict[str, Deed]:
-    """The deeds of a TIDEGATE_FAILPOINTS value. Raises ConfigError for what does not read."""
+    """Return the deeds of a TIDEGATE_FAILPOINTS value. Raises ConfigError for what does not read."""
     deeds: dict[str, Deed] = {}
     for word in filter(None, text.split(",")):
         found = GRAMMAR.fullmatch(word.strip())
@@ -69,7 +69,7 @@ def parse(text: str, directory: Path | None = None) -> dict[str, Deed]:
 
 
 def mark(directory: Path, place: str) -> Path:
-    """The file that stands while a process pauses at `place`."""
+    """Return the file that stands while a process pauses at `place`."""
     return directory / f"{place.replace('/', '.')}.paused"
 
 

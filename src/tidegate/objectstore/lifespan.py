@@ -93,7 +93,7 @@ class Lifespans:
 
 
 def stored_files(uri: str, prefix: str | None = None) -> list[StoredFile]:
-    """Every file below `uri`, the log included."""
+    """Return every file below `uri`, the log included."""
     return [
         StoredFile(entry["path"], entry["size"], int(entry["last_modified"].timestamp() * 1000))
         for batch in obstore.list(store(uri), prefix)

@@ -47,7 +47,7 @@ class _Columns:
         self.max_id = table.max_column_id
 
     def find(self, name: str, *, missing_ok: bool = False) -> _Slot | None:
-        """The slot that was called so, else that is now; None where a missing column may be passed over."""
+        """Return the slot that was called so, else that is now; None where a missing column may be passed over."""
         folded = name.lower()
         for slot in self.slots:
             if slot.was == folded:
@@ -58,7 +58,7 @@ class _Columns:
         return found
 
     def now(self, name: str) -> _Slot | None:
-        """The slot that is called so now."""
+        """Return the slot that is called so now."""
         folded = name.lower()
         return next((slot for slot in self.slots if slot.now.name.lower() == folded), None)
 

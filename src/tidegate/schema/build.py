@@ -29,7 +29,8 @@ _INTEGERS: Final = frozenset({T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG})
 def build_column(
     definition: ColumnDef, column_id: int, charset: str, *, added: bool = False, old: ColumnInfo | None = None
 ) -> ColumnInfo:
-    """The column of a definition; one that is `added` has an origin default, another that of the `old` column."""
+    """Return the column of a definition; one that is `added` has an origin default, another that of the `old`
+    column."""
     column_type = complete_type(definition.type, charset)
     default, is_expression = keep_default(definition.default, column_type)
     origin = None
@@ -54,7 +55,7 @@ def build_column(
 
 
 def inline_indexes(columns: tuple[ColumnDef, ...]) -> list[IndexDef]:
-    """The keys written at columns: PRIMARY KEY and UNIQUE."""
+    """Return the keys written at columns: PRIMARY KEY and UNIQUE."""
     found = []
     for column in columns:
         if column.primary:
@@ -65,7 +66,7 @@ def inline_indexes(columns: tuple[ColumnDef, ...]) -> list[IndexDef]:
 
 
 def build_table(statement: CreateTable, charset: str, context: DdlContext, made: int) -> TableInfo:
-    """The table of CREATE TABLE, number `made` of this DDL, in a database with that charset."""
+    """Return the table of CREATE TABLE, number `made` of this DDL, in a database with that charset."""
     charset = statement.options.charset or charset
     columns = tuple(build_column(column, place, charset) for place, column in enumerate(statement.columns, start=1))
     table = TableInfo(

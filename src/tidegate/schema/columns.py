@@ -157,18 +157,18 @@ _ELEM_ESCAPES: Final = str.maketrans({"\0": "\\0", "'": "''", "\n": "\\n", "\r":
 
 
 def normal_charset(name: str) -> str:
-    """The charset's name in lower case, utf8mb3 as TiDB's utf8."""
+    """Return the charset's name in lower case, utf8mb3 as TiDB's utf8."""
     folded = name.lower()
     return "utf8" if folded == "utf8mb3" else folded
 
 
 def charset_of_collation(collation: str) -> str:
-    """The charset that a collation belongs to: the part before its first underscore."""
+    """Return the charset that a collation belongs to: the part before its first underscore."""
     return normal_charset(collation.split("_", 1)[0])
 
 
 def read_type(cursor: Cursor) -> TypeDef:
-    """The type at the cursor, its attributes included, moving past it."""
+    """Return the type at the cursor, its attributes included, moving past it."""
     words = cursor.accept(*_LONGEST_FIRST)
     if not words:
         raise cursor.error("expected a column type")
@@ -245,7 +245,7 @@ def _read_attributes(cursor: Cursor, found: TypeDef) -> TypeDef:
 
 
 def read_charset_name(cursor: Cursor) -> str:
-    """The charset or collation name at the cursor: a word, a name or a string, moving past it."""
+    """Return the charset or collation name at the cursor: a word, a name or a string, moving past it."""
     cursor.sign("=")
     if cursor.peek().kind is TokenKind.STRING:
         return cursor.next().text
@@ -253,7 +253,7 @@ def read_charset_name(cursor: Cursor) -> str:
 
 
 def complete_type(definition: TypeDef, table_charset: str) -> ColumnType:
-    """The complete type of a definition in a table whose charset is `table_charset`."""
+    """Return the complete type of a definition in a table whose charset is `table_charset`."""
     code, flen, decimal = definition.code, definition.flen, definition.decimal
     charset = table_charset if definition.charset is None else definition.charset
     if code not in _TEXT_NAMES and code not in (T.ENUM, T.SET, T.VAR_STRING):
@@ -280,7 +280,7 @@ def complete_type(definition: TypeDef, table_charset: str) -> ColumnType:
 
 
 def render_type(column_type: ColumnType) -> str:
-    """The type as TiDB's information_schema.COLUMN_TYPE prints it: "int(10) unsigned", "enum('a','b')"."""
+    """Return the type as TiDB's information_schema.COLUMN_TYPE prints it: "int(10) unsigned", "enum('a','b')"."""
     code, flen, decimal = column_type.code, column_type.flen, column_type.decimal
     if code in _TEXT_NAMES:
         name = _TEXT_NAMES[code][column_type.charset == "binary"]
@@ -308,7 +308,8 @@ def render_type(column_type: ColumnType) -> str:
 
 
 def parse_type(text: str, charset: str = "utf8mb4") -> ColumnType:
-    """The complete type of a text such as canal-json's mysqlType, short ("int unsigned") or full ("int(10) unsigned").
+    """Return the complete type of a text such as canal-json's mysqlType, short ("int unsigned") or full ("int(10)
+    unsigned").
 
     What the short form leaves out stays unknown: no length of CHAR and VARCHAR, no precision of DECIMAL, no fsp, no
     length of BIT, no elements of ENUM.  Raises SqlError."""

@@ -27,7 +27,7 @@ class Qualified:
     table: str
 
     def within(self, default_schema: str) -> TableName:
-        """The full name, with `default_schema` where none was written."""
+        """Return the full name, with `default_schema` where none was written."""
         return TableName(default_schema if self.schema is None else self.schema, self.table)
 
 
@@ -40,26 +40,26 @@ class Cursor:
         self.text, self.tokens, self.at = text, tokens, 0
 
     def peek(self, ahead: int = 0) -> Token:
-        """The token `ahead` places from here; the END token from there on."""
+        """Return the token `ahead` places from here; the END token from there on."""
         return self.tokens[min(self.at + ahead, len(self.tokens) - 1)]
 
     def next(self) -> Token:
-        """The token here, moving past it."""
+        """Return the token here, moving past it."""
         token = self.peek()
         if token.kind is not TokenKind.END:
             self.at += 1
         return token
 
     def error(self, what: str) -> SqlError:
-        """An error that names this place."""
+        """Return an error that names this place."""
         return fail(what, self.text, self.peek().start)
 
     def done(self) -> bool:
-        """True at the end of the statement: `;` or the end of the text."""
+        """Return True at the end of the statement: `;` or the end of the text."""
         return self.peek().kind is TokenKind.END or self.is_sign(";")
 
     def is_sign(self, sign: str, ahead: int = 0) -> bool:
-        """True if that sign stands here."""
+        """Return True if that sign stands here."""
         token = self.peek(ahead)
         return token.kind is TokenKind.SIGN and token.text == sign
 
@@ -75,11 +75,11 @@ class Cursor:
             raise self.error(f"expected {sign!r}")
 
     def looking_at(self, words: str, ahead: int = 0) -> bool:
-        """True if these words (capitals, separated by blanks) stand here."""
+        """Return True if these words (capitals, separated by blanks) stand here."""
         return all(self.peek(ahead + step).word == word for step, word in enumerate(words.split()))
 
     def accept(self, *alternatives: str) -> str:
-        """The first of the alternatives that stands here, moving past it; "" if none does."""
+        """Return the first of the alternatives that stands here, moving past it; "" if none does."""
         for words in alternatives:
             if self.looking_at(words):
                 self.at += len(words.split())
@@ -87,21 +87,21 @@ class Cursor:
         return ""
 
     def expect(self, *alternatives: str) -> str:
-        """The alternative that stands here, moving past it; SqlError if none does."""
+        """Return the alternative that stands here, moving past it; SqlError if none does."""
         found = self.accept(*alternatives)
         if not found:
             raise self.error("expected " + " or ".join(alternatives))
         return found
 
     def is_name(self, ahead: int = 0) -> bool:
-        """True if the token there can be a name (a double-quoted one counts: ANSI_QUOTES)."""
+        """Return True if the token there can be a name (a double-quoted one counts: ANSI_QUOTES)."""
         token = self.peek(ahead)
         return token.kind in (TokenKind.WORD, TokenKind.NAME) or (
             token.kind is TokenKind.STRING and self.text[token.start] == '"' and token.text != ""
         )
 
     def name(self, what: str = "a name") -> str:
-        """The name here, moving past it."""
+        """Return the name here, moving past it."""
         if not self.is_name():
             raise self.error(f"expected {what}")
         return self.next().text
@@ -112,14 +112,14 @@ class Cursor:
         return Qualified(first, self.name("a table name")) if self.sign(".") else Qualified(None, first)
 
     def names(self) -> tuple[str, ...]:
-        """A comma-separated list of names, moving past it."""
+        """Return a comma-separated list of names, moving past it."""
         found = [self.name()]
         while self.sign(","):
             found.append(self.name())
         return tuple(found)
 
     def integer(self, what: str = "a number") -> int:
-        """The unsigned integer here, moving past it."""
+        """Return the unsigned integer here, moving past it."""
         token = self.peek()
         if (
             token.kind is not TokenKind.NUMBER
@@ -131,7 +131,7 @@ class Cursor:
         return int(self.next().text)
 
     def slice(self, start: int) -> str:
-        """The user's text from token number `start` up to here, blanks around it removed."""
+        """Return the user's text from token number `start` up to here, blanks around it removed."""
         if start >= self.at:
             return ""
         return self.text[self.tokens[start].start : self.tokens[self.at - 1].end]

@@ -17,12 +17,12 @@ class DdlContext:
     query: str
 
     def incarnation(self, made: int) -> str:
-        """The name of the rows of the table number `made` (from 0) that this DDL creates or empties."""
+        """Return the name of the rows of the table number `made` (from 0) that this DDL creates or empties."""
         name = f"{self.commit_ts:x}-{self.seq}"
         return f"{name}-{made}" if made else name
 
     def error(self, table: TableName | str, what: str) -> SchemaError:
-        """The error of a DDL that does not fit the tables; names table, timestamp and DDL."""
+        """Return the error of a DDL that does not fit the tables; names table, timestamp and DDL."""
         return SchemaError(
             f"table {table}: {what} at commit_ts {self.commit_ts} by DDL {self.query[:500]!r}; "
             "the schema history and the topic disagree: start the feed again from a point before the table's creation"

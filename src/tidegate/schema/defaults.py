@@ -86,7 +86,7 @@ def _fit_bits(value: bytes, column_type: ColumnType) -> bytes:
 
 
 def origin_default(default: Default | None, column_type: ColumnType) -> str | bytes | None:
-    """What rows hold that were written before a column with that default was added.
+    """Return what rows hold that were written before a column with that default was added.
 
     CURRENT_TIMESTAMP stays as it is: its value needs the time zone, which the schema does not know (literal.py)."""
     kept, is_expression = keep_default(default, column_type)

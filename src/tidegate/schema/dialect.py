@@ -52,7 +52,7 @@ class TiDB(MySQL):  # type: ignore[misc]
 
 
 class _PlainTiDB(MySQL):  # type: ignore[misc]
-    """The same where backslashes do not escape (NO_BACKSLASH_ESCAPES, texts restored without doubling them)."""
+    """TiDB's dialect where backslashes do not escape (NO_BACKSLASH_ESCAPES, texts restored without doubling them)."""
 
     class Tokenizer(MySQL.Tokenizer):  # type: ignore[misc]
         """MySQL's tokens with plain backslashes."""
@@ -101,7 +101,7 @@ _KINDS: Final = {
 
 
 def fail(what: str, text: str, at: int) -> SqlError:
-    """The error for `text` at offset `at`: what is wrong, where, and what stands there."""
+    """Return the error for `text` at offset `at`: what is wrong, where, and what stands there."""
     line = text.count("\n", 0, at) + 1
     near = " ".join(text[at : at + 40].split()) or "the end"
     return SqlError(f"{what} at offset {at} (line {line}) near {near!r}")
@@ -125,7 +125,7 @@ def reveal(text: str, *, escapes: bool = True) -> str:
 
 
 def unquote(raw: str, *, escapes: bool = True) -> str:
-    """The value of a quoted string or name: doubled quotes and, in strings, backslash escapes undone."""
+    """Return the value of a quoted string or name: doubled quotes and, in strings, backslash escapes undone."""
     sign, body = raw[0], raw[1:-1]
     if sign == "`" or not escapes:
         return body.replace(sign + sign, sign)
@@ -140,7 +140,7 @@ def quote(value: str) -> str:
 
 
 def tokenize(text: str, *, escapes: bool = True) -> tuple[Token, ...]:
-    """The tokens of revealed `text`, ended by one END token.
+    """Return the tokens of revealed `text`, ended by one END token.
 
     Raises SqlError at an open quote, an open comment or a malformed literal."""
     try:

@@ -42,14 +42,14 @@ class TableDropped(msgspec.Struct, frozen=True):
 
 
 class TableTruncated(msgspec.Struct, frozen=True):
-    """The same definition without rows: `new` is another incarnation."""
+    """A table lost all rows: `new` has the definition of `old` and another incarnation."""
 
     old: TableInfo
     new: TableInfo
 
 
 class TableRenamed(msgspec.Struct, frozen=True):
-    """The same rows under another name."""
+    """A table got another name and kept its rows."""
 
     old: TableInfo
     new: TableInfo

@@ -44,7 +44,7 @@ _CONSTANTS: Final[Mapping[str, Operand]] = {"NULL": None, "TRUE": 1, "FALSE": 0}
 
 
 def compile_expression(text: str, columns: Sequence[str], *, time_zone: str = "UTC") -> Evaluate:
-    """A function from a row (values by column name) to the value of the SQL expression `text`.
+    """Return a function from a row (values by column name) to the value of the SQL expression `text`.
 
     Raises SqlError when the text is no expression, SchemaError for a column that is not in `columns`, and
     UnsupportedError for a function that is not allowed in partitioning.
@@ -53,7 +53,7 @@ def compile_expression(text: str, columns: Sequence[str], *, time_zone: str = "U
 
 
 def integer_of(value: Operand) -> int | None:
-    """A partition expression's value as TiDB compares it: an integer or NULL."""
+    """Return a partition expression's value as TiDB compares it: an integer or NULL."""
     if value is None or isinstance(value, int):
         return value
     if isinstance(value, bytes):
@@ -211,7 +211,7 @@ class _Parser:
 
 
 def column_reader(name: str) -> Evaluate:
-    """The value of a column; raises SchemaError when the row does not carry it."""
+    """Return the value of a column; raises SchemaError when the row does not carry it."""
 
     def evaluate(row: Row) -> Operand:
         try:
@@ -227,7 +227,7 @@ def _constant(value: Operand) -> Evaluate:
 
 
 def number_of(value: Operand) -> int | Decimal | float | None:
-    """An operand of arithmetic; text counts by its numeric prefix, bytes as a big-endian integer."""
+    """Return an operand of arithmetic; text counts by its numeric prefix, bytes as a big-endian integer."""
     if isinstance(value, str):
         return numeric_prefix(value)
     return int.from_bytes(value[-8:], "big") if isinstance(value, bytes) else value

@@ -103,14 +103,14 @@ def _absolute(values: Sequence[Operand], _zone: tzinfo | None) -> Operand:
 
 
 def moment_of(value: Operand) -> WallClock:
-    """The wall clock of an argument; the zero date when it is none."""
+    """Return the wall clock of an argument; the zero date when it is none."""
     if isinstance(value, str | bytes):
         return parse_moment(value if isinstance(value, str) else value.decode("latin-1"), 6)
     return ZERO if value is None else parse_moment_number(to_integer(value))
 
 
 def span_of(value: Operand) -> int:
-    """The time of day of an argument in microseconds: of a TIME, or of a date and time."""
+    """Return the time of day of an argument in microseconds: of a TIME, or of a date and time."""
     text = value.decode("latin-1") if isinstance(value, bytes) else str(value)
     if isinstance(value, str) and "-" in text[1:]:
         return span_of_moment(moment_of(value))

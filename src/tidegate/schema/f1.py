@@ -199,12 +199,13 @@ ACCESS: Final[Mapping[ElementKind, Mapping[ElementState, Access]]] = {
 
 
 def access(kind: ElementKind, state: ElementState) -> Access:
-    """What a transaction may do to an element of `kind` at `state`; a pair that no operation has is a KeyError."""
+    """Return what a transaction may do to an element of `kind` at `state`; a pair that no operation has is a
+    KeyError."""
     return ACCESS[kind][state]
 
 
 def state_of(operation: Operation, step: Step, role: str) -> ElementState:
-    """The state of the element `role` at `step`."""
+    """Return the state of the element `role` at `step`."""
     names = [item.name for item in operation.roles]
     return step.states[names.index(role)]
 
@@ -227,7 +228,8 @@ _TOGETHER: Final[Mapping[ElementKind, frozenset[frozenset[ElementState]]]] = {
 
 
 def coexist(kind: ElementKind, one: ElementState, other: ElementState) -> bool:
-    """Whether nodes at either state can write at once and break nothing for the other, from data that is fine for both.
+    """Return whether nodes at either state can write at once and break nothing for the other, from data that is fine
+    for both.
 
     Says nothing of delete ranges, which let an index or copy on its way out be unknown to some and written by others.
     The checker confirms each answer for columns, indexes, copies and constraints.  Tables, partitions and attributes
@@ -237,29 +239,30 @@ def coexist(kind: ElementKind, one: ElementState, other: ElementState) -> bool:
 
 
 def next_step(operation: Operation, at: int) -> int | None:
-    """The step after step `at`; None when there is none."""
+    """Return the step after step `at`; None when there is none."""
     return at + 1 if at + 1 < len(operation.steps) else None
 
 
 def rollback(operation: Operation, at: int) -> tuple[Step, ...] | None:
-    """The steps that take back an operation cancelled at step `at`; None where it can only go on, or is at its end.
+    """Return the steps that take back an operation cancelled at step `at`; None where it can only go on, or is at its
+    end.
 
     Empty at step 0: nothing has happened yet, the job is `cancelled`; after any others it is `rollback_done`."""
     return operation.back[at] if at <= operation.revertible and next_step(operation, at) is not None else None
 
 
 def alive(operation: Operation, published: int) -> tuple[Step, ...]:
-    """The versions that nodes may hold when step `published` is the newest: it and the one before."""
+    """Return the versions that nodes may hold when step `published` is the newest: it and the one before."""
     return operation.steps[max(published - 1, 0) : published + 1]
 
 
 def element_path(operation: Operation, role: str) -> tuple[ElementState, ...]:
-    """The states that the element `role` goes through, each once in a row."""
+    """Return the states that the element `role` goes through, each once in a row."""
     states = [state_of(operation, step, role) for step in operation.steps]
     return tuple(state for at, state in enumerate(states) if at == 0 or state is not states[at - 1])
 
 
 def job_path(operation: Operation) -> tuple[ElementState, ...]:
-    """The job's `schema_state` after each of its versions, each once in a row: what mysql.tidb_ddl_job shows."""
+    """Return the job's `schema_state` after each of its versions, each once in a row: what mysql.tidb_ddl_job shows."""
     states = [step.job for step in operation.steps[1:]]
     return tuple(state for at, state in enumerate(states) if at == 0 or state is not states[at - 1])

@@ -42,7 +42,8 @@ def interleave(parts: Sequence[Operation]) -> tuple[tuple[int, ...], ...]:
 
 
 def combine(name: str, parts: Sequence[Operation]) -> Operation:
-    """The multi-schema change of `parts` as one operation; role `x` of the n-th part (from 1) is called `n x`."""
+    """Return the multi-schema change of `parts` as one operation; role `x` of the n-th part (from 1) is called `n
+    x`."""
     places = interleave(parts)
     revertible = sum(part.revertible for part in parts)
     roles = tuple(

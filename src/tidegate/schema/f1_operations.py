@@ -51,7 +51,8 @@ def operation(
     done: int = -1,
     keeps: bool = False,
 ) -> Operation:
-    """An operation from its lines (job state, then the roles' states), `work` by line, and one way `back` for all."""
+    """Return an operation from its lines (job state, then the roles' states), `work` by line, and one way `back` for
+    all."""
     todo = work or {}
     steps = tuple(Step(line[0], line[1:], *todo.get(at, ())) for at, line in enumerate(lines))
     places = tuple(Role(role, kind) for role, kind in roles)

@@ -23,7 +23,7 @@ __all__ = ["infer_table"]
 def infer_table(
     name: TableName, fields: tuple[Field, ...], pk_names: tuple[str, ...] | None, version: int
 ) -> TableInfo:
-    """The table that a row's fields describe, as of `version`.
+    """Return the table that a row's fields describe, as of `version`.
 
     Raises SchemaError for a type code that MySQL does not have, SqlError for a mysqlType that cannot be read."""
     indexes = _keys(fields, pk_names)

@@ -142,5 +142,5 @@ class SchemaDiff(msgspec.Struct, frozen=True):
 
 
 def parse_job(data: bytes | str) -> Job:
-    """The job in a JSON text; SchemaError for anything else."""
+    """Return the job in a JSON text; SchemaError for anything else."""
     return parse_stored(data, Job)

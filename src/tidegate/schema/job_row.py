@@ -36,7 +36,7 @@ JOB_TABLE: Final = TableLayout(
 
 
 def decode_job_row(key: bytes, value: bytes) -> Job:
-    """The job in a row; KvDecodeError for a row that is none, SchemaError for a job that is none."""
+    """Return the job in a row; KvDecodeError for a row that is none, SchemaError for a job that is none."""
     job_meta = decode_row(JOB_TABLE, key, value).columns.get(_JOB_META)
     if not isinstance(job_meta, bytes):
         raise KvDecodeError("a row of tidb_ddl_job without job_meta", "job row", 0, key)

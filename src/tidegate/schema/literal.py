@@ -39,7 +39,7 @@ _NOW: Final = re.compile(
 
 
 def zero_value(column: ColumnInfo) -> Value:
-    """The implicit default of a NOT NULL column."""
+    """Return the implicit default of a NOT NULL column."""
     kind = column.type
     return _ZEROS[family_of(kind)](kind)
 
@@ -66,7 +66,7 @@ _ZEROS: Final[Mapping[Family, Callable[[ColumnType], Value]]] = {
 
 
 def stored_value(column: ColumnInfo, *, time_zone: str = "UTC", commit_ts: int = 0) -> Value:
-    """The value that rows written before the column existed hold.
+    """Return the value that rows written before the column existed hold.
 
     `time_zone` and `commit_ts` (of the ADD COLUMN) serve DEFAULT CURRENT_TIMESTAMP alone; TiDB takes the moment when
     the statement started, which no message carries, so that value is as exact as the commit is near.
@@ -83,7 +83,7 @@ def stored_value(column: ColumnInfo, *, time_zone: str = "UTC", commit_ts: int =
 
 
 def cast_literal(literal: str | bytes, kind: ColumnType, *, time_zone: str = "UTC") -> Value:
-    """A literal (text of a string or number, bytes of x'..' and b'..') as a value of that type."""
+    """Return a literal (text of a string or number, bytes of x'..' and b'..') as a value of that type."""
     family = family_of(kind)
     if isinstance(literal, bytes) and family in _NUMERIC | _NAMED:
         literal = (

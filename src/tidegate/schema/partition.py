@@ -52,7 +52,7 @@ def partition_of(
     ci_columns: Collection[str] = (),
     primary_key: tuple[str, ...] = (),
 ) -> Locate:
-    """A function that names the partition of a row.
+    """Return a function that names the partition of a row.
 
     `time_zone` is the zone of TIMESTAMP values, `ci_columns` are those whose collation ignores case,
     `primary_key` is what KEY() without columns means.  Raises UnsupportedError for methods and expressions that it
@@ -75,33 +75,33 @@ class _Table:
         self.time_zone, self.ci_columns = time_zone, ci_columns
 
     def column(self, name: str) -> ColumnInfo:
-        """The column of that name in any case; raises SchemaError if there is none."""
+        """Return the column of that name in any case; raises SchemaError if there is none."""
         column = self.by_name.get(name.strip("`").lower())
         if column is None:
             raise SchemaError(f"the partition definition names a column {name!r} that the table lacks")
         return column
 
     def expression(self, text: str) -> Evaluate:
-        """The compiled expression over this table's columns."""
+        """Return the compiled expression over this table's columns."""
         return compile_expression(text, [column.name for column in self.by_name.values()], time_zone=self.time_zone)
 
     def constant(self, text: str) -> int | None:
-        """The integer of a bound or list entry."""
+        """Return the integer of a bound or list entry."""
         return integer_of(compile_expression(text, (), time_zone=self.time_zone)({}))
 
     def keys(self, names: tuple[str, ...]) -> Callable[[Row], tuple[_Key, ...]]:
-        """A row's sort keys in the given columns."""
+        """Return a row's sort keys in the given columns."""
         parts = [(column_reader(self.column(name).name), self.sort_key(name)) for name in names]
         return lambda row: tuple(key(row_value(read, row)) for read, key in parts)
 
     def sort_key(self, name: str) -> Callable[[Value], _Key]:
-        """What values of a column are compared by."""
+        """Return what values of a column are compared by."""
         column = self.column(name)
         folds = column.name.lower() in self.ci_columns
         return partial(_sort_key, family_of(column.type), folds=folds)
 
     def bounds(self, names: tuple[str, ...], texts: tuple[str, ...]) -> tuple[_Key, ...]:
-        """The sort keys of one bound or list entry; raises SchemaError when it has not one value a column.
+        """Return the sort keys of one bound or list entry; raises SchemaError when it has not one value a column.
 
         VALUES LESS THAN MAXVALUE without parentheses stands for as many as there are columns.
         """
@@ -112,7 +112,7 @@ class _Table:
         return tuple(map(self.bound, names, texts))
 
     def bound(self, name: str, text: str) -> _Key:
-        """The sort key of a bound or list entry of a column."""
+        """Return the sort key of a bound or list entry of a column."""
         if text.strip().upper() == "MAXVALUE":
             return _MAXVALUE
         column = self.column(name)
@@ -124,7 +124,7 @@ class _Table:
 
 
 def row_value(read: Evaluate, row: Row) -> Value:
-    """A column's value; rows hold no Decimal."""
+    """Return a column's value; rows hold no Decimal."""
     value = read(row)
     return str(value) if isinstance(value, Decimal) else value
 

@@ -31,7 +31,7 @@ __all__ = ["named_partitions", "repartition"]
 
 
 def named_partitions(table: TableInfo, names: tuple[str, ...], context: DdlContext) -> tuple[str, ...]:
-    """The names as the table defines them; none means all.  Raises SchemaError for one that does not exist."""
+    """Return the names as the table defines them; none means all.  Raises SchemaError for one that does not exist."""
     defined = {} if table.partition is None else {item.name.lower(): item.name for item in table.partition.definitions}
     if not defined:
         raise context.error(table.name, "the table is not partitioned")

@@ -87,29 +87,29 @@ class SchemaState:
     views: Mapping[Key, TableName] = field(default_factory=dict)
 
     def table(self, name: TableName) -> TableInfo | None:
-        """The table of that name in any case; None if there is none."""
+        """Return the table of that name in any case; None if there is none."""
         return self.tables.get(name.key)
 
     def charset(self, database: str) -> str:
-        """The charset of new tables of a database; utf8mb4 for one whose creation was not seen."""
+        """Return the charset of new tables of a database; utf8mb4 for one whose creation was not seen."""
         found = self.databases.get(database.lower())
         return "utf8mb4" if found is None else found.charset
 
     def with_table(self, table: TableInfo) -> "SchemaState":
-        """The state where `table` stands under its name."""
+        """Return the state where `table` stands under its name."""
         return SchemaState(self.databases, {**self.tables, table.name.key: table}, self.dropped, self.views)
 
     def without_table(self, name: TableName) -> "SchemaState":
-        """The state without the table of that name."""
+        """Return the state without the table of that name."""
         tables = {key: table for key, table in self.tables.items() if key != name.key}
         return SchemaState(self.databases, tables, self.dropped, self.views)
 
     def with_dropped(self, table: TableInfo) -> "SchemaState":
-        """The state where `table` is the latest that can be recovered."""
+        """Return the state where `table` is the latest that can be recovered."""
         return SchemaState(self.databases, self.tables, (table, *self.dropped)[:KEPT_DROPPED], self.views)
 
     def to_json(self) -> bytes:
-        """The whole state as JSON."""
+        """Return the whole state as JSON."""
         state = _State(
             tuple(self.databases.values()),
             tuple(map(_pack_table, self.tables.values())),
@@ -120,7 +120,7 @@ class SchemaState:
 
     @staticmethod
     def from_json(data: bytes) -> "SchemaState":
-        """The state that `to_json` wrote; SchemaError for anything else."""
+        """Return the state that `to_json` wrote; SchemaError for anything else."""
         try:
             state = msgspec.json.decode(data, type=_State)
             tables = [_unpack_table(table) for table in state.tables]

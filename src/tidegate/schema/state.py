@@ -54,7 +54,7 @@ _Step = tuple[SchemaState, list[Effect]]
 
 
 def apply_ddl(state: SchemaState, ddl: Ddl, seq: int) -> tuple[SchemaState, tuple[Effect, ...]]:
-    """The state after `ddl`, and its effects (at least one); `seq` is its place among the DDLs of its commit_ts.
+    """Return the state after `ddl`, and its effects (at least one); `seq` is its place among the DDLs of its commit_ts.
 
     Raises SqlError (unreadable), UnsupportedError (readable, not followed), SchemaError (does not fit the tables)."""
     found: list[Effect] = []
@@ -116,7 +116,7 @@ def _meant(state: SchemaState, name: TableName, ddl: Ddl) -> TableName:
 
 
 def _as_meant(state: SchemaState, statement: AlterTable, ddl: Ddl) -> AlterTable:
-    """The same for ALTER TABLE; where it renames, the event has the new name."""
+    """Return an ALTER TABLE with the table that its event names; where it renames, the event has the new name."""
     name = _meant(state, statement.table, ddl)
     if name.key == statement.table.key or any(isinstance(spec, RenameTo) for spec in statement.specs):
         return statement

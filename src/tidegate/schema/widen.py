@@ -16,7 +16,7 @@ __all__ = ["merge_inferred"]
 
 
 def merge_inferred(tables: Sequence[TableInfo]) -> TableInfo:
-    """The first table with the columns that later ones have and it has not; names compare without case."""
+    """Return the first table with the columns that later ones have and it has not; names compare without case."""
     merged, *others = tables
     for other in others:
         known = {column.name.lower() for column in merged.columns}

@@ -53,7 +53,7 @@ EVENT_SCHEMA: Final = pa.schema(
 
 
 def decode_frame(frame: Any, *, protocol: str, key: str = "key", value: str = "value", **options: Any) -> Any:
-    """The events of a DataFrame of Kafka messages, batch or streaming, as rows of EVENT_DDL.
+    """Return the events of a DataFrame of Kafka messages, batch or streaming, as rows of EVENT_DDL.
 
     `options` are those of codec.options.DecodeOptions (compression="snappy", legacy=True, ...). Undecodable messages
     become rows of kind "error" that hold the message."""
@@ -65,7 +65,7 @@ def decode_frame(frame: Any, *, protocol: str, key: str = "key", value: str = "v
 
 
 def decode_batches(batches: Iterable[pa.RecordBatch], options: DecodeOptions) -> Iterator[pa.RecordBatch]:
-    """Runs in executors: (key, value) in, event rows out, a batch for a batch."""
+    """Run in executors: (key, value) in, event rows out, a batch for a batch."""
     for batch in batches:
         pairs = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
         rows = [row for key, value in pairs for row in _rows(key, value, options)]

@@ -41,7 +41,7 @@ PYTHONPATH=$path exec {python} "$@"
 
 
 def find_python() -> Path:
-    """The program to name in PYSPARK_PYTHON."""
+    """Return the program to name in PYSPARK_PYTHON."""
     if not all(map(_is_installed, INSTALLED)):
         return Path(sys.executable)
     text = LAUNCHER.format(python=shlex.quote(sys.executable))

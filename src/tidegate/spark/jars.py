@@ -59,7 +59,7 @@ REASON: Final = re.compile(
 
 
 def ensure_jars(conf: Configuration, on_progress: Progress = lambda _line: None) -> Path:
-    """The directory with the jars of `conf`, fetched on the first call (about a minute), then at once.
+    """Return the directory with the jars of `conf`, fetched on the first call (about a minute), then at once.
 
     Raises EnvironmentFault that names what is missing and the ways out."""
     target = jars_dir(conf)
@@ -77,12 +77,12 @@ def ensure_jars(conf: Configuration, on_progress: Progress = lambda _line: None)
 
 
 def jars_dir(conf: Configuration) -> Path:
-    """Where the jars of `conf` are, or will be."""
+    """Return where the jars of `conf` are, or will be."""
     return cache_dir("jars", hashlib.sha256(_ivy_xml().encode()).hexdigest()[:16]) / conf
 
 
 def jars_present(conf: Configuration) -> bool:
-    """Whether the jars of `conf` are here and as they were when they were verified."""
+    """Return whether the jars of `conf` are here and as they were when they were verified."""
     target = jars_dir(conf)
     try:
         noted = json.loads((target / MARKER).read_text())
@@ -93,7 +93,7 @@ def jars_present(conf: Configuration) -> bool:
 
 @functools.cache
 def expected_jars(conf: Configuration) -> tuple[str, ...]:
-    """The file names that make up `conf`, sorted."""
+    """Return the file names that make up `conf`, sorted."""
     module = ET.fromstring(_ivy_xml())  # noqa: S314  our own file
     of_conf = (node for node in module.iter("dependency") if node.get("conf", "").split("->")[0] == conf)
     names = sorted(f"{node.get('name')}-{node.get('rev')}.jar" for node in of_conf)

@@ -67,7 +67,7 @@ class JavaHome:
 
 
 def find_java() -> JavaHome:
-    """The Java to use on this machine. Raises EnvironmentFault with every refused candidate and what to do."""
+    """Return the Java to use on this machine. Raises EnvironmentFault with every refused candidate and what to do."""
     choice = os.environ.get("TIDEGATE_JAVA") or "auto"
     if choice not in CHOICES:
         raise ConfigError(f"TIDEGATE_JAVA={choice!r}: use one of {', '.join(CHOICES)}")

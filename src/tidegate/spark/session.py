@@ -85,7 +85,7 @@ def session(
     driver_memory: str = "2g",
     conf: Mapping[str, str] | None = None,
 ) -> "SparkSession":
-    """The session to work with; `cores`, memory and `conf` count only when it has to be started.
+    """Return the session to work with; `cores`, memory and `conf` count only when it has to be started.
 
     `conf` wins over our settings, `spark.master` and `spark.driver.extraJavaOptions` included. The first call on a
     machine fetches jars. Raises EnvironmentFault when Java, PySpark or jars are missing."""

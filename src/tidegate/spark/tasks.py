@@ -98,7 +98,8 @@ def _feed_session() -> "SparkSession":
 
 
 def run_tasks(spark: "SparkSession", work: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
-    """The answers of `work` to `jobs`, in their order. Raises the first error of ours, or one of SPARK_FAILURES."""
+    """Return the answers of `work` to `jobs`, in their order. Raises the first error of ours, or one of
+    SPARK_FAILURES."""
     if not jobs:
         return []
     outcomes = spark.sparkContext.parallelize(jobs, len(jobs)).map(partial(_outcome, work)).collect()
@@ -109,7 +110,7 @@ def run_tasks(spark: "SparkSession", work: Callable[[Any], Any], jobs: Sequence[
 
 
 def reason(failure: BaseException) -> str:
-    """One line of what a Spark failure says: what Python raised in a worker, else the first line."""
+    """Return one line of what a Spark failure says: what Python raised in a worker, else the first line."""
     text = str(getattr(failure, "java_exception", failure))
     lines = text.partition(TRACEBACK)[2].splitlines() or text.splitlines()
     raised = [line for line in lines if line.strip() and not line[0].isspace()] if TRACEBACK in text else lines

@@ -40,7 +40,7 @@ BUNDLES: Final = (
 
 
 def trusted() -> tuple[bytes, ...]:
-    """Every authority (DER) of the bundles that this machine and this environment name, without repeats."""
+    """Return every authority (DER) of the bundles that this machine and this environment name, without repeats."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     for bundle in _bundles():
         with contextlib.suppress(OSError, ssl.SSLError):  # a bundle that cannot be read adds nothing
@@ -56,7 +56,7 @@ def _bundles() -> Iterator[Path]:
 
 
 def pack_store(certificates: Iterable[bytes]) -> bytes:
-    """The bytes of a trust store that holds `certificates`, under PASSWORD."""
+    """Return the bytes of a trust store that holds `certificates`, under PASSWORD."""
     entries = [
         struct.pack(">I", TRUSTED_ENTRY) + _text(f"ca-{index}") + bytes(8) + _text("X.509") + _block(der)
         for index, der in enumerate(certificates)

@@ -59,7 +59,7 @@ TOPIC_PLACES: Final[Mapping[str, str]] = {
     "topic/resolved-sent": "a stretch is resolved in every partition, the checkpoint is the one before",
     "topic/advanced": "the checkpoint is saved, nobody was told",
 }
-"""The same of a feed from a change log into topics."""
+"""The places of a feed from a change log into topics."""
 
 
 @contextmanager

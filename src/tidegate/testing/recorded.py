@@ -64,7 +64,7 @@ class RecordedLanding(BatchLoop):
         self._state = self._claim()
 
     def idle(self) -> bool:
-        """True if all messages have landed."""
+        """Return True if all messages have landed."""
         return all(self._state.positions[self.topic][number].offset >= len(some) for number, some in self._all())
 
     def land(self, at_most: int) -> bool:

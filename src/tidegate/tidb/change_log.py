@@ -54,7 +54,7 @@ class Registration:
         self.scanned: deque[KvChange] = deque()
 
     def covers(self, key: bytes) -> bool:
-        """Whether a key is in the span."""
+        """Return whether a key is in the span."""
         return self.start <= key and (not self.end or key < self.end)
 
 
@@ -86,7 +86,7 @@ class ChangeLog:
         return reader
 
     def poll(self, reader: Registration, scan_rows: int = 1024) -> list[KvEvent]:
-        """What has come since, with at most `scan_rows` more rows of the scan; the last event may be a fault."""
+        """Return what has come since, with at most `scan_rows` more rows of the scan; the last event may be a fault."""
         with self.store.guard:
             if reader.open and not reader.initialized:
                 for _ in range(min(scan_rows, len(reader.scanned))):

@@ -119,7 +119,7 @@ class Cluster:
         options: ClusterOptions | None = None,
         nodes: Sequence[str] = ("n1",),
     ) -> "Cluster":
-        """A cluster over a directory, or in memory. Raises StoreUnavailable."""
+        """Return a cluster over a directory, or in memory. Raises StoreUnavailable."""
         return cls(MemoryEngine() if directory is None else SqliteEngine(directory), now_ms, options, nodes)
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ class Cluster:
     # --- nodes ---
 
     def add_node(self, name: str) -> Node:
-        """A new node, or another life of one that was killed."""
+        """Return a new node, or another life of one that was killed."""
         with self.guard:
             node = self.nodes[name] = Node(name, self.storage, self.registry, self.options.nodes, self.ddl_client)
         return node
@@ -169,7 +169,7 @@ class Cluster:
     # --- moves ---
 
     def moves(self) -> list[Move]:
-        """What may happen next, the most useful first."""
+        """Return what may happen next, the most useful first."""
         with self.guard:
             now_ms = self.clock_ms
             found = [Move("reload", name) for name, node in self.nodes.items() if self._is_behind(node, now_ms)]
@@ -180,7 +180,8 @@ class Cluster:
             return [*found, *(Move("job", owner, job_id) for job_id in ready)]
 
     def tick(self, choice: int | None = None) -> Move | None:
-        """One move: the first, or number `choice` of them (modulo their count). None when nobody can do anything."""
+        """Return one move: the first, or number `choice` of them (modulo their count). None when nobody can do
+        anything."""
         with self.guard:
             moves: list[Move] = []
             with suppress(KeyLocked):
@@ -208,7 +209,7 @@ class Cluster:
         return before != (node.version, node.valid_until_ms, str(self.registry.locks))
 
     def owner_of(self, name: str) -> Owner:
-        """What a node does when it is the owner; also when it only believes so."""
+        """Return what a node does when it is the owner; also when it only believes so."""
         steps = Steps(
             self.storage,
             name,
@@ -219,7 +220,7 @@ class Cluster:
         return Owner(self.storage, self.registry, steps, self.worker, self._next_number, self.options.error_limit)
 
     def waits_for(self, entry: JobEntry) -> list[str]:
-        """The nodes that a job waits for."""
+        """Return the nodes that a job waits for."""
         return self.owner_of("").waits_for(entry, self.clock_ms)
 
     def _candidates(self, owner: str | None, now_ms: int) -> list[str]:
@@ -273,7 +274,7 @@ class Cluster:
     # --- a thread of its own ---
 
     def has_thread(self) -> bool:
-        """Whether the background thread ticks; one that failed does not."""
+        """Return whether the background thread ticks; one that failed does not."""
         return self._thread is not None and self._thread.is_alive()
 
     def start_thread(self) -> None:

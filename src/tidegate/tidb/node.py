@@ -76,12 +76,12 @@ class GuardedTransaction(Transaction):
         """Set when its node lost its lease meanwhile: nobody waited for this transaction."""
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key, of a table whose definition has not changed."""
+        """Return the value of a key, of a table whose definition has not changed."""
         self._use(key)
         return super().get(key)
 
     def scan(self, start: bytes, end: bytes = b"", *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Keys of one table, whose definition has not changed."""
+        """Return keys of one table, whose definition has not changed."""
         self._use(start)
         return super().scan(start, end, reverse=reverse)
 
@@ -90,7 +90,7 @@ class GuardedTransaction(Transaction):
         super()._set(key, entry)
 
     def steps(self) -> Iterator[Stage]:
-        """The commit stage by stage; at its end, or wherever it is left, the node forgets the transaction."""
+        """Return the commit stage by stage; at its end, or wherever it is left, the node forgets the transaction."""
         try:
             yield from super().steps()
         finally:
@@ -102,7 +102,7 @@ class GuardedTransaction(Transaction):
         self.node.over(self)
 
     def uses(self, table_ids: Iterable[int]) -> bool:
-        """Whether it touched one of the tables, itself or a partition."""
+        """Return whether it touched one of the tables, itself or a partition."""
         logical = {self.schema.logical.get(number, number) for number in self.used}
         return not self.used.isdisjoint(table_ids) or not logical.isdisjoint(table_ids)
 
@@ -174,7 +174,7 @@ class Node:
         return self.loaded.version
 
     def schema_at(self, ts: int) -> StoredSnapshot:
-        """The definitions at `ts`, for reads of the past. Raises SnapshotTooOld, UnsupportedError."""
+        """Return the definitions at `ts`, for reads of the past. Raises SnapshotTooOld, UnsupportedError."""
         found = self._past.get(ts)
         if found is None:
             found = self._past[ts] = load_all(Meta(self.storage.snapshot(ts)), ts).snapshot
@@ -213,13 +213,14 @@ class Node:
         return changed
 
     def has_lease(self, now_ms: int) -> bool:
-        """Whether transactions can commit at that time."""
+        """Return whether transactions can commit at that time."""
         return self.alive and now_ms <= self.valid_until_ms
 
     # --- transactions ---
 
     def begin(self, options: Options | None = None) -> GuardedTransaction:
-        """A transaction under the schema of now. Raises SchemaOutdated when the lease ran out and cannot be renewed."""
+        """Return a transaction under the schema of now. Raises SchemaOutdated when the lease ran out and cannot be
+        renewed."""
         now_ms = physical_ms(self.storage.oracle.next())
         if self.options.reload_on_begin and now_ms > self.valid_until_ms - self.options.lease_ms // 2:
             with suppress(KeyLocked):

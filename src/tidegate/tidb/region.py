@@ -27,7 +27,7 @@ class Region:
     term: int
 
     def overlap(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
-        """The part of [start, end) in this region, None if there is none."""
+        """Return the part of [start, end) in this region, None if there is none."""
         low = max(start, self.start)
         high = min(self.end, end) if self.end and end else self.end or end
         return (low, high) if not high or low < high else None
@@ -45,7 +45,7 @@ class RegionMap:
         return iter(tuple(self._regions))
 
     def find(self, region_id: int) -> Region | None:
-        """The region with an id."""
+        """Return the region with an id."""
         return next((region for region in self._regions if region.id == region_id), None)
 
     def split(self, key: bytes) -> Region | None:

@@ -24,20 +24,20 @@ PREFIX_BYTES: Final = 9
 
 
 def physical_id(key: bytes) -> int | None:
-    """The id of the table or partition that a key belongs to; None for keys of no table."""
+    """Return the id of the table or partition that a key belongs to; None for keys of no table."""
     if key[:1] != _TABLE or len(key) < PREFIX_BYTES:
         return None
     return decode_int(key, 1)[0]
 
 
 def physical_ids(keys: Iterable[bytes]) -> set[int]:
-    """The ids of tables and partitions that own some of the keys."""
+    """Return the ids of tables and partitions that own some of the keys."""
     prefixes = {key[:PREFIX_BYTES] for key in keys}
     return {number for prefix in prefixes if (number := physical_id(prefix)) is not None}
 
 
 def changed_tables(begun: StoredSnapshot, now: StoredSnapshot, ids: Iterable[int]) -> list[int]:
-    """Which of the ids belong to another definition, or to none any more, or only now to one."""
+    """Return which of the ids belong to another definition, or to none any more, or only now to one."""
     if begun is now:
         return []
     return sorted(number for number in ids if _differs(begun, now, number))

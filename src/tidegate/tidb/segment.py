@@ -78,11 +78,11 @@ class Block(msgspec.Struct, frozen=True):
     last_ts: int = MAX_TS
 
     def meets(self, start: bytes, end: bytes) -> bool:
-        """Whether a key of [start, end) may be in it."""
+        """Return whether a key of [start, end) may be in it."""
         return self.last_key >= start and (not end or self.first_key < end)
 
     def lies_in(self, low: int, high: int) -> bool:
-        """Whether a commit_ts of (low, high] may be in it."""
+        """Return whether a commit_ts of (low, high] may be in it."""
         return self.last_ts > low and self.first_ts <= high
 
 
@@ -98,7 +98,7 @@ _FOOTER: Final = msgspec.msgpack.Decoder(Footer)
 
 
 def encode_segment(low: int, high: int, rows: list[KvChange]) -> bytes:
-    """The bytes of a segment; `rows` are in commit order."""
+    """Return the bytes of a segment; `rows` are in commit order."""
     parts, blocks, offset = [MAGIC], [], len(MAGIC)
     by_table = sorted(rows, key=lambda row: _table(row.key))
     for _, group in groupby(by_table, key=lambda row: _table(row.key)):
@@ -117,7 +117,7 @@ def encode_segment(low: int, high: int, rows: list[KvChange]) -> bytes:
 
 
 def decode_footer(segment: bytes) -> Footer:
-    """The footer of a segment; DecodeError for damaged bytes."""
+    """Return the footer of a segment; DecodeError for damaged bytes."""
     tail = len(segment) - _TAIL_BYTES
     if tail < len(MAGIC) or segment[: len(MAGIC)] != MAGIC or segment[tail + 8 :] != MAGIC:
         raise DecodeError("no segment of version 2", _CODEC, 0)
@@ -132,7 +132,7 @@ def decode_footer(segment: bytes) -> Footer:
 
 
 def decode_segment(segment: bytes) -> tuple[Footer, list[KvChange]]:
-    """The footer and all rows of a small segment, table by table; DecodeError for damaged bytes."""
+    """Return the footer and all rows of a small segment, table by table; DecodeError for damaged bytes."""
     footer, file = decode_footer(segment), BytesIO(segment)
     everything = ((b"", b""),)
     rows = (changes_of(_columns_of_block(file, "segment", block, everything)) for block in footer.blocks)
@@ -140,7 +140,7 @@ def decode_segment(segment: bytes) -> tuple[Footer, list[KvChange]]:
 
 
 def read_footer(path: Path) -> Footer:
-    """The footer of a segment's file, without its rows; DecodeError for a damaged one."""
+    """Return the footer of a segment's file, without its rows; DecodeError for a damaged one."""
     with path.open("rb") as file:
         head, size = file.read(len(MAGIC)), file.seek(0, os.SEEK_END)
         file.seek(max(size - _TAIL_BYTES, 0))
@@ -158,7 +158,7 @@ def segments(directory: Path) -> list[tuple[int, int, Path]]:
 
 
 def read_segments(directory: Path, low: int, high: int, *, start: bytes = b"", end: bytes = b"") -> Iterator[KvChange]:
-    """Rows with commit_ts in (low, high] and keys in [start, end), in commit order; an empty `end` is no bound.
+    """Return rows with commit_ts in (low, high] and keys in [start, end), in commit order; an empty `end` is no bound.
 
     Raises HistoryLost when the segments do not cover (low, high], DecodeError for a damaged one.
     """
@@ -166,13 +166,13 @@ def read_segments(directory: Path, low: int, high: int, *, start: bytes = b"", e
 
 
 def read_spans(directory: Path, low: int, high: int, spans: Sequence[Span]) -> Iterator[KvChange]:
-    """The same of several spans that do not overlap: one stream in commit order, whatever table a row is of."""
+    """Return rows with commit_ts in (low, high] and keys in one of `spans`, which do not overlap, in commit order."""
     for window in read_windows(directory, low, high, spans):
         yield from merge(*map(changes_of, window), key=in_order)
 
 
 def read_windows(directory: Path, low: int, high: int, spans: Sequence[Span]) -> Iterator[list[Any]]:
-    """The same in windows of time: all rows of some timestamps, each table's as columns, in commit order.
+    """Return rows of (low, high] in windows of time: all rows of some timestamps, each table's as columns.
 
     Tables are in the order of their keys. A window holds about a block of each table."""
     found = [item for item in segments(directory) if item[1] > low and item[0] < high]
@@ -202,7 +202,7 @@ class SegmentWriter:
         self._feed = SpanFeed(log, start, end, self.low)
 
     def write(self, *, empty: bool = False) -> Path | None:
-        """The segment of all that became complete since the last one; None when there is nothing to write.
+        """Return the segment of all that became complete since the last one; None when there is nothing to write.
 
         With `empty` a stretch without rows is written too, so that readers see how far it goes.
         """

@@ -43,12 +43,12 @@ SCAN_ROWS: Final = 4_096
 
 
 def base_of(directory: Path) -> tuple[int, Path] | None:
-    """The newest base; None for a log that begins at 0."""
+    """Return the newest base; None for a log that begins at 0."""
     return max(_bases(directory), default=None)
 
 
 def definitions(path: Path) -> StoredSnapshot:
-    """The databases and tables of a base. Raises DecodeError for a damaged one."""
+    """Return the databases and tables of a base. Raises DecodeError for a damaged one."""
     footer, rows = decode_segment(path.read_bytes())
     return load_all(Meta(_Keys(rows)), footer.high).snapshot
 
@@ -144,11 +144,11 @@ class _Keys:
         self._order = sorted(self._values)
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key."""
+        """Return the value of a key."""
         return self._values.get(key)
 
     def scan(self, start: bytes, end: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Keys of [start, end) with values."""
+        """Return keys of [start, end) with values."""
         for at in range(bisect_left(self._order, start), len(self._order)):
             key = self._order[at]
             if end and key >= end:

@@ -50,11 +50,11 @@ class StoreSnapshot:
         self.store, self.oracle, self.ts = store, oracle, ts
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key. Raises KeyLocked, HistoryCollected."""
+        """Return the value of a key. Raises KeyLocked, HistoryCollected."""
         return self._past_locks(lambda: self.store.get(key, self.ts))
 
     def scan(self, start: bytes, end: bytes = b"", *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Keys of [start, end) with values, in order or backwards; an empty `end` is no bound."""
+        """Return keys of [start, end) with values, in order or backwards; an empty `end` is no bound."""
         while True:
             page = self._page(start, end, reverse=reverse)
             yield from page

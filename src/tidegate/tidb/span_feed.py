@@ -24,7 +24,7 @@ _Order: TypeAlias = tuple[int, int, int, bytes]
 
 
 def in_order(row: KvChange) -> _Order:
-    """Rows by commit_ts and start_ts; of one transaction deletes first, updates before inserts, then by key."""
+    """Return rows by commit_ts and start_ts; of one transaction deletes first, updates before inserts, then by key."""
     rank = 0 if row.op is KvOp.DELETE else 1 if row.old_value is not None else 2
     return row.commit_ts, row.start_ts, rank, row.key
 
@@ -69,7 +69,7 @@ class SpanFeed:
         self._parts = parts
 
     def take(self) -> tuple[list[KvChange], int]:
-        """The rows that became complete since the last call, in order, and the ts up to which they are."""
+        """Return the rows that became complete since the last call, in order, and the ts up to which they are."""
         ts = self.resolved_ts
         ready = [at for at in self._waiting if at[0] <= ts]
         return sorted((self._waiting.pop(at) for at in ready), key=in_order), ts

@@ -80,11 +80,11 @@ class Storage:
         self.store, self.oracle, self.options = store, oracle, options
 
     def begin(self, options: Options | None = None) -> "Transaction":
-        """A transaction that starts now."""
+        """Return a transaction that starts now."""
         return Transaction(self, options or self.options)
 
     def snapshot(self, ts: int | None = None) -> StoreSnapshot:
-        """The store at `ts`, now if there is none. Raises SnapshotTooOld, UnsupportedError for a ts to come."""
+        """Return the store at `ts`, now if there is none. Raises SnapshotTooOld, UnsupportedError for a ts to come."""
         ts = self.oracle.next() if ts is None else ts
         if ts > self.oracle.newest:
             raise UnsupportedError(
@@ -114,12 +114,12 @@ class Transaction:
     # --- reading ---
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key as this transaction sees it. Raises KeyLocked, HistoryCollected."""
+        """Return the value of a key as this transaction sees it. Raises KeyLocked, HistoryCollected."""
         verb, value = self._buffer.get(key, (Verb.LOCK, None))
         return self._snapshot.get(key) if verb is Verb.LOCK else value
 
     def scan(self, start: bytes, end: bytes = b"", *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Keys of [start, end) with values, in order or backwards, with the writes made until the scan began."""
+        """Return keys of [start, end) with values, in order or backwards, with the writes made until the scan began."""
         mine = self._buffered(start, end, reverse=reverse)
         theirs = self._snapshot.scan(start, end, reverse=reverse)
         stored = next(theirs, None)
@@ -162,7 +162,7 @@ class Transaction:
             self._set(key, (Verb.LOCK, None))
 
     def savepoint(self) -> int:
-        """A mark of what is written so far."""
+        """Return a mark of what is written so far."""
         return len(self._undo)
 
     def restore(self, savepoint: int) -> None:
@@ -194,7 +194,7 @@ class Transaction:
         return self.commit_ts
 
     def steps(self) -> Iterator[Stage]:
-        """The commit stage by stage; one that is not taken to its end is a crash."""
+        """Return the commit stage by stage; one that is not taken to its end is a crash."""
         assert self._open, self.start_ts
         self._open = False
         mutations = [Mutation(verb, key, value) for key, (verb, value) in sorted(self._buffer.items())]

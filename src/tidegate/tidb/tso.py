@@ -28,7 +28,7 @@ class TsoBound(Protocol):
     """Where the physical bound in ms is kept; `save` returns when it is durable."""
 
     def load(self) -> int:
-        """The last saved bound, 0 if there is none."""
+        """Return the last saved bound, 0 if there is none."""
         ...
 
     def save(self, bound_ms: int) -> None:
@@ -43,7 +43,7 @@ class MemoryBound:
         self.bound_ms = bound_ms
 
     def load(self) -> int:
-        """The last saved bound."""
+        """Return the last saved bound."""
         return self.bound_ms
 
     def save(self, bound_ms: int) -> None:
@@ -60,7 +60,7 @@ class Oracle:
         self._last = (self._bound_ms + 1 << LOGICAL_BITS) - 1
 
     def next(self) -> Tso:
-        """A timestamp above all that this and earlier lives gave out."""
+        """Return a timestamp above all that this and earlier lives gave out."""
         return self.batch(1)[0]
 
     def batch(self, count: int) -> Sequence[Tso]:

@@ -76,7 +76,7 @@ def doctor(*, fix: bool, as_json: bool) -> None:
 
 
 def diagnose() -> list[Finding]:
-    """Every finding, in the order of the table. Raises nothing: what a check cannot do is its finding."""
+    """Return every finding, in the order of the table. Raises nothing: what a check cannot do is its finding."""
     return [finding for name, check in CHECKS.items() for finding in _guarded(name, check)]
 
 
@@ -126,7 +126,7 @@ def _packages() -> Iterator[Finding]:
 
 
 def satisfies(version: str, clauses: str) -> bool:
-    """Whether `version` meets all `clauses` (`==`, `>=`, `<`, numbers only); an absent version meets none."""
+    """Return whether `version` meets all `clauses` (`==`, `>=`, `<`, numbers only); an absent version meets none."""
     if not version:
         return False
     have = _numbers(version)

@@ -39,7 +39,7 @@ class RefusedMessage(NamedTuple):
 
 
 def framed_messages(file: str) -> Iterator[tuple[bytes, bytes]]:
-    """The messages of a framed file; click's error where the file cannot be read."""
+    """Return the messages of a framed file; click's error where the file cannot be read."""
     try:
         with _open(file) as stream:
             yield from read_frames(_unzipped(stream))
@@ -49,7 +49,7 @@ def framed_messages(file: str) -> Iterator[tuple[bytes, bytes]]:
 
 
 def settings_of(words: tuple[str, ...], option: str = "--set") -> dict[str, object]:
-    """The keys and values of a repeated KEY=VALUE option."""
+    """Return the keys and values of a repeated KEY=VALUE option."""
     found: dict[str, object] = {}
     for word in words:
         key, equals, value = word.partition("=")
@@ -60,7 +60,7 @@ def settings_of(words: tuple[str, ...], option: str = "--set") -> dict[str, obje
 
 
 def write_out(found: Iterable[bytes | RefusedMessage]) -> None:
-    """Writes what comes, tells what was refused; status 1 if anything was."""
+    """Write what comes, tells what was refused; status 1 if anything was."""
     failed = False
     for part in found:
         if isinstance(part, RefusedMessage):

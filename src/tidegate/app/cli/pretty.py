@@ -38,13 +38,13 @@ _GONE: Final = object()
 
 
 def printer() -> Callable[[Text], None]:
-    """Prints blocks on standard output, unwrapped."""
+    """Print blocks on standard output, unwrapped."""
     console = Console(highlight=False, soft_wrap=True, emoji=False, markup=False)
     return console.print
 
 
 def block(event: Event) -> Text:
-    """The block of an event, with the empty line after it."""
+    """Return the block of an event, with the empty line after it."""
     match event:
         case Resolved():
             return Text.assemble(("RESOLVED", "dim"), f"  {_moment(event.ts, None)}\n")
@@ -58,7 +58,7 @@ def block(event: Event) -> Text:
 
 
 def error_block(error: Json) -> Text:
-    """The block of a message that could not be read."""
+    """Return the block of a message that could not be read."""
     where = error.get("place") or f"message {error['message_index']}"
     return Text.assemble(("ERROR", "bold red"), f" {where}  {error['code']}\n  {_plain(str(error['error']))}\n")
 

@@ -222,7 +222,7 @@ def _extent(log: Path) -> tuple[int, int]:
 
 
 def _log_lines(one: UpstreamProcess) -> Iterator[str]:
-    """Its change log, and who needs it from where."""
+    """Return lines about the change log of an upstream, and who needs it from where."""
     if not one.log:
         return
     begin, end = _extent(Path(one.log))

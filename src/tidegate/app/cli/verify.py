@@ -23,7 +23,8 @@ SHOWN = 20
 
 
 def choose_truth(truths: Sequence[Truth], at: str, checkpoint_ts: int) -> Truth:
-    """The moment that `at` names (`latest`, its number, its ts); latest is the last one that the lake has reached."""
+    """Return the moment that `at` names (`latest`, its number, its ts); latest is the last one that the lake has
+    reached."""
     if at == "latest":
         reached = bisect.bisect_right([truth.ts for truth in truths], checkpoint_ts)
         if not reached:
@@ -43,7 +44,7 @@ def choose_truth(truths: Sequence[Truth], at: str, checkpoint_ts: int) -> Truth:
 def verify_lake(
     path: str, truths: Sequence[Truth], at: str = "latest", rules: Sequence[str] = ()
 ) -> tuple[Truth, list[TableReport]]:
-    """The moment and the reports of all its tables that `rules` let pass."""
+    """Return the moment and the reports of all its tables that `rules` let pass."""
     from tidegate.lakes.lake import Lake
 
     lake = Lake(path)

@@ -31,7 +31,7 @@ class Document:
     keys: tuple[tuple[str, object], ...] = field(default=(), repr=False)
     """Every key by its path, those of each table in a list as well."""
     flat: Mapping[str, object] = field(default_factory=dict, repr=False)
-    """The same; of a list of tables the last one's."""
+    """The values by path; of a list of tables the last one's."""
 
     @property
     def dispatchers(self) -> tuple[DispatchRule, ...]:

@@ -70,7 +70,7 @@ class Chain:
         ]
 
     def check(self) -> None:
-        """Raises what ended a changefeed that was not told to end."""
+        """Raise what ended a changefeed that was not told to end."""
         for one in self._running:
             if one.done():
                 one.result(0)

@@ -73,7 +73,7 @@ class LiveDemo:
         return [chain.lake for chain in self.chains]
 
     def play(self) -> Verdict | None:
-        """All of it; None when it was stopped."""
+        """Return all of it; None when it was stopped."""
         for step in (self.start, self.work, self.catch_up):
             step()
             if self.stop.is_set():

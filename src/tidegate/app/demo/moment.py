@@ -75,20 +75,20 @@ def _spread(notes: Sequence[NotedTs], count: int) -> list[NotedTs]:
 
 
 def compare_at(session: Session, root: str, note: NotedTs) -> MomentReport:
-    """The tables at a note's ts: what has landed up to it on top of the snapshot before it."""
+    """Return the tables at a note's ts: what has landed up to it on top of the snapshot before it."""
     with Lake(root).at(note.ts).live() as view:
         return compare_view(truth_at(session, note.ts), view, note)
 
 
 def compare_merged(session: Session, root: str) -> MomentReport:
-    """The tables of the newest published snapshot at its own ts."""
+    """Return the tables of the newest published snapshot at its own ts."""
     lake = Lake(root)
     ts = lake.checkpoint_ts
     return compare_view(truth_at(session, ts), lake, NotedTs(ts, "merged tables of the last snapshot"))
 
 
 def truth_at(session: Session, ts: int) -> Truth:
-    """All tables of the workload's databases as SQL shows them at `ts`."""
+    """Return all tables of the workload's databases as SQL shows them at `ts`."""
     session.execute(f"SET tidb_snapshot = '{ts}'")
     try:
         columns: dict[str, list[tuple[SqlValue, ...]]] = {}
@@ -100,7 +100,7 @@ def truth_at(session: Session, ts: int) -> Truth:
 
 
 def compare_view(truth: Truth, view: Lake | Live, note: NotedTs) -> MomentReport:
-    """What SQL showed against what the lake shows."""
+    """Return what SQL showed against what the lake shows."""
     names = view.tables()
     tables = tuple(compare_tables(truth, names, view.arrow))
     balance = None

@@ -75,7 +75,7 @@ class RecordedRun:
 
 
 def find_recording() -> Path:
-    """The recording of the source tree that this package runs from. Raises ConfigError outside of one."""
+    """Return the recording of the source tree that this package runs from. Raises ConfigError outside of one."""
     for parent in Path(__file__).resolve().parents:
         found = parent / "tests" / "data" / "workload"
         if (found / "truth").is_dir():
@@ -87,7 +87,8 @@ def find_recording() -> Path:
 
 
 def time_zone(recording: Path) -> str:
-    """The zone in which the recorded changefeed wrote TIMESTAMP values: no message tells it, the manifest does."""
+    """Return the zone in which the recorded changefeed wrote TIMESTAMP values: no message tells it, the manifest
+    does."""
     try:
         manifest = msgspec.json.decode((recording / "manifest.json").read_bytes())
     except (OSError, msgspec.DecodeError):
@@ -96,7 +97,7 @@ def time_zone(recording: Path) -> str:
 
 
 def read_partitions(where: Path) -> list[list[Frame]]:
-    """The messages of every partition. Raises ConfigError if the directory is not a recorded topic."""
+    """Return the messages of every partition. Raises ConfigError if the directory is not a recorded topic."""
     paths = [where / f"p{number}.bin.gz" for number in range(len(list(where.glob("p*.bin.gz"))))]
     if not paths:
         raise ConfigError(f"{where} holds no recorded topic (p0.bin.gz, p1.bin.gz, ...)")
@@ -107,7 +108,8 @@ def read_partitions(where: Path) -> list[list[Frame]]:
 
 
 def slices(partitions: Sequence[Sequence[Frame]], count: int) -> Iterator[list[tuple[int, Frame]]]:
-    """All messages in `count` steps, each taking the same share of every partition; order in a partition is kept."""
+    """Return all messages in `count` steps, each taking the same share of every partition; order in a partition is
+    kept."""
     for step in range(count):
         yield [
             (number, frame)

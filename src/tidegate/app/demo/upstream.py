@@ -92,7 +92,7 @@ class WatchedCluster(Cluster):
     moved: Callable[[Move], None] | None = None
 
     def tick(self, choice: int | None = None) -> Move | None:
-        """A move as ever, told before the next one."""
+        """Return a move as ever, told before the next one."""
         move = super().tick(choice)
         if move is not None and self.moved is not None:
             self.moved(move)
@@ -253,7 +253,7 @@ class DemoUpstream:
         return sum(one.commits for one in self.workers)
 
     def session(self, node: int) -> Session:
-        """A new session at a node, by its number from 0."""
+        """Return a new session at a node, by its number from 0."""
         return Session(self.cluster.nodes[NODES[node]])
 
     def start(self) -> None:
@@ -275,19 +275,19 @@ class DemoUpstream:
             self._at_work.append(self._threads.submit(self._administer, self.session(number), script))
 
     def note(self, what: str) -> NotedTs | None:
-        """A timestamp of now; None where a DDL is seen that is not over."""
+        """Return a timestamp of now; None where a DDL is seen that is not over."""
         with self.cluster.guard:
             return self._watch.note(what)
 
     def settled(self) -> bool:
-        """Whether all work is done. Raises what ended a piece of it."""
+        """Return whether all work is done. Raises what ended a piece of it."""
         for one in self._at_work:
             if one.done():
                 one.result(0)
         return all(one.done() for one in self._at_work)
 
     def summary(self) -> str:
-        """What was done, in a line."""
+        """Return what was done, in a line."""
         retries, refused = (sum(getattr(one, name) for one in self.workers) for name in ("retries", "refused"))
         done = (
             f"{self.commits:,} transactions committed, {retries:,} begun again, {refused:,} refused by the schema then"

@@ -59,7 +59,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def ddl_line(report: DdlReport) -> str:
-    """A DDL's states; a state that several versions share is told once, with their number."""
+    """Return a DDL's states; a state that several versions share is told once, with their number."""
     told = []
     for state, found in groupby(report.steps, key=lambda step: step.state):
         steps = list(found)
@@ -70,7 +70,7 @@ def ddl_line(report: DdlReport) -> str:
 
 
 def flow_line(flow: Flow) -> str:
-    """Where the rows are."""
+    """Return where the rows are."""
     line = (
         f"{flow.commits:,} commits {flow.commit_rate:.0f}/s > {flow.protocol} {flow.topic_rows:,} rows "
         f"{flow.topic_rate:.0f}/s, resolved {_age(flow.resolved_age_ms)} > landed {flow.landed_rows:,} "
@@ -85,7 +85,7 @@ def _age(ms: int | None) -> str:
 
 
 def moment_lines(report: MomentReport) -> list[str]:
-    """One line for all tables of a timestamp, and the first differences of each table that has some."""
+    """Return one line for all tables of a timestamp, and the first differences of each table that has some."""
     rows, note = sum(table.rows for table in report.tables), report.note
     wrong = [table for table in report.tables if not table.equal]
     told = f"{len(wrong)} of {len(report.tables)} tables differ" if wrong else f"{len(report.tables)} tables equal"
@@ -101,7 +101,7 @@ def moment_lines(report: MomentReport) -> list[str]:
 
 
 def table_lines(reports: Sequence[MomentReport]) -> list[str]:
-    """A line a table: at how many timestamps it was compared, and how it came out."""
+    """Return a line a table: at how many timestamps it was compared, and how it came out."""
     by_name: dict[str, list[tuple[int, bool]]] = {}
     for report in reports:
         for table in report.tables:
@@ -115,7 +115,7 @@ def table_lines(reports: Sequence[MomentReport]) -> list[str]:
 
 
 def verdict_of(reports: Sequence[MomentReport], lakes: int) -> Verdict:
-    """The verdict on the comparisons of so many lakes; wrong balances count against bank.accounts."""
+    """Return the verdict on the comparisons of so many lakes; wrong balances count against bank.accounts."""
     wrong = {table.name for report in reports for table in report.tables if not table.equal}
     wrong |= {"bank.accounts" for report in reports if report.balance not in (None, TOTAL)}
     tables = {table.name for report in reports for table in report.tables}
@@ -124,7 +124,7 @@ def verdict_of(reports: Sequence[MomentReport], lakes: int) -> Verdict:
 
 
 def verdict_line(verdict: Verdict) -> str:
-    """The last line."""
+    """Return the last line."""
     if verdict.equal:
         where = f" in {verdict.lakes} lakes" if verdict.lakes > 1 else ""
         return f"all {verdict.tables} tables equal at {verdict.timestamps} timestamps{where}"

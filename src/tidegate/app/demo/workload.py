@@ -133,7 +133,7 @@ class Stream(NamedTuple):
 
 
 def setup(seed: int) -> Iterator[str]:
-    """The tables and their first rows."""
+    """Return the tables and their first rows."""
     random = Random(f"{seed} setup")
     yield from _TABLES
     people = (f"({at}, 'owner {at}', {TOTAL // ACCOUNTS})" for at in range(1, ACCOUNTS + 1))
@@ -147,7 +147,7 @@ def setup(seed: int) -> Iterator[str]:
 
 
 def transactions(seed: int, stream: Stream) -> Iterator[Transaction]:
-    """What a stream does, for ever."""
+    """Return what a stream does, for ever."""
     random = Random(f"{seed} {stream.name}")
     made = _MAKERS[stream.name.partition("-")[0]]
     number = 0

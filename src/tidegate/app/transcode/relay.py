@@ -69,7 +69,7 @@ class Relay:
         self.rows = self.ddls = self.watermarks = 0
 
     def send(self, events: Iterable[RowChange | Ddl | Resolved]) -> None:
-        """Writes events, which are in commit order. Raises SinkError, and ConfigError for rules that do not fit."""
+        """Write events, which are in commit order. Raises SinkError, and ConfigError for rules that do not fit."""
         for (ts, control), run in groupby(events, _moment):
             if not control:
                 self._rows(list(run))  # type: ignore[arg-type]  # _moment tells rows from the others
@@ -84,7 +84,7 @@ class Relay:
                     self._refused(f"commit_ts {ts}", error)
 
     def flush(self) -> None:
-        """Returns when everything is with the broker."""
+        """Return when everything is with the broker."""
         for place, encoder in self._encoders.items():
             self._put(place, encoder.flush())
         self._writer.flush()

@@ -25,10 +25,10 @@ class Receiver(Protocol):
     """What events go on to: a relay."""
 
     def send(self, events: Iterable[RowChange | Ddl | Resolved]) -> None:
-        """Writes events."""
+        """Write events."""
 
     def follow(self, ddl: Ddl) -> None:
-        """Takes note of a DDL that is not written."""
+        """Take note of a DDL that is not written."""
 
 
 class Sieve:
@@ -39,7 +39,7 @@ class Sieve:
         self.left_out = 0
 
     def pass_on(self, events: Iterable[RowChange | Ddl | Resolved], to: Receiver) -> None:
-        """Sends what goes on, and tells of DDLs that do not, in their order.
+        """Send what goes on, and tells of DDLs that do not, in their order.
 
         Raises RenameRefused, and what is wrong with a rule for an event that it cannot judge."""
         kept: list[RowChange | Ddl | Resolved] = []

@@ -11,7 +11,7 @@ _OTHER: Final = {"open-protocol": "canal-json", "canal-json": "open-protocol"}
 
 
 def target_options(config: dict[str, object], protocol: str | None, read: DecodeOptions) -> EncodeOptions:
-    """What is written; ConfigError for options that need more than messages carry."""
+    """Return what is written; ConfigError for options that need more than messages carry."""
     named = any(key.rpartition(".")[2] == "protocol" for key in config)
     written = encode_options(config, protocol or (None if named else _OTHER[read.protocol]))
     if written.content_compatible and written.protocol == "canal-json" and read.protocol == "open-protocol":

@@ -131,7 +131,7 @@ class _Run:
         self.refused(place[1], error)
 
     def play(self, messages: Gathered, relay: Relay, writer: TopicWriter, sieve: Sieve) -> None:
-        """Reads to the end and writes; stops in good order on a signal."""
+        """Read to the end and writes; stops in good order on a signal."""
         gate: WatermarkMerge[Partition] = WatermarkMerge(messages.positions)
         told = time.monotonic()
         with stop_on_signals() as stop:

@@ -74,7 +74,7 @@ class UpstreamProcess:
     log: str = ""
 
     def port_of(self, node: int) -> int:
-        """The port of node number 1, 2, ..; EnvironmentFault when there is no such node."""
+        """Return the port of node number 1, 2, ..; EnvironmentFault when there is no such node."""
         found = self.ports.get(f"n{node}")
         if found is None:
             raise EnvironmentFault(f"there is no node {node}; there are {', '.join(self.ports)}")
@@ -82,7 +82,7 @@ class UpstreamProcess:
 
 
 def start_upstream(options: UpstreamOptions, directory: Path | None = None) -> UpstreamProcess:
-    """One that answers: the one that already serves `directory`, or a new one.
+    """Return one that answers: the one that already serves `directory`, or a new one.
 
     No directory means in memory. Raises EnvironmentFault with the end of its log when it does not come up."""
     home = (directory or Path(tempfile.mkdtemp(prefix=PREFIX))).expanduser().resolve()
@@ -97,7 +97,7 @@ def start_upstream(options: UpstreamOptions, directory: Path | None = None) -> U
 
 
 def status(directory: Path | None = None) -> tuple[UpstreamProcess, ...]:
-    """Those that run, of all directories or of one; those that died are forgotten on the way."""
+    """Return those that run, of all directories or of one; those that died are forgotten on the way."""
     if directory is not None:
         found = _find(directory.expanduser().resolve())
         return (found,) if found else ()

@@ -24,7 +24,7 @@ __all__ = ["open_upstream", "serve", "written_log"]
 
 
 def open_upstream(home: Path, options: UpstreamOptions) -> Upstream:
-    """The upstream of a directory, or in memory, not started yet. Raises StoreUnavailable."""
+    """Return the upstream of a directory, or in memory, not started yet. Raises StoreUnavailable."""
     nodes = NodeOptions(
         metadata_lock=options.metadata_lock,
         lease_ms=options.lease_ms,

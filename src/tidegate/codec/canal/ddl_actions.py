@@ -66,7 +66,7 @@ _SINGLE: Final = (
 
 
 def action_of(word: str, query: str) -> int | None:
-    """The action code of a DDL with Canal's `word`; None where several would fit."""
+    """Return the action code of a DDL with Canal's `word`; None where several would fit."""
     if word in _ONLY:
         return _ONLY[word]
     bare = " ".join(_QUOTED.sub(lambda found: found[0][0] * 2, _COMMENT.sub(" ", query)).split())

@@ -84,7 +84,7 @@ _MESSAGE: Final = msgspec.json.Decoder(_Message)
 
 
 def decode(key: bytes | None, value: bytes | None, options: DecodeOptions = OPTIONS) -> tuple[Event, ...]:  # noqa: ARG001
-    """The events of one message; DecodeError for any bytes that are not one.
+    """Return the events of one message; DecodeError for any bytes that are not one.
 
     One event, save for official Canal's messages of several rows; offsets count from the start of the value."""
     raw = value or b""

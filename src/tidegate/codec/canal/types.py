@@ -98,7 +98,7 @@ class ColumnKind(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=4096)
 def kind_of(mysql_type: str, *, legacy: bool = False) -> ColumnKind:
-    """The kind of column that `mysql_type` describes."""
+    """Return the kind of column that `mysql_type` describes."""
     found = _NAME.match(mysql_type)
     name = found[1].lower() if found else ""
     code = NAMES.get(name, MysqlType.VARCHAR)

@@ -69,12 +69,12 @@ _COMMIT_TS: Final = attrgetter("tidb.commitTs")
 
 
 def hint_of(value: bytes) -> bytes:
-    """What most likely tells the layout of a message."""
+    """Return what most likely tells the layout of a message."""
     return value[: value.find(_HINT_END)]
 
 
 def known_shape(hint: bytes, legacy: bool) -> Shape | None:  # noqa: FBT001 - the parts of a key of _known
-    """The shape that a hint leads to."""
+    """Return the shape that a hint leads to."""
     return _known.get((hint, legacy))
 
 
@@ -119,7 +119,7 @@ class CanalLanes:
                 _learn((hint_of(value), self._legacy), event)
 
     def rows(self) -> list[PlacedRows]:
-        """What was gathered, by layout."""
+        """Return what was gathered, by layout."""
         found = [rows for _, rows in self._lanes.values() if rows.structs]
         for rows in found:
             rows.commit_ts = list(map(_COMMIT_TS, rows.structs))

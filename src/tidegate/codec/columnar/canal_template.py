@@ -103,12 +103,12 @@ class _Templates:
         return self.text
 
     def known(self, row: int, left: Any) -> SweptRows | None:
-        """What the template of the row's table reads."""
+        """Return what the template of the row's table reads."""
         template = _known.get((structs.hint_of(self._values[row]), self._legacy))
         return None if template is None else self._read(template, left)
 
     def learned(self, row: int, left: Any) -> SweptRows | None:
-        """What a template made of the row reads."""
+        """Return what a template made of the row reads."""
         value = self._values[row]
         hint = structs.hint_of(value), self._legacy
         shape = structs.known_shape(*hint)

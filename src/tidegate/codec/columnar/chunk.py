@@ -73,7 +73,7 @@ class Lanes(Protocol):
         """Remember layouts."""
 
     def rows(self) -> list[PlacedRows]:
-        """What was taken in."""
+        """Return what was taken in."""
 
 
 class _MakeLanes(Protocol):
@@ -94,7 +94,7 @@ TEMPLATES: Final[Mapping[str, _ByTemplate]] = {
 
 
 def decode_chunk(messages: Messages | Pairs, options: DecodeOptions, *, as_texts: bool = False) -> MessageChunk:
-    """The events of some messages (key, value), rows as columns wherever that is possible.
+    """Return the events of some messages (key, value), rows as columns wherever that is possible.
 
     `as_texts`: images may come as RowTexts, for who would make texts of typed values."""
     collecting = gc.isenabled()

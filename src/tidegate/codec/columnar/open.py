@@ -52,7 +52,7 @@ _known: Final[dict[tuple[str, str, bool], OpenShape]] = {}
 
 
 def known_shape(schema: str, table: str, *, legacy: bool) -> OpenShape | None:
-    """The last layout of a table."""
+    """Return the last layout of a table."""
     return _known.get((schema, table, legacy))
 
 
@@ -139,7 +139,7 @@ class OpenLanes:
                     self._lanes.pop(name, None)
 
     def rows(self) -> list[PlacedRows]:
-        """What was gathered, by layout."""
+        """Return what was gathered, by layout."""
         return [part for shape, rows in self._full for part in _by_layout(shape, rows) if part.structs]
 
 

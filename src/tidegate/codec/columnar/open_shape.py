@@ -54,7 +54,8 @@ class OpenShape(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def shape_of(key: OpenKey) -> OpenShape | None:
-    """The structs of a layout; None for one that msgspec or Arrow cannot have: Arrow counts no rows without columns."""
+    """Return the structs of a layout; None for one that msgspec or Arrow cannot have: Arrow counts no rows without
+    columns."""
     if not min(len(key.row), len(key.gone)) > 0 or max(len(key.row), len(key.gone)) > WIDTH_MAX:
         return None
     rows = {fields: _forms(fields, legacy=key.legacy) for fields in (key.row, key.gone)}

@@ -99,7 +99,7 @@ class _Frames:
         self.starts, self.ends, self._message = at + 8, ends, message
 
     def of(self, fits: Any) -> "_Frames":
-        """The texts of some messages."""
+        """Return the texts of some messages."""
         mask = fits[self._message]
         if not mask.all():
             self.starts, self.ends, self._message = self.starts[mask], self.ends[mask], self._message[mask]
@@ -131,13 +131,13 @@ class _Templates:
         self.heads, self.text = heads.text, bodies.text
 
     def known(self, row: int, left: Any) -> SweptRows | None:
-        """What the template of the row's table reads."""
+        """Return what the template of the row's table reads."""
         name = self._name(row)
         template = None if name is None else _known.get(name)
         return None if template is None else self._read(template, left)
 
     def learned(self, row: int, left: Any) -> SweptRows | None:
-        """What a template made of the row reads."""
+        """Return what a template made of the row reads."""
         name = self._name(row)
         if name is None:
             return None

@@ -69,7 +69,7 @@ class PlacedRows:
     structs: list[Any] = field(default_factory=list)
 
     def part(self, start: int, stop: int) -> "PlacedRows":
-        """Some of the rows."""
+        """Return some of the rows."""
         here = slice(start, stop)
         return PlacedRows(
             self.layout,
@@ -121,7 +121,7 @@ class Batch:
 
 
 def batch_of(rows: PlacedRows) -> Batch:
-    """The columns of some rows; Misfit when one of them is not what its layout says."""
+    """Return the columns of some rows; Misfit when one of them is not what its layout says."""
     layout = rows.layout
     images = layout.images(rows.structs)
     if min(rows.commit_ts) < 0:
@@ -160,5 +160,5 @@ def _record_batch(layout: StructLayout, images: list[Any], beside: list[Any] | N
 
 
 def transposed(structs: list[Any], width: int) -> list[Any]:
-    """The members of some structs, a sequence for each."""
+    """Return the members of some structs, a sequence for each."""
     return list(zip(*map(astuple, structs), strict=True)) if structs else [()] * width

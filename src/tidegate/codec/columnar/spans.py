@@ -61,7 +61,7 @@ TEXT_QUOTES: Final[Mapping[Form, int]] = {Form.INTEGER: 1, Form.TEXT: 1}
 
 
 def json_column(column: ColumnForm, text: TextRun, span: ValueSpan) -> Any:
-    """The array of Open Protocol values."""
+    """Return the array of Open Protocol values."""
     if column.form is Form.INTEGER:
         digits = texts_of(text, span)
         if _plain_integers(text, span, digits):
@@ -74,7 +74,7 @@ def json_column(column: ColumnForm, text: TextRun, span: ValueSpan) -> Any:
 
 
 def text_column(column: ColumnForm, text: TextRun, span: ValueSpan) -> Any:
-    """The array of canal-json values, which are strings."""
+    """Return the array of canal-json values, which are strings."""
     if column.form is Form.INTEGER:
         digits = texts_of(text, span, 1)
         if _few_digits(span, digits):
@@ -87,19 +87,19 @@ def text_column(column: ColumnForm, text: TextRun, span: ValueSpan) -> Any:
 
 
 def integers_of(text: TextRun, span: ValueSpan) -> Any:
-    """The int64 array of digits that a walk has passed."""
+    """Return the int64 array of digits that a walk has passed."""
     return texts_of(text, span).cast(pa.string()).cast(pa.int64())
 
 
 def texts_of(text: TextRun, span: ValueSpan, quotes: int = 0) -> Any:
-    """The bytes of each span without `quotes` bytes at either end; null stays null."""
+    """Return the bytes of each span without `quotes` bytes at either end; null stays null."""
     return _rowwise(text, [span], [quotes])
 
 
 def row_texts(
     columns: Sequence[ColumnForm], text: TextRun, spans: Sequence[ValueSpan], quotes: Mapping[Form, int]
 ) -> Any:
-    """All values of some rows, row by row, as texts of the changelog; None if one may not stand there as it is.
+    """Return all values of some rows, row by row, as texts of the changelog; None if one may not stand there as it is.
 
     What is given is what `json_column` or `text_column` give, cast to texts."""
     if not all(column.form in quotes for column in columns):
@@ -194,7 +194,7 @@ def _plain_integers(text: TextRun, span: ValueSpan, digits: Any) -> bool:
 
 
 def listed(text: TextRun, span: ValueSpan, decode: Callable[[bytes], list[Any]]) -> list[Any]:
-    """The values as `decode` reads them from one JSON array; Misfit when it refuses one.
+    """Return the values as `decode` reads them from one JSON array; Misfit when it refuses one.
 
     Behind each value stands one more byte, which becomes the comma."""
     rows = len(span.start)

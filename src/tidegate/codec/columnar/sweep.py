@@ -47,14 +47,14 @@ class Templates(ChunkTexts, Protocol):
     """What one protocol's rows look like."""
 
     def known(self, row: int, left: Any, /) -> SweptRows | None:
-        """What the template of the row's table reads."""
+        """Return what the template of the row's table reads."""
 
     def learned(self, row: int, left: Any, /) -> SweptRows | None:
-        """What a template made of the row reads."""
+        """Return what a template made of the row reads."""
 
 
 def too_few(rows: int) -> bool:
-    """Whether so many rows are not worth a template."""
+    """Return whether so many rows are not worth a template."""
     return rows < ROWS_MIN
 
 

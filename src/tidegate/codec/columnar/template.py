@@ -89,7 +89,7 @@ class SpanImages(NamedTuple):
     spans: tuple[ValueSpan, ...]
 
     def of(self, mask: Any) -> "SpanImages":
-        """Some of them."""
+        """Return some of them."""
         return SpanImages(self.rows[mask], tuple([span.of(mask) for span in self.spans]))
 
 
@@ -104,7 +104,7 @@ class TemplateRows(NamedTuple):
     after: tuple[SpanImages, ...]
 
     def of(self, mask: Any) -> "TemplateRows":
-        """Some of the rows."""
+        """Return some of the rows."""
         rows = self.rows[mask]
         partition_id = None if self.partition_id is None else self.partition_id.of(mask)
         before, after = (
@@ -131,7 +131,7 @@ def members(text: str, at: int = 0) -> Iterator[Member]:
 
 
 def image_of(text: str, at: int, end: int, values: Sequence[Member], layout: StructLayout, *, bare: bool) -> Image:
-    """The image that stands from `at` to `end`; ValueError for one that cannot be a template.
+    """Return the image that stands from `at` to `end`; ValueError for one that cannot be a template.
 
     `bare`: numbers stand without quotes."""
     names = [field.name for field in layout.fields]
@@ -148,7 +148,7 @@ def image_of(text: str, at: int, end: int, values: Sequence[Member], layout: Str
 
 
 def literal(text: str, start: int, end: int) -> bytes:
-    """Bytes of a template."""
+    """Return bytes of a template."""
     if "\\" in text[start:end] or not start < end < start + LITERAL_MAX:
         raise ValueError("an escape in a name, or too long a text")
     return text[start:end].encode("latin-1")
@@ -166,12 +166,12 @@ def walk_image(walk: Walk, image: Image, name: str) -> None:
 
 
 def images_of(walk: Walk, name: str, layout: StructLayout) -> SpanImages:
-    """The images that a walk has passed."""
+    """Return the images that a walk has passed."""
     return SpanImages(walk.rows, tuple([walk.spans[name, column] for column in range(len(layout.columns))]))
 
 
 def batch_from(layout: StructLayout, texts: ChunkTexts, parts: Sequence[TemplateRows], message: Any, seq: Any) -> Batch:
-    """The rows of `parts` as columns, in the order of the text; Misfit for values that are none.
+    """Return the rows of `parts` as columns, in the order of the text; Misfit for values that are none.
 
     `message` and `seq` tell each row's place in its chunk."""
     order = _order(parts)

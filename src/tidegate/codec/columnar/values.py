@@ -113,7 +113,7 @@ _ARROW: Final[Mapping[Form, Any]] = {
 
 
 def from_json(column: ColumnForm, values: Values) -> Any:
-    """The array of Open Protocol values: numbers, texts, and bytes where msgspec undid base64."""
+    """Return the array of Open Protocol values: numbers, texts, and bytes where msgspec undid base64."""
     try:
         return _JSON[column.form](column, values)
     except (pa.ArrowException, OverflowError, UnicodeError, ValueError, TypeError) as error:
@@ -121,7 +121,7 @@ def from_json(column: ColumnForm, values: Values) -> Any:
 
 
 def from_texts(column: ColumnForm, values: Values) -> Any:
-    """The array of canal-json values, which are all texts."""
+    """Return the array of canal-json values, which are all texts."""
     try:
         return _TEXTS[column.form](column, values)
     except (pa.ArrowException, OverflowError, UnicodeError, ValueError, TypeError) as error:

@@ -67,7 +67,7 @@ class ValueSpan(NamedTuple):
     null: Any = None
 
     def of(self, rows: Any) -> "ValueSpan":
-        """The same of some rows, by mask or by number."""
+        """Return the places of this value in some rows, chosen by mask or by number."""
         return ValueSpan(self.start[rows], self.end[rows], None if self.null is None else self.null[rows])
 
 
@@ -143,7 +143,7 @@ class Walk:
         self._cursor: Any = None
 
     def part(self, mask: Any) -> "Walk":
-        """Some of the rows, to be led another way, without what was found so far."""
+        """Return some of the rows, to be led another way, without what was found so far."""
         other = Walk(self.text, self.rows[mask], self.at[mask], {})
         other._cursor = None if self._cursor is None else self._cursor[mask]
         return other
@@ -245,15 +245,15 @@ class Walk:
         self._pass(name, ValueSpan(self.at, self.at + size))
 
     def letters(self, name: Any) -> Any:
-        """The first byte of each span called `name`."""
+        """Return the first byte of each span called `name`."""
         return self.text.array[self.spans[name].start]
 
     def ahead(self, ends: Any) -> Any:
-        """How many bytes each row still has."""
+        """Return how many bytes each row still has."""
         return ends[self.rows] - self.at
 
     def next_is(self, character: bytes) -> Any:
-        """Which rows stand before `character`."""
+        """Return which rows stand before `character`."""
         return self.text.array[self.at] == character[0]
 
     def meet(self, *others: "Walk") -> None:

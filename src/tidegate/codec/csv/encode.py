@@ -48,7 +48,7 @@ class CsvEncoder:
         self._ready: dict[int, tuple[WireTable, list[Write]]] = {}
 
     def header(self, table: WireTable) -> bytes:
-        """The first line of a file with output-field-header; b"" without it."""
+        """Return the first line of a file with output-field-header; b"" without it."""
         options = self._options
         if not options.output_field_header:
             return b""
@@ -60,7 +60,7 @@ class CsvEncoder:
         return (options.delimiter.join(names) + options.terminator).encode("utf-8", "surrogateescape")
 
     def row(self, row: RowChange, table: WireTable) -> bytes:
-        """The line of a row; the two lines of an UPDATE with old values."""
+        """Return the line of a row; the two lines of an UPDATE with old values."""
         before, after = images(row)
         if self._options.output_old_value and isinstance(row, Update):
             text = self._line("D", row, table, row.before) + self._line("I", row, table, row.after)

@@ -44,7 +44,7 @@ class CsvOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def csv_options(config: Mapping[str, object]) -> CsvOptions:
-    """The csv options of a changefeed configured so; SinkConfigInvalid for what TiCDC would refuse."""
+    """Return the csv options of a changefeed configured so; SinkConfigInvalid for what TiCDC would refuse."""
     theirs = {key: value for key, value in config.items() if key.rpartition(".")[2] != "protocol"}
     from_config(theirs, "canal-json")  # refuses unknown keys, which are the same for all protocols
     values: dict[str, object] = {}

@@ -41,49 +41,49 @@ digits name every one."""
 
 
 def positional64(value: float) -> str:
-    """The shortest digits of a DOUBLE without an exponent."""
+    """Return the shortest digits of a DOUBLE without an exponent."""
     return _positional(repr(value)) if isfinite(value) else "0"
 
 
 def positional32(value: float) -> str:
-    """The shortest digits of a FLOAT without an exponent."""
+    """Return the shortest digits of a FLOAT without an exponent."""
     return _positional(_shortest32(value)) if isfinite(value) else "0"
 
 
 def general64(value: float) -> str:
-    """A DOUBLE as fmt's %v prints it."""
+    """Return a DOUBLE as fmt's %v prints it."""
     if value == 0 or 1e-4 <= abs(value) < 1e6:
         return _positional(repr(value))
     return _scientific(repr(value)) if isfinite(value) else "0"
 
 
 def general32(value: float) -> str:
-    """A FLOAT as fmt's %v prints it."""
+    """Return a FLOAT as fmt's %v prints it."""
     text = _shortest32(value) if isfinite(value) else "0e+00"
     return _positional(text) if -4 <= int(text.partition("e")[2]) < 6 else text
 
 
 def newarch_json64(value: float) -> str:
-    """A DOUBLE as jsoniter writes it."""
+    """Return a DOUBLE as jsoniter writes it."""
     if value == 0 or _LOW <= abs(value) < _HIGH:
         return _positional(repr(value))
     return repr(value) if isfinite(value) else "0"
 
 
 def newarch_json32(value: float) -> str:
-    """A FLOAT as jsoniter writes it; the bounds are those of the 32-bit numbers."""
+    """Return a FLOAT as jsoniter writes it; the bounds are those of the 32-bit numbers."""
     if value == 0 or _LOW32 <= abs(value) < _HIGH32:
         return _positional(_shortest32(value))
     return _shortest32(value) if isfinite(value) else "0"
 
 
 def json64(value: float) -> str:
-    """A DOUBLE as encoding/json writes it."""
+    """Return a DOUBLE as encoding/json writes it."""
     return _one_digit_exponent(newarch_json64(value))
 
 
 def json32(value: float) -> str:
-    """A FLOAT as encoding/json writes it."""
+    """Return a FLOAT as encoding/json writes it."""
     return _one_digit_exponent(newarch_json32(value))
 
 

@@ -88,7 +88,7 @@ _RANGES: Final = """
 
 
 def is_printable(code: int) -> bool:
-    """Whether Go prints the code point, 0x80 or above, as it is."""
+    """Return whether Go prints the code point, 0x80 or above, as it is."""
     starts, ends = bounds()
     index = bisect_right(starts, code) - 1
     return index >= 0 and code <= ends[index]

@@ -61,7 +61,7 @@ def quote(raw: bytes) -> str:
 
 
 def unquote(text: str, codec: str) -> bytes:
-    """The bytes that `text` quotes."""
+    """Return the bytes that `text` quotes."""
     raw = text.encode("utf-8", "surrogateescape")
     if b"\\" not in raw and b'"' not in raw and b"\n" not in raw:
         return raw

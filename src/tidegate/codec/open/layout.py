@@ -55,7 +55,7 @@ class WireLayout(msgspec.Struct, frozen=True):
 
 
 def shape_of(columns: dict[str, OpenColumn]) -> Shape:
-    """What `layout_of` knows rows by."""
+    """Return what `layout_of` knows rows by."""
     return tuple([(name, column.t, column.f, column.h) for name, column in columns.items()])
 
 

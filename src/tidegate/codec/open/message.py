@@ -67,7 +67,7 @@ _DDL: Final = msgspec.json.Decoder(_DdlValue)
 
 
 def decode(key: bytes | None, value: bytes | None, options: DecodeOptions = OPTIONS) -> tuple[Event, ...]:
-    """The events of one message, in order; DecodeError for any bytes that are not one.
+    """Return the events of one message, in order; DecodeError for any bytes that are not one.
 
     The offset of an error counts from the start of the value, or of the key where its text says so."""
     keys, values = key or b"", value or b""

@@ -64,7 +64,7 @@ _CELL: Final = msgspec.json.Decoder(OpenColumn)
 
 
 def read_row(key: RowKey, raw: bytes, offset: int, *, legacy: bool) -> RowChange:
-    """The change that `raw` tells of; `offset` is where it stands in its message."""
+    """Return the change that `raw` tells of; `offset` is where it stands in its message."""
     row = _parse(raw, offset)
     new, old, gone = row.u, row.p, row.d
     if gone is not None:

@@ -64,13 +64,13 @@ class Target:
 
 
 def target_of(column: StoredColumn) -> Target:
-    """The target that a stored column is."""
+    """Return the target that a stored column is."""
     flags = column.type.flag & (NOT_NULL | PREVENT_NULL)
     return Target(column.name.original, column_type(column.type), column.type.collate, bool(flags))
 
 
 def assign(value: SqlValue, target: Target, context: Context, row_number: int = 1, *, lenient: bool = False) -> KvValue:
-    """What the column stores of the value; SqlRefused where MySQL refuses, else at worst a warning in `context`.
+    """Return what the column stores of the value; SqlRefused where MySQL refuses, else at worst a warning in `context`.
 
     NULL stays NULL: whether the column takes it is asked when the row is whole (`not_null`)."""
     if value is None:
@@ -82,7 +82,7 @@ def assign(value: SqlValue, target: Target, context: Context, row_number: int = 
 
 
 def convert(value: SqlValue, target: Target, context: Context) -> Converted:
-    """What the column would store, and what was lost."""
+    """Return what the column would store, and what was lost."""
     if value is None:
         return Converted(None)
     code = target.type.code
@@ -96,7 +96,7 @@ def convert(value: SqlValue, target: Target, context: Context) -> Converted:
 def report(
     problem: Problem, value: SqlValue, target: Target, context: Context, row_number: int, *, lenient: bool = False
 ) -> None:
-    """Raises or warns about what was lost."""
+    """Raise or warns about what was lost."""
     shown = plain_text(value)
     text = shown if isinstance(shown, str) else "".join(f"\\x{byte:02X}" if byte > 126 else chr(byte) for byte in shown)
     message = problem.text.format(
@@ -111,7 +111,7 @@ def report(
 
 
 def not_null(target: Target, context: Context, *, lenient: bool) -> KvValue:
-    """What a column that takes no NULL gets instead of it; SqlRefused 1048 unless that is allowed."""
+    """Return what a column that takes no NULL gets instead of it; SqlRefused 1048 unless that is allowed."""
     message = f"Column '{target.name}' cannot be null"
     if not lenient:
         raise SqlRefused(1048, message, "23000")
@@ -136,7 +136,7 @@ def _type_word(kind: ColumnType) -> str:
 
 
 def zero_of(kind: ColumnType) -> KvValue:
-    """The value that stands for nothing: 0, '', the zero date, the first name of an ENUM."""
+    """Return the value that stands for nothing: 0, '', the zero date, the first name of an ENUM."""
     if kind.code in STRINGS:
         return b"\0" * kind.flen if kind.code is T.STRING and kind.charset == "binary" and kind.flen > 0 else b""
     if kind.code in NUMBERS:

@@ -49,7 +49,7 @@ _FOUR: Final = len("0000")
 
 
 def number_of(value: SqlValue, kind: ColumnType) -> tuple[Number, Problem | None]:
-    """The number that a value means to a column of that type; INCORRECT when it is not all of it."""
+    """Return the number that a value means to a column of that type; INCORRECT when it is not all of it."""
     match value:
         case Named():
             return value.number, None
@@ -179,5 +179,5 @@ NUMBERS: Final[Mapping[T, Callable[[SqlValue, ColumnType], Converted]]] = {
 
 
 def to_number(value: SqlValue, kind: ColumnType) -> Converted:
-    """The value as a column of a number type keeps it."""
+    """Return the value as a column of a number type keeps it."""
     return NUMBERS[kind.code](value, kind)

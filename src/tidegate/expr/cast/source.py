@@ -34,7 +34,7 @@ _DATES: Final = frozenset({T.DATE, T.NEWDATE})
 
 
 def fitted(value: SqlValue, kind: ColumnType, target: ColumnType) -> SqlValue:
-    """A value of type `kind` so that an assignment to `target` needs to know no more about it."""
+    """Return a value of type `kind` so that an assignment to `target` needs to know no more about it."""
     if isinstance(value, Time | Duration):
         if target.code in STRINGS:
             return text_of(value, kind)
@@ -52,7 +52,7 @@ def fitted(value: SqlValue, kind: ColumnType, target: ColumnType) -> SqlValue:
 
 
 def recast(value: KvValue, kind: ColumnType, target: ColumnType, zone: tzinfo) -> SqlValue:
-    """The stored value of a column of type `kind` on its way into the type that the column is to have."""
+    """Return the stored value of a column of type `kind` on its way into the type that the column is to have."""
     running = from_column(kind, value, zone)
     if isinstance(running, bytes) and target.code is T.JSON:
         return _document(running, kind)

@@ -38,7 +38,7 @@ _ANY_BYTES: Final = frozenset({"latin1"})
 
 
 def plain_text(value: SqlValue) -> str | bytes:
-    """What a value prints as; bytes stay."""
+    """Return what a value prints as; bytes stay."""
     match value:
         case str() | bytes():
             return value
@@ -61,7 +61,7 @@ def plain_text(value: SqlValue) -> str | bytes:
 
 
 def to_text(value: SqlValue, kind: ColumnType) -> Converted:
-    """The value as a string column keeps it."""
+    """Return the value as a string column keeps it."""
     plain = plain_text(value)
     if kind.charset == "binary":
         return _bytes(plain if isinstance(plain, bytes) else _encoded(plain), kind)
@@ -134,7 +134,7 @@ def _numbered(names: tuple[str, ...], collation: str) -> Mapping[bytes, int]:
 
 
 def to_enum(value: SqlValue, kind: ColumnType, collation: str) -> Converted:
-    """The index of a name, from 1; 0 with a problem for what names nothing."""
+    """Return the index of a name, from 1; 0 with a problem for what names nothing."""
     names = kind.elems or ()
     if isinstance(value, int | float | Decimal) and not isinstance(value, Duration):
         index = int(value)
@@ -157,7 +157,7 @@ def _index(index: int, count: int) -> Converted:
 
 
 def to_set(value: SqlValue, kind: ColumnType, collation: str) -> Converted:
-    """The mask of names; those that are not known are left out, with a problem."""
+    """Return the mask of names; those that are not known are left out, with a problem."""
     names = kind.elems or ()
     everything = (1 << len(names)) - 1
     if isinstance(value, int | float | Decimal) and not isinstance(value, Duration):

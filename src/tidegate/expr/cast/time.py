@@ -47,7 +47,7 @@ _LARGEST_CLOCK: Final = 8385959
 
 
 def to_moment(value: SqlValue, kind: ColumnType, context: Context) -> Converted:
-    """The value as a DATE, DATETIME or TIMESTAMP column keeps it; a TIMESTAMP in UTC."""
+    """Return the value as a DATE, DATETIME or TIMESTAMP column keeps it; a TIMESTAMP in UTC."""
     read = _read(value, _MAX_FSP if kind.code is T.DATE else fsp_of(kind), context)
     if read is None:
         return Converted(ZERO, Problem.NO_MOMENT)
@@ -92,7 +92,7 @@ def _parsed(text: str, fsp: int, zone: tzinfo) -> WallClock | None:
 
 
 def to_duration(value: SqlValue, kind: ColumnType, context: Context) -> Converted:
-    """The value as a TIME column keeps it."""
+    """Return the value as a TIME column keeps it."""
     fsp = fsp_of(kind)
     if isinstance(value, Duration):
         return Converted(Duration(round_span(int(value) // 1000, fsp) * 1000))

@@ -51,7 +51,7 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
 
 
 def is_aggregate(node: Node) -> bool:
-    """Whether a node is the call of an aggregate function."""
+    """Return whether a node is the call of an aggregate function."""
     return type(node).__name__ == "Anonymous" and node.name in AGGREGATES
 
 

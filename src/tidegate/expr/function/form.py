@@ -75,7 +75,7 @@ def wrong_count(name: str) -> SqlRefused:
 
 
 def arguments(node: Node, scope: Scope, least: int, most: int = _ANY) -> list[Compiled]:
-    """The compiled arguments of a call; SqlRefused 1582 when there are too few or too many."""
+    """Return the compiled arguments of a call; SqlRefused 1582 when there are too few or too many."""
     if not least <= len(node.expressions) <= most:
         raise wrong_count(node.name)
     return [compile_scalar(argument, scope) for argument in node.expressions]
@@ -91,7 +91,7 @@ def define(
     session: bool = False,
     nulls: bool = False,
 ) -> Function:
-    """A function of the table; see the head of this file."""
+    """Return a function of the table; see the head of this file."""
     shape = _Shape(takes, gives, apply, len(takes) if least is None else least, rest, session, nulls)
 
     def build(node: Node, scope: Scope) -> Compiled:

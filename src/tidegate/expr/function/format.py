@@ -176,12 +176,12 @@ _READ: Final[Mapping[str, str]] = {
 
 
 def has_date(pattern: str) -> bool:
-    """Whether a pattern asks for a part of a date."""
+    """Return whether a pattern asks for a part of a date."""
     return bool(set(re.findall(r"%(.)", pattern)) & _DATED)
 
 
 def has_clock(pattern: str) -> bool:
-    """Whether a pattern asks for a part of a clock."""
+    """Return whether a pattern asks for a part of a clock."""
     return bool(set(re.findall(r"%(.)", pattern)) & _CLOCKED)
 
 
@@ -206,7 +206,7 @@ def _reader(pattern: str) -> re.Pattern[str] | None:
 
 
 def read_time(text: str, pattern: str) -> Read | None:
-    """The date and clock that `text` shows in a pattern; None when it does not fit."""
+    """Return the date and clock that `text` shows in a pattern; None when it does not fit."""
     reader = _reader(pattern)
     found = reader.match(text.strip()) if reader else None
     if found is None:

@@ -67,7 +67,7 @@ class IntervalSpan(NamedTuple):
 
 
 def span_of_interval(value: SqlValue, kind: ColumnType, unit: str, context: Context) -> IntervalSpan | None:
-    """The interval that `value` counts in `unit`."""
+    """Return the interval that `value` counts in `unit`."""
     if value is None:
         return None
     if "_" in unit:

@@ -71,7 +71,7 @@ def put(document: JsonValue, path: str, value: JsonValue, *, old: bool, new: boo
 
 
 def removed(found: JsonDatum, *paths: str) -> JsonDatum:
-    """The document without what stands at the paths."""
+    """Return the document without what stands at the paths."""
     document = found.document
     for path in paths:
         steps = _steps(path)
@@ -136,7 +136,7 @@ def _patched(target: JsonValue, patch: JsonValue) -> JsonValue:
 
 
 def merged_patch(*parts: JsonDatum) -> JsonDatum:
-    """Each document patches those before it."""
+    """Return each document patches those before it."""
     document = parts[0].document
     for part in parts[1:]:
         document = _patched(document, part.document)
@@ -152,7 +152,7 @@ def _preserved(first: JsonValue, second: JsonValue) -> JsonValue:
 
 
 def merged_preserve(*parts: JsonDatum) -> JsonDatum:
-    """All documents in one, nothing lost."""
+    """Return all documents in one, nothing lost."""
     document = parts[0].document
     for part in parts[1:]:
         document = _preserved(document, part.document)

@@ -28,7 +28,7 @@ _REFUSED: Final = 1105
 
 
 def vector_of(value: SqlValue, kind: ColumnType, _context: Context | None = None) -> Vector | None:
-    """The vector that a text spells; SqlRefused 1105 when it spells none."""
+    """Return the vector that a text spells; SqlRefused 1105 when it spells none."""
     if value is None or isinstance(value, Vector):
         return value
     text = string_of(value, kind) or ""

@@ -144,7 +144,7 @@ def by_zero(context: Context) -> None:
 
 
 def divided(left: Number, right: Number, shown: Node, context: Context) -> SqlValue:
-    """The value of left / right."""
+    """Return the value of left / right."""
     if right == 0:
         by_zero(context)
         return None
@@ -169,7 +169,7 @@ def _exponent(number: Decimal) -> int:
 
 
 def whole_quotient(left: Number, right: Number, shown: Node, context: Context) -> SqlValue:
-    """The value of left DIV right, cut towards zero."""
+    """Return the value of left DIV right, cut towards zero."""
     if right == 0:
         by_zero(context)
         return None
@@ -188,7 +188,7 @@ def _exact(number: Number) -> Decimal:
 
 
 def remainder(left: Number, right: Number, _shown: Node, context: Context) -> SqlValue:
-    """The value of left % right, with the sign of the first."""
+    """Return the value of left % right, with the sign of the first."""
     if right == 0:
         by_zero(context)
         return None
@@ -276,7 +276,7 @@ def _as_date_call(node: Node) -> Node:
 
 
 def turned_sign(number: Number) -> Number:
-    """The number with the other sign, all its digits kept; a zero that is exact has none."""
+    """Return the number with the other sign, all its digits kept; a zero that is exact has none."""
     if isinstance(number, Decimal):
         return number.copy_abs() if number.is_zero() else number.copy_negate()
     return -int(number) if isinstance(number, int) else -number

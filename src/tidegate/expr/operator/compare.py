@@ -29,7 +29,7 @@ _COLUMNS: Final = 1241
 
 
 def operands(node: Node, scope: Scope) -> tuple[Compiled, ...]:
-    """The parts of a row in brackets; one for everything else."""
+    """Return the parts of a row in brackets; one for everything else."""
     if type(node).__name__ == "Tuple":
         return tuple(compile_scalar(part, scope) for part in node.expressions)
     return (compile_scalar(node, scope),)
@@ -83,7 +83,7 @@ def _judged(order: Order, accepts: frozenset[int]) -> Evaluate:
 
 
 def equality(orders: Sequence[Order]) -> Evaluate:
-    """Whether all are equal; NULL when one is unknown and none differs."""
+    """Return whether all are equal; NULL when one is unknown and none differs."""
 
     def run(row: Row, context: Context) -> SqlValue:
         unknown = False
@@ -152,7 +152,7 @@ def _between(node: Node, scope: Scope) -> Compiled:
 
 
 def member_test(values: tuple[Compiled, ...], members: Sequence[tuple[Compiled, ...]], scope: Scope) -> Evaluate:
-    """Whether the values are one of the members."""
+    """Return whether the values are one of the members."""
     if any(len(member) != len(values) for member in members):
         raise SqlRefused(_COLUMNS, f"Operand should contain {len(values)} column(s)", "21000")
     quick = _integers(values, members)

@@ -37,12 +37,12 @@ _LITERAL_RANK, _NUMBER_RANK, _NULL_RANK = 4, 5, 6
 
 
 def constant(value: SqlValue, kind: ColumnType, collation: str = "binary", rank: int = _NUMBER_RANK) -> Compiled:
-    """The same value for every row."""
+    """Return the expression that gives `value` for every row."""
     return Compiled(lambda _row, _context: value, kind, collation, rank, constant=True)
 
 
 def number_literal(text: str) -> SqlValue:
-    """The value of a number as written."""
+    """Return the value of a number as written."""
     if "e" in text.lower():
         return clamped(float(text))
     if "." in text:
@@ -131,7 +131,7 @@ def _system_variable(node: Node, scope: Scope) -> Compiled:
 
 
 def variable(context: Context, name: str, *, is_global: bool = False) -> SqlValue:
-    """The value of a system variable; SqlRefused 1193 when there is none of the name."""
+    """Return the value of a system variable; SqlRefused 1193 when there is none of the name."""
     own = {} if is_global else context.variables
     for held in (own, context.global_variables, context.variables):
         if name in held:

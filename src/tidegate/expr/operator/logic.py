@@ -29,7 +29,7 @@ Truth: TypeAlias = Callable[[Row, Context], bool | None]
 
 
 def truth(value: Compiled) -> Truth:
-    """Whether `value` counts as true."""
+    """Return whether `value` counts as true."""
     run, kind = value.run, value.type
     return lambda row, context: truth_of(run(row, context), kind, context)
 
@@ -85,7 +85,7 @@ def _not(node: Node, scope: Scope) -> Compiled:
 
 
 def as_shared(values: Sequence[Compiled], scope: Scope) -> tuple[Compiled, list[Evaluate]]:
-    """The form that several values share, and each of them made so."""
+    """Return the form that several values share, and each of them made so."""
     kind, collation, rank = shared(values, scope)
     return Compiled(_never, kind, collation, rank), [_converted(value, kind) for value in values]
 
@@ -108,7 +108,7 @@ def _converted(value: Compiled, kind: ColumnType) -> Evaluate:
 
 
 def chosen(tests: Sequence[Truth], values: Sequence[Compiled], scope: Scope) -> Compiled:
-    """The value of the first test that is true; the last value has no test."""
+    """Return the value of the first test that is true; the last value has no test."""
     form, runs = as_shared(values, scope)
     branches, default = list(zip(tests, runs, strict=False)), runs[-1]
 

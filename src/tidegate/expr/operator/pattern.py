@@ -29,7 +29,7 @@ _BAD_REGEXP: Final = 1139
 
 
 def folded(collation: str) -> Callable[[str], str]:
-    """Makes one character of all that a collation holds equal, so that patterns can look at characters."""
+    """Make one character of all that a collation holds equal, so that patterns can look at characters."""
     if not collation.endswith(("_ci", "_as_cs")):
         return lambda text: text
 
@@ -86,7 +86,7 @@ def _escape(node: Node, scope: Scope) -> Compiled:
 
 @lru_cache(maxsize=256)
 def regexp(pattern: str, flags: str = "") -> re.Pattern[str]:
-    """A regular expression of MySQL's; flags c, i, m, n, u. SqlRefused 1139 for a broken one."""
+    """Return a regular expression of MySQL's; flags c, i, m, n, u. SqlRefused 1139 for a broken one."""
     options = 0
     for flag in flags:
         options = options & ~re.IGNORECASE if flag == "c" else options | _FLAGS.get(flag, 0)

@@ -79,7 +79,7 @@ class _Parser(MySQL.Parser):  # type: ignore[misc]
         return node
 
     def word(self) -> str:
-        """The unquoted word that stands here, in capitals; "" for anything else."""
+        """Return the unquoted word that stands here, in capitals; "" for anything else."""
         token = self._curr
         if not token or token.token_type in (Tk.IDENTIFIER, Tk.STRING):
             return ""
@@ -123,7 +123,7 @@ class _Parser(MySQL.Parser):  # type: ignore[misc]
         return self.postfix(self.primary())
 
     def operand(self) -> Node:
-        """An operand that has to be here."""
+        """Return an operand that has to be here."""
         node = self._parse_unary()
         if node is None:
             self.raise_error("an expression is missing")
@@ -146,7 +146,7 @@ class _Parser(MySQL.Parser):  # type: ignore[misc]
         return node
 
     def primary(self) -> Node | None:
-        """A literal, name, call, variable, CASE or something in brackets; None where none stands."""
+        """Return a literal, name, call, variable, CASE or something in brackets; None where none stands."""
         token = self._curr
         if not token:
             return None
@@ -176,7 +176,7 @@ class _Parser(MySQL.Parser):  # type: ignore[misc]
         return self.name() if kind is Tk.IDENTIFIER else self.worded()
 
     def literal(self) -> Node:
-        """One literal; strings side by side are one string."""
+        """Return one literal; strings side by side are one string."""
         token = self._curr
         self._advance()
         node = _LITERALS[token.token_type](token)
@@ -204,7 +204,7 @@ class _Parser(MySQL.Parser):  # type: ignore[misc]
         return self.name()
 
     def worded(self) -> Node | None:
-        """What begins with an unquoted word."""
+        """Return what begins with an unquoted word."""
         word, follows = self.word(), self._next.text if self._next else ""
         if word in _WORDS and (word != "VALUES" or follows == "("):
             return _WORDS[word](self)
@@ -234,7 +234,7 @@ class _Parser(MySQL.Parser):  # type: ignore[misc]
         return exp.Anonymous(this=name, expressions=arguments)
 
     def name(self) -> Node:
-        """A column with or without its table and schema, or `table.*`."""
+        """Return a column with or without its table and schema, or `table.*`."""
         parts = [self.identifier()]
         while self._match(Tk.DOT) and len(parts) < 4:
             if self._match(Tk.STAR):
@@ -244,7 +244,7 @@ class _Parser(MySQL.Parser):  # type: ignore[misc]
         return exp.Column(**dict(zip(("this", "table", "db"), reversed(parts), strict=False)))
 
     def identifier(self) -> Node:
-        """One part of a name."""
+        """Return one part of a name."""
         token = self._curr
         if not token or token.token_type is Tk.STRING or not token.text:
             self.raise_error("a name is missing")

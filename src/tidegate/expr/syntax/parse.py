@@ -75,12 +75,12 @@ class Tokens(NamedTuple):
 
 
 def parse(sql: str, sql_mode: frozenset[str] = frozenset()) -> list[Parsed]:
-    """The statements of `sql` in their order, empty ones left out; SqlRefused 1064 for what is none."""
+    """Return the statements of `sql` in their order, empty ones left out; SqlRefused 1064 for what is none."""
     return statements_of(sql, tokens_of(sql, sql_mode))
 
 
 def tokens_of(sql: str, sql_mode: frozenset[str]) -> Tokens:
-    """The tokens of `sql`; SqlRefused 1064 for what is none."""
+    """Return the tokens of `sql`; SqlRefused 1064 for what is none."""
     plain = "NO_BACKSLASH_ESCAPES" in sql_mode
     mode = "ANSI_QUOTES" in sql_mode, plain
     dialect = DIALECTS[mode]()
@@ -92,7 +92,7 @@ def tokens_of(sql: str, sql_mode: frozenset[str]) -> Tokens:
 
 
 def statements_of(sql: str, found: Tokens) -> list[Parsed]:
-    """The statements that the tokens of `sql` are; SqlRefused 1064."""
+    """Return the statements that the tokens of `sql` are; SqlRefused 1064."""
     return [_sorted(sql, found.opened, part, found.dialect) for part in _split(found.tokens)]
 
 
@@ -101,7 +101,7 @@ def _apart(found: re.Match[str]) -> str:
 
 
 def parse_expression(text: str, sql_mode: frozenset[str] = frozenset()) -> Node:
-    """The node of one expression, such as the text of a generated column; SqlRefused 1064."""
+    """Return the node of one expression, such as the text of a generated column; SqlRefused 1064."""
     [found] = parse(f"SELECT {text}", sql_mode)
     if not isinstance(found, Dml) or len(found.node.expressions) != 1:
         raise _refused(text, 0)

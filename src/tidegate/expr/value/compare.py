@@ -32,7 +32,8 @@ __all__ = ["compare", "json_key", "json_order", "sort_key_of", "text_key"]
 
 
 def text_key(collation: str) -> Callable[[str], bytes]:
-    """The bytes by which a text of that collation sorts; characters without a known weight come last, by code."""
+    """Return the bytes by which a text of that collation sorts; characters without a known weight come last, by
+    code."""
 
     @lru_cache(maxsize=4096)
     def key(text: str) -> bytes:
@@ -154,7 +155,7 @@ _RANKS: Final[tuple[tuple[type, int], ...]] = (
 
 
 def json_key(document: JsonValue) -> tuple[Any, ...]:
-    """What documents sort, group and hash by."""
+    """Return what documents sort, group and hash by."""
     if document is None:
         return (1,)
     rank = next(rank for kind, rank in _RANKS if isinstance(document, kind))
@@ -177,7 +178,7 @@ def json_order(first: JsonValue, second: JsonValue) -> int:
 
 
 def sort_key_of(value: SqlValue, collation: str) -> tuple[Any, ...]:
-    """A key for ORDER BY, GROUP BY and DISTINCT; NULL comes first, then numbers, texts and the others."""
+    """Return a key for ORDER BY, GROUP BY and DISTINCT; NULL comes first, then numbers, texts and the others."""
     if value is None:
         return (0,)
     if isinstance(value, Named):

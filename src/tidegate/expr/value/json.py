@@ -58,7 +58,7 @@ def _exact_or_float(text: str) -> int | float:
 
 
 def parse_document(text: str) -> JsonValue:
-    """The document that `text` spells; SqlRefused 3140."""
+    """Return the document that `text` spells; SqlRefused 3140."""
     try:
         found: JsonValue = json.loads(text, parse_int=_exact_or_float, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -71,7 +71,7 @@ def _no_constant(name: str) -> float:
 
 
 def document_of(value: SqlValue, kind: ColumnType, _context: Context) -> JsonDatum | None:
-    """The document that a JSON function reads; text is parsed."""
+    """Return the document that a JSON function reads; text is parsed."""
     if value is None or isinstance(value, JsonDatum):
         return value
     if isinstance(value, str):
@@ -80,7 +80,7 @@ def document_of(value: SqlValue, kind: ColumnType, _context: Context) -> JsonDat
 
 
 def as_member(value: SqlValue, kind: ColumnType) -> JsonValue:
-    """A value as a member of a document; NULL is JSON's null."""
+    """Return a value as a member of a document; NULL is JSON's null."""
     match value:
         case JsonDatum():
             return value.document
@@ -102,7 +102,7 @@ def as_member(value: SqlValue, kind: ColumnType) -> JsonValue:
 
 @lru_cache(maxsize=1024)
 def parse_path(text: str) -> Path:
-    """The steps of a path; SqlRefused 3143."""
+    """Return the steps of a path; SqlRefused 3143."""
     body = text.strip()
     at = 1
     steps: list[Step] = []
@@ -142,12 +142,12 @@ def _index(text: str) -> int:
 
 
 def single(path: Path) -> bool:
-    """Whether the path leads to one place at most."""
+    """Return whether the path leads to one place at most."""
     return all(isinstance(step, str | int) for step in path)
 
 
 def find(document: JsonValue, path: Path) -> Iterator[JsonValue]:
-    """What stands at the places of a path."""
+    """Return what stands at the places of a path."""
     if not path:
         yield document
         return

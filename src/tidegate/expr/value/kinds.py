@@ -59,7 +59,7 @@ SqlValue: TypeAlias = int | Unsigned | Decimal | float | str | bytes | Time | Du
 
 
 def from_column(kind: ColumnType, value: KvValue, zone: tzinfo) -> SqlValue:
-    """The running value of a stored one; `zone` is the session's, for TIMESTAMP."""
+    """Return the running value of a stored one; `zone` is the session's, for TIMESTAMP."""
     if value is None:
         return None
     if isinstance(value, bytes):

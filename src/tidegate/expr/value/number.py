@@ -80,7 +80,7 @@ def number_of(value: SqlValue, kind: ColumnType, context: Session) -> Number | N
 
 
 def text_number(text: str, context: Session, what: str = "DOUBLE") -> float:
-    """The double that `text` begins with; a warning when that is not all of it."""
+    """Return the double that `text` begins with; a warning when that is not all of it."""
     found = _PREFIX.match(text)
     if found is None or found.end() < len(text):
         _truncated(text, what, context)
@@ -161,7 +161,7 @@ def integer_of(value: SqlValue, kind: ColumnType, context: Session) -> int | Non
 
 
 def truth_of(value: SqlValue, kind: ColumnType, context: Session) -> bool | None:
-    """Whether `value` counts as true; None when that is unknown."""
+    """Return whether `value` counts as true; None when that is unknown."""
     if type(value) is int:
         return value != 0
     number = number_of(value, kind, context)
@@ -175,7 +175,7 @@ def rounded(value: Decimal, scale: int) -> Decimal:
 
 
 def wrapped(value: int) -> int:
-    """The 64 bits of `value` as an unsigned number, clamped where there are more."""
+    """Return the 64 bits of `value` as an unsigned number, clamped where there are more."""
     if value < 0:
         return max(value, MIN_INT) & MAX_UINT
     return min(value, MAX_UINT)

@@ -58,19 +58,19 @@ def _padded(value: int, kind: ColumnType) -> str:
 
 
 def string_of(value: SqlValue, kind: ColumnType) -> str | None:
-    """The same, and bytes as characters."""
+    """Return a value as text, bytes as characters; None for NULL."""
     text = text_of(value, kind)
     return text.decode("utf-8", "surrogateescape") if isinstance(text, bytes) else text
 
 
 def octets(value: SqlValue, kind: ColumnType) -> bytes | None:
-    """The bytes of a text in its character set."""
+    """Return the bytes of a text in its character set."""
     text = text_of(value, kind)
     return encode_text(text, kind.charset) if isinstance(text, str) else text
 
 
 def same_kind(first: Text, second: Text) -> tuple[Text, Text]:
-    """Both as bytes if one is."""
+    """Return both as bytes if one is."""
     if isinstance(first, bytes) is isinstance(second, bytes):
         return first, second
     return _bytes(first), _bytes(second)
@@ -81,7 +81,7 @@ def _bytes(text: Text) -> bytes:
 
 
 def render(value: SqlValue, kind: ColumnType) -> Text | None:
-    """What a client is sent; None for NULL."""
+    """Return what a client is sent; None for NULL."""
     if isinstance(value, float):
         return _shown(value, single=kind.code is T.FLOAT)
     return text_of(value, kind)

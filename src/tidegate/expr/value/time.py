@@ -55,7 +55,7 @@ def wrong_value(what: str, text: object, context: Context) -> None:
 
 @lru_cache(maxsize=4096)
 def parse_time(text: str, fsp: int = 6) -> Time | None:
-    """The date (and clock) in `text`; None when it holds none."""
+    """Return the date (and clock) in `text`; None when it holds none."""
     found = parse_moment(text, fsp)
     if any(found):
         return Time(*found)
@@ -112,29 +112,29 @@ def span_of(value: SqlValue, kind: ColumnType, context: Context) -> Duration | N
 
 
 def span_of_clock(time: Time) -> int:
-    """The clock of a date and time in nanoseconds."""
+    """Return the clock of a date and time in nanoseconds."""
     return (((time.hour * 60 + time.minute) * 60 + time.second) * 10**6 + time.microsecond) * NS
 
 
 def session_now(context: Context) -> datetime:
-    """The statement's moment on the session's clocks."""
+    """Return the statement's moment on the session's clocks."""
     return context.now.astimezone(context.zone)
 
 
 def clock(moment: datetime | date) -> Time:
-    """The wall clock of a datetime."""
+    """Return the wall clock of a datetime."""
     if isinstance(moment, datetime):
         return Time(*moment.timetuple()[:6], moment.microsecond)
     return Time(*moment.timetuple()[:3])
 
 
 def is_real(time: Time) -> bool:
-    """Whether no part of the date is zero, so that the calendar has it."""
+    """Return whether no part of the date is zero, so that the calendar has it."""
     return bool(time.year and time.month and time.day)
 
 
 def to_datetime(time: Time) -> datetime | None:
-    """The wall clock as a datetime; None where the calendar does not have it."""
+    """Return the wall clock as a datetime; None where the calendar does not have it."""
     try:
         return datetime(*time)  # noqa: DTZ001 - a wall clock
     except ValueError:
@@ -147,6 +147,6 @@ def round_time(time: Time, fsp: int) -> Time:
 
 
 def round_span_ns(span: int, fsp: int) -> Duration:
-    """A span with `fsp` decimals, halves up."""
+    """Return a span with `fsp` decimals, halves up."""
     unit = 10 ** (9 - max(fsp, 0))
     return Duration((2 * span + unit) // (2 * unit) * unit)

@@ -56,12 +56,12 @@ def encode_json(document: JsonValue) -> bytes:
 
 
 def decode_json(buf: bytes, at: int = 0) -> tuple[JsonValue, int]:
-    """The document that begins at `at` and the offset after it."""
+    """Return the document that begins at `at` and the offset after it."""
     return _decode(take_byte(buf, at, CODEC), buf, at + 1, 0)
 
 
 def json_size(buf: bytes, at: int = 0) -> int:
-    """How many bytes the document at `at` takes, type byte included; reads no more than its head."""
+    """Return how many bytes the document at `at` takes, type byte included; reads no more than its head."""
     kind, start = take_byte(buf, at, CODEC), at + 1
     if kind in _CONTAINERS:
         return 1 + int(_HEAD.unpack(take(buf, start, _HEAD.size, CODEC))[1])

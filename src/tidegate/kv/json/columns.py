@@ -40,7 +40,7 @@ _NUMBER_TYPES: Final = {INT64: "<i8", UINT64: "<u8"}
 
 
 def json_texts(documents: Any) -> Any:
-    """The texts of stored documents, a binary array without nulls; null for what is none."""
+    """Return the texts of stored documents, a binary array without nulls; null for what is none."""
     data = np.concatenate([np.frombuffer(_data(documents), np.uint8), np.zeros(PADDING, np.uint8)])
     ends = np.frombuffer(documents.buffers()[1], np.int32, len(documents) + 1, 4 * documents.offset).astype(np.int64)
     texts, odd = _plain(data, ends[:-1], ends[1:])

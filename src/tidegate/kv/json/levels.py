@@ -70,7 +70,7 @@ class _Values(NamedTuple):
 
 
 def read_levels(data: Any, starts: Any, ends: Any) -> Levels:
-    """The values of documents that lie in `data` one behind the other; eight more bytes follow the last."""
+    """Return the values of documents that lie in `data` one behind the other; eight more bytes follow the last."""
     count = len(starts)
     every, none = np.arange(count), np.zeros(0, np.int64)
     kind = data[np.minimum(starts, len(data) - _WORD)]

@@ -35,7 +35,7 @@ def quote_json(text: str) -> str:
 
 
 def render_json(document: JsonValue, *, old_floats: bool = False) -> str:
-    """The text that TiDB prints for `document`."""
+    """Return the text that TiDB prints for `document`."""
     if isinstance(document, list):
         return f"[{', '.join(render_json(item, old_floats=old_floats) for item in document)}]"
     if isinstance(document, dict):

@@ -63,12 +63,12 @@ def windows(data: Any, at: Any, width: int) -> Any:
 
 
 def words(data: Any, at: Any) -> Any:
-    """The eight bytes from each of the places `at` on, as numbers; the first byte is the lowest."""
+    """Return the eight bytes from each of the places `at` on, as numbers; the first byte is the lowest."""
     return np.ndarray((len(data) - PADDING + 1,), "<u8", data, 0, (1,))[at]
 
 
 def spans(data: Any, at: Any, size: Any, absent: Any = None) -> Any:
-    """The `size` bytes from each of the places `at` on, which ascend, as a binary array; null where `absent`."""
+    """Return the `size` bytes from each of the places `at` on, which ascend, as a binary array; null where `absent`."""
     count = len(at)
     bounds = np.zeros(2 * count, np.int64)
     bounds[::2] = np.maximum.accumulate(at)
@@ -79,7 +79,8 @@ def spans(data: Any, at: Any, size: Any, absent: Any = None) -> Any:
 
 
 def locate(values: Any, wanted: Sequence[int], unwanted: Collection[int] = ()) -> RowCells:
-    """The places of the columns `wanted`; a row that holds one of `unwanted` does not fit. `values`: a binary array."""
+    """Return the places of the columns `wanted`; a row that holds one of `unwanted` does not fit. `values`: a binary
+    array."""
     count = len(values)
     _, offsets, raw = pa.concat_arrays([values, _PADDED]).buffers()
     data, ends = np.frombuffer(raw, np.uint8), np.frombuffer(offsets, np.int32)[: count + 1].astype(np.int64)
@@ -125,7 +126,7 @@ class _Found(NamedTuple):
     fits: Any
 
     def lines(self, ids: Any) -> Any:
-        """The lines of column ids."""
+        """Return the lines of column ids."""
         others = len(self.wanted)
         if ids.itemsize == 1:
             small = np.flatnonzero(self.wanted < _SMALL_IDS)

@@ -78,7 +78,7 @@ class Row(NamedTuple):
 
 
 def decode_row(table: TableLayout, key: bytes, value: bytes) -> Row:
-    """The row of a record; KvDecodeError with key and place for anything else."""
+    """Return the row of a record; KvDecodeError with key and place for anything else."""
     found = decode_table_key(key)
     if not isinstance(found, RecordKey):
         raise KvDecodeError("the key of an index entry where a row's stands", CODEC, 0, key)
@@ -86,7 +86,7 @@ def decode_row(table: TableLayout, key: bytes, value: bytes) -> Row:
 
 
 def decode_row_value(table: TableLayout, key: RecordKey, value: bytes) -> Row:
-    """The row in a value whose key is decoded already; KvDecodeError as above."""
+    """Return the row in a value whose key is decoded already; KvDecodeError as above."""
     decode = _decode_v2 if value[:1] == _VERSION_2 else _decode_v1
     try:
         return decode(table, key, value, handle_columns(table, key.handle))
@@ -128,7 +128,8 @@ def _named(column_id: int, read: Read, column: ColumnLayout, data: bytes | Datum
 
 
 def encode_row(table: TableLayout, row: Row, *, checksum: ChecksumForm | None = None) -> tuple[bytes, bytes]:
-    """Key and value of `row`: its `stored` columns, in its version, with a checksum of version 2 rows if wanted."""
+    """Return key and value of `row`: its `stored` columns, in its version, with a checksum of version 2 rows if
+    wanted."""
     key = record_key(row.table_id, row.handle)
     if row.version == 1:
         datums = {i: old_row_datum(_column(table, i).type, row.columns[i]) for i in row.stored}
@@ -158,8 +159,8 @@ def _checksum(table: TableLayout, row: Row, version: int, body: bytes, key: byte
 
 
 def verify_checksum(table: TableLayout, row: Row, value: bytes) -> bool:
-    """Whether the checksum in `value` is that of `row`; True without one. Version 0 may match the second one instead:
-    it is that of the schema before or after the one that `table` shows. Unknown versions are not judged."""
+    """Return whether the checksum in `value` is that of `row`; True without one. Version 0 may match the second one
+    instead: it is that of the schema before or after the one that `table` shows. Unknown versions are not judged."""
     if row.tail is None or row.tail.version > 2:
         return True
     body = body_of(value) if row.tail.version else b""
@@ -175,7 +176,7 @@ def _column(table: TableLayout, column_id: int) -> ColumnLayout:
 
 
 def select_stored(table: TableLayout, columns: Mapping[int, KvValue]) -> tuple[int, ...]:
-    """The ids of those `columns` that a value holds."""
+    """Return the ids of those `columns` that a value holds."""
     in_handle = table.whole_handle_columns
     kept = (column for column in table.columns if column.id in columns and column.id not in in_handle)
     return tuple(
@@ -186,7 +187,7 @@ def select_stored(table: TableLayout, columns: Mapping[int, KvValue]) -> tuple[i
 
 
 def handle_of(table: TableLayout, columns: Mapping[int, KvValue], row_id: int | None = None) -> Handle:
-    """The handle of a row: of its primary key, or `row_id` where rows have hidden numbers."""
+    """Return the handle of a row: of its primary key, or `row_id` where rows have hidden numbers."""
     if table.int_handle is not None:
         number = columns[table.int_handle]
         if not isinstance(number, int):
@@ -200,7 +201,7 @@ def handle_of(table: TableLayout, columns: Mapping[int, KvValue], row_id: int | 
 
 
 def part_datum(table: TableLayout, part: IndexPart, value: KvValue) -> Datum:
-    """A column as it stands in a key: cut to the part's length, strings as their sort key."""
+    """Return a column as it stands in a key: cut to the part's length, strings as their sort key."""
     column = _column(table, part.column_id)
     datum = to_datum(column.type, cut_part(column, part, value))
     if column.type.code in STRINGS and isinstance(datum, bytes) and table.new_collation:
@@ -209,7 +210,7 @@ def part_datum(table: TableLayout, part: IndexPart, value: KvValue) -> Datum:
 
 
 def cut_part(column: ColumnLayout, part: IndexPart, value: KvValue) -> KvValue:
-    """The prefix of a string that a part takes: characters, of the charsets binary and ascii bytes."""
+    """Return the prefix of a string that a part takes: characters, of the charsets binary and ascii bytes."""
     if part.length == WHOLE or not isinstance(value, bytes):
         return value
     if column.type.charset in _COUNTED_IN_BYTES:
@@ -218,7 +219,7 @@ def cut_part(column: ColumnLayout, part: IndexPart, value: KvValue) -> KvValue:
 
 
 def handle_columns(table: TableLayout, handle: Handle) -> Columns:
-    """The columns that a handle holds completely; none of a hidden number."""
+    """Return the columns that a handle holds completely; none of a hidden number."""
     if table.int_handle is not None:
         if not isinstance(handle, IntHandle):
             raise DecodeError("a common handle in a table whose handle is a number", CODEC, 0)

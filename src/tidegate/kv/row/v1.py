@@ -24,12 +24,12 @@ _EMPTY: Final = b"\x00"
 
 
 def encode_old_row(values: Mapping[int, Datum]) -> bytes:
-    """The row of these columns, in their order."""
+    """Return the row of these columns, in their order."""
     return b"".join(encode_value((column_id, value)) for column_id, value in values.items()) or _EMPTY
 
 
 def decode_old_row(buf: bytes) -> dict[int, Datum]:
-    """The columns of a row by id, in their order."""
+    """Return the columns of a row by id, in their order."""
     if buf == _EMPTY:
         return {}
     found: dict[int, Datum] = {}

@@ -66,7 +66,7 @@ class RawRow(NamedTuple):
 
 
 def encode_raw_row(values: Mapping[int, bytes | None], *, checksum: bool = False) -> bytes:
-    """The row without its tail; `checksum` announces that one will follow."""
+    """Return the row without its tail; `checksum` announces that one will follow."""
     present = sorted((column_id, value) for column_id, value in values.items() if value is not None)
     nulls = sorted(column_id for column_id, value in values.items() if value is None)
     ids = [column_id for column_id, _ in present] + nulls
@@ -85,7 +85,7 @@ def encode_raw_row(values: Mapping[int, bytes | None], *, checksum: bool = False
 
 
 def decode_raw_row(buf: bytes) -> RawRow:
-    """The columns and the checksums of a row."""
+    """Return the columns and the checksums of a row."""
     values, end = _columns(buf)
     if not buf[1] & CHECKSUM:
         at_end(buf, end, CODEC)
@@ -104,13 +104,14 @@ def decode_raw_row(buf: bytes) -> RawRow:
 
 
 def body_of(buf: bytes) -> bytes:
-    """A row with a tail as far as the checksums of version 1 and 2 cover it: up to and with the tail's header byte."""
+    """Return a row with a tail as far as the checksums of version 1 and 2 cover it: up to and with the tail's header
+    byte."""
     _, end = _columns(buf)
     return take(buf, 0, end + 1, CODEC)
 
 
 def render_tail(tail: RowChecksums) -> bytes:
-    """The bytes behind the values."""
+    """Return the bytes behind the values."""
     if not 0 <= tail.version <= _VERSION or not all(0 <= crc <= _MAX_ID for crc in (tail.checksum, tail.extra or 0)):
         raise EncodeError(f"{tuple(tail)} is no version of a checksum and numbers of 32 bits")
     header = tail.version | (0 if tail.extra is None else _EXTRA)

@@ -52,12 +52,12 @@ class Alteration:
         self.notes.append(StatementNote("Note", code, message))
 
     def column(self, name: str) -> StoredColumn:
-        """The public column of that name; SqlRefused 1054."""
+        """Return the public column of that name; SqlRefused 1054."""
         column = column_of(self.table, name)
         if column is None or column.hidden or column.state != ElementState.PUBLIC:
             raise SqlRefused(1054, f"Unknown column '{name}' in '{self.table.name.original}'", "42S22")
         return column
 
     def generated_from(self, name: str) -> list[str]:
-        """The columns whose expressions use column `name`."""
+        """Return the columns whose expressions use column `name`."""
         return [column.name.original for column in self.table.cols or () if name.lower() in (column.dependences or {})]

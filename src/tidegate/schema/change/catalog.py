@@ -40,11 +40,11 @@ class Catalog:
         }
 
     def find_schema(self, name: str) -> StoredSchema | None:
-        """The database of that name; None when there is none."""
+        """Return the database of that name; None when there is none."""
         return self._schemas.get(name.lower())
 
     def schema(self, name: str) -> StoredSchema:
-        """The database of that name; SqlRefused 1049, or 1046 where no database was chosen."""
+        """Return the database of that name; SqlRefused 1049, or 1046 where no database was chosen."""
         if not name:
             raise SqlRefused(1046, "No database selected", "3D000")
         found = self.find_schema(name)
@@ -53,11 +53,11 @@ class Catalog:
         return found
 
     def find(self, name: TableName) -> TableVersion | None:
-        """The table, view or sequence of that name; None when there is none."""
+        """Return the table, view or sequence of that name; None when there is none."""
         return self._tables.get(name.key)
 
     def table(self, name: TableName) -> TableVersion:
-        """The base table of that name; SqlRefused 1046, 1049 or 1146, 1347 for a view or sequence."""
+        """Return the base table of that name; SqlRefused 1046, 1049 or 1146, 1347 for a view or sequence."""
         if not name.schema:
             raise SqlRefused(1046, "No database selected", "3D000")
         found = self.find(name)
@@ -68,7 +68,7 @@ class Catalog:
         return found
 
     def children(self, name: TableName) -> Iterator[tuple[TableVersion, StoredForeignKey]]:
-        """The tables, and their foreign keys, that refer to the table of that name."""
+        """Return the tables, and their foreign keys, that refer to the table of that name."""
         for found in self._tables.values():
             for key in foreign_keys_of(found.stored):
                 if (key.ref_schema.lower, key.ref_table.lower) == name.key:

@@ -63,21 +63,21 @@ class Draft:
         self.schema_result: StoredSchema | None = None
 
     def schema(self, schema_id: int, name: str) -> StoredSchema:
-        """The database of that id; SqlRefused 1049 when it is gone."""
+        """Return the database of that id; SqlRefused 1049 when it is gone."""
         found = self.definitions.schema(schema_id)
         if found is None:
             raise SqlRefused(1049, f"Unknown database '{name}'", "42000")
         return found
 
     def find(self, schema_id: int, table_id: int) -> StoredTable | None:
-        """The table of that id as it is now; None when there is none."""
+        """Return the table of that id as it is now; None when there is none."""
         key = (schema_id, table_id)
         if key in self.puts or key in self.removes:
             return self.puts.get(key)
         return self.definitions.table(schema_id, table_id)
 
     def table(self, request: Request) -> StoredTable:
-        """The request's own table; SqlRefused 1146 when it is gone."""
+        """Return the request's own table; SqlRefused 1146 when it is gone."""
         found = self.find(request.schema_id, request.table_id)
         if found is None:
             raise SqlRefused(1146, f"Table '{request.schema_name}.{request.table_name}' doesn't exist", "42S02")
@@ -115,7 +115,7 @@ class Draft:
             raise SqlRefused(1050, f"Table '{request.schema_name}.{name}' already exists", "42S01")
 
     def finish(self, request: Request, state: ElementState, *, done: bool) -> StepOutcome:
-        """The outcome, whose Binlog members only the step has that is `done`."""
+        """Return the outcome, whose Binlog members only the step has that is `done`."""
         return StepOutcome(
             request,
             state,
@@ -139,13 +139,13 @@ Move: TypeAlias = Callable[[Draft, Request, States, States], None]
 
 
 def column_of(table: StoredTable, name: str) -> StoredColumn | None:
-    """The column of that name in any case, of any state."""
+    """Return the column of that name in any case, of any state."""
     folded = name.lower()
     return next((column for column in table.cols or () if column.name.lower == folded), None)
 
 
 def index_of(table: StoredTable, name: str) -> StoredIndex | None:
-    """The index of that name in any case, of any state."""
+    """Return the index of that name in any case, of any state."""
     folded = name.lower()
     return next((index for index in table.index_info or () if index.idx_name.lower == folded), None)
 

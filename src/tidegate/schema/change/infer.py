@@ -49,7 +49,7 @@ def _bytes_type(code: T, flen: int, decimal: int, flag: int) -> StoredType:
 
 
 def infer_type(text: str, columns: list[StoredColumn], charset: str, collate: str) -> StoredType:
-    """The type of a restored expression over `columns`; texts that come of none have `charset` and `collate`."""
+    """Return the type of a restored expression over `columns`; texts that come of none have `charset` and `collate`."""
     cast = _CAST.match(text)
     if cast is not None:
         return _cast_type(cast, charset, collate)

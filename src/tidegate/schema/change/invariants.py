@@ -65,7 +65,7 @@ def _is_public(column: StoredColumn) -> bool:
 
 
 def partition_columns(partition: StoredPartition | None) -> Iterator[str]:
-    """The columns by which a table is partitioned, in lower case."""
+    """Return the columns by which a table is partitioned, in lower case."""
     if partition is None:
         return
     yield from (name.lower for name in partition.columns or ())

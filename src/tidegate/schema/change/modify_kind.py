@@ -30,7 +30,7 @@ _LOSSLESS, _CHECKED, _LOSSY = ModifyKind.LOSSLESS, ModifyKind.CHECKED, ModifyKin
 
 
 def modify_kind(table: StoredTable, old: StoredColumn, new: StoredColumn) -> ModifyKind:
-    """The operation that takes `old` to `new`."""
+    """Return the operation that takes `old` to `new`."""
     indexed = bool(old.type.flag & KEYS) or any(
         part.name.lower == old.name.lower for index in table.index_info or () for part in index.idx_cols
     )

@@ -29,7 +29,7 @@ _ZEROS: Final[Mapping[int, str]] = {
 
 
 def zero_default(column: StoredColumn) -> str | None:
-    """The zero value as a definition writes it."""
+    """Return the zero value as a definition writes it."""
     kind = column.type
     if kind.tp in (T.DATETIME, T.TIMESTAMP):
         return "0000-00-00 00:00:00" + ("." + "0" * kind.decimal if kind.decimal > 0 else "")

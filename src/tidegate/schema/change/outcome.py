@@ -32,16 +32,16 @@ class Definitions(Protocol):
     """The definitions as the transaction of a step finds them: a read of TiDB's meta keys."""
 
     def schema(self, schema_id: int) -> StoredSchema | None:
-        """The database DB:<id>; None when there is none."""
+        """Return the database DB:<id>; None when there is none."""
 
     def schemas(self) -> Iterable[StoredSchema]:
-        """All databases."""
+        """Return all databases."""
 
     def table(self, schema_id: int, table_id: int) -> StoredTable | None:
-        """The table Table:<id> below that database, of any state; None when there is none."""
+        """Return the table Table:<id> below that database, of any state; None when there is none."""
 
     def tables(self, schema_id: int) -> Iterable[StoredTable]:
-        """All tables of a database, in the order of their ids."""
+        """Return all tables of a database, in the order of their ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +51,20 @@ class SnapshotDefinitions:
     snapshot: StoredSnapshot
 
     def schema(self, schema_id: int) -> StoredSchema | None:
-        """The database of that id."""
+        """Return the database of that id."""
         return self.snapshot.schemas.get(schema_id)
 
     def schemas(self) -> Iterable[StoredSchema]:
-        """All databases."""
+        """Return all databases."""
         return self.snapshot.schemas.values()
 
     def table(self, schema_id: int, table_id: int) -> StoredTable | None:
-        """The table of that id if it is in that database."""
+        """Return the table of that id if it is in that database."""
         found = self.snapshot.tables.get(table_id)
         return found.stored if found is not None and found.schema_id == schema_id else None
 
     def tables(self, schema_id: int) -> Iterator[StoredTable]:
-        """The tables of that database, by id."""
+        """Return the tables of that database, by id."""
         return (found.stored for _, found in sorted(self.snapshot.tables.items()) if found.schema_id == schema_id)
 
 

@@ -88,7 +88,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 def operation_of(request: Request) -> Operation:
-    """The steps of a request; SchemaError for an action that has none."""
+    """Return the steps of a request; SchemaError for an action that has none."""
     if request.action == MULTI_SCHEMA_CHANGE:
         return combine("multi-schema change", [operation_of(part) for part in request.parts])
     choices = BY_ACTION.get(request.action)
@@ -107,7 +107,7 @@ def operation_of(request: Request) -> Operation:
 
 
 def number(request: Request, new_ids: NewIds) -> Request:
-    """The request with the ids of all that it makes; unchanged where it makes nothing that has one."""
+    """Return the request with the ids of all that it makes; unchanged where it makes nothing that has one."""
     replace = msgspec.structs.replace
     match request.arguments:
         case CreateSchemaArgs(schema):
@@ -159,7 +159,7 @@ def raw_arguments(request: Request) -> Raw:
 
 
 def request_of(job: Job) -> Request:
-    """The request that a job came of; SchemaError where its arguments are not those of its action."""
+    """Return the request that a job came of; SchemaError where its arguments are not those of its action."""
     parts: tuple[Request, ...] = ()
     request = Request(
         job.type,

@@ -47,7 +47,7 @@ def restore(text: str, *, upper: bool = False, introducers: bool = True) -> Rest
 
 
 def restore_bound(text: str) -> str:
-    """A bound of a partition as definitions hold it: a value's own text, MAXVALUE and NULL in capitals."""
+    """Return a bound of a partition as definitions hold it: a value's own text, MAXVALUE and NULL in capitals."""
     tokens = [token for token in tokenize(text) if token.kind is not TokenKind.END]
     if len(tokens) == 1 and tokens[0].kind is TokenKind.STRING:
         return quote(tokens[0].text)
@@ -121,7 +121,7 @@ class _Writer:
                 self.glue()
 
     def is_prefix(self) -> bool:
-        """True if the sign just read stands before a value, not between two."""
+        """Return True if the sign just read stands before a value, not between two."""
         before = self.peek(-2)
         if before is None:
             return True

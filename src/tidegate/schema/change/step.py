@@ -56,7 +56,7 @@ _RECOVER: Final = 25
 
 
 def step(request: Request, at: int, definitions: Definitions, start_ts: int) -> StepOutcome:
-    """What the transaction of `start_ts` writes that moves the job from step `at` - 1 to step `at`.
+    """Return what the transaction of `start_ts` writes that moves the job from step `at` - 1 to step `at`.
 
     Raises SqlRefused where the definitions do not allow it, SchemaError for a step that the operation does not have."""
     operation = operation_of(request)
@@ -76,7 +76,7 @@ def step(request: Request, at: int, definitions: Definitions, start_ts: int) -> 
 
 
 def step_back(request: Request, at: int, back: int, definitions: Definitions, start_ts: int) -> StepOutcome:
-    """What step `back` (from 1) of the way back writes, of a job that was cancelled at step `at`.
+    """Return what step `back` (from 1) of the way back writes, of a job that was cancelled at step `at`.
 
     After the last one the job is `rollback_done`; a job cancelled at step 0 has none.  SchemaError where the operation
     can only go on (f1.rollback)."""

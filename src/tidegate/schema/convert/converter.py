@@ -91,7 +91,7 @@ class _When:
 
 
 def zone_of(name: str) -> tzinfo:
-    """The time zone of that IANA name; raises ConfigError for any other."""
+    """Return the time zone of that IANA name; raises ConfigError for any other."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError) as error:
@@ -99,7 +99,7 @@ def zone_of(name: str) -> tzinfo:
 
 
 def converter(old: ColumnType, new: ColumnType, *, time_zone: str = "UTC", commit_ts: int = 0) -> Rule | None:
-    """What a column change from `old` to `new` makes of a stored value; None when values stay as they are.
+    """Return what a column change from `old` to `new` makes of a stored value; None when values stay as they are.
 
     `time_zone` is the zone of TIMESTAMP values and of the session, `commit_ts` the statement's (its day is the date
     part when TIME becomes DATETIME).  Raises UnsupportedError for the changes that TiDB refuses.

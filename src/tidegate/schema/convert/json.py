@@ -23,7 +23,7 @@ MAX_UINT: Final = (1 << 64) - 1
 
 
 def parse_json(text: str) -> Json:
-    """The document in `text`; raises SchemaError when it is none."""
+    """Return the document in `text`; raises SchemaError when it is none."""
     try:
         document: Json = json.loads(text, parse_int=_number, parse_float=_float, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:

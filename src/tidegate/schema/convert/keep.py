@@ -32,7 +32,7 @@ BYTES_A_CHARACTER: Final = 4
 
 
 def keeps_values(old: ColumnType, new: ColumnType) -> bool:
-    """True when a change from `old` to `new` makes every value of itself."""
+    """Return True when a change from `old` to `new` makes every value of itself."""
     if old == new:
         return True
     families = family_of(old), family_of(new)

@@ -63,13 +63,13 @@ _PREFIX: Final = re.compile(r"[ \t\n\v\f\r]*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]
 
 
 def numeric_prefix(text: str) -> Decimal:
-    """The number that `text` starts with, garbage after it ignored; 0 when there is none."""
+    """Return the number that `text` starts with, garbage after it ignored; 0 when there is none."""
     found = _PREFIX.match(text)
     return Decimal(found[1]) if found else Decimal(0)
 
 
 def round_exact(number: Decimal) -> int:
-    """The nearest integer, halves away from zero; beyond 100 digits 10**100 with the number's sign."""
+    """Return the nearest integer, halves away from zero; beyond 100 digits 10**100 with the number's sign."""
     if number.is_zero():
         return 0
     if number.adjusted() >= MAX_DIGITS:
@@ -80,7 +80,7 @@ def round_exact(number: Decimal) -> int:
 
 
 def to_integer(number: Number) -> int:
-    """The integer nearest to `number`: floats round halves to even, exact numbers away from zero."""
+    """Return the integer nearest to `number`: floats round halves to even, exact numbers away from zero."""
     if isinstance(number, int):
         return number
     if isinstance(number, Decimal):
@@ -93,7 +93,7 @@ def to_integer(number: Number) -> int:
 
 
 def integer_bounds(kind: ColumnType) -> tuple[int, int]:
-    """The least and the greatest value of an integer type."""
+    """Return the least and the greatest value of an integer type."""
     bits = INTEGER_BITS[kind.code]
     return (0, (1 << bits) - 1) if kind.unsigned else (-(1 << bits - 1), (1 << bits - 1) - 1)
 
@@ -128,7 +128,7 @@ def full_year(year: int) -> int:
 
 
 def year_writer(*, keep_zero: bool = True) -> Callable[[Number], int]:
-    """Makes a YEAR of a number; `keep_zero` False is for text such as '0' or '00', which means 2000."""
+    """Make a YEAR of a number; `keep_zero` False is for text such as '0' or '00', which means 2000."""
 
     def write(number: Number) -> int:
         year = to_integer(number)
@@ -141,7 +141,7 @@ def year_writer(*, keep_zero: bool = True) -> Callable[[Number], int]:
 
 
 def to_float(number: Number) -> float:
-    """The double nearest to `number`; too large becomes the largest double of that sign, NaN 0."""
+    """Return the double nearest to `number`; too large becomes the largest double of that sign, NaN 0."""
     if isinstance(number, Decimal) and not number.is_zero() and number.adjusted() > 308:
         return math.copysign(MAX_FLOAT64, number)
     value = float(number)
@@ -157,7 +157,7 @@ def round_at(value: float, digits: int) -> float:
 
 
 def float_writer(kind: ColumnType) -> Callable[[Number], float]:
-    """Makes a FLOAT or DOUBLE, with (M,D) rounding where the type has it."""
+    """Make a FLOAT or DOUBLE, with (M,D) rounding where the type has it."""
     single = kind.code is MysqlType.FLOAT
     rounds = kind.flen >= 0 and kind.decimal >= 0
     limit = MAX_FLOAT32 if single else MAX_FLOAT64
@@ -177,7 +177,7 @@ def float_writer(kind: ColumnType) -> Callable[[Number], float]:
 
 
 def decimal_writer(kind: ColumnType) -> Callable[[Number], str]:
-    """Makes the text of a DECIMAL: rounded and padded to its scale, clamped to its precision; zero has no sign."""
+    """Make the text of a DECIMAL: rounded and padded to its scale, clamped to its precision; zero has no sign."""
     precision = kind.flen if kind.flen >= 0 else 10
     scale = max(kind.decimal, 0)
     step = Decimal(1).scaleb(-scale)
@@ -208,14 +208,15 @@ def exact_number(number: Number) -> Decimal:
 
 
 def float_text(value: float, *, single: bool) -> str:
-    """The shortest digits that read back as `value` (as a 32-bit float when `single`), never with an exponent."""
+    """Return the shortest digits that read back as `value` (as a 32-bit float when `single`), never with an
+    exponent."""
     digits = shortest_single(value) if single else repr(value)
     plain = format(Decimal(digits), "f")
     return plain.rstrip("0").rstrip(".") if "." in plain else plain
 
 
 def shortest_single(value: float) -> str:
-    """The fewest significant digits that name the 32-bit float `value`."""
+    """Return the fewest significant digits that name the 32-bit float `value`."""
     packed = struct.pack("<f", value)
     for digits in range(1, 9):
         text = f"{value:.{digits}g}"

@@ -90,7 +90,7 @@ FAMILIES: Final = {
 
 
 def type_name(kind: ColumnType) -> str:
-    """A type for error messages: DECIMAL(10,2) UNSIGNED."""
+    """Return a type for error messages: DECIMAL(10,2) UNSIGNED."""
     sizes = [str(size) for size in (kind.flen, kind.decimal) if size >= 0]
     name = MysqlType(kind.code).name
     if kind.code in STRINGS and kind.charset == "binary":
@@ -99,7 +99,7 @@ def type_name(kind: ColumnType) -> str:
 
 
 def family_of(kind: ColumnType) -> Family:
-    """The family of a type; raises UnsupportedError for GEOMETRY and NULL."""
+    """Return the family of a type; raises UnsupportedError for GEOMETRY and NULL."""
     if kind.code in STRINGS:
         return Family.BINARY if kind.charset == "binary" else Family.TEXT
     family = FAMILIES.get(kind.code)
@@ -109,7 +109,7 @@ def family_of(kind: ColumnType) -> Family:
 
 
 def elems_of(kind: ColumnType) -> tuple[str, ...]:
-    """The names of an ENUM or SET; raises UnsupportedError when the definition is not known."""
+    """Return the names of an ENUM or SET; raises UnsupportedError when the definition is not known."""
     if kind.elems is None:
         raise UnsupportedError(
             f"the names of a {type_name(kind)} column are not known; start from a CREATE TABLE or a schema file"
@@ -118,28 +118,28 @@ def elems_of(kind: ColumnType) -> tuple[str, ...]:
 
 
 def int_value(value: Value) -> int:
-    """An integer value; raises SchemaError when it is something else."""
+    """Return an integer value; raises SchemaError when it is something else."""
     if isinstance(value, int):
         return value
     raise SchemaError(f"an integer column holds {value!r}; the schema does not belong to this row")
 
 
 def float_value(value: Value) -> float:
-    """A float value; raises SchemaError when it is something else."""
+    """Return a float value; raises SchemaError when it is something else."""
     if isinstance(value, int | float):
         return float(value)
     raise SchemaError(f"a FLOAT or DOUBLE column holds {value!r}; the schema does not belong to this row")
 
 
 def text_value(value: Value) -> str:
-    """A text value; raises SchemaError when it is something else."""
+    """Return a text value; raises SchemaError when it is something else."""
     if isinstance(value, str):
         return value
     raise SchemaError(f"a column whose values are text holds {value!r}; the schema does not belong to this row")
 
 
 def decimal_value(value: Value) -> Decimal:
-    """A DECIMAL value; raises SchemaError when it is something else."""
+    """Return a DECIMAL value; raises SchemaError when it is something else."""
     try:
         return Decimal(text_value(value))
     except InvalidOperation as error:
@@ -147,14 +147,14 @@ def decimal_value(value: Value) -> Decimal:
 
 
 def byte_value(value: Value) -> bytes:
-    """A bytes value; raises SchemaError when it is something else."""
+    """Return a bytes value; raises SchemaError when it is something else."""
     if isinstance(value, bytes):
         return value
     raise SchemaError(f"a binary column holds {value!r}; the schema does not belong to this row")
 
 
 def number_reader(old: ColumnType, new: ColumnType) -> Callable[[Value], Number]:
-    """How a value of `old` counts as a number on its way into the number type `new`."""
+    """Return how a value of `old` counts as a number on its way into the number type `new`."""
     match family_of(old):
         case Family.INT | Family.BIT | Family.YEAR:
             return int_value
@@ -203,7 +203,7 @@ def _json_number(document: Json) -> Number:
 
 
 def text_reader(old: ColumnType, new: ColumnType) -> Callable[[Value], str]:
-    """How a value of `old` prints on its way into the text type `new`."""
+    """Return how a value of `old` prints on its way into the text type `new`."""
     match family_of(old):
         case Family.INT | Family.BIT | Family.YEAR:
             return lambda value: str(int_value(value))
@@ -217,7 +217,7 @@ def text_reader(old: ColumnType, new: ColumnType) -> Callable[[Value], str]:
 
 
 def json_reader(old: ColumnType) -> Callable[[Value], str]:
-    """The JSON text that a value of `old` becomes: strings are parsed, clocks become strings with six digits."""
+    """Return the JSON text that a value of `old` becomes: strings are parsed, clocks become strings with six digits."""
     match family_of(old):
         case Family.INT | Family.YEAR:
             return lambda value: str(int_value(value))
@@ -253,7 +253,7 @@ def _clock_json(old: ColumnType) -> Callable[[Value], str]:
 
 
 def json_text(value: Value) -> str:
-    """A JSON value as other types read it: strings without their quotes."""
+    """Return a JSON value as other types read it: strings without their quotes."""
     text = text_value(value)
     document = parse_json(text)
     return document if isinstance(document, str) else text

@@ -27,7 +27,7 @@ _DATED: Final = re.compile(r"(?:\d{12}|\d{14})(?!\d)|\d+[^\w\s]\d+[^\w\s]\d+[ T]
 
 
 def read_span(text: str) -> int:
-    """The microseconds of a stored TIME; 0 when it is none."""
+    """Return the microseconds of a stored TIME; 0 when it is none."""
     found = _STORED.fullmatch(text)
     if found is None:
         return 0
@@ -49,7 +49,7 @@ def round_span(span: int, fsp: int) -> int:
 
 
 def parse_span(text: str, fsp: int) -> int | None:
-    """The TIME that MySQL reads in `text`, rounded to `fsp`; None when it reads as no time."""
+    """Return the TIME that MySQL reads in `text`, rounded to `fsp`; None when it reads as no time."""
     text = text.strip()
     found = _SPAN.match(text)
     if found is None or (found.end() < len(text) and len(text.lstrip("-")) >= 12):
@@ -69,7 +69,7 @@ def parse_span(text: str, fsp: int) -> int | None:
 
 
 def render_span(span: int, fsp: int) -> str:
-    """The text of a TIME with `fsp` digits."""
+    """Return the text of a TIME with `fsp` digits."""
     seconds, micro = divmod(abs(span), 10**6)
     minutes, second = divmod(seconds, 60)
     hour, minute = divmod(minutes, 60)

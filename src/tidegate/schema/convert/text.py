@@ -45,7 +45,7 @@ CODECS: Final = {"gbk": "gbk", "gb18030": "gb18030"}
 
 
 def capacity(kind: ColumnType) -> int:
-    """The most characters (CHAR, VARCHAR) or bytes (all others) that the type holds."""
+    """Return the most characters (CHAR, VARCHAR) or bytes (all others) that the type holds."""
     if kind.code in BLOB_LIMITS:
         return BLOB_LIMITS[kind.code]
     if kind.flen >= 0:
@@ -54,12 +54,12 @@ def capacity(kind: ColumnType) -> int:
 
 
 def encode_text(text: str, charset: str) -> bytes:
-    """The bytes of `text` in a column's character set."""
+    """Return the bytes of `text` in a column's character set."""
     return text.encode(CODECS.get(charset, "utf-8"), "surrogateescape")
 
 
 def decode_bytes(data: bytes, charset: str) -> str:
-    """The text of `data` in a column's character set, '?' for what is none."""
+    """Return the text of `data` in a column's character set, '?' for what is none."""
     codec = CODECS.get(charset, "utf-8")
     try:
         return data.decode(codec)
@@ -78,7 +78,7 @@ def text_writer(kind: ColumnType) -> Callable[[str], str]:
 
 
 def cut_bytes(text: str, limit: int) -> str:
-    """The longest start of `text` whose UTF-8 form has at most `limit` bytes."""
+    """Return the longest start of `text` whose UTF-8 form has at most `limit` bytes."""
     if len(text) * 4 <= limit:
         return text
     data = text.encode("utf-8", "surrogateescape")
@@ -98,29 +98,29 @@ def folded(name: str) -> str:
 
 
 def enum_index(elems: tuple[str, ...]) -> Callable[[str], int]:
-    """The 1-based index of a name; 0 for the empty, invalid value."""
+    """Return the 1-based index of a name; 0 for the empty, invalid value."""
     places = {name: index for index, name in enumerate(elems, 1)}
     return lambda name: places.get(name, 0)
 
 
 def set_mask(elems: tuple[str, ...]) -> Callable[[str], int]:
-    """The bit mask of comma-joined names."""
+    """Return the bit mask of comma-joined names."""
     bits = {name: 1 << index for index, name in enumerate(elems)}
     return lambda text: sum({name: bits.get(name, 0) for name in text.split(",")}.values())
 
 
 def enum_name(elems: tuple[str, ...], index: int) -> str:
-    """The name at a 1-based index; '' where there is none."""
+    """Return the name at a 1-based index; '' where there is none."""
     return elems[index - 1] if 1 <= index <= len(elems) else ""
 
 
 def set_names(elems: tuple[str, ...], mask: int) -> str:
-    """The comma-joined names of a bit mask; bits without a name are dropped."""
+    """Return the comma-joined names of a bit mask; bits without a name are dropped."""
     return ",".join(name for index, name in enumerate(elems) if mask >> index & 1)
 
 
 def enum_writer(elems: tuple[str, ...]) -> Callable[[str], str]:
-    """Finds the name that `text` means: by itself, without case, as an index."""
+    """Find the name that `text` means: by itself, without case, as an index."""
     lookup = names_by_spelling(elems)
 
     def write(text: str) -> str:
@@ -133,7 +133,7 @@ def enum_writer(elems: tuple[str, ...]) -> Callable[[str], str]:
 
 
 def set_writer(elems: tuple[str, ...]) -> Callable[[str], str]:
-    """Finds the names that `text` lists, in the order of the definition; a number alone is a bit mask."""
+    """Find the names that `text` lists, in the order of the definition; a number alone is a bit mask."""
     lookup = names_by_spelling(elems)
 
     def write(text: str) -> str:
@@ -146,6 +146,6 @@ def set_writer(elems: tuple[str, ...]) -> Callable[[str], str]:
 
 
 def names_by_spelling(elems: Iterable[str]) -> dict[str, str]:
-    """Every accepted spelling of the names: exact ones win over folded ones, earlier names over later."""
+    """Return every accepted spelling of the names: exact ones win over folded ones, earlier names over later."""
     names = tuple(elems)
     return {**{folded(name): name for name in reversed(names)}, **{name: name for name in names}}

@@ -71,7 +71,7 @@ def fsp_of(kind: ColumnType) -> int:
 
 
 def read_moment(text: str) -> WallClock:
-    """The wall clock in a stored DATE, DATETIME or TIMESTAMP; the zero date when it is none."""
+    """Return the wall clock in a stored DATE, DATETIME or TIMESTAMP; the zero date when it is none."""
     found = _STORED.fullmatch(text)
     if found is None:
         return ZERO
@@ -108,7 +108,8 @@ def round_moment(moment: WallClock, fsp: int) -> WallClock:
 
 
 def parse_moment(text: str, fsp: int, zone: tzinfo = UTC) -> WallClock:
-    """The wall clock that MySQL reads in `text` (any separators, two-digit years, none at all), rounded to `fsp`."""
+    """Return the wall clock that MySQL reads in `text` (any separators, two-digit years, none at all), rounded to
+    `fsp`."""
     text = text.strip()
     body, offset = split_zone(text)
     if _PUNCTUATED.match(body) is None:
@@ -148,7 +149,7 @@ def split_zone(text: str) -> tuple[str, timedelta | None]:
 
 
 def in_zone(moment: WallClock, offset: timedelta, zone: tzinfo) -> WallClock:
-    """A wall clock at UTC + `offset` as the wall clock of `zone`; offsets beyond 14 hours make no date."""
+    """Return a wall clock at UTC + `offset` as the wall clock of `zone`; offsets beyond 14 hours make no date."""
     if abs(offset) > timedelta(hours=14):
         return ZERO
     try:
@@ -159,7 +160,7 @@ def in_zone(moment: WallClock, offset: timedelta, zone: tzinfo) -> WallClock:
 
 
 def fraction_after(body: str, fields: list[str]) -> str:
-    """The digits behind the point that follows the sixth field."""
+    """Return the digits behind the point that follows the sixth field."""
     found = re.match(r"(?:\D*\d+){6}\.(\d+)", body, re.ASCII) if len(fields) > 6 else None
     return found[1] if found else ""
 
@@ -188,7 +189,7 @@ def parse_compact(body: str, fsp: int) -> tuple[WallClock, bool]:
 
 
 def parse_moment_number(number: int) -> WallClock:
-    """The wall clock of a number such as 20200101, 200101, 20200101123059; the zero date when it is none."""
+    """Return the wall clock of a number such as 20200101, 200101, 20200101123059; the zero date when it is none."""
     if number < 101 or 99991231 < number < 101000000 or number > 99991231235959:
         return ZERO
     if number <= 99991231:
@@ -203,7 +204,7 @@ def parse_moment_number(number: int) -> WallClock:
 
 
 def render_moment(moment: WallClock, fsp: int) -> str:
-    """The text of a DATETIME or TIMESTAMP with `fsp` digits."""
+    """Return the text of a DATETIME or TIMESTAMP with `fsp` digits."""
     text = "{:04}-{:02}-{:02} {:02}:{:02}:{:02}".format(*moment[:6])
     return f"{text}.{moment.micro:06}"[: len(text) + 1 + fsp] if fsp else text
 
@@ -217,12 +218,12 @@ def moment_number(moment: WallClock, kind: ColumnType) -> Decimal:
 
 
 def span_of_moment(moment: WallClock) -> int:
-    """The time of day in microseconds."""
+    """Return the time of day in microseconds."""
     return ((moment.hour * 60 + moment.minute) * 60 + moment.second) * 10**6 + moment.micro
 
 
 def moment_writer(kind: ColumnType, zone: tzinfo) -> Callable[[WallClock], str]:
-    """Makes the text of a DATE, DATETIME or TIMESTAMP of a wall clock."""
+    """Make the text of a DATE, DATETIME or TIMESTAMP of a wall clock."""
     fsp = fsp_of(kind)
     if kind.code is MysqlType.DATE:
         return lambda moment: "{:04}-{:02}-{:02}".format(*moment[:3])
@@ -247,7 +248,7 @@ def valid_timestamp(moment: WallClock, zone: tzinfo) -> WallClock:
 
 
 def end_of_gap(instant: datetime, zone: tzinfo) -> WallClock:
-    """The first wall clock after the jump of `zone` that lies within three hours around `instant`."""
+    """Return the first wall clock after the jump of `zone` that lies within three hours around `instant`."""
     low, high = instant - timedelta(hours=3), instant + timedelta(hours=3)
     before = low.astimezone(zone).utcoffset()
     while high - low > timedelta(seconds=1):

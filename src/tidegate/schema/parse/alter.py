@@ -48,7 +48,7 @@ __all__ = ["read_specs"]
 
 
 def read_specs(cursor: Cursor, default_schema: str) -> tuple[Spec, ...]:
-    """The specs up to the end of the statement, moving past them."""
+    """Return the specs up to the end of the statement, moving past them."""
     specs: list[Spec] = []
     while not cursor.done():
         specs.append(_read_spec(cursor, default_schema))

@@ -36,7 +36,7 @@ _TYPED_LITERALS: Final = frozenset({"DATE", "TIME", "TIMESTAMP"})
 
 
 def read_column(cursor: Cursor) -> ColumnDef:
-    """The column definition at the cursor, moving past it."""
+    """Return the column definition at the cursor, moving past it."""
     name = cursor.name("a column name")
     if cursor.sign("."):
         name = cursor.name("a column name")
@@ -160,7 +160,7 @@ def _read_call(cursor: Cursor) -> int:
 
 
 def read_default(cursor: Cursor) -> Default:
-    """The value after DEFAULT at the cursor, moving past it."""
+    """Return the value after DEFAULT at the cursor, moving past it."""
     if cursor.is_sign("("):
         return _read_default_group(cursor)
     literal = _read_literal(cursor)

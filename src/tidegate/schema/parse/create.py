@@ -51,7 +51,7 @@ CREATED: Final = frozenset(
 
 
 def ignore(cursor: Cursor, default_schema: str) -> Statement:
-    """The statement at the cursor as one that leaves all tables as they are, moving past it."""
+    """Return the statement at the cursor as one that leaves all tables as they are, moving past it."""
     what = " ".join(word for ahead in range(2) if (word := cursor.peek(ahead).word))
     detail = read_sequence(cursor, default_schema) if what.endswith(" SEQUENCE") else None
     while not cursor.done():
@@ -60,7 +60,7 @@ def ignore(cursor: Cursor, default_schema: str) -> Statement:
 
 
 def database_charset(cursor: Cursor) -> tuple[str | None, str | None]:
-    """The (charset, collation) of a database's options, moving past them."""
+    """Return the (charset, collation) of a database's options, moving past them."""
     charset: str | None = None
     collation: str | None = None
     while not cursor.done():
@@ -84,7 +84,7 @@ def database_charset(cursor: Cursor) -> tuple[str | None, str | None]:
 
 
 def read_create(cursor: Cursor, default_schema: str) -> Statement:
-    """The CREATE statement at the cursor, moving past it."""
+    """Return the CREATE statement at the cursor, moving past it."""
     start = cursor.at
     cursor.expect("CREATE")
     if cursor.accept("DATABASE", "SCHEMA"):

@@ -40,7 +40,7 @@ __all__ = ["parse"]
 
 
 def parse(query: str, default_schema: str) -> tuple[Statement, ...]:
-    """The statements of `query`, names completed with `default_schema`; () for blank text.
+    """Return the statements of `query`, names completed with `default_schema`; () for blank text.
 
     Raises SqlError, which tells the offset, for every text that is not DDL as TiDB knows it."""
     try:

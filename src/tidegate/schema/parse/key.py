@@ -30,14 +30,14 @@ _MORE_VALUED_INDEX_OPTIONS: Final = ("PRE_SPLIT_REGIONS", "ENGINE_ATTRIBUTE", "S
 
 
 def read_check(cursor: Cursor, name: str | None, *, in_column: bool = False) -> CheckDef:
-    """The check of that name after CHECK at the cursor, moving past it."""
+    """Return the check of that name after CHECK at the cursor, moving past it."""
     expression = cursor.skip_group()
     enforced = cursor.accept("NOT ENFORCED", "ENFORCED") != "NOT ENFORCED"
     return CheckDef(name, expression, enforced, in_column)
 
 
 def read_references(cursor: Cursor) -> References:
-    """What follows REFERENCES: the table, its columns, MATCH and the actions; moving past it."""
+    """Return what follows REFERENCES: the table, its columns, MATCH and the actions; moving past it."""
     table = cursor.qualified()
     columns = _read_parts(cursor)[0] if cursor.is_sign("(") else ()
     if cursor.accept("MATCH"):
@@ -50,14 +50,14 @@ def read_references(cursor: Cursor) -> References:
 
 
 def is_constraint(cursor: Cursor) -> bool:
-    """True if a key, index or check stands here, not a column."""
+    """Return True if a key, index or check stands here, not a column."""
     return cursor.peek().word in _CONSTRAINTS or any(
         cursor.looking_at(words) for words in ("VECTOR INDEX", "VECTOR KEY", "COLUMNAR INDEX", "COLUMNAR KEY")
     )
 
 
 def read_constraint(cursor: Cursor) -> tuple[IndexDef | CheckDef, bool]:
-    """The (index or check, IF NOT EXISTS) of the constraint at the cursor, moving past it."""
+    """Return the (index or check, IF NOT EXISTS) of the constraint at the cursor, moving past it."""
     name = None
     if cursor.accept("CONSTRAINT") and not is_constraint(cursor):
         name = cursor.name("a constraint name")

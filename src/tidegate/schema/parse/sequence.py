@@ -41,7 +41,7 @@ _WORDS: Final[Mapping[str, Mapping[str, object]]] = {
 
 
 def read_sequence(cursor: Cursor, default_schema: str) -> StatementDetail | None:
-    """What the statement at the cursor says, moving into it; None if it is none of ours."""
+    """Return what the statement at the cursor says, moving into it; None if it is none of ours."""
     verb = cursor.accept("CREATE", "ALTER", "DROP")
     if not (verb and cursor.accept("SEQUENCE")):
         return None

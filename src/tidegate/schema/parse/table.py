@@ -72,7 +72,8 @@ _PASSED: Final = ("ON COMMIT DELETE ROWS", "ON COMMIT PRESERVE ROWS", "REMOVE TT
 
 
 def read_options(cursor: Cursor, *, commas: bool) -> tuple[TableOptions, int]:
-    """The (options, their number) at the cursor, moving past them; `commas` may stand between them in CREATE TABLE."""
+    """Return the (options, their number) at the cursor, moving past them; `commas` may stand between them in CREATE
+    TABLE."""
     charset: str | None = None
     collation: str | None = None
     comment: str | None = None
@@ -162,7 +163,7 @@ def _read_valued(cursor: Cursor, detail: OptionsDetail) -> OptionsDetail | None:
 
 
 def read_partition_by(cursor: Cursor) -> tuple[PartitionInfo, str]:
-    """The (partitioning, what of it we cannot follow or "") after PARTITION BY, moving past it."""
+    """Return the (partitioning, what of it we cannot follow or "") after PARTITION BY, moving past it."""
     cursor.accept("LINEAR")
     method = cursor.expect("RANGE", "LIST", "HASH", "KEY")
     not_supported = ""
@@ -210,7 +211,7 @@ MOST_PARTITIONS: Final = 8192
 
 
 def read_partition_definitions(cursor: Cursor) -> tuple[PartitionDef, ...]:
-    """The partitions of `(PARTITION name VALUES .., ..)`, moving past it."""
+    """Return the partitions of `(PARTITION name VALUES .., ..)`, moving past it."""
     cursor.expect_sign("(")
     found = [_read_definition(cursor)]
     while cursor.sign(","):

@@ -48,7 +48,7 @@ class Name(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, name: str) -> "Name":
-        """Both forms of a name."""
+        """Return both forms of a name."""
         return cls(name, name.lower())
 
 
@@ -242,7 +242,7 @@ class StoredSchema(msgspec.Struct, frozen=True):
 
 
 def parse_stored(data: bytes | str, kind: type[_T]) -> _T:
-    """The definition in a JSON text; SchemaError for anything else."""
+    """Return the definition in a JSON text; SchemaError for anything else."""
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -259,7 +259,7 @@ _GO_ESCAPES: Final = (
 
 
 def render_stored(definition: msgspec.Struct) -> bytes:
-    """The JSON as Go writes it."""
+    """Return the JSON as Go writes it."""
     text = msgspec.json.encode(definition)
     for plain, escaped in _GO_ESCAPES:
         text = text.replace(plain, escaped)

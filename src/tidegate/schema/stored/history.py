@@ -24,7 +24,7 @@ class SchemaHistory:
         self._jobs: set[int] = set()
 
     def apply(self, job: Job, commit_ts: int) -> None:
-        """Adds what a finished job makes of the newest snapshot; other jobs, and one that comes again, change nothing.
+        """Add what a finished job makes of the newest snapshot; other jobs, and one that comes again, change nothing.
         SchemaError for a job that contradicts it: the history then stays as it was."""
         if job.state not in (JobState.DONE, JobState.SYNCED) or job.id in self._jobs:
             return
@@ -37,7 +37,7 @@ class SchemaHistory:
             self._snapshots.append(changed)
 
     def at(self, ts: int) -> StoredSnapshot:
-        """The snapshot at `ts`: all DDLs up to it. SchemaError below the oldest one."""
+        """Return the snapshot at `ts`: all DDLs up to it. SchemaError below the oldest one."""
         place = bisect_right(self._snapshots, ts, key=lambda snapshot: snapshot.ts)
         if place == 0:
             raise SchemaError(f"the schema at {ts} is forgotten; the oldest known one is at {self._snapshots[0].ts}")

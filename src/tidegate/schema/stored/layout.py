@@ -27,7 +27,7 @@ _UNWRITTEN: Final = frozenset({ElementState.NONE, ElementState.DELETE_ONLY, Elem
 
 
 def column_type(stored: StoredType) -> ColumnType:
-    """The type of a stored column; SchemaError for a code that MySQL does not have."""
+    """Return the type of a stored column; SchemaError for a code that MySQL does not have."""
     code = _CODES.get(stored.tp)
     if code is None:
         raise SchemaError(f"type code {stored.tp} is none of MySQL")
@@ -43,7 +43,8 @@ def column_type(stored: StoredType) -> ColumnType:
 
 
 def table_layout(table: StoredTable, physical_id: int | None = None, *, new_collation: bool = True) -> TableLayout:
-    """The layout of a table, or of its partition with that id; SchemaError for a definition that contradicts itself."""
+    """Return the layout of a table, or of its partition with that id; SchemaError for a definition that contradicts
+    itself."""
     columns = table.cols or []
     int_handle, common_handle = None, None
     if table.pk_is_handle:

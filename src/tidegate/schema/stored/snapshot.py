@@ -57,13 +57,13 @@ class StoredSnapshot:
     truncated: frozenset[int] = frozenset()
 
     def table_of(self, physical_id: int) -> TableVersion | None:
-        """The table whose rows lie under that id; None when there is none."""
+        """Return the table whose rows lie under that id; None when there is none."""
         logical = self.logical.get(physical_id)
         return None if logical is None else self.tables.get(logical)
 
 
 def apply_job(snapshot: StoredSnapshot, job: Job, commit_ts: int) -> StoredSnapshot:
-    """The snapshot after a finished job; SchemaError when job and snapshot disagree."""
+    """Return the snapshot after a finished job; SchemaError when job and snapshot disagree."""
     if job.type not in REPLICATED or job.binlog is None or job.binlog.schema_version == 0:
         return snapshot
     draft = _Draft(snapshot, job, commit_ts)

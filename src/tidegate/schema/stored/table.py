@@ -37,7 +37,7 @@ _COUNTED: Final = frozenset({"HASH", "KEY"})
 
 
 def table_info(table: StoredTable, schema: str, version: int, *, every_state: bool = False) -> TableInfo:
-    """The definition of a table of database `schema` as it stands from `version` on."""
+    """Return the definition of a table of database `schema` as it stands from `version` on."""
     columns = table.cols or []
     shown = [column for column in columns if not column.hidden and (every_state or column.state == ElementState.PUBLIC)]
     indexes = [

@@ -49,7 +49,7 @@ __all__ = ["alter"]
 
 
 def alter(step: Alter, snapshot: TableSnapshot, options: DeltaOptions) -> list[Action]:
-    """The actions that turn the table's columns and stored rows from `step.old` into `step.new`."""
+    """Return the actions that turn the table's columns and stored rows from `step.old` into `step.new`."""
     change = evolve(snapshot, step.old, step.new, options)
     described = deltalog.describe(
         snapshot.table_id,

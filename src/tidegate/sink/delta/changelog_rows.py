@@ -55,12 +55,12 @@ IMAGES: Final[Mapping[str, tuple[str, Side]]] = {
 
 
 def row_columns(columns: Sequence[LakeColumn]) -> tuple[LakeColumn, ...]:
-    """The columns that the upstream has, without ours."""
+    """Return the columns that the upstream has, without ours."""
     return tuple(column for column in columns if column.upstream_id >= 0)
 
 
 def change_columns(columns: Sequence[LakeColumn]) -> tuple[LakeColumn, ...]:
-    """The columns that a log of changes of these rows has."""
+    """Return the columns that a log of changes of these rows has."""
     own = (LakeColumn(name, delta, 0, upstream) for name, delta, upstream in OWN_COLUMNS["CHANGES"])
     return (*row_columns(columns), *own)
 
@@ -93,12 +93,12 @@ def change_rows(
 
 
 def moved_rows(rows: pa.Table, kind: str, at: Position) -> pa.Table:
-    """Rows that a DDL brought (`insert`) or removed (`delete`), as images of the log."""
+    """Return rows that a DDL brought (`insert`) or removed (`delete`), as images of the log."""
     return stamped(rows, kind, pa.repeat(pa.scalar(at[0], pa.int64()), rows.num_rows), at[1])
 
 
 def stamped(rows: pa.Table, kind: str, commit_ts: Any, seq: int = 0) -> pa.Table:
-    """Rows as images of a log: with the columns of ours behind them."""
+    """Return rows as images of a log: with the columns of ours behind them."""
     ms = pc.shift_right(commit_ts, LOGICAL_BITS)
     values = {
         CHANGE_TYPE: pa.repeat(kind, rows.num_rows),
@@ -112,7 +112,7 @@ def stamped(rows: pa.Table, kind: str, commit_ts: Any, seq: int = 0) -> pa.Table
 
 
 def folded(log: pa.Table, key: Sequence[str], upto: int | None = None) -> pa.Table:
-    """The rows that exist after the changes of a log, those above `upto` left out; without the columns of ours.
+    """Return the rows that exist after the changes of a log, those above `upto` left out; without the columns of ours.
 
     Without a key, a row exists as often as it came more than it left."""
     if upto is not None:
@@ -121,8 +121,8 @@ def folded(log: pa.Table, key: Sequence[str], upto: int | None = None) -> pa.Tab
 
 
 def standing(log: pa.Table, key: Sequence[str]) -> Any:
-    """The numbers, ascending, of the images that are the rows of now; of a log with a key the columns of the key and
-    those of ours are enough."""
+    """Return the numbers, ascending, of the images that are the rows of now; of a log with a key the columns of the
+    key and those of ours are enough."""
     comes = pc.is_in(log.column(CHANGE_TYPE), pa.array(COMES))
     if not key:
         return counted(log.drop_columns([column.name for column in OWN_COLUMNS["CHANGES"]]), comes)
@@ -143,7 +143,7 @@ def _order(log: pa.Table, comes: Any) -> Any:
 
 
 def counted(rows: pa.Table, comes: Any) -> Any:
-    """The numbers, ascending, of rows that came more often than they left, one for each time more."""
+    """Return the numbers, ascending, of rows that came more often than they left, one for each time more."""
     signed = rows.append_column("_sign", pc.if_else(comes, 1, -1))
     signed = signed.append_column("_at", pa.array(np.arange(rows.num_rows)))
     counts = signed.group_by(rows.column_names).aggregate([("_sign", "sum"), ("_at", "min")])

@@ -71,7 +71,7 @@ class LakeColumn:
         return f"c{self.mapping_id}"
 
     def field(self) -> dict[str, Any]:
-        """The column as a field of the Delta schema."""
+        """Return the column as a field of the Delta schema."""
         metadata = {MAPPING_ID: self.mapping_id, MAPPING_NAME: self.physical, UPSTREAM_ID: self.upstream_id}
         return schema_field(self.name, self.delta, metadata)
 
@@ -110,12 +110,12 @@ class Evolution:
 
 
 def configuration(max_id: int, options: DeltaOptions) -> dict[str, str]:
-    """The table properties of a lake table."""
+    """Return the table properties of a lake table."""
     return {"delta.columnMapping.mode": "name", MAX_ID: str(max_id), MODE: options.mode}
 
 
 def stored_columns(snapshot: TableSnapshot) -> tuple[LakeColumn, ...]:
-    """The columns of a table as its schema records them."""
+    """Return the columns of a table as its schema records them."""
     return tuple(
         LakeColumn(
             field["name"],
@@ -128,19 +128,19 @@ def stored_columns(snapshot: TableSnapshot) -> tuple[LakeColumn, ...]:
 
 
 def first_columns(table: TableInfo, options: DeltaOptions) -> tuple[LakeColumn, ...]:
-    """The columns of a table that is just being made."""
+    """Return the columns of a table that is just being made."""
     wanted = _wanted(table, options)
     return tuple(LakeColumn(name, delta, at, upstream) for at, (name, delta, upstream, _) in enumerate(wanted, 1))
 
 
 def logical_key(table: TableInfo, columns: Sequence[LakeColumn]) -> list[str]:
-    """The stored names of the columns that identify a row."""
+    """Return the stored names of the columns that identify a row."""
     ids = {column.id for name in table.handle_key if (column := table.column(name)) is not None}
     return [column.name for column in columns if column.upstream_id in ids]
 
 
 def bounded(table: TableInfo, columns: Sequence[LakeColumn]) -> list[str]:
-    """The stored names of the columns by which files are ordered and found."""
+    """Return the stored names of the columns by which files are ordered and found."""
     own = {column.name for column in columns if column.upstream_id < 0}
     if {VALID_FROM, VALID_TO} <= own:
         return [*logical_key(table, columns), VALID_FROM, VALID_TO]
@@ -148,7 +148,7 @@ def bounded(table: TableInfo, columns: Sequence[LakeColumn]) -> list[str]:
 
 
 def evolve(snapshot: TableSnapshot, old: TableInfo, new: TableInfo, options: DeltaOptions) -> Evolution:
-    """The columns that `new` asks for, given the stored ones.
+    """Return the columns that `new` asks for, given the stored ones.
 
     Raises SinkRefused under schema-change=exception, ColumnSelectorFailed for a choice that cannot be followed."""
     current = {column.upstream_id: column for column in stored_columns(snapshot)}

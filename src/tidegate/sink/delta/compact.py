@@ -38,7 +38,8 @@ class Compaction(msgspec.Struct, frozen=True):
 
 
 def small_files(snapshot: TableSnapshot) -> tuple[DataFile, ...]:
-    """The files worth folding into one, the smallest first, as many as one task may hold; none when they are few."""
+    """Return the files worth folding into one, the smallest first, as many as one task may hold; none when they are
+    few."""
     small = sorted((file for file in snapshot.files() if is_small(file)), key=lambda file: (file.rows, file.path))
     chosen = tuple(small[at] for at in within(small)[0]) if small else ()
     return chosen if len(chosen) > SMALL_FILES_MAX else ()

@@ -39,7 +39,7 @@ TEXT_BOUND_CHARS_MAX: Final = 32
 
 
 def read(uri: str, file: DataFile, columns: Sequence[LakeColumn]) -> pa.Table:
-    """The asked columns of one data file under their stored names; columns younger than the file are NULL."""
+    """Return the asked columns of one data file under their stored names; columns younger than the file are NULL."""
     parquet = pq.ParquetFile(_source(uri, file.path))
     present = set(parquet.schema_arrow.names)
     found = parquet.read(columns=[column.physical for column in columns if column.physical in present])
@@ -53,7 +53,7 @@ def read(uri: str, file: DataFile, columns: Sequence[LakeColumn]) -> pa.Table:
 
 
 def logical_schema(columns: Sequence[LakeColumn]) -> pa.Schema:
-    """The columns as readers see them."""
+    """Return the columns as readers see them."""
     return pa.schema([pa.field(column.name, arrow_type(column.delta)) for column in columns])
 
 
@@ -65,12 +65,12 @@ def _source(uri: str, path: str) -> Any:
 
 
 def is_small(file: DataFile) -> bool:
-    """True for a file that had better be part of another."""
+    """Return True for a file that had better be part of another."""
     return file.rows < SMALL_ROWS and file.size_bytes < SMALL_BYTES
 
 
 def within(files: Sequence[DataFile]) -> list[list[int]]:
-    """The numbers of `files` in groups small enough to be read at once, in order."""
+    """Return the numbers of `files` in groups small enough to be read at once, in order."""
     groups: list[list[int]] = []
     rows = size_bytes = 0
     for at, file in enumerate(files):

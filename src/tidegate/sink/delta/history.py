@@ -39,7 +39,7 @@ class News:
 
 
 def news_of(log: pa.Table, key: Sequence[str]) -> News:
-    """The news of a log (rows as `change_rows` gives them) of a table with that key."""
+    """Return the news of a log (rows as `change_rows` gives them) of a table with that key."""
     comes = pc.is_in(log.column(CHANGE_TYPE), pa.array(COMES))
     marked = log.select([*key, CHANGE_TS, CHANGE_SEQ]).append_column("_comes", pc.cast(comes, pa.int8()))
     order = pc.sort_indices(marked, sort_keys=[(name, "ascending") for name in marked.column_names])
@@ -55,13 +55,13 @@ def news_of(log: pa.Table, key: Sequence[str]) -> News:
 
 
 def opened(rows: pa.Table, ts: int) -> pa.Table:
-    """Rows as versions that begin at `ts`."""
+    """Return rows as versions that begin at `ts`."""
     begin = pa.repeat(pa.scalar(ts, pa.int64()), rows.num_rows)
     return rows.append_column(VALID_FROM, begin).append_column(VALID_TO, pa.nulls(rows.num_rows, pa.int64()))
 
 
 def ended(versions: pa.Table, places: Any, ends: Any) -> pa.Table:
-    """The versions, those at `places` ended at the ts that `ends` has for each."""
+    """Return the versions, those at `places` ended at the ts that `ends` has for each."""
     at = versions.schema.get_field_index(VALID_TO)
     column = versions.column(at)
     values = pc.fill_null(column, 0).to_numpy().copy()
@@ -71,7 +71,7 @@ def ended(versions: pa.Table, places: Any, ends: Any) -> pa.Table:
 
 
 def as_of(versions: pa.Table, ts: int) -> pa.Table:
-    """The rows that were valid at `ts`, without the columns of ours."""
+    """Return the rows that were valid at `ts`, without the columns of ours."""
     begun = pc.less_equal(versions.column(VALID_FROM), ts)
     over = pc.fill_null(pc.less_equal(versions.column(VALID_TO), ts), fill_value=False)
     return versions.filter(pc.and_(begun, pc.invert(over))).drop_columns([VALID_FROM, VALID_TO])

@@ -42,7 +42,8 @@ def merge_versions(
     fresh: Iterable[pa.Table],
     ending: Ending,
 ) -> list[Action]:
-    """The remove and add actions that end versions and bring the `fresh` ones; `key` are the columns with bounds."""
+    """Return the remove and add actions that end versions and bring the `fresh` ones; `key` are the columns with
+    bounds."""
     closed = _closed_paths(snapshot, columns)
     kinds: tuple[list[DataFile], list[DataFile]] = [], []
     touched: list[tuple[DataFile, Any, Any]] = []
@@ -69,20 +70,20 @@ def merge_versions(
 
 
 def open_files(snapshot: TableSnapshot, columns: Sequence[LakeColumn]) -> list[DataFile]:
-    """The files that may hold versions that are still valid."""
+    """Return the files that may hold versions that are still valid."""
     closed = _closed_paths(snapshot, columns)
     return [file for file in snapshot.files() if file.path not in closed]
 
 
 def by_kind(versions: pa.Table) -> Iterator[pa.Table]:
-    """The versions that are still valid, and those that have ended."""
+    """Return the versions that are still valid, and those that have ended."""
     still = versions.column(VALID_TO).is_null()
     yield versions.filter(still)
     yield versions.filter(pc.invert(still))
 
 
 def ending_keys(uri: str, columns: Sequence[LakeColumn], key: Sequence[str], news: News) -> Ending:
-    """The open versions of the keys in `news`."""
+    """Return the open versions of the keys in `news`."""
     keyed = [column for name in key for column in columns if column.name == name]
     stamp = [column for column in columns if column.name == VALID_TO]
     low, high = _bounds(news.keys.column(0))
@@ -100,7 +101,7 @@ def ending_keys(uri: str, columns: Sequence[LakeColumn], key: Sequence[str], new
 
 
 def ending_rows(uri: str, columns: Sequence[LakeColumn], leaves: Callable[[pa.Table], Any], ts: int) -> Ending:
-    """The open versions of the rows that `leaves` marks, all of them at `ts`."""
+    """Return the open versions of the rows that `leaves` marks, all of them at `ts`."""
 
     def ending(file: DataFile) -> tuple[Any, Any] | None:
         rows = read(uri, file, columns)

@@ -22,7 +22,7 @@ _COMES: Final = "_tidegate_comes"
 
 
 def numbered(log: pa.Table, image: Sequence[str], comes: Any, order: Sequence[str]) -> pa.Table:
-    """The log with the number of each row among those with the same columns `image` that come, or that leave.
+    """Return the log with the number of each row among those with the same columns `image` that come, or that leave.
 
     `comes` says which rows come; `order` are the columns by which they follow each other."""
     marked = log.select([*image, *order]).append_column(_COMES, pc.cast(comes, pa.int8()))
@@ -49,5 +49,5 @@ def starts(rows: pa.Table) -> Any:
 
 
 def unique(rows: pa.Table, key: Sequence[str]) -> bool:
-    """Whether no two rows have the same key."""
+    """Return whether no two rows have the same key."""
     return bool(rows.select(list(key)).group_by(list(key)).aggregate([]).num_rows == rows.num_rows)

@@ -23,7 +23,7 @@ RADIX_MAX: Final = 1 << 31
 
 
 def key_order(keys: pa.Table) -> Any:
-    """The row numbers of `keys` in the order of the keys; None when they stand in it already."""
+    """Return the row numbers of `keys` in the order of the keys; None when they stand in it already."""
     if _ascending(keys, pc.less_equal):
         return None
     if keys.num_columns == 1:
@@ -38,7 +38,7 @@ def by_key(rows: pa.Table, key: list[str]) -> pa.Table:
 
 
 def distinct(keys: pa.Table) -> bool:
-    """True when no key stands twice."""
+    """Return True when no key stands twice."""
     if _ascending(keys, pc.less):
         return True
     if keys.num_columns == 1:
@@ -47,7 +47,7 @@ def distinct(keys: pa.Table) -> bool:
 
 
 def between(first: Any, low: Bound, high: Bound) -> tuple[int, int]:
-    """The stretch of the ascending values `first` that lies between the bounds, both included."""
+    """Return the stretch of the ascending values `first` that lies between the bounds, both included."""
     if not len(first):
         return 0, 0
     if low is None or high is None or not type(low) is type(high) is type(first[0].as_py()):
@@ -56,7 +56,8 @@ def between(first: Any, low: Bound, high: Bound) -> tuple[int, int]:
 
 
 def match(stored: pa.Table, keys: pa.Table) -> tuple[Any, Any]:
-    """The rows of `stored` whose key is among the distinct `keys`: their numbers, and for each the key's number."""
+    """Return the rows of `stored` whose key is among the distinct `keys`: their numbers, and for each the key's
+    number."""
     found, wanted = _numbered(stored.column(0), keys.column(0))
     for name in keys.column_names[1:]:
         more_found, more_wanted = _numbered(stored.column(name), keys.column(name))

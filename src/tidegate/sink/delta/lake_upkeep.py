@@ -67,13 +67,13 @@ class LakeUpkeep:
         self._next_s = time.monotonic() + interval_s
 
     def due(self) -> bool:
-        """True if it is time for a pass."""
+        """Return True if it is time for a pass."""
         return time.monotonic() >= self._next_s
 
     def run(
         self, snapshot: Snapshot, frontier: int | None, runner: Runner, *, enough: Callable[[], bool] = lambda: False
     ) -> Pass:
-        """One pass over the lake whose writer's newest snapshot is `snapshot`."""
+        """Return one pass over the lake whose writer's newest snapshot is `snapshot`."""
         self._next_s = time.monotonic() + self._interval_s
         if self._notes:
             note_limits(self._options, self._limits)
@@ -96,7 +96,7 @@ def note_limits(options: DeltaOptions, limits: Limits) -> None:
 
 
 def noted_limits(options: DeltaOptions) -> Limits:
-    """The limits that the lake's feed noted; the defaults for a lake without any."""
+    """Return the limits that the lake's feed noted; the defaults for a lake without any."""
     try:
         return msgspec.json.decode(obstore.get(store(options.control_uri), LIMITS).bytes().to_bytes(), type=Limits)
     except FileNotFoundError:

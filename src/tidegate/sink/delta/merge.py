@@ -83,7 +83,7 @@ def merge(
     columns: Sequence[LakeColumn],
     changes: NetChanges,
 ) -> list[Action]:
-    """The remove and add actions that bring `changes` into the table."""
+    """Return the remove and add actions that bring `changes` into the table."""
     work = _ordered(uri, columns, changes)
     touches = [found for found in _each(lambda file: _touched(work, file), files) if found is not None]
     jobs = _jobs(work, touches, files)
@@ -92,7 +92,7 @@ def merge(
 
 
 def append(uri: str, rows: pa.Table, columns: Sequence[LakeColumn]) -> list[Action]:
-    """The add actions of rows that touch nothing stored."""
+    """Return the add actions of rows that touch nothing stored."""
     return list(write(uri, rows.select([column.name for column in columns]), columns, ()))
 
 
@@ -103,7 +103,7 @@ def rewrite(
     columns: Sequence[LakeColumn],
     key: Sequence[str],
 ) -> list[Action]:
-    """The actions that replace `old` by `rows`."""
+    """Return the actions that replace `old` by `rows`."""
     actions = [remove(file) for file in old]
     for part in rows:
         actions += write(uri, part, columns, key)

@@ -156,7 +156,7 @@ MOVES: Final[Mapping[Form, Moves]] = {
 
 
 def state_at(rows: pa.Table, key: Sequence[str], ts: int) -> pa.Table:
-    """The upstream's rows at `ts`, from the rows of a table of any form; of a replica the rows as they are."""
+    """Return the upstream's rows at `ts`, from the rows of a table of any form; of a replica the rows as they are."""
     if VALID_TO in rows.column_names:
         return as_of(rows, ts)
     if CHANGE_TYPE in rows.column_names:

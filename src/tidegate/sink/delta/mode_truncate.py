@@ -30,8 +30,8 @@ Inherit = Callable[[TableSnapshot, TableInfo, Sequence[LakeColumn], str, Positio
 def inherited(
     table: TableInfo, uri: str, at: Position, options: DeltaOptions
 ) -> tuple[tuple[LakeColumn, ...], list[Action]] | None:
-    """What `table`, emptied by a TRUNCATE at that position, leaves to its successor at `uri`: its stored columns, and
-    the add actions of its past; None where nothing is kept."""
+    """Return what `table`, emptied by a TRUNCATE at that position, leaves to its successor at `uri`: its stored
+    columns, and the add actions of its past; None where nothing is kept."""
     inherit = INHERITS.get(form_of(table, options.mode))
     old = None if inherit is None else deltalog.load(options.table_uri(table.incarnation))
     if inherit is None or old is None:

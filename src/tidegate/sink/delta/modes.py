@@ -97,13 +97,13 @@ OWN_COLUMNS: Final[Mapping[Form, tuple[OwnColumn, ...]]] = {
 
 
 def form_of(table: TableInfo, mode: Mode) -> Form:
-    """What a table holds in a lake of that mode."""
+    """Return what a table holds in a lake of that mode."""
     keyed, keyless = FORMS[mode]
     return keyed if table.handle_key else keyless
 
 
 def own_columns(table: TableInfo, mode: Mode) -> tuple[OwnColumn, ...]:
-    """The columns that follow the upstream's; raises SinkRefused where the upstream has one of such a name."""
+    """Return the columns that follow the upstream's; raises SinkRefused where the upstream has one of such a name."""
     own = OWN_COLUMNS[form_of(table, mode)]
     taken = next((column.name for column in own if (found := table.column(column.name)) and not found.virtual), None)
     if taken is not None:
@@ -115,7 +115,7 @@ def own_columns(table: TableInfo, mode: Mode) -> tuple[OwnColumn, ...]:
 
 
 def check_mode(wanted: Mode, found: str, where: str) -> None:
-    """Raises SinkRefused where `where` was written in another mode than the wanted one."""
+    """Raise SinkRefused where `where` was written in another mode than the wanted one."""
     if found != wanted:
         raise SinkRefused(
             f"{where} was written with mode={found} and cannot go on with mode={wanted}: run with mode={found}, or "

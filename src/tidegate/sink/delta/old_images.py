@@ -34,7 +34,7 @@ _DECODE: Final = msgspec.json.Decoder(dict[str, str]).decode
 
 
 def packed(images: pa.Table, columns: Sequence[LakeColumn]) -> pa.Array:
-    """The texts of images, one a row, of the upstream's columns among `columns`."""
+    """Return the texts of images, one a row, of the upstream's columns among `columns`."""
     data = _data(columns)
     names = [column.physical for column in data]
     rows = zip(*(_texts(images.column(column.name)) for column in data), strict=True)
@@ -43,7 +43,7 @@ def packed(images: pa.Table, columns: Sequence[LakeColumn]) -> pa.Array:
 
 
 def unpacked(texts: Any, columns: Sequence[LakeColumn]) -> pa.Table:
-    """The images of texts, one for each, as the upstream's columns among `columns`."""
+    """Return the images of texts, one for each, as the upstream's columns among `columns`."""
     images = [_DECODE(text) for text in texts.to_pylist()]
     data = _data(columns)
     arrays = [_values([image.get(column.physical) for image in images], column) for column in data]
@@ -51,14 +51,15 @@ def unpacked(texts: Any, columns: Sequence[LakeColumn]) -> pa.Table:
 
 
 def renamed(texts: Any, names: Mapping[str, str]) -> pa.Array:
-    """The texts, NULLs among them, under other physical names; values of columns that `names` lacks are left out."""
+    """Return the texts, NULLs among them, under other physical names; values of columns that `names` lacks are left
+    out."""
     images = [None if text is None else _DECODE(text) for text in texts.to_pylist()]
     moved = [image and {names[name]: text for name, text in image.items() if name in names} for image in images]
     return pa.array([None if image is None else _ENCODE(image).decode() for image in moved], pa.string())
 
 
 def with_old_images(log: pa.Table, images: pa.Table, known: Any, columns: Sequence[LakeColumn]) -> pa.Table:
-    """The log with `images` as old images of the rows where the mask `known` is true, none elsewhere."""
+    """Return the log with `images` as old images of the rows where the mask `known` is true, none elsewhere."""
     texts = np.full(log.num_rows, None, object)
     texts[np.asarray(known)] = packed(images, columns).to_pylist()
     at = log.schema.get_field_index(BEFORE)
@@ -66,7 +67,7 @@ def with_old_images(log: pa.Table, images: pa.Table, known: Any, columns: Sequen
 
 
 def unfolded(log: pa.Table, columns: Sequence[LakeColumn]) -> pa.Table:
-    """The log with a row of operation OLD for each old image, and without the column of their texts."""
+    """Return the log with a row of operation OLD for each old image, and without the column of their texts."""
     if BEFORE not in log.column_names:
         return log
     updates = log.filter(log.column(BEFORE).is_valid())
@@ -75,7 +76,7 @@ def unfolded(log: pa.Table, columns: Sequence[LakeColumn]) -> pa.Table:
 
 
 def parted(rows: pa.Table, columns: Sequence[LakeColumn], leaves: Callable[[pa.Table], Any]) -> list[pa.Table]:
-    """The stored rows of a table that stay, and those that leave, by a mask for images.
+    """Return the stored rows of a table that stay, and those that leave, by a mask for images.
 
     An UPDATE whose old and new image part is a DELETE where the old one lies and an INSERT where the new one lies."""
     leaving = np.asarray(leaves(rows))

@@ -39,7 +39,7 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Column selectors: which columns of its tables the lake holds; none means all."""
 
     def table_uri(self, incarnation: str) -> str:
-        """Where the rows of an incarnation lie; ids are ours, names from the wire are never paths."""
+        """Return where the rows of an incarnation lie; ids are ours, names from the wire are never paths."""
         return f"{self.root.rstrip('/')}/tables/{incarnation}"
 
     @property

@@ -29,7 +29,7 @@ __all__ = ["exchange", "trim"]
 
 
 def trim(step: Trim, snapshot: TableSnapshot, options: DeltaOptions) -> list[Action]:
-    """The actions that leave the rows outside the named partitions."""
+    """Return the actions that leave the rows outside the named partitions."""
     columns = stored_columns(snapshot)
     inside = _inside(columns, step.old, step.partitions, options)
     moves = MOVES[form_of(step.old, options.mode)]
@@ -37,7 +37,7 @@ def trim(step: Trim, snapshot: TableSnapshot, options: DeltaOptions) -> list[Act
 
 
 def exchange(step: Exchange, table: TableInfo, snapshot: TableSnapshot, options: DeltaOptions) -> list[Action]:
-    """The rows of `table` after the swap; the partner is read as it was just before its own half of it."""
+    """Return the rows of `table` after the swap; the partner is read as it was just before its own half of it."""
     mine = stored_columns(snapshot)
     gains_all = table.incarnation == step.partitioned.incarnation
     partner_info = step.other if gains_all else step.partitioned

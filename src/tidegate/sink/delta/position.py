@@ -12,10 +12,10 @@ __all__ = ["position", "progress"]
 
 
 def position(snapshot: TableSnapshot, feed: str) -> Position:
-    """Where a stored table stands."""
+    """Return where a stored table stands."""
     return snapshot.txn(feed) or 0, snapshot.txn(f"{feed}/seq") or 0
 
 
 def progress(feed: str, at: Position) -> list[Action]:
-    """The actions that move a table to `at`."""
+    """Return the actions that move a table to `at`."""
     return [deltalog.txn(feed, at[0]), deltalog.txn(f"{feed}/seq", at[1])]

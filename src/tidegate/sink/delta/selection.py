@@ -16,19 +16,19 @@ __all__ = ["chosen_ids", "selectors_of", "stored_definition"]
 
 
 def selectors_of(options: DeltaOptions) -> ColumnSelectors:
-    """The column selectors of a lake."""
+    """Return the column selectors of a lake."""
     return _compiled(options.selectors, case_sensitive=options.case_sensitive)
 
 
 def stored_definition(table: TableInfo, options: DeltaOptions) -> TableInfo:
-    """The definition with the columns that the lake stores.
+    """Return the definition with the columns that the lake stores.
 
     ColumnSelectorFailed when a column is left out that the lake needs."""
     return selectors_of(options).stored(table)
 
 
 def chosen_ids(table: TableInfo, options: DeltaOptions) -> frozenset[int]:
-    """The ids of the columns that the lake stores."""
+    """Return the ids of the columns that the lake stores."""
     return frozenset(column.id for column in selectors_of(options).chosen(table) if not column.virtual)
 
 

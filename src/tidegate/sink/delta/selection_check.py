@@ -29,7 +29,7 @@ __all__ = ["check_round", "check_rules"]
 
 
 def check_rules(snapshot: Snapshot, options: DeltaOptions) -> None:
-    """Raises ColumnSelectorFailed when the rules are others than those of the snapshot, and the stored columns of some
+    """Raise ColumnSelectorFailed when the rules are others than those of the snapshot, and the stored columns of some
     table are not those that are chosen now."""
     before = snapshot.options
     if before is None or _rules(before) == _rules(options):
@@ -45,7 +45,7 @@ def check_rules(snapshot: Snapshot, options: DeltaOptions) -> None:
 
 
 def check_round(snapshot: Snapshot, planned: Round, options: DeltaOptions) -> None:
-    """Raises ColumnSelectorFailed for a round behind the snapshot that a lake with these selectors cannot follow."""
+    """Raise ColumnSelectorFailed for a round behind the snapshot that a lake with these selectors cannot follow."""
     if not options.selectors:
         return
     names = {table.incarnation: table.name for table in (*snapshot.state.dropped, *snapshot.state.tables.values())}

@@ -44,7 +44,7 @@ DECKS_A_CORE: Final = 4
 
 
 def bins(units: Sequence[Unit], workers: int | None, cores: int) -> list[list[Unit]]:
-    """The units of each task, the longest first; a task costs tens of milliseconds, more than most units do.
+    """Return the units of each task, the longest first; a task costs tens of milliseconds, more than most units do.
 
     At most `workers` tasks; if that is open, each large unit has a task of its own."""
     ordered = sorted(units, key=lambda unit: -unit.rows)
@@ -102,7 +102,7 @@ class DeltaSink(Sink[TableResult]):
         return results
 
     def admit(self, planned: Round) -> None:
-        """Raises SinkRefused for a round that brings back a dropped table whose rows are purged, ColumnSelectorFailed
+        """Raise SinkRefused for a round that brings back a dropped table whose rows are purged, ColumnSelectorFailed
         for one that the column selectors do not fit."""
         check_round(self.snapshot, planned, self.options)
         for table in planned.state.tables.values():

@@ -101,20 +101,20 @@ class Published:
 
 
 def history(options: DeltaOptions) -> Iterator[Published]:
-    """Every published state, the oldest first."""
+    """Return every published state, the oldest first."""
     for number in _numbers(options):
         body = _body(options, number)
         yield Published(number, body.checkpoint_ts, body.published_ms, body.tables)
 
 
 def latest(options: DeltaOptions) -> Snapshot:
-    """The newest published state; an empty one for a new lake."""
+    """Return the newest published state; an empty one for a new lake."""
     numbers = _numbers(options)
     return _read(options, numbers[-1]) if numbers else Snapshot()
 
 
 def published_at(options: DeltaOptions, ts: int) -> Snapshot:
-    """The newest published state whose checkpoint is not above `ts`; an empty one when there is none."""
+    """Return the newest published state whose checkpoint is not above `ts`; an empty one when there is none."""
     numbers = _numbers(options)
     at = bisect_right(numbers, ts, key=lambda number: _body(options, number).checkpoint_ts)
     return _read(options, numbers[at - 1]) if at else Snapshot()

@@ -72,7 +72,7 @@ DECIMAL_TYPE: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
 def delta_type(column: ColumnType, *, inferred: bool = False, zero_date: str = "null") -> str:
-    """The Delta type of a column, as the schema spells it."""
+    """Return the Delta type of a column, as the schema spells it."""
     code = column.code
     if code in SIGNED:
         return (UNSIGNED if column.unsigned else SIGNED)[code]
@@ -94,14 +94,14 @@ def _decimal_type(column: ColumnType, *, inferred: bool) -> str:
 
 
 def arrow_type(delta: str) -> pa.DataType:
-    """The Arrow type that a Delta type is read and written as."""
+    """Return the Arrow type that a Delta type is read and written as."""
     if match := DECIMAL_TYPE.fullmatch(delta):
         return pa.decimal128(int(match[1]), int(match[2]))
     return ARROW_TYPES[delta]
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """True for the types that Arrow casts among each other by value."""
+    """Return True for the types that Arrow casts among each other by value."""
     return any(fits(kind) for fits in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal))
 
 
@@ -178,17 +178,17 @@ def _by_distinct(array: pa.Array, function: Callable[[Any], Any], result: pa.Dat
 
 
 def enum_name(index: int, elems: Sequence[str]) -> str:
-    """The name of a 1-based index; 0 (an invalid value) is ''."""
+    """Return the name of a 1-based index; 0 (an invalid value) is ''."""
     return elems[index - 1] if 0 < index <= len(elems) else ""
 
 
 def set_names(mask: int, elems: Sequence[str]) -> str:
-    """The names of a bit mask in definition order, joined by commas."""
+    """Return the names of a bit mask in definition order, joined by commas."""
     return ",".join(name for bit, name in enumerate(elems) if mask >> bit & 1)
 
 
 def from_neutral(values: Sequence[Value], column: ColumnType, delta: str, *, time_zone: str, zero_date: str) -> Any:
-    """A column of neutral values (ENUM and SET as names) as its Delta type."""
+    """Return a column of neutral values (ENUM and SET as names) as its Delta type."""
     texts = pa.array([encode_value(value) for value in values], pa.binary())
     if column.code in (T.ENUM, T.SET):
         return _strings(texts)
@@ -196,7 +196,7 @@ def from_neutral(values: Sequence[Value], column: ColumnType, delta: str, *, tim
 
 
 def to_neutral(array: Any, column: ColumnType, *, time_zone: str) -> list[Value]:
-    """A Delta column as neutral values."""
+    """Return a Delta column as neutral values."""
     return [None if value is None else _neutral(value, column, time_zone) for value in array.to_pylist()]
 
 
@@ -230,7 +230,7 @@ def map_neutral(
     time_zone: str,
     zero_date: str,
 ) -> Any:
-    """A stored column after `convert`, called once per distinct value."""
+    """Return a stored column after `convert`, called once per distinct value."""
     whole = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
     encoded = pc.dictionary_encode(whole)
     converted = [convert(value) for value in to_neutral(encoded.dictionary, old, time_zone=time_zone)]

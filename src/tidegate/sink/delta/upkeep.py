@@ -87,7 +87,7 @@ class Upkeep:
         self._last = ""
 
     def run(self, snapshot: Snapshot, runner: Runner, enough: Callable[[], bool], *, now_ms: int | None = None) -> Kept:
-        """One pass. `snapshot` is the writer's newest; what `adopt` changes in it is published with its next."""
+        """Return one pass. `snapshot` is the writer's newest; what `adopt` changes in it is published with its next."""
         now_ms = int(time.time() * 1000) if now_ms is None else now_ms
         done = Kept()
         self._passes += 1
@@ -213,7 +213,7 @@ class Upkeep:
 
 
 def adopt(snapshot: Snapshot, done: Kept) -> Snapshot:
-    """The writer's newest snapshot with what a pass found, to be published by its next advance."""
+    """Return the writer's newest snapshot with what a pass found, to be published by its next advance."""
     tables = {
         incarnation: _at(table, done.compacted.get(incarnation)) for incarnation, table in snapshot.tables.items()
     }

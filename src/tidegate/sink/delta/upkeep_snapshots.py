@@ -82,7 +82,7 @@ class Shelf:
         self._newest: Newest | None = None
 
     def newest(self) -> Newest | None:
-        """The newest snapshot of the last `refresh`; None for a lake without any."""
+        """Return the newest snapshot of the last `refresh`; None for a lake without any."""
         return self._newest
 
     def refresh(self) -> None:
@@ -94,7 +94,7 @@ class Shelf:
         self._newest = self._read_newest(max(published)) if published else None
 
     def moments(self) -> Iterator[RetainedSnapshot]:
-        """All snapshots whose tables must stay readable: the published ones, and the lately forgotten."""
+        """Return all snapshots whose tables must stay readable: the published ones, and the lately forgotten."""
         return (kept.moment() for kept in self._known.values())
 
     def forget(self, now_ms: int, limits: Limits) -> list[int]:

@@ -33,14 +33,14 @@ class ClaimFiles:
         self._names = names
 
     def new_name(self) -> str:
-        """The next name; SinkError when a list of names is at its end."""
+        """Return the next name; SinkError when a list of names is at its end."""
         name = next(self._names, None)
         if name is None:
             raise SinkError("there are more claim checks than names for them")
         return name
 
     def put(self, name: str, body: bytes) -> None:
-        """Writes a file; SinkError when the storage refuses it. Its address is not shown: it may hold keys."""
+        """Write a file; SinkError when the storage refuses it. Its address is not shown: it may hold keys."""
         try:
             if urlsplit(self._uri).scheme in {"", "file"}:
                 directory = Path(unquote(urlsplit(self._uri).path))

@@ -31,7 +31,7 @@ __all__ = ["ColumnPartitions", "PlacedTexts"]
 PlacedTexts: TypeAlias = list[tuple[Place, EncodedRows]]
 """Texts of rows in the order of each partition."""
 _Transaction: TypeAlias = list[tuple[TableDispatch, list[RowChange]]]
-"""Its rows, by the batch that they are of."""
+"""A transaction's rows, each with how its table is dispatched."""
 
 
 class ColumnPartitions:
@@ -136,7 +136,7 @@ def _rows(batch: Batch, plan: TableDispatch) -> Iterator[RowChange]:
 
 
 def _located(error: EncodeError, where: str) -> EncodeError:
-    """The same error with the words that say where it happened."""
+    """Return the error with the words that say where it happened."""
     found: EncodeError
     if isinstance(error, MessageTooLarge):
         found = MessageTooLarge(f"{error.table}, {where},", error.key, error.size, error.limit, error.options)

@@ -96,7 +96,7 @@ def kept(rows: PlacedColumns, chosen: Any) -> PlacedColumns:
 
 
 def in_order(orders: Sequence[TableOrder], *, newarch: bool) -> Any:
-    """The rows of some tables, one table behind the other, by number as they are sent; None if they stand so."""
+    """Return the rows of some tables, one table behind the other, by number as they are sent; None if they stand so."""
     columns = [np.concatenate(parts) for parts in zip(*orders, strict=True)]
     transaction, rank, first, number, second = columns
     keys = (number, second, first, transaction) if newarch else (second, number, first, rank, transaction)

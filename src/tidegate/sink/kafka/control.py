@@ -31,7 +31,7 @@ class ControlWriter:
         self._router, self._encoder, self._producer, self._partitions = router, encoder, producer, partitions
 
     def ddl(self, ddl: Ddl, previous: TableName | None = None) -> None:
-        """Sends a DDL; returns when it is acknowledged."""
+        """Send a DDL; returns when it is acknowledged."""
         messages = self._encoder.append(ddl)
         partitions = self._partitions(self._router.ddl_topic(ddl.schema, ddl.table, previous))
         route = self._router.ddl(ddl.schema, ddl.table, partitions, previous)
@@ -40,7 +40,7 @@ class ControlWriter:
         self._producer.flush()
 
     def resolved(self, ts: int, topics: Iterable[str]) -> bool:
-        """Tells every partition of `topics` that nothing at or below `ts` is still to come.
+        """Tell every partition of `topics` that nothing at or below `ts` is still to come.
 
         False for canal-json without the TiDB extension, which has no words for it."""
         messages = self._encoder.append(Resolved(ts))

@@ -33,7 +33,7 @@ class Keeper(Producer, Protocol):
     """What writes to topics and makes none: a TopicWriter without `create`."""
 
     def existing(self, topics: Collection[str]) -> Mapping[str, int]:
-        """Those that exist, with how many partitions."""
+        """Return those that exist, with how many partitions."""
 
 
 class KnownTopics:
@@ -57,11 +57,11 @@ class KnownTopics:
         self._names.update(dict.fromkeys(topics))
 
     def retired(self, active: Collection[str]) -> list[str]:
-        """Those that are none of the active ones."""
+        """Return those that are none of the active ones."""
         return [name for name in self._names if name not in active]
 
     def resolved(self, ts: int, active: Collection[str]) -> None:
-        """Tells every partition of the retired topics that nothing at or below `ts` is still to come.
+        """Tell every partition of the retired topics that nothing at or below `ts` is still to come.
 
         What was sent to them is acknowledged already. Raises SinkError, never SinkRefused: a topic that is taken away
         this very moment is found missing by the next try."""

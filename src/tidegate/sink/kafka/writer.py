@@ -93,7 +93,7 @@ class TopicWriter:
             raise ConfigError(f"kafka client of {self._bootstrap}: {text}") from refused
 
     def partitions(self, topic: str) -> int:
-        """How many partitions a topic has. Raises ConfigError for one that is missing and may not be made."""
+        """Return how many partitions a topic has. Raises ConfigError for one that is missing and may not be made."""
         found = self._counts.get(topic)
         if found is None:
             found = self.existing([topic]).get(topic)
@@ -104,7 +104,7 @@ class TopicWriter:
         return found
 
     def existing(self, topics: Collection[str]) -> dict[str, int]:
-        """Those of `topics` that exist now, with how many partitions; none is made."""
+        """Return which of `topics` exist now, with how many partitions; none is made."""
         futures = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=WAIT_S)
         found = {}
         for topic, future in futures.items():
@@ -116,7 +116,7 @@ class TopicWriter:
         return found
 
     def max_bytes(self, topic: str) -> int | None:
-        """The largest message that a topic takes (max.message.bytes); None where the broker does not tell."""
+        """Return the largest message that a topic takes (max.message.bytes); None where the broker does not tell."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
         try:
             found = self._answer(self._admin.describe_configs([resource], request_timeout=WAIT_S)[resource])
@@ -128,7 +128,7 @@ class TopicWriter:
         return int(entry.value) if entry is not None and entry.value else None
 
     def send(self, topic: str, partition: int, key: bytes | None, value: bytes) -> None:
-        """Puts a message into the queue; waits while that is full. Raises SinkError for any message before it."""
+        """Put a message into the queue; waits while that is full. Raises SinkError for any message before it."""
         self._check()
         self._meet(topic)
         deadline = time.monotonic() + WAIT_S
@@ -146,7 +146,7 @@ class TopicWriter:
         self._producer.poll(0)
 
     def send_all(self, topic: str, partition: int, messages: Iterable[tuple[bytes | None, bytes]]) -> int:
-        """The same for messages of one partition; the bytes of their keys and values."""
+        """Send messages of one partition; return how many bytes their keys and values have."""
         self._check()
         self._meet(topic)
         produce, told = self._producer.produce, self._delivered
@@ -163,7 +163,7 @@ class TopicWriter:
         return size_bytes
 
     def flush(self) -> None:
-        """Returns when the broker has all that was sent."""
+        """Return when the broker has all that was sent."""
         left = self._producer.flush(WAIT_S)
         self._check()
         if left:
@@ -176,7 +176,7 @@ class TopicWriter:
         self._producer.poll(0)
 
     def forget(self, topics: Collection[str]) -> None:
-        """Asks for these topics no more: a client goes on asking for those that it has met, and where brokers make
+        """Ask for these topics no more: a client goes on asking for those that it has met, and where brokers make
         topics by themselves that makes them anew. Returns when all that was sent is acknowledged."""
         if self._met.isdisjoint(topics):
             return

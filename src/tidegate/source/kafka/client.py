@@ -128,7 +128,8 @@ def _made(kind: Any, config: dict[str, Any]) -> Any:
 
 
 def described(source: KafkaTopics) -> dict[str, tuple[int, ...]]:
-    """The partitions of every topic. Raises ConfigError for a topic that does not exist, SourceError otherwise."""
+    """Return the partitions of every topic. Raises ConfigError for a topic that does not exist, SourceError
+    otherwise."""
     futures = admin(source.connection).client.describe_topics(
         TopicCollection(list(source.topics)), request_timeout=source.timeout_s
     )
@@ -141,7 +142,7 @@ def described(source: KafkaTopics) -> dict[str, tuple[int, ...]]:
 
 
 def offsets(source: KafkaTopics, wanted: Iterable[tuple[str, int]], *, latest: bool) -> dict[tuple[str, int], int]:
-    """The high (or low) mark of each (topic, partition), in one request to each broker."""
+    """Return the high (or low) mark of each (topic, partition), in one request to each broker."""
     spec = OffsetSpec.latest() if latest else OffsetSpec.earliest()
     request = {TopicPartition(topic, partition): spec for topic, partition in wanted}
     if not request:
@@ -156,7 +157,7 @@ def offsets(source: KafkaTopics, wanted: Iterable[tuple[str, int]], *, latest: b
 
 
 def watermarks(source: KafkaTopics) -> Marks:
-    """The (low, high) marks of every partition of every topic."""
+    """Return the (low, high) marks of every partition of every topic."""
     places = [(topic, number) for topic, numbers in described(source).items() for number in numbers]
     lows, highs = (offsets(source, places, latest=latest) for latest in (False, True))
     marks: Marks = {topic: {} for topic in source.topics}

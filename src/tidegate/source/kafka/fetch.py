@@ -41,7 +41,7 @@ _OFFSET, _KEY, _VALUE, _ERROR = KafkaMessage.offset, KafkaMessage.key, KafkaMess
 
 
 def fetch_range(source: KafkaTopics, place: Place, end: int) -> Iterator[TopicMessages]:
-    """The messages from `place` on with offset < end, in order. Raises SourceError and HistoryLost."""
+    """Return the messages from `place` on with offset < end, in order. Raises SourceError and HistoryLost."""
     if place.offset >= end:
         return
     client = consumer(source.connection)
@@ -104,7 +104,7 @@ def _at(place: Place, offset: int) -> Place:
 
 
 def history_lost(source: KafkaTopics, place: Place) -> HistoryLost:
-    """The error for a place whose message is gone, with what the broker still has and the ways out."""
+    """Return the error for a place whose message is gone, with what the broker still has and the ways out."""
     try:
         low = offsets(source, [(place.topic, place.partition)], latest=False)[place.topic, place.partition]
         high = offsets(source, [(place.topic, place.partition)], latest=True)[place.topic, place.partition]

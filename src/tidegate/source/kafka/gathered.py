@@ -48,7 +48,7 @@ class Gathered:
                 raise history_lost(source, Place(*place, offset))
 
     def chunks(self, hold: Callable[[], Collection[Partition]] = tuple) -> Iterator[list[Took]]:
-        """The messages, in the order of each partition; now and then an empty list while nothing comes.
+        """Return the messages, in the order of each partition; now and then an empty list while nothing comes.
 
         Raises SourceError when a broker does not answer, HistoryLost when messages were removed meanwhile."""
         client = Consumer({**CONSUMER, **dict(self._source.connection)}, logger=LOGGER)

@@ -105,7 +105,7 @@ def _note(report: PartitionReport, message: TopicMessage, source: KafkaTopics) -
 
 
 def as_json(report: TopicReport, *, now_ms: int) -> Mapping[str, object]:
-    """The report as plain values; lag is the age of a partition's last resolved ts."""
+    """Return the report as plain values; lag is the age of a partition's last resolved ts."""
     return {
         "cut": report.cut,
         "partitions": [

@@ -63,7 +63,7 @@ class Landing(BatchLoop):
         return state
 
     def idle(self) -> bool:
-        """True if everything that the broker has at this moment has landed."""
+        """Return True if everything that the broker has at this moment has landed."""
         known = {
             (topic, number): one.offset
             for topic, numbers in self._state.positions.items()
@@ -119,7 +119,7 @@ class Landing(BatchLoop):
 
 
 def halted(halts: list[Halt], lake: str) -> TidegateError:
-    """The error that stops a feed at `halts`."""
+    """Return the error that stops a feed at `halts`."""
     first = halts[0]
     place = {"topic": first.topic, "partition": first.partition, "offset": first.offset}
     if first.order:

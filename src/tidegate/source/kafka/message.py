@@ -36,7 +36,7 @@ class TopicMessages(Sequence[TopicMessage]):
 
     @classmethod
     def of(cls, messages: Iterable[TopicMessage]) -> "TopicMessages":
-        """The same messages as columns."""
+        """Return these messages as columns."""
         if isinstance(messages, TopicMessages):
             return messages
         some = list(messages)
@@ -58,7 +58,8 @@ class TopicMessages(Sequence[TopicMessage]):
         return map(TopicMessage, self.offsets, self.keys, self.values)
 
     def pieces(self, limit_bytes: int) -> Iterator["TopicMessages"]:
-        """The messages in order, in runs of at most `limit_bytes` or of one message; nothing is left behind them."""
+        """Return the messages in order, in runs of at most `limit_bytes` or of one message; nothing is left behind
+        them."""
         columns = self.offsets, self.keys, self.values
         for column in columns:
             column.reverse()

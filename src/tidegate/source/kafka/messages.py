@@ -96,7 +96,7 @@ class LandPlan:
     """Which rows event filters leave out."""
 
     def place(self, offset: int, seq: int = 0) -> Place:
-        """Where in the topic an event stands."""
+        """Return where in the topic an event stands."""
         return Place(self.topic, self.partition, offset, seq)
 
 
@@ -118,7 +118,7 @@ class LandedMessages:
     halted_at: DeadLetter | None = None
 
     def then(self, later: "LandedMessages") -> "LandedMessages":
-        """Both runs as one, without their rows, DDLs and letters."""
+        """Return both runs as one, without their rows, DDLs and letters."""
         return LandedMessages(
             position=later.position,
             clock=later.clock,

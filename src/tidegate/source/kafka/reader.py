@@ -40,7 +40,7 @@ class TopicPlan:
     """Places whose messages are already kept in the changelog for inspection."""
 
     def land_plan(self, topic: str, partition: int) -> LandPlan:
-        """The part of the plan that one Kafka partition needs."""
+        """Return the part of the plan that one Kafka partition needs."""
         mine = {
             place.offset: resolution
             for place, resolution in self.resolutions.items()
@@ -101,7 +101,8 @@ class Planner:
 
 
 def start_of(source: KafkaTopics, places: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
-    """Where to begin in partitions never read before: where the user says, else at the first offset still kept."""
+    """Return where to begin in partitions never read before: where the user says, else at the first offset still
+    kept."""
     lows = offsets(source, places, latest=False)
     chosen = {(topic, partition): offset for topic, partition, offset in source.start}
     for place, offset in chosen.items():
@@ -113,7 +114,7 @@ def start_of(source: KafkaTopics, places: list[tuple[str, int]]) -> dict[tuple[s
 def share(
     starts: Mapping[tuple[str, int], int], highs: Mapping[tuple[str, int], int], limit: int
 ) -> dict[tuple[str, int], int]:
-    """Ends that take at most `limit` messages in all: what short partitions leave, long ones may use."""
+    """End that take at most `limit` messages in all: what short partitions leave, long ones may use."""
     ends = dict(starts)
     left = limit
     backlog = sorted(starts, key=lambda place: highs[place] - starts[place])

@@ -47,7 +47,7 @@ class Replayed:
 
 
 def opened_changelog(lake: str) -> Changelog:
-    """The lake's changelog as it is now. Raises ConfigError when there is none."""
+    """Return the lake's changelog as it is now. Raises ConfigError when there is none."""
     changelog = Changelog(changelog_uri(lake))
     if not changelog.refresh():
         raise ConfigError(
@@ -58,7 +58,7 @@ def opened_changelog(lake: str) -> Changelog:
 
 
 def find(changelog: Changelog, place: Place) -> tuple[DeadLetter | None, bool]:
-    """The letter at `place` and whether the feed stands at it. Raises ConfigError when neither is true."""
+    """Return the letter at `place` and whether the feed stands at it. Raises ConfigError when neither is true."""
     for halt, letter in changelog.halted():
         if halt.place == place:
             return letter, True

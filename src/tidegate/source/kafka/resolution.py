@@ -48,7 +48,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return Place(self.topic, self.partition, self.offset)
 
     def message(self, key: bytes | None, value: bytes | None) -> tuple[bytes | None, bytes | None]:
-        """The bytes to decode instead of (key, value)."""
+        """Return the bytes to decode instead of (key, value)."""
         return _instead(self.key_b64, key), _instead(self.value_b64, value)
 
 
@@ -66,7 +66,7 @@ def record(lake: str, resolution: Resolution) -> str:
 
 
 def recorded(lake: str) -> dict[Place, Resolution]:
-    """Every resolution of a lake by its place. Raises ConfigError for a file that holds none."""
+    """Return every resolution of a lake by its place. Raises ConfigError for a file that holds none."""
     found = {}
     for entry in (entry for chunk in obstore.list(store(lake), prefix=FOLDER) for entry in chunk):
         path = str(entry["path"])
@@ -103,7 +103,7 @@ def with_options(options: DecodeOptions, changes: Mapping[str, str]) -> DecodeOp
 
 
 def parse_place(text: str) -> Place:
-    """The place that TOPIC/PARTITION/OFFSET names."""
+    """Return the place that TOPIC/PARTITION/OFFSET names."""
     topic, _, rest = text.partition("/")
     partition, _, offset = rest.partition("/")
     if not topic or not (partition.isascii() and partition.isdigit() and offset.isascii() and offset.isdigit()):

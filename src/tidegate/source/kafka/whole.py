@@ -23,7 +23,7 @@ def _reader(options: DecodeOptions) -> WholeRows:
 
 
 def is_cut(event: Event) -> bool:
-    """Whether an event is a row that cannot land as it came; a DELETE says all with its key."""
+    """Return whether an event is a row that cannot land as it came; a DELETE says all with its key."""
     return not isinstance(event, Ddl | Resolved | Delete) and (event.handle_only or event.claim_check is not None)
 
 
@@ -46,7 +46,7 @@ class CutRows:
         self._known = {id(row) for row in mine}
 
     def whole(self, row: RowChange, options: DecodeOptions) -> RowChange | TidegateError | None:
-        """The whole row, or why it cannot be had; None when nothing was given to read it from.
+        """Return the whole row, or why it cannot be had; None when nothing was given to read it from.
 
         Rows of the chunk are asked for in their order; what was not asked for is passed over."""
         if id(row) in self._known:

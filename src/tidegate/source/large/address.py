@@ -43,7 +43,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def parse_address(uri: str) -> Address:
-    """The address that `uri` says; UriInvalid, which does not show it, for any other text."""
+    """Return the address that `uri` says; UriInvalid, which does not show it, for any other text."""
     try:
         parts = urlsplit(uri)
         host, port = parts.hostname, parts.port

@@ -32,10 +32,10 @@ class _Storage(Protocol):
     """Where files lie, by name."""
 
     def size(self, name: str) -> int:
-        """How many bytes a file has."""
+        """Return how many bytes a file has."""
 
     def read(self, name: str, most: int) -> bytes:
-        """The first `most` bytes of a file."""
+        """Return the first `most` bytes of a file."""
 
 
 class _Directory:
@@ -80,7 +80,7 @@ class ClaimReader:
         self._storage: _Storage | None = None
 
     def bodies(self, locations: Sequence[str]) -> Iterator[bytes | TidegateError]:
-        """The body of each claim check, in order, or why it cannot be had.
+        """Return the body of each claim check, in order, or why it cannot be had.
 
         Raises SourceError when the storage does not answer, EnvironmentFault when a library for it is missing."""
         self._storage = self._storage or self._opened()

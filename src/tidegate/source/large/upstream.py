@@ -87,7 +87,7 @@ class UpstreamRows:
         raise AssertionError
 
     def close(self) -> None:
-        """Ends the connection; the next row makes a new one."""
+        """End the connection; the next row makes a new one."""
         connection, self._connection = self._connection, None
         if connection is not None and connection.open:
             connection.close()

@@ -47,7 +47,7 @@ class WholeRows:
         self._upstream = UpstreamRows(upstream, time_zone=options.time_zone, snapshot=SNAPSHOT) if upstream else None
 
     def makes_whole(self, event: object) -> TypeGuard[RowChange]:
-        """Whether `event` is a row that came cut down and can be looked for."""
+        """Return whether `event` is a row that came cut down and can be looked for."""
         if not isinstance(event, Insert | Update | Delete):
             return False
         if event.claim_check is not None and self._claims is not None:
@@ -55,7 +55,7 @@ class WholeRows:
         return (event.handle_only or event.claim_check is not None) and self._upstream is not None
 
     def whole(self, rows: Iterable[RowChange]) -> Iterator[RowChange | TidegateError]:
-        """Each of `rows`, which `makes_whole` took, with all columns, or why it cannot be had.
+        """Return each of `rows`, which `makes_whole` took, with all columns, or why it cannot be had.
 
         Raises what concerns more than one row: SourceError for what may pass, ConfigError, EnvironmentFault."""
         rest = iter(rows)
@@ -65,7 +65,7 @@ class WholeRows:
                 yield from self._fetched(together) if kind == _CLAIM else self._looked_up(together)
 
     def close(self) -> None:
-        """Ends the connection to the upstream."""
+        """End the connection to the upstream."""
         if self._upstream is not None:
             self._upstream.close()
 

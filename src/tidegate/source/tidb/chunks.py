@@ -70,7 +70,7 @@ class LogChunk:
         return found
 
     def tables(self) -> list[PhysicalRows]:
-        """The rows of each physical table."""
+        """Return the rows of each physical table."""
         place = np.empty(len(self), np.int64)
         place[self._order] = np.arange(len(self))
         found, start = [], 0
@@ -99,7 +99,7 @@ def numbered(tables: Sequence[PhysicalRows]) -> list[tuple[int, KvChange]]:
 def chunks(
     log: KvLog, stretch: tuple[int, int], spans: Sequence[Span], *, rows: int = CHUNK_ROWS, size: int = CHUNK_BYTES
 ) -> Iterator[LogChunk]:
-    """The rows with commit_ts in (low, high], the two of `stretch`, that lie in `spans`.
+    """Return the rows with commit_ts in (low, high], the two of `stretch`, that lie in `spans`.
 
     Raises HistoryLost and DecodeError as `KvLog.windows` does."""
     held: dict[bytes, list[Any]] = {}

@@ -60,15 +60,15 @@ class _Change(NamedTuple):
 
 
 def is_followed(job: Job) -> bool:
-    """Whether TiCDC acts on a finished job: an action of its list that was no IF NOT EXISTS."""
+    """Return whether TiCDC acts on a finished job: an action of its list that was no IF NOT EXISTS."""
     return job.type in REPLICATED and job.binlog is not None and job.binlog.schema_version != 0
 
 
 def ddl_events(
     job: Job, commit_ts: int, before: StoredSnapshot, after: StoredSnapshot, tables: Tables, *, wants_schema: bool
 ) -> list[DdlEvent]:
-    """The events of a finished job that made `after` of `before`; `wants_schema` says whether the filter takes the
-    job's database itself.
+    """Return the events of a finished job that made `after` of `before`; `wants_schema` says whether the filter takes
+    the job's database itself.
 
     RenameRefused for a table that enters the filter, SchemaError for one that stops being eligible."""
     if not is_followed(job):
@@ -81,14 +81,14 @@ def ddl_events(
 
 
 def schema_name(job: Job, before: StoredSnapshot) -> str:
-    """The name of the database that a job is about."""
+    """Return the name of the database that a job is about."""
     made = job.binlog.schema if job.binlog else None
     known = before.schemas.get(job.schema_id)
     return made.name.original if made else known.name.original if known else job.schema_name
 
 
 def statements(query: str) -> list[str]:
-    """The statements of a text, without the semicolons between them; SqlError for what is no SQL."""
+    """Return the statements of a text, without the semicolons between them; SqlError for what is no SQL."""
     text = reveal(query)
     cursor, found, start = Cursor(text, tokenize(text)), [], 0
     while True:

@@ -89,7 +89,7 @@ class LogLanding(BatchLoop):
         self._first: tuple[Ddl, ...] = ()
 
     def idle(self) -> bool:
-        """True if nothing but time lies above the position."""
+        """Return True if nothing but time lies above the position."""
         return not any(part.stored for part in self._log.parts(self._at))
 
     def _claim(self) -> State:

@@ -61,7 +61,7 @@ class KvLog(Protocol):
     """A log of committed keys."""
 
     def begin(self) -> LogBegin:
-        """Where it begins. Raises HistoryLost when the definitions there are not known."""
+        """Return where it begins. Raises HistoryLost when the definitions there are not known."""
 
     def hold(self, feed: str, ts: int) -> None:
         """Ask that what lies above `ts` is kept for a feed; again now and then, or it is forgotten after a day.
@@ -69,19 +69,19 @@ class KvLog(Protocol):
         `feed` names the feed and its sink: two of one name into different sinks do not move each other's ts."""
 
     def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
-        """The parts that meet (low, high], in the order of time; without `high`, up to the last one."""
+        """Return the parts that meet (low, high], in the order of time; without `high`, up to the last one."""
 
     def rows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[KvChange]:
-        """Rows with commit_ts in (low, high] and keys in one of `spans`, which do not overlap, in commit order.
+        """Return rows with commit_ts in (low, high] and keys in one of `spans`, which do not overlap, in commit order.
 
         Raises HistoryLost when the log does not cover (low, high]."""
 
     def windows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[Window]:
-        """The same, window by window; none is empty."""
+        """Return the rows of (low, high] and of the spans window by window: each table's as columns; none is empty."""
 
 
 def without(log: KvLog, start_ts: frozenset[int]) -> KvLog:
-    """The log without the rows of some transactions (ignore-txn-start-ts)."""
+    """Return the log without the rows of some transactions (ignore-txn-start-ts)."""
     return _Without(log, start_ts) if start_ts else log
 
 
@@ -91,23 +91,23 @@ class _Without:
     start_ts: frozenset[int]
 
     def begin(self) -> LogBegin:
-        """That of the log."""
+        """Return where the log begins."""
         return self.log.begin()
 
     def hold(self, feed: str, ts: int) -> None:
-        """Asks the log."""
+        """Ask the log."""
         self.log.hold(feed, ts)
 
     def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
-        """Those of the log; what they hold is a bound from above."""
+        """Return the parts of the whole log; what they hold is a bound from above."""
         return self.log.parts(low, high)
 
     def rows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[KvChange]:
-        """The rows of other transactions."""
+        """Return the rows of other transactions."""
         return (row for row in self.log.rows(low, high, spans) if row.start_ts not in self.start_ts)
 
     def windows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[Window]:
-        """The same."""
+        """Return the windows without rows of the transactions that are left out."""
         left_out = pa.array(sorted(self.start_ts), pa.int64())
         for window in self.log.windows(low, high, spans):
             kept = [rows.filter(pc.invert(pc.is_in(rows.column("start_ts"), left_out))) for rows in window]

@@ -23,7 +23,8 @@ SEGMENT_ROWS: Final = 500_000
 def end_of_segment(
     checkpoint: int, parts: Sequence[LogPart], stop: int | None, target: int | None, *, rows: int = SEGMENT_ROWS
 ) -> int | None:
-    """The end of the next stretch; None when there is nothing to go on to. `parts` are those above `checkpoint`."""
+    """Return the end of the next stretch; None when there is nothing to go on to. `parts` are those above
+    `checkpoint`."""
     if not parts:
         return None
     limits = [parts[-1].high, *(ts for ts in (stop, target) if ts is not None)]
@@ -37,7 +38,8 @@ def end_of_segment(
 
 
 def rows_by_table(parts: Sequence[LogPart], low: int, high: int) -> dict[int, int]:
-    """How many rows and index entries of each table id (low, high] has at most; a table that is not named has none."""
+    """Return how many rows and index entries of each table id (low, high] has at most; a table that is not named has
+    none."""
     found: dict[int, int] = {}
     for part in parts:
         for stored in part.stored:

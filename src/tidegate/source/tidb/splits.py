@@ -45,7 +45,8 @@ class LogBatch(NamedTuple):
 
 
 def next_batch(timeline: Timeline, low: int, parts: Sequence[LogPart], rows: int, tasks: int) -> LogBatch | None:
-    """The batch behind `low`, of `rows` rows or a part more; None when there is nothing. `parts` are those above `low`.
+    """Return the batch behind `low`, of `rows` rows or a part more; None when there is nothing. `parts` are those
+    above `low`.
 
     A DDL that cannot be followed ends the batch before it, and is raised when it would begin the next one."""
     end = end_of_segment(low, parts, None, None, rows=rows)

@@ -22,7 +22,7 @@ Matches = Callable[[str, str], bool]
 
 
 def name_of(version: TableVersion) -> TableName:
-    """The name of a table."""
+    """Return the name of a table."""
     return TableName(version.schema, version.stored.name.original)
 
 
@@ -34,7 +34,7 @@ class Tables:
         self._verdicts: dict[tuple[int, int], bool] = {}
 
     def eligible(self, version: TableVersion) -> bool:
-        """Whether rows of the table can be told apart, or are wanted all the same."""
+        """Return whether rows of the table can be told apart, or are wanted all the same."""
         stored = version.stored
         if stored.is_sequence:
             return False
@@ -46,7 +46,7 @@ class Tables:
         return self._verdicts[known]
 
     def replicated(self, snapshot: StoredSnapshot) -> Iterator[TableVersion]:
-        """The tables whose rows are sent."""
+        """Return the tables whose rows are sent."""
         return filter(self.replicates, snapshot.tables.values())
 
     def replicates(self, version: TableVersion) -> bool:
@@ -55,7 +55,7 @@ class Tables:
 
     @staticmethod
     def spans(version: TableVersion) -> list[Span]:
-        """Where rows of a table lie."""
+        """Return where rows of a table lie."""
         return [table_span(physical_id) for physical_id in version.stored.physical_ids]
 
 

@@ -87,7 +87,7 @@ class Timeline:
         self._read = upto
 
     def stop(self) -> int | None:
-        """The ts of the next DDL, of those that were read."""
+        """Return the ts of the next DDL, of those that were read."""
         return self._ahead[0][0] if self._ahead else None
 
     def walk(self, ts: int) -> list[DdlEvent]:

@@ -40,7 +40,7 @@ class MountOptions(NamedTuple):
 
 
 def mounter_of(tables: Sequence[TableVersion], low: int, options: MountOptions) -> Mounter:
-    """The mounter of rows above `low`, as long as these definitions hold."""
+    """Return the mounter of rows above `low`, as long as these definitions hold."""
     by_id = {version.stored.id: version for version in tables}
     logical = {physical: version.stored.id for version in tables for physical in version.stored.physical_ids}
     snapshot = StoredSnapshot(ts=low, tables=by_id, logical=logical)
@@ -50,7 +50,7 @@ def mounter_of(tables: Sequence[TableVersion], low: int, options: MountOptions) 
 def transactions(
     log: KvLog, stretch: tuple[int, int], spans: Sequence[Span], mounter: Mounter, *, refuse_corrupt: bool = False
 ) -> Iterator[list[Mounted]]:
-    """The transactions with commit_ts in (low, high], the two of `stretch`, that have rows in `spans`.
+    """Return the transactions with commit_ts in (low, high], the two of `stretch`, that have rows in `spans`.
 
     Raises HistoryLost, DecodeError, and SchemaError or KvDecodeError with the row's table and timestamp."""
     return mounted_transactions(log.rows(*stretch, spans), mounter, refuse_corrupt=refuse_corrupt)
@@ -59,7 +59,7 @@ def transactions(
 def mounted_transactions(
     rows: Iterable[KvChange], mounter: Mounter, *, refuse_corrupt: bool = False
 ) -> Iterator[list[Mounted]]:
-    """The same of rows in commit order."""
+    """Return the transactions of rows that come in commit order."""
     for _, group in groupby(_once(rows), key=lambda row: (row.commit_ts, row.start_ts)):
         found = [mounted for row in group if (mounted := mounted_row(row, mounter, refuse=refuse_corrupt)) is not None]
         if found:
@@ -67,7 +67,7 @@ def mounted_transactions(
 
 
 def placed_error(error: TidegateError, where: str) -> TidegateError:
-    """The same error with the words that say where it happened."""
+    """Return the error with the words that say where it happened."""
     match error:
         case MessageTooLarge():
             return MessageTooLarge(f"{error.table}, {where},", error.key, error.size, error.limit, error.options)

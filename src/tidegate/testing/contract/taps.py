@@ -69,12 +69,12 @@ class TappedSink:
 
     @property
     def barrier(self) -> Barrier:
-        """Return that of the sink."""
+        """Return what the sink says."""
         return self._sink.barrier
 
     @property
     def rhythm(self) -> Rhythm:
-        """Return that of the sink."""
+        """Return what the sink says."""
         return self._sink.rhythm
 
     @rhythm.setter

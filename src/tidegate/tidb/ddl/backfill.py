@@ -81,7 +81,7 @@ class Backfill:
         self._now, self._batch_rows = now, batch_rows
 
     def batch(self, transaction: Transaction, job: Job, task: Task) -> int | None:
-        """One batch; the number of rows of all of them when it was the last, else None. Raises SqlRefused."""
+        """Return one batch; the number of rows of all of them when it was the last, else None. Raises SqlRefused."""
         job_id, settings = job.id, reorg_meta(job)
         table = Meta(transaction).table(task.schema_id, task.table_id)
         if table is None:

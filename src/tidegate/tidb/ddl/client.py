@@ -42,11 +42,11 @@ class Ticker(Protocol):
         ...
 
     def has_thread(self) -> bool:
-        """Whether somebody else ticks."""
+        """Return whether somebody else ticks."""
         ...
 
     def waits_for(self, entry: JobEntry) -> list[str]:
-        """The nodes that a job waits for."""
+        """Return the nodes that a job waits for."""
         ...
 
 
@@ -68,8 +68,8 @@ class DdlClient:
         return self.wait(self.submit(request, sql_mode, zone))
 
     def wait(self, job_id: int, timeout_ms: int | None = None) -> Job:
-        """The job when it is over. Raises SqlRefused with what stopped it, UpstreamError after `timeout_ms`, and when
-        nothing will ever happen any more."""
+        """Return the job when it is over. Raises SqlRefused with what stopped it, UpstreamError after `timeout_ms`,
+        and when nothing will ever happen any more."""
         until_ms = None if timeout_ms is None else self._ticker.now_ms() + timeout_ms
         idle = 0
         while True:
@@ -122,15 +122,16 @@ class DdlClient:
         owner.resume(self._storage, job_id)
 
     def jobs(self) -> list[Job]:
-        """The jobs that are not over, newest first."""
+        """Return the jobs that are not over, newest first."""
         return [entry.job for entry in read_entries(self._storage.snapshot())][::-1]
 
     def history(self) -> list[Job]:
-        """The jobs that are over, newest first."""
+        """Return the jobs that are over, newest first."""
         return Meta(self._storage.snapshot()).history()[::-1]
 
     def dropped(self, schema: str, table: str) -> TableVersion | None:
-        """The newest table of that name that a DROP or TRUNCATE took away, as it was before; `version` is the end.
+        """Return the newest table of that name that a DROP or TRUNCATE took away, as it was before; `version` is the
+        end.
 
         Its counters are those of the end: nodes that were a version behind took numbers while it was on its way out.
 

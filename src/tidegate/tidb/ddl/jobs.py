@@ -98,7 +98,7 @@ def _reorg_meta(sql_mode: int, zone: tzinfo) -> ReorgMeta:
 
 
 def reorg_meta(job: Job) -> ReorgMeta:
-    """How the work of a job reads and writes rows."""
+    """Return how the work of a job reads and writes rows."""
     raw = bytes(job.reorg_meta)
     return ReorgMeta(job.sql_mode) if raw == b"null" else msgspec.json.decode(raw, type=ReorgMeta)
 
@@ -135,7 +135,7 @@ _PROGRESS: Final = msgspec.json.Decoder(JobProgress)
 
 
 def new_entry(request: Request, job_id: int, start_ts: int, sql_mode: int = STRICT, zone: tzinfo = UTC) -> JobEntry:
-    """The entry of a numbered request; `start_ts` is that of its submission."""
+    """Return the entry of a numbered request; `start_ts` is that of its submission."""
     operation = operation_of(request)
     subs = [
         SubJob(part.action, raw_arguments(part), revertible=True, state=JobState.QUEUEING) for part in request.parts
@@ -173,7 +173,7 @@ def _is_reorg(request: Request) -> bool:
 
 
 def table_ids(request: Request) -> list[int]:
-    """The ids of the tables that a job is about."""
+    """Return the ids of the tables that a job is about."""
     found = {request.table_id}
     match request.arguments:
         case NewTableArgs(new_table_id=new):
@@ -202,7 +202,7 @@ def joined(numbers: Sequence[int]) -> bytes:
 
 
 def read_entry(reader: Reader, job_id: int) -> JobEntry | None:
-    """A job that is not over; None for any other."""
+    """Return a job that is not over; None for any other."""
     row = JOB.get(reader, job_id)
     if row is None:
         return None
@@ -210,7 +210,7 @@ def read_entry(reader: Reader, job_id: int) -> JobEntry | None:
 
 
 def read_entries(reader: Reader, first: int = 0) -> Iterator[JobEntry]:
-    """The jobs that are not over, by id, where those below `first` are known to be."""
+    """Return the jobs that are not over, by id, where those below `first` are known to be."""
     for job_id, row in JOB.rows(reader, first):
         yield _entry(reader, job_id, row["job_meta"])
 

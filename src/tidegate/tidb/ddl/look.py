@@ -40,7 +40,7 @@ Look: TypeAlias = Callable[[RowImage], None]
 
 
 def look_at(transaction: Transaction, task: Task, shape: TableShape, context: Context) -> Look | None:
-    """What every row is asked; None when nothing is."""
+    """Return what every row is asked; None when nothing is."""
     looks = [_not_null(shape, column_id) for column_id in task.not_null]
     looks += [_fits(shape, column_id, context) for column_id in task.fit]
     looks += [_checked(shape, number, context) for number in task.checks]

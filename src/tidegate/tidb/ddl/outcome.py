@@ -24,13 +24,13 @@ class JobError(msgspec.Struct, frozen=True):
 
 
 def error_of(job: Job) -> JobError | None:
-    """The last error of a job; None when it had none."""
+    """Return the last error of a job; None when it had none."""
     raw = bytes(job.error)
     return None if raw == b"null" else msgspec.json.decode(raw, type=JobError)
 
 
 def result_of(job: Job) -> Job:
-    """The job when it reached its end; SqlRefused with its error when it was taken back."""
+    """Return the job when it reached its end; SqlRefused with its error when it was taken back."""
     if job.state in (JobState.SYNCED, JobState.DONE):
         return job
     error = error_of(job) or JobError()

@@ -42,7 +42,7 @@ class Worker(Protocol):
     """Does the work of a step, batch by batch."""
 
     def batch(self, transaction: Transaction, job: Job, task: Task) -> int | None:
-        """One batch in that transaction, by the settings of the session that submitted the job.
+        """Return one batch in that transaction, by the settings of the session that submitted the job.
 
         How many rows were done in all when it was the last one, else None. Raises SqlRefused where stored rows do not
         allow the change.
@@ -62,7 +62,7 @@ class Owner:
     error_limit: int = 512
 
     def ready(self) -> list[int]:
-        """The jobs for which something can be done now, by id."""
+        """Return the jobs for which something can be done now, by id."""
         now_ts = self.storage.oracle.next()
         found: list[int] = []
         before: list[Involved] = []
@@ -80,7 +80,7 @@ class Owner:
         return found
 
     def waits_for(self, entry: JobEntry, now_ms: int) -> list[str]:
-        """The nodes that have not reported the version of the job's last step."""
+        """Return the nodes that have not reported the version of the job's last step."""
         version = entry.progress.version
         by_job = entry.job.id if self.steps.metadata_lock else None
         return list(self.registry.behind(by_job, version, now_ms)) if version else []

@@ -42,11 +42,11 @@ class Registry:
             self.candidate = None
 
     def alive(self, now_ms: int) -> Sequence[str]:
-        """The nodes whose session has not run out, by name."""
+        """Return the nodes whose session has not run out, by name."""
         return sorted(node for node, until_ms in self.until_ms.items() if now_ms <= until_ms)
 
     def owner(self, now_ms: int) -> str | None:
-        """The node that does the jobs; None when there is none, or its session ran out."""
+        """Return the node that does the jobs; None when there is none, or its session ran out."""
         return self.candidate if self.candidate in self.alive(now_ms) else None
 
     def campaign(self, node: str, now_ms: int) -> bool:
@@ -60,7 +60,8 @@ class Registry:
         self.locks.setdefault(job_id, {})[node] = version
 
     def behind(self, job_id: int | None, version: int, now_ms: int) -> Sequence[str]:
-        """The nodes that the owner still waits for before a job may leave `version`; by job with metadata locks."""
+        """Return the nodes that the owner still waits for before a job may leave `version`; by job with metadata
+        locks."""
         reported = self.versions if job_id is None else self.locks.get(job_id, {})
         return [node for node in self.alive(now_ms) if reported.get(node, 0) < version]
 

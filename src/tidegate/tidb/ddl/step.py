@@ -50,16 +50,16 @@ class StepRules(Protocol):
     """What the steps of a request do to the definitions."""
 
     def step(self, request: Request, at: int, definitions: Definitions, start_ts: int) -> StepOutcome:
-        """The change from step at-1 to step `at`."""
+        """Return the change from step at-1 to step `at`."""
         ...
 
     def step_back(self, request: Request, at: int, back: int, definitions: Definitions, start_ts: int) -> StepOutcome:
-        """The change to step `back` (from 1) of the way back that began at step `at`."""
+        """Return the change to step `back` (from 1) of the way back that began at step `at`."""
         ...
 
 
 def failed(job: Job, refused: SqlRefused) -> Job:
-    """The job with an error more."""
+    """Return the job with an error more."""
     code, message = refused.mysql_code, refused.message
     error = {"class": 0, "code": code, "message": message, "rfccode": f"ddl:{code}", "sqlstate": refused.sqlstate}
     return msgspec.structs.replace(job, error=Raw(msgspec.json.encode(error)), error_count=job.error_count + 1)
@@ -135,7 +135,7 @@ class Steps:
         transaction.commit()
 
     def is_over(self, entry: JobEntry) -> bool:
-        """Whether no step is left."""
+        """Return whether no step is left."""
         if entry.job.state == JobState.DONE:
             return next_step(operation_of(entry.request), entry.progress.at) is None
         return entry.job.state in ENDED
@@ -143,7 +143,7 @@ class Steps:
     # --- inside ---
 
     def begin(self, entry: JobEntry) -> Transaction:
-        """A transaction in which the job is as the caller saw it, and stays so until it commits."""
+        """Return a transaction in which the job is as the caller saw it, and stays so until it commits."""
         transaction = self.storage.begin()
         found = read_entry(transaction, entry.job.id)
         if found is None or found.meta != entry.meta or found.progress != entry.progress:

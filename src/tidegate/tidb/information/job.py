@@ -78,7 +78,7 @@ _MORE: Final = {
 
 
 def type_name(action: int) -> str:
-    """The name of an action: "add index"."""
+    """Return the name of an action: "add index"."""
     try:
         known = ActionType(action)
     except ValueError:
@@ -87,12 +87,12 @@ def type_name(action: int) -> str:
 
 
 def state_name(state: int) -> str:
-    """The name of a job's state."""
+    """Return the name of a job's state."""
     return _STATES[state] if 0 <= state < len(_STATES) else str(state)
 
 
 def moment_of(ts: int, zone: tzinfo = UTC) -> Time | None:
-    """The second of a timestamp on the clocks of `zone`; None for no timestamp."""
+    """Return the second of a timestamp on the clocks of `zone`; None for no timestamp."""
     if not ts:
         return None
     at = datetime.fromtimestamp(physical_ms(Tso(ts)) // 1000, zone)
@@ -100,7 +100,7 @@ def moment_of(ts: int, zone: tzinfo = UTC) -> Time | None:
 
 
 def job_row(job: Job, zone: tzinfo = UTC) -> tuple[SqlValue, ...]:
-    """A line of ADMIN SHOW DDL JOBS."""
+    """Return a line of ADMIN SHOW DDL JOBS."""
     done = job.binlog
     schema_state = _SCHEMA_STATES[job.schema_state] if job.schema_state < len(_SCHEMA_STATES) else str(job.schema_state)
     ids = (job.id, job.schema_name, job.table_name, type_name(job.type), schema_state, job.schema_id, job.table_id)

@@ -52,7 +52,7 @@ class KeyPart:
 
 
 def key_parts(table: StoredTable) -> Iterator[KeyPart]:
-    """The public keys of a table part by part, the primary key first."""
+    """Return the public keys of a table part by part, the primary key first."""
     columns = table.cols or []
     indexes = [(index, index.is_primary and table.is_common_handle) for index in table.index_info or []]
     if table.pk_is_handle:

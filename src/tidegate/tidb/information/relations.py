@@ -51,7 +51,7 @@ class Facts:
 
 
 def columns_of(text: str) -> tuple[RelationColumn, ...]:
-    """The columns of a table as the module says."""
+    """Return the columns of a table as the module says."""
     return tuple(
         RelationColumn(word.rstrip("#@").replace("~", " "), _TYPES.get(word[-1], _TEXT), collation=_COLLATION)
         for word in text.split()
@@ -66,7 +66,7 @@ _TYPES: Final = {
 
 
 def is_information(schema: str) -> bool:
-    """Whether a database is this one."""
+    """Return whether a database is this one."""
     return schema.lower() == SCHEMA
 
 
@@ -77,7 +77,7 @@ class InformationSchema:
         self.facts = facts
 
     def relation(self, schema: str, name: str) -> FixedRelation:
-        """The table of that name; SqlRefused 1146."""
+        """Return the table of that name; SqlRefused 1146."""
         found = TABLES.get(name.upper())
         if found is None or not is_information(schema):
             raise SqlRefused(_NO_TABLE, f"Table '{schema}.{name}' doesn't exist", "42S02")

@@ -53,7 +53,7 @@ _TIMES: Final = frozenset({T.TIME, T.DATETIME, T.TIMESTAMP})
 
 
 def charset_of(collation: str) -> str:
-    """The character set of a collation."""
+    """Return the character set of a collation."""
     return charset_of_collation(collation)
 
 
@@ -64,7 +64,7 @@ def visible(snapshot: StoredSnapshot) -> list[TableVersion]:
 
 
 def public_columns(table: StoredTable) -> list[StoredColumn]:
-    """The columns that `*` means."""
+    """Return the columns that `*` means."""
     return [column for column in table.cols or [] if column.state == ElementState.PUBLIC and not column.hidden]
 
 
@@ -175,7 +175,7 @@ def _precision(column: StoredColumn) -> tuple[int | None, int | None, int | None
 
 
 def column_default(column: StoredColumn, zone: tzinfo) -> str | None:
-    """The default as it is shown; None for none and for NULL."""
+    """Return the default as it is shown; None for none and for NULL."""
     if column.type.flag & NO_DEFAULT or (column.default is None and column.default_bit is None):
         return None
     return shown_default(column, zone)

@@ -36,11 +36,11 @@ class Reader(Protocol):
     """A snapshot or a transaction."""
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key."""
+        """Return the value of a key."""
         ...
 
     def scan(self, start: bytes, end: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Keys of [start, end) with values."""
+        """Return keys of [start, end) with values."""
         ...
 
 
@@ -61,46 +61,46 @@ class Meta:
         return int(self.reader.get(_VERSION) or b"0")
 
     def diff(self, version: int) -> SchemaDiff | None:
-        """What made `version`; None where nothing did."""
+        """Return what made `version`; None where nothing did."""
         found = self.reader.get(_diff_key(version))
         return None if found is None else parse_stored(found, SchemaDiff)
 
     def schema(self, schema_id: int) -> StoredSchema | None:
-        """A database."""
+        """Return a database."""
         found = self.reader.get(_schema_key(schema_id))
         return None if found is None else parse_stored(found, StoredSchema)
 
     def schemas(self) -> list[StoredSchema]:
-        """All databases."""
+        """Return all databases."""
         return [parse_stored(value, StoredSchema) for _, value in self._members(_SCHEMAS)]
 
     def table(self, schema_id: int, table_id: int) -> StoredTable | None:
-        """A table of a database."""
+        """Return a table of a database."""
         found = self.reader.get(table_key(schema_id, table_id))
         return None if found is None else parse_stored(found, StoredTable)
 
     def tables(self, schema_id: int) -> list[StoredTable]:
-        """All tables of a database, whatever their state, by id."""
+        """Return all tables of a database, whatever their state, by id."""
         members = self._members(f"DB:{schema_id}")
         found = [parse_stored(value, StoredTable) for field, value in members if field.startswith(b"Table:")]
         return sorted(found, key=lambda table: table.id)
 
     def counter(self, kind: str, schema_id: int, table_id: int) -> int | None:
-        """One of COUNTERS of a table."""
+        """Return one of COUNTERS of a table."""
         found = self.reader.get(_counter_key(kind, schema_id, table_id))
         return None if found is None else int(found)
 
     def job(self, job_id: int) -> Job | None:
-        """A job that is over."""
+        """Return a job that is over."""
         found = self.reader.get(hash_key(_HISTORY, job_field(job_id)))
         return None if found is None else parse_job(found)
 
     def history(self) -> list[Job]:
-        """All jobs that are over, by id."""
+        """Return all jobs that are over, by id."""
         return [parse_job(value) for _, value in self._members(_HISTORY)]
 
     def progress(self, job_id: int) -> bytes | None:
-        """What the owner keeps of a running job beside its row."""
+        """Return what the owner keeps of a running job beside its row."""
         return self.reader.get(hash_key(_PROGRESS, job_field(job_id)))
 
     def _members(self, name: str) -> Iterator[tuple[bytes, bytes]]:
@@ -117,7 +117,7 @@ class MetaWriter(Meta):
         self._transaction = transaction
 
     def new_ids(self, count: int) -> list[int]:
-        """The next `count` ids."""
+        """Return the next `count` ids."""
         first = self.newest_id + 1
         self._transaction.put(_NEXT_ID, b"%d" % (first + count - 1))
         return list(range(first, first + count))
@@ -180,7 +180,7 @@ def _schema_key(schema_id: int) -> bytes:
 
 
 def table_key(schema_id: int, table_id: int) -> bytes:
-    """Where the definition of a table is kept."""
+    """Return where the definition of a table is kept."""
     return hash_key(f"DB:{schema_id}", f"Table:{table_id}")
 
 

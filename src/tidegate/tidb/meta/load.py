@@ -35,7 +35,7 @@ class LoadedSchema:
 
 
 def load(meta: Meta, ts: int, known: LoadedSchema | None = None) -> LoadedSchema:
-    """The schema at `ts`, with what is known already."""
+    """Return the schema at `ts`, with what is known already."""
     newest = _usable(meta)
     if known is None or newest < known.version or newest - known.version > DIFFS_MAX:
         return load_all(meta, ts)
@@ -52,7 +52,7 @@ def load(meta: Meta, ts: int, known: LoadedSchema | None = None) -> LoadedSchema
 
 
 def load_all(meta: Meta, ts: int) -> LoadedSchema:
-    """The schema at `ts`, read whole."""
+    """Return the schema at `ts`, read whole."""
     schemas = {schema.id: schema for schema in meta.schemas()}
     tables = {
         table.id: TableVersion(schema.id, schema.name.original, table, table.update_timestamp)

@@ -79,17 +79,17 @@ class SystemTable:
         self._names = {number: column for column, number in self._ids.items()}
 
     def key(self, handle: int) -> bytes:
-        """The key of the row with that number."""
+        """Return the key of the row with that number."""
         return record_key(self.stored.id, IntHandle(handle))
 
     def get(self, reader: Reader, handle: int) -> Values | None:
-        """A row by its number."""
+        """Return a row by its number."""
         key = self.key(handle)
         found = reader.get(key)
         return None if found is None else self._decode(key, found)
 
     def rows(self, reader: Reader, first: int = 0) -> Iterator[tuple[int, Values]]:
-        """The rows with their numbers, in that order, from number `first` on."""
+        """Return the rows with their numbers, in that order, from number `first` on."""
         for key, value in reader.scan(self.key(first), table_span(self.stored.id)[1]):
             handle = decode_row(self.layout, key, value).handle
             assert isinstance(handle, IntHandle), key.hex()

@@ -176,7 +176,7 @@ class Client(Connection):  # type: ignore[misc]
     # --- answers ---
 
     def error(self, **said: Any) -> bytes:
-        """An error that the library found."""
+        """Return an error that the library found."""
         code = int(said.get("code", _UNKNOWN_ERROR))
         if code == _KILLED[0]:
             return error_packet(*_KILLED[1])
@@ -185,7 +185,7 @@ class Client(Connection):  # type: ignore[misc]
         return error_packet(code, _SQLSTATES.get(code, "HY000"), text)
 
     def ok(self, **told: Any) -> bytes:
-        """An OK of the library's, with the status of the session."""
+        """Return an OK of the library's, with the status of the session."""
         flags = told.pop("flags", 0)
         return bytes(make_ok(capabilities=self.capabilities, status_flags=self._status | flags, **told))
 

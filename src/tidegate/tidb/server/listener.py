@@ -40,7 +40,7 @@ class ListenerPeers(Protocol):
         ...
 
     def sessions(self) -> list[Served]:
-        """The sessions of all clients, oldest first."""
+        """Return the sessions of all clients, oldest first."""
         ...
 
 
@@ -128,7 +128,7 @@ class Listener:
             asyncio.run_coroutine_threadsafe(self._control.kill(connection_id), self._loop)
 
     def sessions(self) -> list[Served]:
-        """The sessions of all clients, oldest first."""
+        """Return the sessions of all clients, oldest first."""
         return [client.session.session for _, client in sorted(self._control.clients.items())]
 
     def __enter__(self) -> Self:

@@ -57,12 +57,12 @@ _Encode: TypeAlias = Callable[[SqlValue, model.ColumnType], bytes]
 
 
 def error_packet(code: int, sqlstate: str, message: str) -> bytes:
-    """An error as a client gets it."""
+    """Return an error as a client gets it."""
     return b"\xff" + code.to_bytes(2, "little") + b"#" + sqlstate.encode()[:5] + message.encode("utf-8", "replace")
 
 
 def column_packet(column: ResultColumn, charset: str) -> bytes:
-    """The definition of a column of an answer; texts are in `charset`."""
+    """Return the definition of a column of an answer; texts are in `charset`."""
     kind = column.type
     binary = kind.charset == "binary"
     flags = _KIND_FLAGS.get(kind.code, ColumnDefinition(0))
@@ -88,7 +88,7 @@ def column_packet(column: ResultColumn, charset: str) -> bytes:
 
 
 def text_row(columns: Sequence[ResultColumn], row: Row, charset: str) -> bytes:
-    """A row of the text protocol."""
+    """Return a row of the text protocol."""
     return b"".join(
         _NULL if value is None else str_len(_octets(value, column.type, charset))
         for column, value in zip(columns, row, strict=True)
@@ -96,7 +96,7 @@ def text_row(columns: Sequence[ResultColumn], row: Row, charset: str) -> bytes:
 
 
 def binary_row(columns: Sequence[ResultColumn], row: Row, charset: str) -> bytes:
-    """A row of the binary protocol, which answers prepared statements."""
+    """Return a row of the binary protocol, which answers prepared statements."""
     absent = sum(1 << at + 2 for at, value in enumerate(row) if value is None)
     parts = [b"\0", absent.to_bytes((len(row) + 9) // 8, "little")]
     for column, value in zip(columns, row, strict=True):

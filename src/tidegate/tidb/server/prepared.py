@@ -38,7 +38,7 @@ class ClientStatement:
 
 
 def read_parameters(statement: ClientStatement, data: bytes) -> list[Bound]:
-    """The parameters of an execution, the part of its packet behind the iteration count. Raises DecodeError."""
+    """Return the parameters of an execution, the part of its packet behind the iteration count. Raises DecodeError."""
     count = len(statement.prepared.places)
     if not count:
         return []
@@ -71,7 +71,7 @@ class _Reader:
         return found
 
     def sized(self) -> bytes:
-        """Bytes behind their length."""
+        """Return bytes behind their length."""
         first = self.take(1)[0]
         wide = {0xFC: 2, 0xFD: 3, 0xFE: 8}.get(first)
         return self.take(first if wide is None else int.from_bytes(self.take(wide), "little"))

@@ -79,7 +79,7 @@ class _Variables:
         self._session = session
 
     def get(self, name: str) -> str:
-        """A text; character sets by the names of the library."""
+        """Return a text; character sets by the names of the library."""
         found = str(self._session.variables.get(name, ""))
         return "utf8mb4" if name.startswith("character_set") and found in UTF8 else found
 

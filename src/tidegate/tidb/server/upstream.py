@@ -67,7 +67,7 @@ class Upstream:
         raise SqlRefused(1094, f"Unknown thread id: {connection_id}", "HY000")
 
     def sessions(self) -> list[Served]:
-        """The sessions of all clients."""
+        """Return the sessions of all clients."""
         found = [session for listener in self._listeners.values() for session in listener.sessions()]
         return sorted(found, key=lambda session: session.connection_id)
 

@@ -36,13 +36,13 @@ class KvEngine(Protocol):
     """Ordered maps with atomic batches."""
 
     def get(self, column: ColumnFamily, key: bytes) -> bytes | None:
-        """The value of a key."""
+        """Return the value of a key."""
         ...
 
     def scan(
         self, column: ColumnFamily, start: bytes, end: bytes = b"", *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Keys in [start, end) with their values, in order or backwards; an empty `end` is no bound."""
+        """Return keys in [start, end) with their values, in order or backwards; an empty `end` is no bound."""
         ...
 
     def write(self, edits: Sequence[Edit]) -> None:
@@ -63,13 +63,13 @@ class MemoryEngine:
         self._values: dict[ColumnFamily, dict[bytes, bytes]] = {column: {} for column in ColumnFamily}
 
     def get(self, column: ColumnFamily, key: bytes) -> bytes | None:
-        """The value of a key."""
+        """Return the value of a key."""
         return self._values[column].get(key)
 
     def scan(
         self, column: ColumnFamily, start: bytes, end: bytes = b"", *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Keys in [start, end), each found anew by its predecessor."""
+        """Return keys in [start, end), each found anew by its predecessor."""
         keys, values = self._keys[column], self._values[column]
         low, high = start, end
         while True:
@@ -114,7 +114,7 @@ class MetaBound:
         self._engine = engine
 
     def load(self) -> int:
-        """The saved bound in ms, 0 in a new store."""
+        """Return the saved bound in ms, 0 in a new store."""
         return int(self._engine.get(ColumnFamily.META, self._KEY) or b"0")
 
     def save(self, bound_ms: int) -> None:

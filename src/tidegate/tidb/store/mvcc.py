@@ -102,7 +102,7 @@ class Store:
     # --- reading ---
 
     def get(self, key: bytes, ts: int) -> bytes | None:
-        """The value of a key at `ts`. Raises KeyLocked, HistoryCollected."""
+        """Return the value of a key at `ts`. Raises KeyLocked, HistoryCollected."""
         with self.guard:
             self._readable(ts)
             lock = self._lock_of(key)
@@ -129,13 +129,13 @@ class Store:
             return found
 
     def deleted(self, key: bytes, ts: int) -> int | None:
-        """The start_ts of whoever made the newest delete of a key by `ts`; None where there is none."""
+        """Return the start_ts of whoever made the newest delete of a key by `ts`; None where there is none."""
         with self.guard:
             found = (write.start_ts for _, write in versions(self.engine, key, ts) if write.kind is WriteKind.DELETE)
             return next(found, None)
 
     def locks(self, start: bytes = b"", end: bytes = b"", *, reverse: bool = False) -> list[tuple[bytes, Lock]]:
-        """The put and delete locks of keys in [start, end)."""
+        """Return the put and delete locks of keys in [start, end)."""
         with self.guard:
             stored = self.engine.scan(ColumnFamily.LOCK, encode_bytes(start), bound(end), reverse=reverse)
             found = [(decode_bytes(key)[0], decode_lock(record)) for key, record in stored]
@@ -228,7 +228,8 @@ class Store:
     # --- the fate of others ---
 
     def check_status(self, primary: bytes, start_ts: int, now_ts: int) -> Status:
-        """What became of a transaction, decided here and now if its lock is too old at `now_ts` or was never there."""
+        """Return what became of a transaction, decided here and now if its lock is too old at `now_ts` or was never
+        there."""
         with self.guard:
             lock = self._lock_of(primary)
             if lock and lock.start_ts == start_ts:

@@ -26,14 +26,14 @@ Version: TypeAlias = tuple[int, Write]
 
 
 def versions(engine: KvEngine, key: bytes, ts: int = END_OF_TIME) -> Iterator[Version]:
-    """The write records of a key with commit_ts <= ts, newest first."""
+    """Return the write records of a key with commit_ts <= ts, newest first."""
     prefix = encode_bytes(key)
     for stored, record in engine.scan(ColumnFamily.WRITE, mvcc_key(key, ts), prefix + _PAST_OLDEST):
         yield split_mvcc_key(stored)[1] or 0, decode_write(record)
 
 
 def value_of(engine: KvEngine, key: bytes, write: Write) -> bytes | None:
-    """The value that a put carried; None for every other kind."""
+    """Return the value that a put carried; None for every other kind."""
     if write.kind is not WriteKind.PUT:
         return None
     if write.short is not None:
@@ -44,7 +44,7 @@ def value_of(engine: KvEngine, key: bytes, write: Write) -> bytes | None:
 
 
 def live_value(engine: KvEngine, key: bytes, found: Iterator[Version]) -> bytes | None:
-    """The value of the first put or delete among `found`."""
+    """Return the value of the first put or delete among `found`."""
     for _, write in found:
         if write.kind in (WriteKind.PUT, WriteKind.DELETE):
             return value_of(engine, key, write)
@@ -52,14 +52,14 @@ def live_value(engine: KvEngine, key: bytes, found: Iterator[Version]) -> bytes 
 
 
 def value_at(engine: KvEngine, key: bytes, ts: int) -> bytes | None:
-    """The value of a key at `ts`, locks or not."""
+    """Return the value of a key at `ts`, locks or not."""
     return live_value(engine, key, versions(engine, key, ts))
 
 
 def values_in(
     engine: KvEngine, start: bytes, end: bytes, ts: int, *, reverse: bool = False
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Keys in [start, end) that have a value at `ts`, with it; an empty `end` is no bound."""
+    """Return keys in [start, end) that have a value at `ts`, with it; an empty `end` is no bound."""
     stored = engine.scan(ColumnFamily.WRITE, encode_bytes(start), bound(end), reverse=reverse)
     split = ((split_mvcc_key(at), record) for at, record in stored)
     for key, group in groupby(split, key=lambda item: item[0][0]):
@@ -71,5 +71,5 @@ def values_in(
 
 
 def bound(end: bytes) -> bytes:
-    """The end of a span of raw keys as a bound of stored ones."""
+    """Return the end of a span of raw keys as a bound of stored ones."""
     return encode_bytes(end) if end else b""

@@ -66,7 +66,7 @@ class Write(NamedTuple):
 
 
 def encode_lock(lock: Lock) -> bytes:
-    """The record of a lock."""
+    """Return the record of a lock."""
     head = bytes([lock.kind]) + encode_compact(lock.primary)
     return (
         head
@@ -77,7 +77,7 @@ def encode_lock(lock: Lock) -> bytes:
 
 
 def decode_lock(record: bytes) -> Lock:
-    """The lock of a record; DecodeError for anything else."""
+    """Return the lock of a record; DecodeError for anything else."""
     kind = _decode_kind(record)
     primary, at = decode_compact(record, 1)
     start_ts, at = decode_uvarint(record, at)
@@ -86,12 +86,12 @@ def decode_lock(record: bytes) -> Lock:
 
 
 def encode_write(write: Write) -> bytes:
-    """The record of a write."""
+    """Return the record of a write."""
     return bytes([write.kind]) + encode_uvarint(write.start_ts) + _encode_tail(write.short, write.source, _WRITE_SOURCE)
 
 
 def decode_write(record: bytes) -> Write:
-    """The write of a record; DecodeError for anything else."""
+    """Return the write of a record; DecodeError for anything else."""
     kind = _decode_kind(record)
     start_ts, at = decode_uvarint(record, 1)
     return Write(kind, start_ts, *_decode_tail(record, at, _WRITE_SOURCE))

@@ -48,7 +48,7 @@ class SqliteEngine:
             self._sql.execute("COMMIT")
 
     def get(self, column: ColumnFamily, key: bytes) -> bytes | None:
-        """The value of a key."""
+        """Return the value of a key."""
         with self._wrapped():
             row = self._sql.execute(f'SELECT v FROM "{column}" WHERE k = ?', (key,)).fetchone()  # noqa: S608
         return None if row is None else bytes(row[0])
@@ -56,7 +56,7 @@ class SqliteEngine:
     def scan(
         self, column: ColumnFamily, start: bytes, end: bytes = b"", *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Keys in [start, end), page by page, so that no cursor stays open while somebody writes."""
+        """Return keys in [start, end), page by page, so that no cursor stays open while somebody writes."""
         size = FIRST_PAGE
         while True:
             sql = _page_sql(column, bounded=bool(end), reverse=reverse)

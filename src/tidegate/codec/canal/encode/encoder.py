@@ -48,7 +48,7 @@ class CanalEncoder:
         self._ready: dict[tuple[int, str, str], tuple[WireTable, CanalRow]] = {}
 
     def row(self, row: RowChange, table: WireTable, cut: Cut, row_key: bytes | None) -> bytes:
-        """A row; `cut` says how much of it and what its mark is. `row_key` is for output-row-key."""
+        """Return a row; `cut` says how much of it and what its mark is. `row_key` is for output-row-key."""
         es_ms = row.es_ms if row.commit_ts is None else row.commit_ts >> _TSO_LOGICAL_BITS
         if es_ms is None:
             raise EncodeError(f"a row of {row.schema}.{row.table} has no commit_ts, which canal-json must say")
@@ -57,7 +57,7 @@ class CanalEncoder:
         return _encoded(text)
 
     def ddl(self, ddl: Ddl) -> bytes:
-        """A DDL; `canal_type` counts where a decoded one has it."""
+        """Return a DDL; `canal_type` counts where a decoded one has it."""
         es_ms = ddl.es_ms if ddl.commit_ts is None else ddl.commit_ts >> _TSO_LOGICAL_BITS
         word = ddl.canal_type or (None if ddl.type is None else ddl_type(ddl.type))
         if es_ms is None or word is None:
@@ -72,7 +72,7 @@ class CanalEncoder:
         return _encoded(f'{{"id":0,{names},{times},{_NO_ROW}{extension}}}')
 
     def resolved(self, ts: int) -> bytes | None:
-        """A watermark; None without the TiDB extension, which alone has them."""
+        """Return a watermark; None without the TiDB extension, which alone has them."""
         if not self._options.enable_tidb_extension:
             return None
         names = '"database":"","table":"","pkNames":null,"isDdl":false,"type":"TIDB_WATERMARK"'

@@ -104,13 +104,13 @@ _ESCAPES: Final = str.maketrans({"\0": "\\0", "'": "''", "\n": "\\n", "\r": "\\r
 
 
 def sql_type(column: WireColumn) -> int:
-    """The sqlType of a column's NULL and of all values that are not promoted."""
+    """Return the sqlType of a column's NULL and of all values that are not promoted."""
     _, text, binary = _NAMES[column.type.code]
     return binary if column.binary else text
 
 
 def mysql_type(column: WireColumn, *, full: bool) -> str:
-    """The mysqlType of a column, with the parameters of its definition when `full`."""
+    """Return the mysqlType of a column, with the parameters of its definition when `full`."""
     if column.mysql_type:
         return column.mysql_type
     kind = column.type

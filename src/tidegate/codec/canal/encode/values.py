@@ -28,7 +28,7 @@ Write: TypeAlias = Callable[[Any], str]
 
 
 def writer(column: WireColumn, time_zone: str) -> Write:
-    """The function that writes values of the column."""
+    """Return the function that writes values of the column."""
     code = column.type.code
     if code in STRINGS:
         return _latin1 if column.binary else EASY

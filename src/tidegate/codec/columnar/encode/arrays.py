@@ -44,7 +44,7 @@ _COMMA: Final = pa.scalar(b",", BINARY)
 
 
 def joined(pieces: Sequence[Piece], rows: int) -> Any:
-    """One text a row: the pieces, one behind the other."""
+    """Return one text a row: the pieces, one behind the other."""
     merged: list[Piece] = []
     for piece in pieces:
         if isinstance(piece, bytes) and merged and isinstance(merged[-1], bytes):
@@ -58,12 +58,12 @@ def joined(pieces: Sequence[Piece], rows: int) -> Any:
 
 
 def joined_present(members: Sequence[Any]) -> Any:
-    """One text a row: those members that are not null, at least one, with commas between them."""
+    """Return one text a row: those members that are not null, at least one, with commas between them."""
     return pc.binary_join_element_wise(*members, _COMMA, null_handling="skip")
 
 
 def constant(texts: Any, codes: Any) -> Piece:
-    """The text of each row's number; one text for all rows where that is so."""
+    """Return the text of each row's number; one text for all rows where that is so."""
     if len(codes) and (codes == codes[0]).all():
         found: bytes = texts[int(codes[0])].as_py()
         return found
@@ -71,7 +71,7 @@ def constant(texts: Any, codes: Any) -> Piece:
 
 
 def content(array: Any) -> tuple[Any, bytes]:
-    """Where each text ends, after a 0, and all of them in one."""
+    """Return where each text ends, after a 0, and all of them in one."""
     _, offsets, data = array.buffers()
     if not len(array) or data is None:
         return np.zeros(len(array) + 1, np.int32), b""
@@ -80,7 +80,8 @@ def content(array: Any) -> tuple[Any, bytes]:
 
 
 def spread(array: Any, present: Any) -> Piece:
-    """A text of `array`, which has no null, for each row of which `present` is true; empty ones for the others."""
+    """Return a text of `array`, which has no null, for each row of which `present` is true; empty ones for the
+    others."""
     if not len(array):
         return b""
     if len(array) == len(present):
@@ -117,7 +118,7 @@ def text_of(array: Any) -> Any:
 
 
 def bytes_of(array: Any) -> Any:
-    """Bytes themselves."""
+    """Return bytes themselves."""
     if not pa.types.is_binary(array.type):
         raise Misfit(f"bytes that come as {array.type}")
     return array

@@ -63,7 +63,7 @@ class CanalColumns:
         self._columns = row.all, row.all, row.handles if only_handles else row.all
 
     def texts(self, batch: Batch, row_keys: Any, now_ms: int) -> Any:
-        """The values of all rows, uncompressed; Misfit for what the plain encoder has to write."""
+        """Return the values of all rows, uncompressed; Misfit for what the plain encoder has to write."""
         places = Places.of(batch)
         codes = places.codes
         old, new = image_texts(self._members, batch.before, batch.after, self._masks(batch, places))

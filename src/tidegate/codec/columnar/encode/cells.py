@@ -39,7 +39,7 @@ class Cell(NamedTuple):
     quoted: bool
 
     def pieces(self, array: Any) -> list[Piece]:
-        """The JSON of a column's values."""
+        """Return the JSON of a column's values."""
         if not len(array):
             return [NO_ROWS]
         texts = self.texts(array)
@@ -54,7 +54,7 @@ class Cell(NamedTuple):
 
 
 def open_cell(column: WireColumn, options: EncodeOptions) -> Cell:
-    """How Open Protocol writes the column."""
+    """Return how Open Protocol writes the column."""
     code, style = column.type.code, style_of(options)
     if code in NUMBERS:
         return Cell(integers, quoted=False)
@@ -70,7 +70,7 @@ def open_cell(column: WireColumn, options: EncodeOptions) -> Cell:
 
 
 def canal_cell(column: WireColumn, options: EncodeOptions) -> Cell:
-    """How canal-json writes the column."""
+    """Return how canal-json writes the column."""
     code = column.type.code
     if code in NUMBERS:
         return Cell(integers, quoted=True)

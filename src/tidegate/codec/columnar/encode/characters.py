@@ -53,7 +53,7 @@ def strings(array: Any, quote: Quote, *, utf8: bool = False) -> Any:
 
 
 def go_quotes(array: Any, quote: Quote) -> Any:
-    """Bytes in Go's quotes and then as `quote` has them, without any quotes around them."""
+    """Return bytes in Go's quotes and then as `quote` has them, without any quotes around them."""
     ends, raw = content(bytes_of(array))
     table = _go_table(quote)
     if not _changed(raw, table).any():
@@ -76,7 +76,7 @@ def go_quotes(array: Any, quote: Quote) -> Any:
 
 
 def latin1(array: Any, quote: Quote) -> Any:
-    """Each byte as the code point of its number, and then as `quote` has them."""
+    """Return each byte as the code point of its number, and then as `quote` has them."""
     ends, raw = content(bytes_of(array))
     table = _latin1_table(quote)
     return _rewritten(array, ends, np.frombuffer(raw, np.uint8), table.texts) if _changed(raw, table).any() else array

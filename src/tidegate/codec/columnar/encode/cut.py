@@ -47,12 +47,12 @@ class EncodedRows:
         return len(self.values)
 
     def slice(self, start: int, stop: int) -> "EncodedRows":
-        """The rows from `start` to `stop`."""
+        """Return the rows from `start` to `stop`."""
         keys = None if self.keys is None else self.keys.slice(start, stop - start)
         return EncodedRows(keys, self.values.slice(start, stop - start))
 
     def take(self, rows: Any) -> "EncodedRows":
-        """Some rows, by number."""
+        """Return some rows, by number."""
         return EncodedRows(None if self.keys is None else self.keys.take(rows), self.values.take(rows))
 
 
@@ -69,14 +69,14 @@ class MessageArrays:
         return len(self.values)
 
     def pairs(self) -> Iterator[tuple[bytes | None, bytes]]:
-        """Key and value of each; a few hundred at a time are made, so that what is done with is used again."""
+        """Return key and value of each; a few hundred at a time are made, so that what is done with is used again."""
         for start in range(0, len(self), _PIECE):
             values = _bytes_list(self.values.slice(start, _PIECE))
             keys = repeat(None, len(values)) if self.keys is None else _bytes_list(self.keys.slice(start, _PIECE))
             yield from zip(keys, values, strict=True)
 
     def messages(self) -> list[Message]:
-        """The same as BatchEncoder gives them."""
+        """Return these messages as Python objects, as BatchEncoder makes them."""
         rows = self.rows.tolist()
         return [Message(*pair, count, MessageKind.ROW) for pair, count in zip(self.pairs(), rows, strict=True)]
 
@@ -94,7 +94,7 @@ class Cutter:
         self._open: EncodedRows | None = None
 
     def append(self, texts: EncodedRows) -> MessageArrays:
-        """The messages that these rows complete."""
+        """Return the messages that these rows complete."""
         if texts.keys is None:
             return MessageArrays(None, texts.values, np.ones(len(texts), np.int64))
         if self._open is not None and len(self._open):
@@ -105,7 +105,7 @@ class Cutter:
         return _framed(texts.slice(0, last), np.array(cuts, np.int64))
 
     def flush(self) -> MessageArrays:
-        """The open message, if there is one."""
+        """Return the open message, if there is one."""
         texts, self._open = self._open, None
         if texts is None or not len(texts):
             keys = NO_ROWS if self._options.protocol == "open-protocol" else None
@@ -118,14 +118,14 @@ class Cutter:
 
 
 def sizes(texts: EncodedRows) -> Any:
-    """What a message of each row alone would count against max-message-bytes."""
+    """Return what a message of each row alone would count against max-message-bytes."""
     if texts.keys is None:
         return _lengths(texts.values) + RECORD_OVERHEAD
     return _grown(texts) + VERSION_BYTES + RECORD_OVERHEAD
 
 
 def cuts_of(grown: Any, options: EncodeOptions) -> list[int]:
-    """The rows at which messages begin, the last of them still open; [] without a row.
+    """Return the rows at which messages begin, the last of them still open; [] without a row.
 
     `grown`: bytes by which each row makes a message larger."""
     count = len(grown)

@@ -74,7 +74,7 @@ class ColumnarEncoder:
     def append(
         self, batch: Batch, table: WireTable | None = None, *, row_ids: Any = None, row_keys: Any = None
     ) -> MessageArrays:
-        """The messages that the rows of `batch` complete; the last rows may stay in an open one until `flush`.
+        """Return the messages that the rows of `batch` complete; the last rows may stay in an open one until `flush`.
 
         `table` describes the columns; without it, the batch's own fields do.  `row_ids` (int64, null where there is
         none) are the handles that Open Protocol's keys may have, `row_keys` (binary) those of output-row-key.  A batch
@@ -82,13 +82,13 @@ class ColumnarEncoder:
         return self._cutter.append(self.texts(batch, table, row_ids=row_ids, row_keys=row_keys))
 
     def flush(self) -> MessageArrays:
-        """The open message, if there is one."""
+        """Return the open message, if there is one."""
         return self._cutter.flush()
 
     def texts(
         self, batch: Batch, table: WireTable | None = None, *, row_ids: Any = None, row_keys: Any = None
     ) -> EncodedRows:
-        """The rows' keys and values before they are framed: what a `Cutter` for each partition takes."""
+        """Return the rows' keys and values before they are framed: what a `Cutter` for each partition takes."""
         table = self._table_of(batch) if table is None else table
         width = len(table.columns)
         if {width, batch.before.num_columns, batch.after.num_columns} != {width}:
@@ -106,11 +106,11 @@ class ColumnarEncoder:
         return self._fitted(found, batch, table, row_ids, row_keys)
 
     def pair(self, row: RowChange, table: WireTable) -> Pair:
-        """Key JSON and value of a single row before they are framed. Raises EncodeError."""
+        """Return key JSON and value of a single row before they are framed. Raises EncodeError."""
         return self._plain.pair(row, table)
 
     def texts_of(self, pairs: Sequence[Pair]) -> EncodedRows:
-        """Rows that were written one by one as what a `Cutter` takes."""
+        """Return rows that were written one by one as what a `Cutter` takes."""
         return self._array_of(pairs)
 
     def _by_columns(self, batch: Batch, table: WireTable, row_ids: Any, row_keys: Any) -> EncodedRows:

@@ -40,7 +40,7 @@ class Member(NamedTuple):
     tail: bytes = b""
 
     def pieces(self, array: Any) -> list[Piece]:
-        """The member of each of the column's values."""
+        """Return the member of each of the column's values."""
         return [self.head, *self.cell.pieces(array), self.tail]
 
 
@@ -52,7 +52,7 @@ class Places:
 
     @classmethod
     def of(cls, batch: Batch) -> "Places":
-        """The places of a batch; Misfit when its images are not those that its rows say."""
+        """Return the places of a batch; Misfit when its images are not those that its rows say."""
         codes = pc.index_in(batch.op, _OPS).fill_null(-1).to_numpy()
         found = cls(codes)
         sizes = batch.before.num_rows, batch.after.num_rows
@@ -83,7 +83,8 @@ class Places:
 
 
 def image_texts(members: Sequence[Member], before: Any, after: Any, masks: Sequence[Any]) -> tuple[Any, Any]:
-    """The members of each row of `before` and of `after`, record batches, with commas between them, without braces.
+    """Return the members of each row of `before` and of `after`, record batches, with commas between them, without
+    braces.
 
     `masks` say which members each row of `before` has, [] for all in all.  Both images of a column are one array on
     the way: half the calls."""
@@ -131,6 +132,6 @@ def _chosen(members: Sequence[Sequence[Piece]], masks: Sequence[Any], rows: int)
 
 
 def differing(old: Any, new: Any) -> Any:
-    """Which values of `old` are not those of `new`, where NULL is equal to NULL."""
+    """Return which values of `old` are not those of `new`, where NULL is equal to NULL."""
     unequal = pc.not_equal(old, new).fill_null(False)
     return pc.or_(unequal, pc.xor(old.is_null(), new.is_null())).to_numpy(zero_copy_only=False)

@@ -62,7 +62,7 @@ class OpenColumns:
         self._quote = style_of(options).quote
 
     def texts(self, batch: Batch, row_ids: Any) -> tuple[Any, Any]:
-        """Key JSON and value JSON of all rows, uncompressed; Misfit for what the plain encoder has to write."""
+        """Return key JSON and value JSON of all rows, uncompressed; Misfit for what the plain encoder has to write."""
         places = Places.of(batch)
         self._check(batch, places)
         return self._keys(batch, row_ids), self._values(batch, places)

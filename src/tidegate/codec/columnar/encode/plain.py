@@ -15,7 +15,7 @@ __all__ = ["rows_of"]
 
 
 def rows_of(batch: Batch, numbers: Sequence[int], table: WireTable, row_ids: Any = None) -> Iterator[RowChange]:
-    """The rows `numbers` of a batch as events; `table` tells texts from bytes."""
+    """Return the rows `numbers` of a batch as events; `table` tells texts from bytes."""
     chosen = pa.array(numbers, pa.int64())
     ops = np.array(batch.op.to_pylist(), object)
     images = {

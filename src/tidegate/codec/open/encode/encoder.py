@@ -54,7 +54,7 @@ class OpenEncoder:
         self._stale_flags: dict[int, dict[str, int]] = {}
 
     def row(self, row: RowChange, table: WireTable, cut: Cut) -> Pair:
-        """A row; `cut` says how much of it and what the key's mark is."""
+        """Return a row; `cut` says how much of it and what the key's mark is."""
         if row.commit_ts is None:
             raise EncodeError(f"a row of {row.schema}.{row.table} has no commit_ts, which open-protocol must say")
         value = row_value(row, self._images(row, table), self._options, handles=cut.handles)
@@ -62,7 +62,7 @@ class OpenEncoder:
         return Pair(_encoded(key), _encoded(value))
 
     def ddl(self, ddl: Ddl) -> Pair:
-        """A DDL; canal-json's have no action code, and cannot be written."""
+        """Return a DDL; canal-json's have no action code, and cannot be written."""
         if ddl.commit_ts is None or ddl.type is None:
             raise EncodeError(
                 f"the DDL {ddl.query!a:.60} has no commit_ts or action code, which open-protocol must say"
@@ -72,7 +72,7 @@ class OpenEncoder:
         return Pair(_encoded(f'{{"ts":{ddl.commit_ts}{names},"t":2}}'), _encoded(value))
 
     def resolved(self, ts: int) -> Pair:
-        """A resolved timestamp."""
+        """Return a resolved timestamp."""
         return Pair(f'{{"ts":{ts},"t":3}}'.encode(), b"")
 
     def _images(self, row: RowChange, table: WireTable) -> TableForm:
@@ -121,7 +121,7 @@ class OpenEncoder:
 
 
 def pack(pairs: Sequence[Pair]) -> Pair:
-    """The key and value of the message that holds `pairs`."""
+    """Return the key and value of the message that holds `pairs`."""
     keys: list[bytes] = [_VERSION]
     values: list[bytes] = []
     for key, value in pairs:

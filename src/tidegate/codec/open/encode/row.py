@@ -54,11 +54,11 @@ class TableForm:
         self._unnamed = "unnamed-null" in options.faults
 
     def image(self, values: Values, *, handles: bool = False) -> str:
-        """The JSON object of an image, of its handle key columns alone if asked; "" when it has no column."""
+        """Return the JSON object of an image, of its handle key columns alone if asked; "" when it has no column."""
         return self._object(values, self.handles if handles else self.parts)
 
     def changed(self, before: Values, after: Values, *, handles: bool = False) -> str:
-        """The object of the old values that are not the new ones; "" when there is none."""
+        """Return the object of the old values that are not the new ones; "" when there is none."""
         parts = self.handles if handles else self.parts
         different = [part for part in parts if before[part[0]] != after[part[0]]]
         if not self._unnamed:
@@ -108,7 +108,7 @@ def _braced(members: Iterable[str]) -> str:
 
 
 def row_value(row: RowChange, images: TableForm, options: EncodeOptions, *, handles: bool) -> str:
-    """The value JSON of a row, of its handle key columns alone when `handles`."""
+    """Return the value JSON of a row, of its handle key columns alone when `handles`."""
     match row:
         case Insert():
             return f'{{"u":{_needed(row, images.image(row.after, handles=handles), options, handles=handles)}}}'

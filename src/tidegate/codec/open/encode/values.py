@@ -40,14 +40,14 @@ class Style(NamedTuple):
 
 
 def style_of(options: EncodeOptions) -> Style:
-    """The style of a dialect."""
+    """Return the style of a dialect."""
     if options.newarch:
         return Style(RAW if "raw-bytes" in options.faults else REPAIRED, newarch_json32, newarch_json64)
     return Style(STANDARD, json32, json64)
 
 
 def writer(column: WireColumn, style: Style, time_zone: str) -> Write:
-    """The function that writes values of the column."""
+    """Return the function that writes values of the column."""
     code = column.type.code
     if code in NUMBERS:
         return int.__repr__

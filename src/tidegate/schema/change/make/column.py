@@ -67,7 +67,7 @@ def default_collation(charset: str) -> str:
 
 
 def make_type(name: str, definition: TypeDef, charset: str, collate: str, own_collate: str | None) -> StoredType:
-    """The complete type of column `name` in a table of that charset and collation."""
+    """Return the complete type of column `name` in a table of that charset and collation."""
     kind = complete_type(definition, charset)
     if definition.charset is None and own_collate is None and kind.charset == charset and not definition.binary:
         chosen = collate
@@ -113,7 +113,7 @@ def _type_flag(kind: ColumnType) -> int:
 def make_column(
     definition: ColumnDef, offset: int, charset: str, collate: str, session: DdlSession, *, in_key: bool = False
 ) -> StoredColumn:
-    """The column of a definition, public and without id; `in_key` when the primary key has it."""
+    """Return the column of a definition, public and without id; `in_key` when the primary key has it."""
     kind = make_type(definition.name, definition.type, charset, collate, definition.detail.collate)
     never_null = definition.nullable is False or definition.primary or definition.auto_increment or in_key
     flag = kind.flag

@@ -36,7 +36,7 @@ _ACTIONS: Final = {"": 0, "RESTRICT": 1, "CASCADE": 2, "SET NULL": 3, "NO ACTION
 
 
 def chosen_name(index: IndexDef, taken: Iterable[str]) -> str:
-    """The index's name, or one that is not among `taken` (in lower case)."""
+    """Return the index's name, or one that is not among `taken` (in lower case)."""
     if index.primary:
         return "PRIMARY"
     if index.name is not None:
@@ -152,7 +152,7 @@ def _hidden(table: StoredTable, expression: str, name: str) -> StoredColumn:
 
 
 def covers(table: StoredTable, columns: tuple[str, ...]) -> bool:
-    """Whether the row key or an index of the table begins with these columns."""
+    """Return whether the row key or an index of the table begins with these columns."""
     wanted = [name.lower() for name in columns]
     if table.pk_is_handle and len(wanted) == 1:
         column = column_of(table, wanted[0])

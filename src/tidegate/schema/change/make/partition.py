@@ -25,7 +25,7 @@ MOST_PARTITIONS: Final = 8192
 
 
 def make_partition(info: PartitionInfo, table: StoredTable) -> StoredPartition:
-    """The partitioning of a table, partitions without ids.
+    """Return the partitioning of a table, partitions without ids.
 
     SqlRefused 1054 for an unknown column, 1492 without partitions, 1503, 1517 and 1493 of the checks below."""
     columns = list(info.columns)

@@ -65,7 +65,8 @@ def check_name(name: str, what: str = "table") -> None:
 
 
 def make_table(statement: CreateTable, schema: StoredSchema, session: DdlSession) -> StoredTable:
-    """The table of CREATE TABLE, without ids of its own and of its partitions; SqlRefused for what TiDB refuses."""
+    """Return the table of CREATE TABLE, without ids of its own and of its partitions; SqlRefused for what TiDB
+    refuses."""
     check_name(statement.table.table)
     if statement.not_supported:
         raise SqlRefused(8200, f"Unsupported {statement.not_supported}", "HY000")
@@ -175,7 +176,7 @@ def _with_foreign_keys(table: StoredTable, keys: Sequence[IndexDef], schema: Sto
 
 
 def made_check(table: StoredTable, check: CheckDef) -> StoredCheck:
-    """The stored form of a check, without id and state; unnamed ones are called <table>_chk_<n>."""
+    """Return the stored form of a check, without id and state; unnamed ones are called <table>_chk_<n>."""
     found = restore(check.expression)
     columns = [column_of(table, name) for name in found.columns]
     unknown = next((name for name, column in zip(found.columns, columns, strict=True) if column is None), None)

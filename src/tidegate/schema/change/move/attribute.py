@@ -41,7 +41,7 @@ _AUTO_RANDOM: Final = 40
 
 
 def counter_kind(table: StoredTable) -> str:
-    """The counter of AUTO_INCREMENT: one of its own with AUTO_ID_CACHE 1, else that of row ids."""
+    """Return the counter of AUTO_INCREMENT: one of its own with AUTO_ID_CACHE 1, else that of row ids."""
     return "IID" if table.auto_id_cache == 1 else "TID"
 
 

@@ -41,7 +41,7 @@ def append_column(table: StoredTable, column: StoredColumn, state: ElementState)
 
 
 def place_of(table: StoredTable, place: PositionArgs, stay: int) -> int:
-    """The offset that a position means for a column that is at `stay`; SqlRefused 1054 for an unknown AFTER."""
+    """Return the offset that a position means for a column that is at `stay`; SqlRefused 1054 for an unknown AFTER."""
     if place.tp == 1:
         return 0
     if place.tp != 2 or place.relative_column is None:
@@ -73,7 +73,7 @@ def _add(draft: Draft, request: Request, old: States, new: States) -> None:
 
 
 def own_indexes(table: StoredTable, column: StoredColumn) -> list[StoredIndex]:
-    """The indexes on that column alone."""
+    """Return the indexes on that column alone."""
     return [
         index
         for index in table.index_info or ()

@@ -34,12 +34,12 @@ def _written(items: list[_T]) -> list[Raw]:
 
 
 def checks_of(table: StoredTable) -> list[StoredCheck]:
-    """The check constraints of a table, of any state."""
+    """Return the check constraints of a table, of any state."""
     return _read(table.constraint_info, StoredCheck)
 
 
 def foreign_keys_of(table: StoredTable) -> list[StoredForeignKey]:
-    """The foreign keys of a table, of any state."""
+    """Return the foreign keys of a table, of any state."""
     return _read(table.fk_info, StoredForeignKey)
 
 

@@ -34,7 +34,7 @@ _NONE, _PUBLIC = ElementState.NONE, ElementState.PUBLIC
 
 
 def changing_name(name: str) -> str:
-    """The name of the column that grows behind column `name`."""
+    """Return the name of the column that grows behind column `name`."""
     return f"_Col$_{name}_0"
 
 
@@ -44,7 +44,7 @@ def _copy_name(name: str) -> str:
 
 
 def tombstone_name(name: str) -> str:
-    """The name of a column or index that the new one has replaced."""
+    """Return the name of a column or index that the new one has replaced."""
     return f"_Tombstone$_{name}"
 
 
@@ -133,7 +133,7 @@ def _unguarded(column: StoredColumn) -> StoredColumn:
 
 
 def copied_indexes(table: StoredTable, name: str) -> list[tuple[StoredIndex, StoredIndex]]:
-    """The (index, its copy or tombstone) pairs of column `name` while it changes."""
+    """Return the (index, its copy or tombstone) pairs of column `name` while it changes."""
     pairs = []
     for index in table.index_info or ():
         for other in (_copy_name(index.idx_name.original), tombstone_name(index.idx_name.original)):

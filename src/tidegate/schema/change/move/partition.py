@@ -39,14 +39,14 @@ _NONE, _PUBLIC, _WRITE_ONLY, _DELETE_ONLY = (
 
 
 def partition_of(table: StoredTable) -> StoredPartition:
-    """The partitioning of a table; SqlRefused 1505 where it has none."""
+    """Return the partitioning of a table; SqlRefused 1505 where it has none."""
     if table.partition is None:
         raise SqlRefused(1505, "Partition management on a not partitioned table is not possible", "HY000")
     return table.partition
 
 
 def definitions_named(table: StoredTable, names: list[str]) -> list[StoredPartitionDef]:
-    """The partitions of those names in any case, in the table's order; SqlRefused 1735 for an unknown one."""
+    """Return the partitions of those names in any case, in the table's order; SqlRefused 1735 for an unknown one."""
     definitions = partition_of(table).definitions or []
     wanted = {name.lower() for name in names}
     unknown = wanted - {one.name.lower for one in definitions}
@@ -76,7 +76,8 @@ def at_rest(partition: StoredPartition) -> StoredPartition:
 
 
 def affected(new: list[int], old: list[int]) -> list[AffectedTable]:
-    """The affected tables of a diff: ids that come and ids that go, in pairs, 0 where there are more of the others."""
+    """Return the affected tables of a diff: ids that come and ids that go, in pairs, 0 where there are more of the
+    others."""
     return [AffectedTable(table_id=to, old_table_id=of) for to, of in zip_longest(new, old, fillvalue=0)]
 
 

@@ -163,7 +163,7 @@ def _give_up(draft: Draft, request: Request, arguments: NewPartitionsArgs, table
 
 
 def exchange_shape(table: StoredTable) -> tuple[object, ...]:
-    """What two tables that exchange rows must have in common."""
+    """Return what two tables that exchange rows must have in common."""
     columns = [
         (column.id, column.name.lower, column.type, column.generated_expr_string, column.generated_stored)
         for column in table.cols or ()

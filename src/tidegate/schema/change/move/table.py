@@ -41,12 +41,12 @@ _NONE, _PUBLIC = ElementState.NONE, ElementState.PUBLIC
 
 
 def counter_home(schema_id: int, table: StoredTable) -> int:
-    """The database below whose key the table's counters lie."""
+    """Return the database below whose key the table's counters lie."""
     return schema_id if table.old_schema_id is UNSET else table.old_schema_id
 
 
 def counters_deleted(schema_id: int, table: StoredTable) -> list[CounterChange]:
-    """All counters of a table, to be deleted."""
+    """Return all counters of a table, to be deleted."""
     kinds = ("SID",) if table.is_sequence else ("TID", "IID", "TARID")
     return [CounterChange(kind, counter_home(schema_id, table), table.id, None) for kind in kinds]
 

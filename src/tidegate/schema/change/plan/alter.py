@@ -90,7 +90,7 @@ _RULES: Final[Mapping[type[Spec], Callable[[Alteration, Any], Iterator[AlterPart
 
 
 def plan_alter(statement: AlterTable, catalog: Catalog, session: DdlSession) -> StatementPlan:
-    """One job, or none where nothing changes; SqlRefused for what TiDB refuses."""
+    """Return one job, or none where nothing changes; SqlRefused for what TiDB refuses."""
     if any(isinstance(spec, RenameTo) for spec in statement.specs):
         return _rename(statement, catalog)
     found = catalog.table(statement.table)

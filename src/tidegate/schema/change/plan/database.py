@@ -21,7 +21,7 @@ def _whole(name: str) -> tuple[Involved, ...]:
 
 
 def create_database(statement: CreateDatabase, catalog: Catalog, session: DdlSession) -> StatementPlan:
-    """One job, or a note when the database exists and may."""
+    """Return one job, or a note when the database exists and may."""
     check_name(statement.name, "database")
     if catalog.find_schema(statement.name) is not None:
         message = f"Can't create database '{statement.name}'; database exists"
@@ -35,7 +35,7 @@ def create_database(statement: CreateDatabase, catalog: Catalog, session: DdlSes
 
 
 def alter_database(statement: AlterDatabase, catalog: Catalog, session: DdlSession) -> StatementPlan:
-    """One job unless the database is that way already."""
+    """Return one job unless the database is that way already."""
     found = catalog.schema(statement.name or session.database)
     charset, collate = with_charset(statement.charset, statement.collate, (found.charset, found.collate))
     if (charset, collate) == (found.charset, found.collate):
@@ -45,7 +45,7 @@ def alter_database(statement: AlterDatabase, catalog: Catalog, session: DdlSessi
 
 
 def drop_database(statement: DropDatabase, catalog: Catalog, _session: DdlSession) -> StatementPlan:
-    """One job, or a note when there is no such database and need not be."""
+    """Return one job, or a note when there is no such database and need not be."""
     found = catalog.find_schema(statement.name)
     if found is None:
         message = f"Can't drop database '{statement.name}'; database doesn't exist"

@@ -30,7 +30,7 @@ _LEAST: Final = 1 - (1 << 63)
 
 
 def plan_ignored(statement: Ignored, catalog: Catalog, _session: DdlSession) -> StatementPlan:
-    """The job of a statement on sequences; none for any other."""
+    """Return the job of a statement on sequences; none for any other."""
     match statement.detail:
         case SequenceDef(alter=True) as definition:
             return _alter(definition, catalog)

@@ -68,7 +68,8 @@ _RULES: Final[Mapping[type[Statement], Callable[[Any, Catalog, DdlSession], Stat
 
 
 def plan(statement: Statement, snapshot: StoredSnapshot, session: DdlSession) -> StatementPlan:
-    """The jobs that `statement` asks for, without ids (request.number gives them), in the order of their submission.
+    """Return the jobs that `statement` asks for, without ids (request.number gives them), in the order of their
+    submission.
 
     Raises SqlRefused, with MySQL's number and message, for a statement that TiDB would not accept."""
     found = _RULES[type(statement)](statement, Catalog(snapshot), session)

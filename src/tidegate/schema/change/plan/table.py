@@ -56,7 +56,7 @@ def _exists(name: TableName, *, accepted: bool) -> StatementPlan:
 
 
 def create_table(statement: CreateTable, catalog: Catalog, session: DdlSession) -> StatementPlan:
-    """One job, or a note when the table exists and may."""
+    """Return one job, or a note when the table exists and may."""
     schema = catalog.schema(statement.table.schema)
     if catalog.find(statement.table) is not None:
         return _exists(statement.table, accepted=statement.if_not_exists)
@@ -75,7 +75,7 @@ def create_table(statement: CreateTable, catalog: Catalog, session: DdlSession) 
 
 
 def create_table_like(statement: CreateTableLike, catalog: Catalog, _session: DdlSession) -> StatementPlan:
-    """One job: the source's definition, without its foreign keys and counters."""
+    """Return one job: the source's definition, without its foreign keys and counters."""
     source = catalog.table(statement.source)
     schema = catalog.schema(statement.table.schema)
     check_name(statement.table.table)
@@ -107,7 +107,7 @@ def _unknown(names: Sequence[TableName]) -> str:
 
 
 def drop_tables(statement: DropTables, catalog: Catalog, session: DdlSession) -> StatementPlan:
-    """One job a table; SqlRefused 1051 where one does not exist, 3730 where others refer to one that does."""
+    """Return one job a table; SqlRefused 1051 where one does not exist, 3730 where others refer to one that does."""
     found: list[TableVersion] = []
     missing: list[TableName] = []
     for name in statement.tables:
@@ -135,7 +135,7 @@ def drop_tables(statement: DropTables, catalog: Catalog, session: DdlSession) ->
 
 
 def truncate_table(statement: TruncateTable, catalog: Catalog, session: DdlSession) -> StatementPlan:
-    """One job; SqlRefused 1701 where other tables refer to it."""
+    """Return one job; SqlRefused 1701 where other tables refer to it."""
     one = catalog.find(statement.table)
     if one is None or one.stored.is_view or one.stored.is_sequence:
         raise missing_table(statement.table)
@@ -154,12 +154,12 @@ def truncate_table(statement: TruncateTable, catalog: Catalog, session: DdlSessi
 
 
 def rename_tables(statement: RenameTables, catalog: Catalog, _session: DdlSession) -> StatementPlan:
-    """One job for all renames together."""
+    """Return one job for all renames together."""
     return rename_pairs(statement.pairs, catalog)
 
 
 def rename_pairs(pairs: Sequence[RenamePair], catalog: Catalog) -> StatementPlan:
-    """One job; each rename sees the names as the ones before left them."""
+    """Return one job; each rename sees the names as the ones before left them."""
     moves: list[RenameTableArgs] = []
     involved: list[Involved] = []
     schema_name = ""
@@ -198,7 +198,7 @@ def rename_pairs(pairs: Sequence[RenamePair], catalog: Catalog) -> StatementPlan
 
 
 def recover_table(statement: RecoverTable, catalog: Catalog, session: DdlSession) -> StatementPlan:
-    """One job; SqlRefused 1050 where the name is taken, 1105 where no such table was dropped."""
+    """Return one job; SqlRefused 1050 where the name is taken, 1105 where no such table was dropped."""
     name = statement.table
     if not name.table:
         raise SqlRefused(8200, "Unsupported RECOVER TABLE BY JOB; name the table", "HY000")

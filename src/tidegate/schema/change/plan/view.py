@@ -34,7 +34,7 @@ _NO_TYPE: Final = StoredType(0, 0, 0, 0, "", "")
 
 
 def create_view(statement: CreateView, catalog: Catalog, session: DdlSession) -> StatementPlan:
-    """One job, or a note when the view exists and may; SqlRefused 1050, 1064, 1146, 1353."""
+    """Return one job, or a note when the view exists and may; SqlRefused 1050, 1064, 1146, 1353."""
     schema = catalog.schema(statement.view.schema)
     check_name(statement.view.table)
     old = catalog.find(statement.view)
@@ -121,7 +121,7 @@ def _shown(one: exp.Expression, sources: dict[str, StoredTable]) -> list[exp.Ali
 
 
 def drop_views(statement: DropViews, catalog: Catalog, _session: DdlSession) -> StatementPlan:
-    """One job a view; SqlRefused 1051 where there is none, 1347 for a table."""
+    """Return one job a view; SqlRefused 1051 where there is none, 1347 for a table."""
     requests = []
     notes = []
     for name in statement.views:

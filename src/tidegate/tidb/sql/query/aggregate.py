@@ -72,7 +72,7 @@ class Machine:
     count: int = 0
 
     def feed(self, row: Row) -> None:
-        """Takes one row of the group."""
+        """Take one row of the group."""
         if self.call.star:
             self.count += 1
             return
@@ -89,7 +89,7 @@ class Machine:
             self.rows.append((row if self.call.order else (), values))
 
     def result(self) -> SqlValue:
-        """The function's value for the group."""
+        """Return the function's value for the group."""
         return _RESULTS[self.call.name](self)
 
     @property
@@ -98,17 +98,17 @@ class Machine:
         return self.call.args[0].type
 
     def numbers(self) -> list[Number]:
-        """The first arguments as numbers."""
+        """Return the first arguments as numbers."""
         found = (number_of(values[0], self.kind, self.context) for _, values in self.rows)
         return [number for number in found if number is not None]
 
     def integers(self) -> list[int]:
-        """The first arguments as 64 bits."""
+        """Return the first arguments as 64 bits."""
         found = (integer_of(values[0], self.kind, self.context) for _, values in self.rows)
         return [wrapped(number) for number in found if number is not None]
 
     def floats(self) -> list[float]:
-        """The first arguments as doubles."""
+        """Return the first arguments as doubles."""
         found = (float_of(values[0], self.kind, self.context) for _, values in self.rows)
         return [number for number in found if number is not None]
 

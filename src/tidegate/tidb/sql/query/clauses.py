@@ -46,7 +46,8 @@ _UNKNOWN_TABLE: Final = 1051
 
 
 def compile_query(node: Node, env: Scope) -> Query:
-    """The query that a node stands for. `env` has no columns of its own: it brings outer ones, relations and CTEs."""
+    """Return the query that a node stands for. `env` has no columns of its own: it brings outer ones, relations and
+    CTEs."""
     env = with_ctes(node, env, compile_query)
     kind = type(node).__name__
     if kind == "Subquery":
@@ -74,7 +75,7 @@ class _Select:
     offset: Limit
 
     def rows(self, outer: Row, context: Context) -> Rows:
-        """The rows for one outer row."""
+        """Return the rows for one outer row."""
         rows = self.source.rows(outer, context)
         if self.grouping is not None:
             rows = grouped_rows(rows, self.grouping, outer, context)

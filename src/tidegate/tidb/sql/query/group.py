@@ -31,7 +31,7 @@ _SUBQUERIES: Final = frozenset({"Select", "Union", "Subquery", "Exists"})
 
 
 def aggregate_count(node: Node) -> int:
-    """How many calls of aggregate functions a node has, subqueries left out."""
+    """Return how many calls of aggregate functions a node has, subqueries left out."""
     if type(node).__name__ in _SUBQUERIES:
         return 0
     return is_aggregate(node) + sum(aggregate_count(child) for child in node.iter_expressions())
@@ -94,7 +94,7 @@ class Grouping:
 
 
 def grouped_rows(rows: Iterator[tuple[SqlValue, ...]], grouping: Grouping, outer: Row, context: Context) -> Rows:
-    """One row for each group, in the order in which the groups begin."""
+    """Return one row for each group, in the order in which the groups begin."""
     groups: dict[Any, tuple[tuple[SqlValue, ...], list[Machine]]] = {}
     for row in rows:
         key = tuple(sort_key_of(part.run(row, context), part.collation) for part in grouping.keys)
@@ -111,5 +111,5 @@ def grouped_rows(rows: Iterator[tuple[SqlValue, ...]], grouping: Grouping, outer
 
 
 def with_slots(scope: Scope, collector: Collector, spare: int) -> Scope:
-    """The scope in which calls of aggregate functions may stand."""
+    """Return the scope in which calls of aggregate functions may stand."""
     return replace(scope, aggregate=collector, spare=spare)

@@ -62,7 +62,7 @@ class Joined:
     """Those parts of WHERE that wait until all columns are there, or that need none."""
 
     def rows(self, outer: Row, context: Context) -> Rows:
-        """The rows, the outer row's values first."""
+        """Return the rows, the outer row's values first."""
         prefix = (*outer, *[None] * (self.scope.base - len(outer)))
         rows: Rows = iter((prefix,))
         for step in self.steps:
@@ -71,7 +71,7 @@ class Joined:
 
 
 def conjuncts(node: Node | None) -> list[Node]:
-    """The parts that AND connects."""
+    """Return the parts that AND connects."""
     if node is None:
         return []
     if type(node).__name__ == "And":
@@ -167,7 +167,8 @@ _JOINS: Final = {"INNER": _inner, "LEFT": _left, "RIGHT": _right}
 
 
 def hash_collation(left: Compiled, right: Compiled, scope: Scope) -> str | None:
-    """The collation by whose keys two expressions may be looked up in a hash table; None where keys do not tell."""
+    """Return the collation by whose keys two expressions may be looked up in a hash table; None where keys do not
+    tell."""
     families = {family_of(left.type), family_of(right.type)}
     if families <= _NUMBERS or (len(families) == 1 and families <= {ValueFamily.MOMENT, ValueFamily.SPAN}):
         return "binary"

@@ -84,7 +84,7 @@ def _key_at(keys: Callable[[Any], Row], at: int, collation: str) -> Callable[[An
 
 
 def unlike(rows: Rows, columns: Sequence[ResultColumn]) -> Rows:
-    """The rows, each once."""
+    """Return the rows, each once."""
     seen: set[Any] = set()
     for row in rows:
         key = row_key(row, columns)
@@ -94,7 +94,7 @@ def unlike(rows: Rows, columns: Sequence[ResultColumn]) -> Rows:
 
 
 def row_key(row: Row, columns: Sequence[ResultColumn]) -> tuple[Any, ...]:
-    """What rows that compare equal share."""
+    """Return what rows that compare equal share."""
     return tuple(sort_key_of(value, column.collation) for value, column in zip(row, columns, strict=False))
 
 
@@ -109,7 +109,7 @@ class Bracketed:
     order: Order
 
     def rows(self, outer: Row, context: Context) -> Rows:
-        """The rows for one outer row."""
+        """Return the rows for one outer row."""
         rows = self.inner.rows(outer, context)
         if self.order:
             keys = [key for key, _ in self.order]
@@ -133,13 +133,13 @@ def order_of_columns(node: Node, columns: Sequence[ResultColumn], env: Scope) ->
 
 
 def slot_reader(slot: Slot) -> Compiled:
-    """A column of a row as an expression."""
+    """Return a column of a row as an expression."""
     index = slot.index
     return Compiled(lambda row, _context: row[index], slot.type, slot.collation, 2)
 
 
 def placed(node: Node, count: int, clause: str = "order clause") -> int | None:
-    """The select item that a plain number in ORDER BY or GROUP BY means, from 0."""
+    """Return the select item that a plain number in ORDER BY or GROUP BY means, from 0."""
     if type(node).__name__ != "Literal" or node.is_string or not node.this.isdigit():
         return None
     if not 1 <= int(node.this) <= count:

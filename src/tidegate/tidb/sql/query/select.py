@@ -21,13 +21,13 @@ builder(SUBQUERIES)
 
 
 def scope_of(relations: Relations, context: Context) -> Scope:
-    """The scope in which a statement's queries are compiled: no columns yet."""
+    """Return the scope in which a statement's queries are compiled: no columns yet."""
     collation = context.variables.get("collation_connection", DEFAULT_COLLATION)
     return Scope(relations=relations, database=context.database, context=context, collation=str(collation))
 
 
 def select(node: Node, relations: Relations, context: Context) -> ResultSet:
-    """The answer to a query; SqlRefused for what TiDB refuses."""
+    """Return the answer to a query; SqlRefused for what TiDB refuses."""
     query = compile_query(node, scope_of(relations, context))
     rows = list(query.rows((), context))
     return ResultSet(query.columns, rows)

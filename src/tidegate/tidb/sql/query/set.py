@@ -35,7 +35,7 @@ class _Set:
     convert: tuple[Sequence[Any], Sequence[Any]]
 
     def rows(self, outer: Row, context: Context) -> Rows:
-        """The rows for one outer row."""
+        """Return the rows for one outer row."""
         left = _converted(self.left.rows(outer, context), self.convert[0], context)
         right = _converted(self.right.rows(outer, context), self.convert[1], context)
         if self.kind == "Union":
@@ -52,7 +52,7 @@ def _converted(rows: Rows, runs: Sequence[Any], context: Context) -> Rows:
 
 
 def set_query(node: Node, env: Scope, compile_query: Compile) -> Query:
-    """The query that a set operation stands for; SqlRefused 1222 when its sides do not fit."""
+    """Return the query that a set operation stands for; SqlRefused 1222 when its sides do not fit."""
     left, right = compile_query(node.this, env), compile_query(node.expression, env)
     if len(left.columns) != len(right.columns):
         raise SqlRefused(_UNEQUAL, "The used SELECT statements have a different number of columns", "21000")

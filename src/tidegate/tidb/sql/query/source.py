@@ -37,7 +37,7 @@ class Query(Protocol):
         ...
 
     def rows(self, outer: Row, context: Context) -> Iterator[tuple[SqlValue, ...]]:
-        """The rows for one outer row."""
+        """Return the rows for one outer row."""
         ...
 
 
@@ -54,7 +54,7 @@ class FromItem:
     scan: Callable[[Row, Equal, Context], Iterable[tuple[SqlValue, ...]]]
 
     def slots(self, start: int) -> tuple[Slot, ...]:
-        """The columns' places in a row where they begin at `start`."""
+        """Return the columns' places in a row where they begin at `start`."""
         return tuple(
             Slot(start + at, column.name, column.type, column.collation, self.alias, self.schema, column.hidden)
             for at, column in enumerate(self.columns)
@@ -62,7 +62,7 @@ class FromItem:
 
 
 def columns_of(query: Query, names: Iterable[str] = ()) -> tuple[RelationColumn, ...]:
-    """The columns of a query's answer as those of a table."""
+    """Return the columns of a query's answer as those of a table."""
     given = list(names)
     if given and len(given) != len(query.columns):
         raise SqlRefused(
@@ -78,12 +78,12 @@ def columns_of(query: Query, names: Iterable[str] = ()) -> tuple[RelationColumn,
 
 
 def named(alias: Node) -> list[str]:
-    """The column names in `AS d(a, b)`."""
+    """Return the column names in `AS d(a, b)`."""
     return [column.name for column in alias.args.get("columns") or ()] if alias is not None else []
 
 
 def source_of(node: Node, scope: Scope, compile_query: Compile) -> FromItem | None:
-    """What one item of FROM stands for; None for DUAL. SqlRefused 1146, 1046, 1248."""
+    """Return what one item of FROM stands for; None for DUAL. SqlRefused 1146, 1046, 1248."""
     kind = type(node).__name__
     if kind == "Table":
         return _table(node, scope)

@@ -45,7 +45,7 @@ class _Inner:
     held: tuple[Context, list[tuple[SqlValue, ...]]] | None = None
 
     def rows(self, row: Row, context: Context) -> list[tuple[SqlValue, ...]]:
-        """Its rows for an outer row."""
+        """Return the subquery's rows for an outer row."""
         if self.reached:
             return list(self.query.rows((*row, *[None] * (self.width - len(row))), context))
         if self.held is None or self.held[0] is not context:
@@ -53,7 +53,7 @@ class _Inner:
         return self.held[1]
 
     def readers(self) -> tuple[Compiled, ...]:
-        """The columns of its rows, as operands."""
+        """Return the columns of its rows, as operands."""
         return tuple(
             Compiled(lambda row, _context, at=at: row[at], column.type, column.collation, 2)  # type: ignore[misc]
             for at, column in enumerate(self.query.columns)

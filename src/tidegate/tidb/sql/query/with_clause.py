@@ -35,7 +35,7 @@ class _Cte:
     held: tuple[Context, list[tuple[SqlValue, ...]]] | None = None
 
     def rows(self, _equal: Equal, context: Context) -> Rows:
-        """The rows."""
+        """Return the rows."""
         if self.held is None or self.held[0] is not context:
             self.held = (context, list(self.query.rows((), context)))
         return iter(self.held[1])
@@ -50,7 +50,7 @@ class _Round:
     held: list[tuple[SqlValue, ...]]
 
     def rows(self, _equal: Equal, _context: Context) -> Rows:
-        """Those rows."""
+        """Return those rows."""
         return iter(self.held)
 
 
@@ -64,7 +64,7 @@ class _Recursive(_Cte):
     distinct: bool = True
 
     def rows(self, _equal: Equal, context: Context) -> Rows:
-        """The rows of all rounds."""
+        """Return the rows of all rounds."""
         assert self.step is not None
         assert self.last is not None
         found = list(self.query.rows((), context))

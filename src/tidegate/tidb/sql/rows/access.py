@@ -72,7 +72,7 @@ class Conflict(NamedTuple):
 
 
 def row_form(context: Context) -> RowForm:
-    """How the session writes rows."""
+    """Return how the session writes rows."""
     version = int(str(context.variables.get("tidb_row_format_version", 2)))
     checksum = str(context.variables.get("tidb_enable_row_level_checksum", "OFF")).upper() in {"ON", "1"}
     return RowForm(version, ChecksumForm() if checksum else None)
@@ -112,17 +112,17 @@ class TableAccess:
         return self.shape.relation_columns
 
     def rows(self, equal: Equal, _context: Context) -> Iterator[tuple[SqlValue, ...]]:
-        """The rows, at least those that fit `equal`."""
+        """Return the rows, at least those that fit `equal`."""
         return map(self.shown, self.reader.find(equal))
 
     def shown(self, image: RowImage) -> tuple[SqlValue, ...]:
-        """A row as a relation shows it."""
+        """Return a row as a relation shows it."""
         return shown(self.shape, image, self.context)
 
     # --- rows to come ---
 
     def new_row(self, values: Mapping[str, Given], row_number: int = 1, *, lenient: bool = False) -> RowImage:
-        """The row that INSERT makes of values by column; SqlRefused for what the columns refuse."""
+        """Return the row that INSERT makes of values by column; SqlRefused for what the columns refuse."""
         given: dict[int, KvValue] = {}
         for column in self.shape.public:
             if not column.generated:
@@ -148,7 +148,7 @@ class TableAccess:
         return kept
 
     def default_of(self, column: ShapeColumn, row_number: int = 1, *, lenient: bool = False) -> KvValue:
-        """What the column gets by DEFAULT; SqlRefused 1364 where it has none and needs one."""
+        """Return what the column gets by DEFAULT; SqlRefused 1364 where it has none and needs one."""
         if column.is_now:
             return now_of(column.target, self.context)
         if column.stored.default_is_expr:
@@ -188,7 +188,7 @@ class TableAccess:
     # --- changes ---
 
     def conflicts(self, image: RowImage) -> list[Conflict]:
-        """The rows that hold keys which `image` needs, that of the clustered key first."""
+        """Return the rows that hold keys which `image` needs, that of the clustered key first."""
         return [
             Conflict(mutation.within, self._holder(mutation, held, image))
             for mutation in row_mutations(self.shape, None, image, self._form)
@@ -207,7 +207,7 @@ class TableAccess:
         return found
 
     def insert(self, image: RowImage) -> None:
-        """Writes a new row; SqlRefused 1062 when another has one of its keys, and nothing is written then."""
+        """Write a new row; SqlRefused 1062 when another has one of its keys, and nothing is written then."""
         if self._foreign is not None:
             self._foreign.added(self, None, image)
         self._apply(row_mutations(self.shape, None, image, self._form), image)
@@ -215,7 +215,7 @@ class TableAccess:
     def changed(
         self, old: RowImage, values: Mapping[str, Given], row_number: int = 1, *, lenient: bool = False
     ) -> RowImage | None:
-        """The row that UPDATE makes of `old`; None when every column stays as it was."""
+        """Return the row that UPDATE makes of `old`; None when every column stays as it was."""
         given: dict[int, KvValue] = {column.id: old.columns[column.id] for column in self.shape.public}
         for column in self.shape.public:
             value = values.get(column.stored.name.lower)
@@ -244,7 +244,7 @@ class TableAccess:
         return same(column.target.type, old[column.id], new[column.id])
 
     def replace(self, old: RowImage, new: RowImage) -> None:
-        """Writes `new` where `old` was; SqlRefused 1062 as above."""
+        """Write `new` where `old` was; SqlRefused 1062 as above."""
         if self._foreign is not None:
             self._foreign.added(self, old, new)
         self._apply(row_mutations(self.shape, old, new, self._form), new)
@@ -252,13 +252,13 @@ class TableAccess:
             self._foreign.removed(self, old, new)
 
     def delete(self, old: RowImage) -> None:
-        """Removes a row and its entries."""
+        """Remove a row and its entries."""
         self._apply(row_mutations(self.shape, old, None, self._form), old)
         if self._foreign is not None:
             self._foreign.removed(self, old, None)
 
     def lock(self, image: RowImage) -> None:
-        """Makes the commit fail when another transaction changes the row meanwhile."""
+        """Make the commit fail when another transaction changes the row meanwhile."""
         self.transaction.lock(record_key(image.physical_id, image.handle))
 
     def _apply(self, mutations: list[KeyMutation], image: RowImage) -> None:
@@ -278,7 +278,7 @@ class TableAccess:
 
 
 def shown(shape: TableShape, image: RowImage, context: Context) -> tuple[SqlValue, ...]:
-    """A row as statements see it: the public columns, and the hidden number where there is one."""
+    """Return a row as statements see it: the public columns, and the hidden number where there is one."""
     zone = context.zone
     values = [from_column(column.target.type, image.columns[column.id], zone) for column in shape.public]
     if shape.hidden_handle and isinstance(image.handle, IntHandle):

@@ -40,7 +40,7 @@ class Assignment:
 
 
 def named_column(access: TableAccess, name: str) -> ShapeColumn:
-    """The public column of that name; SqlRefused 1054."""
+    """Return the public column of that name; SqlRefused 1054."""
     found = access.shape.by_name.get(name.lower())
     if found is None or found.stored.hidden:
         raise unknown_column(name, _CLAUSE)
@@ -48,7 +48,7 @@ def named_column(access: TableAccess, name: str) -> ShapeColumn:
 
 
 def assignment(access: TableAccess, column: ShapeColumn, node: Node, scope: Scope) -> Assignment:
-    """What a column gets of an expression; SqlRefused 3105 for a generated column."""
+    """Return what a column gets of an expression; SqlRefused 3105 for a generated column."""
     if isinstance(node, exp.Var) and node.name.upper() == "DEFAULT":
         return Assignment(column, None)
     if column.generated:
@@ -62,7 +62,7 @@ def assignment(access: TableAccess, column: ShapeColumn, node: Node, scope: Scop
 
 
 def assignments_of(nodes: Iterable[Node], access: TableAccess, scope: Scope) -> list[Assignment]:
-    """The assignments of SET."""
+    """Return the assignments of SET."""
     return [
         assignment(access, named_column(access, node.this.name), node.expression, scope.at(_CLAUSE)) for node in nodes
     ]
@@ -71,7 +71,7 @@ def assignments_of(nodes: Iterable[Node], access: TableAccess, scope: Scope) -> 
 def assign_all(
     assignments: Iterable[Assignment], access: TableAccess, row: list[SqlValue], context: Context, base: int = 0
 ) -> dict[str, Given]:
-    """The values by column; `row` shows those already assigned to the later ones, from slot `base` on."""
+    """Return the values by column; `row` shows those already assigned to the later ones, from slot `base` on."""
     slots = {column.id: base + at for at, column in enumerate(access.shape.public)}
     values: dict[str, Given] = {}
     for item in assignments:

@@ -71,11 +71,12 @@ class AutoIds(Protocol):
     """Where numbers come from."""
 
     def next(self, counter: Counter, count: int) -> int:
-        """The first of `count` numbers in a row; SqlRefused 1467 when there are no more, 1146 without its table."""
+        """Return the first of `count` numbers in a row; SqlRefused 1467 when there are no more, 1146 without its
+        table."""
         ...
 
     def rebase(self, counter: Counter, number: int) -> None:
-        """Makes later numbers larger than `number`; SqlRefused 1146 without its table."""
+        """Make later numbers larger than `number`; SqlRefused 1146 without its table."""
         ...
 
 
@@ -87,7 +88,7 @@ class StoredAutoIds:
         self._held: dict[bytes, tuple[int, int]] = {}
 
     def next(self, counter: Counter, count: int) -> int:
-        """The first of `count` numbers in a row."""
+        """Return the first of `count` numbers in a row."""
         with self._lock:
             last, end = self._held.get(counter.key, (0, 0))
             if last + count > end:
@@ -98,7 +99,7 @@ class StoredAutoIds:
             return last + 1
 
     def rebase(self, counter: Counter, number: int) -> None:
-        """Makes later numbers larger than `number`."""
+        """Make later numbers larger than `number`."""
         with self._lock:
             last, end = self._held.get(counter.key, (0, 0))
             if number <= last:

@@ -45,7 +45,7 @@ class Fault:
 
 
 def check_table(source: Reads, shape: TableShape, context: Context) -> list[Fault]:
-    """All that does not agree in a table, as a reader with this definition sees it."""
+    """Return all that does not agree in a table, as a reader with this definition sees it."""
     reader = TableReader(source, shape, context)
     images = list(reader.all())
     faults = [fault for index in shape.indexes for fault in _index_faults(reader, index, images)]
@@ -101,5 +101,5 @@ def _alike(shape: TableShape, one: RowImage, other: RowImage) -> bool:
 
 
 def refusal(shape: TableShape, fault: Fault) -> SqlRefused:
-    """What ADMIN CHECK TABLE says of a fault."""
+    """Return what ADMIN CHECK TABLE says of a fault."""
     return SqlRefused(_INCONSISTENT, f"data inconsistency in table: {shape.name}, {fault}")

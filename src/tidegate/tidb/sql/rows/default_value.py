@@ -31,12 +31,12 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def is_now(column: StoredColumn, target: Target) -> bool:
-    """Whether the default is the moment of the statement."""
+    """Return whether the default is the moment of the statement."""
     return target.type.code in _MOMENTS and str(column.default or "").upper().startswith("CURRENT_")
 
 
 def now_of(target: Target, context: Context) -> KvValue:
-    """The statement's moment as the column keeps it: a TIMESTAMP in UTC, others on the session's clocks."""
+    """Return the statement's moment as the column keeps it: a TIMESTAMP in UTC, others on the session's clocks."""
     zone = UTC if target.type.code is T.TIMESTAMP else context.zone
     now = context.now.astimezone(zone)
     if target.type.code is T.DATE:
@@ -47,14 +47,14 @@ def now_of(target: Target, context: Context) -> KvValue:
 
 
 def constant_of(column: StoredColumn) -> KvValue:
-    """The value of a literal default; None for NULL, none and what is no literal."""
+    """Return the value of a literal default; None for NULL, none and what is no literal."""
     if column.default_is_expr or is_now(column, target_of(column)):
         return None
     return _literal(column, column.default, column.default_bit)
 
 
 def origin_of(column: StoredColumn) -> KvValue:
-    """What a row without the column holds."""
+    """Return what a row without the column holds."""
     kept = _literal(column, column.origin_default, column.origin_default_bit)
     target = target_of(column)
     return zero_of(target.type) if kept is None and column.type.flag & NOT_NULL else kept
@@ -70,7 +70,7 @@ def _literal(column: StoredColumn, text: str | float | None, bits: bytes | None)
 
 
 def without_default(target: Target, context: Context, *, lenient: bool) -> KvValue:
-    """What a NOT NULL column without default gets; SqlRefused 1364 in strict mode."""
+    """Return what a NOT NULL column without default gets; SqlRefused 1364 in strict mode."""
     if target.type.code is T.ENUM:
         return zero_of(target.type)
     message = f"Field '{target.name}' doesn't have a default value"

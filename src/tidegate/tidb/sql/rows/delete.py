@@ -22,7 +22,7 @@ __all__ = ["run_delete"]
 
 
 def run_delete(node: Node, tables: TableOpener, context: Context) -> Outcome:
-    """What a DELETE does; SqlRefused undoes the statement."""
+    """Return what a DELETE does; SqlRefused undoes the statement."""
     if node.args.get("tables"):
         return delete_join(node, tables, context)
     target = opened(node.this, tables, context)

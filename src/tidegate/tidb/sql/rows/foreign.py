@@ -36,7 +36,7 @@ Open = Callable[[str, str], TableAccess]
 
 
 def keys_between(snapshot: StoredSnapshot, version: TableVersion, tables: Open) -> "Keys | None":
-    """The foreign keys from and to a table; None where there are none."""
+    """Return the foreign keys from and to a table; None where there are none."""
     own = [key for key in foreign_keys_of(version.stored) if _enforced(key)]
     name = (version.schema.lower(), version.stored.name.lower)
     others = [

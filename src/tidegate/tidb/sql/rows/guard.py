@@ -46,7 +46,7 @@ def check_row(
 
 
 def fits_partition(table: TableShape, partitioned: TableShape, partition_id: int) -> Fits:
-    """Whether rows of `table` belong to that partition of a table with the same columns."""
+    """Return whether rows of `table` belong to that partition of a table with the same columns."""
     pairs = [(own.id, other.id) for own, other in zip(table.columns, partitioned.columns, strict=True)]
     locate = partitioned.placements[0].locate
     return lambda columns: locate({other: columns[own] for own, other in pairs}) == partition_id

@@ -42,7 +42,7 @@ _SKIPPED: Final = frozenset({1062, 1451, 1452, 1526, 3819})
 
 
 def run_insert(node: Node, tables: TableOpener, context: Context) -> Outcome:
-    """What an INSERT or REPLACE does; SqlRefused undoes the statement."""
+    """Return what an INSERT or REPLACE does; SqlRefused undoes the statement."""
     into = node.this
     target = opened(into.this if isinstance(into, exp.Schema) else into, tables, context)
     savepoint = target.access.transaction.savepoint()

@@ -56,7 +56,7 @@ class _Counted:
         return (*self.access.columns, _ROW_COLUMN)
 
     def rows(self, equal: Mapping[str, tuple[SqlValue, ...]], _context: Context) -> Iterator[tuple[SqlValue, ...]]:
-        """The table's rows, each with its place."""
+        """Return the table's rows, each with its place."""
         for image in self.access.reader.find(equal):
             self.images.append(image)
             yield (*self.access.shown(image), len(self.images) - 1)
@@ -71,7 +71,7 @@ class _Counting(Relations):
     database: str
 
     def relation(self, schema: str, name: str) -> Relation:
-        """The relation of that name, counted if it is to be changed."""
+        """Return the relation of that name, counted if it is to be changed."""
         found = self.counted.get(((schema or self.database).lower(), name.lower()))
         return found if found is not None else self.tables.relation(schema, name)
 
@@ -86,7 +86,7 @@ class _Join:
         self.counted: dict[tuple[str, str], _Counted] = {}
 
     def change(self, alias: str) -> _Counted:
-        """The table behind an alias, to be changed."""
+        """Return the table behind an alias, to be changed."""
         node = self.by_alias.get(alias.lower())
         if node is None:
             raise SqlRefused(1109, f"Unknown table '{alias}' in MULTI DELETE", "42S02")
@@ -95,7 +95,7 @@ class _Join:
         return self.counted.setdefault(key, _Counted(access))
 
     def owner(self, column: Node) -> str:
-        """The alias of the table that an assigned column belongs to; SqlRefused 1054."""
+        """Return the alias of the table that an assigned column belongs to; SqlRefused 1054."""
         if column.table:
             return str(column.table)
         for alias, node in self.by_alias.items():
@@ -104,7 +104,7 @@ class _Join:
         raise unknown_column(column.name, "field list")
 
     def select(self, node: Node, items: list[Node]) -> tuple[list[tuple[SqlValue, ...]], list[ColumnType]]:
-        """The values of `items` for each combination of rows."""
+        """Return the values of `items` for each combination of rows."""
         root = self.root.copy()
         joins = root.args.get("joins") or []
         root.set("joins", None)
@@ -122,7 +122,7 @@ _FROM: Final = "from_" if "from_" in exp.Select.arg_types else "from"
 
 
 def is_join(node: Node) -> bool:
-    """Whether an UPDATE names more than one table."""
+    """Return whether an UPDATE names more than one table."""
     return not isinstance(node.this, exp.Table) or bool(node.this.args.get("joins"))
 
 
@@ -168,7 +168,7 @@ def _is_default(node: Node) -> bool:
 
 
 def delete_join(node: Node, tables: TableOpener, context: Context) -> Outcome:
-    """What a DELETE of tables of a join does; SqlRefused undoes the statement."""
+    """Return what a DELETE of tables of a join does; SqlRefused undoes the statement."""
     join = _Join(node.this, tables, context)
     aliases = [table.alias or table.name for table in node.args["tables"]]
     counted = [join.change(alias) for alias in aliases]

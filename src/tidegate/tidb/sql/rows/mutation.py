@@ -50,7 +50,7 @@ class KeyMutation(NamedTuple):
 def row_mutations(
     shape: TableShape, old: RowImage | None, new: RowImage | None, form: RowForm = CURRENT
 ) -> list[KeyMutation]:
-    """What has to be written when a row becomes another; the same key never twice."""
+    """Return what has to be written when a row becomes another; the same key never twice."""
     found: dict[bytes, KeyMutation] = {}
     before, after = _spots(shape, old), _spots(shape, new)
     moves: list[KeyMutation] = []
@@ -109,7 +109,7 @@ def _at(
 
 
 def record_mutation(shape: TableShape, image: RowImage, form: RowForm = CURRENT) -> KeyMutation:
-    """The row itself."""
+    """Return the row itself."""
     layout = shape.layout_of(image.physical_id)
     stored = select_stored(layout, image.columns)
     row = Row(image.physical_id, image.handle, dict(image.columns), stored, form.version)
@@ -118,7 +118,7 @@ def record_mutation(shape: TableShape, image: RowImage, form: RowForm = CURRENT)
 
 
 def index_mutation(shape: TableShape, index: ShapeIndex, image: RowImage) -> KeyMutation:
-    """The entry of a row in an index; SqlRefused 1235 for a multi-valued one."""
+    """Return the entry of a row in an index; SqlRefused 1235 for a multi-valued one."""
     if index.stored.mv_index:
         what = f"writing the multi-valued index {index.name} of table {shape.name}"
         raise SqlRefused(1235, f"This version of Tidegate doesn't yet support '{what}'", "42000")

@@ -38,20 +38,20 @@ class RowNumbers:
         self.last_given: int | None = None
 
     def row_id(self) -> int:
-        """The next hidden row number."""
+        """Return the next hidden row number."""
         number = self._ids.next(self._counter(CounterKind.ROW), 1)
         return sharded(number, self._shape.stored.shard_row_id_bits, self._start_ts)
 
     def rebase_row_id(self, number: int) -> None:
-        """Makes later hidden row numbers larger."""
+        """Make later hidden row numbers larger."""
         self._ids.rebase(self._counter(CounterKind.ROW), number)
 
     def numbered(self, column: ShapeColumn) -> bool:
-        """Whether the column gets its numbers here."""
+        """Return whether the column gets its numbers here."""
         return column.auto_increment or self._is_random(column)
 
     def fill(self, column: ShapeColumn, value: KvValue, row_number: int) -> KvValue:
-        """The value of a numbered column for what the statement gave; None for nothing."""
+        """Return the value of a numbered column for what the statement gave; None for nothing."""
         given = _whole(value)
         if given is None or (given == 0 and "NO_AUTO_VALUE_ON_ZERO" not in self._context.sql_mode):
             return self._next(column, row_number)
@@ -66,7 +66,7 @@ class RowNumbers:
         return value
 
     def rebase(self, column: ShapeColumn, number: int) -> None:
-        """Makes later numbers of the column larger."""
+        """Make later numbers of the column larger."""
         if self._is_random(column):
             signed = not column.target.type.unsigned
             low = (self._shape.stored.auto_random_range_bits or 64) - self._shape.stored.auto_random_bits - signed

@@ -42,7 +42,7 @@ class TableOpener(Relations, Protocol):
     """Tables that can be changed, and relations of all kinds."""
 
     def table(self, schema: str, name: str) -> TableAccess:
-        """The table of that name; SqlRefused 1146 when there is none."""
+        """Return the table of that name; SqlRefused 1146 when there is none."""
         ...
 
 
@@ -54,7 +54,7 @@ class Shapes:
         self._lock = Lock()
 
     def of(self, stored: StoredTable) -> TableShape:
-        """The shape of a definition; safe to call from several threads."""
+        """Return the shape of a definition; safe to call from several threads."""
         with self._lock:
             found = self._held.get(id(stored))
             if found is None or found.stored is not stored:
@@ -65,7 +65,7 @@ class Shapes:
 
 
 def find_table(snapshot: StoredSnapshot, schema: str, name: str) -> TableVersion | None:
-    """The public table of that name, in any case of letters."""
+    """Return the public table of that name, in any case of letters."""
     schema, name = schema.lower(), name.lower()
     for version in snapshot.tables.values():
         stored = version.stored
@@ -98,7 +98,7 @@ class OpenTables:
     _open: dict[tuple[str, str], TableAccess] = field(default_factory=dict)
 
     def table(self, schema: str, name: str) -> TableAccess:
-        """The table of that name, to be changed."""
+        """Return the table of that name, to be changed."""
         schema = schema or self.context.database
         key = (schema.lower(), name.lower())
         if key not in self._open:
@@ -128,7 +128,7 @@ class OpenTables:
         return fits_partition(self.shapes.of(stored), self.shapes.of(other.stored), info.exchange_partition_def_id)
 
     def relation(self, schema: str, name: str) -> Relation:
-        """The relation of that name."""
+        """Return the relation of that name."""
         version = find_table(self.snapshot, schema or self.context.database, name)
         if self.system is not None and (version is None or version.stored.is_view):
             return self.system.relation(schema or self.context.database, name)
@@ -152,7 +152,7 @@ class _PastTable:
         return self.reader.shape.relation_columns
 
     def rows(self, equal: Mapping[str, tuple[SqlValue, ...]], context: Context) -> Iterator[tuple[SqlValue, ...]]:
-        """The rows, at least those that fit `equal`."""
+        """Return the rows, at least those that fit `equal`."""
         found: Equal = equal
         return (shown(self.reader.shape, image, context) for image in self.reader.find(found))
 
@@ -168,7 +168,7 @@ class PastTables:
     system: Relations | None = None
 
     def relation(self, schema: str, name: str) -> Relation:
-        """The relation of that name; SqlRefused 1146 when there is none."""
+        """Return the relation of that name; SqlRefused 1146 when there is none."""
         schema = schema or self.context.database
         version = find_table(self.snapshot, schema, name)
         if self.system is not None and (version is None or version.stored.is_view):

@@ -65,7 +65,7 @@ class Placement:
 
 
 def placements_of(table: StoredTable) -> tuple[Placement, ...]:
-    """Where rows lie, the place in use first."""
+    """Return where rows lie, the place in use first."""
     public = access(ElementKind.COPY, ElementState.PUBLIC)
     partition = table.partition
     if partition is None or not partition.enable:
@@ -172,7 +172,7 @@ class _EventRow(Mapping[str, Value]):
 
 
 def event_value(kind: ColumnType, value: KvValue) -> Value:
-    """A stored value as events have it: times, decimals and documents as texts, ENUM and SET by name."""
+    """Return a stored value as events have it: times, decimals and documents as texts, ENUM and SET by name."""
     if value is None or isinstance(value, float):
         return value
     if isinstance(value, bytes):

@@ -45,11 +45,11 @@ class Reads(Protocol):
     """A transaction or a snapshot."""
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key."""
+        """Return the value of a key."""
         ...
 
     def scan(self, start: bytes, end: bytes = b"", *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Keys of [start, end) with values."""
+        """Return keys of [start, end) with values."""
         ...
 
 
@@ -68,7 +68,7 @@ class TableReader:
         self.source, self.shape, self.context = source, shape, context
 
     def get(self, physical_id: int, handle: Handle) -> RowImage | None:
-        """The row with that handle."""
+        """Return the row with that handle."""
         value = self.source.get(record_key(physical_id, handle))
         if value is None:
             return None
@@ -76,12 +76,12 @@ class TableReader:
         return image_of(self.shape, row, self.context)
 
     def all(self) -> Iterator[RowImage]:
-        """Every row, partition by partition in order of their handles."""
+        """Return every row, partition by partition in order of their handles."""
         for physical_id in self.shape.physical_ids:
             yield from self.rows_of(physical_id)
 
     def rows_of(self, physical_id: int) -> Iterator[RowImage]:
-        """The rows under one physical id."""
+        """Return the rows under one physical id."""
         layout = self.shape.layout_of(physical_id)
         for key, value in self.source.scan(*table_span(physical_id)):
             yield image_of(self.shape, decode_row(layout, key, value), self.context)
@@ -193,7 +193,7 @@ def _keys(values: list[list[KvValue]]) -> list[tuple[KvValue, ...]]:
 
 
 def key_after(prefix: bytes) -> bytes:
-    """The first key behind all that begin with `prefix`, which is not all ones."""
+    """Return the first key behind all that begin with `prefix`, which is not all ones."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1])
 

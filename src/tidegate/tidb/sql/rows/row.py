@@ -40,7 +40,7 @@ class RowImage(NamedTuple):
 
 
 def same(kind: ColumnType, one: KvValue, other: KvValue) -> bool:
-    """Whether two stored values are the same, letter for letter: an UPDATE between them changes nothing."""
+    """Return whether two stored values are the same, letter for letter: an UPDATE between them changes nothing."""
     if one is None or other is None:
         return one is other
     if isinstance(one, JsonDatum):
@@ -53,12 +53,12 @@ def _plain(value: KvValue) -> object:
 
 
 def values_of(shape: TableShape, columns: Mapping[int, KvValue], context: Context) -> list[SqlValue]:
-    """The running values of all columns by offset; NULL for what is not there yet."""
+    """Return the running values of all columns by offset; NULL for what is not there yet."""
     return [from_column(column.target.type, columns.get(column.id), context.zone) for column in shape.columns]
 
 
 def image_of(shape: TableShape, row: Row, context: Context) -> RowImage:
-    """The row that is stored, with what its columns hold that it does not have."""
+    """Return the row that is stored, with what its columns hold that it does not have."""
     columns: dict[int, KvValue] = {}
     for column in shape.columns:
         if column.id in row.columns:
@@ -81,8 +81,8 @@ def complete(
     *,
     lenient: bool = False,
 ) -> dict[int, KvValue]:
-    """All columns of a row whose public columns are given; SqlRefused where a cast or a generated value is refused, and
-    for a NULL that the other column of a change of types does not take, even with IGNORE."""
+    """Return all columns of a row whose public columns are given; SqlRefused where a cast or a generated value is
+    refused, and for a NULL that the other column of a change of types does not take, even with IGNORE."""
     columns = {column.id: given[column.id] for column in shape.public if not column.generated}
     for column in shape.columns:
         if column.public or column.generated:

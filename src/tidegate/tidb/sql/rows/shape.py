@@ -112,7 +112,7 @@ class ShapeIndex:
 
     @property
     def column_ids(self) -> tuple[int, ...]:
-        """Its columns."""
+        """The ids of the index's columns."""
         return tuple(part.column_id for part in self.layout.parts)
 
 
@@ -153,14 +153,14 @@ class TableShape:
         return frozenset(part.column_id for part in parts)
 
     def layout_of(self, physical_id: int) -> TableLayout:
-        """The bytes of the table, or of one partition."""
+        """Return the bytes of the table, or of one partition."""
         found = self._layouts.get(physical_id)
         if found is None:
             found = self._layouts[physical_id] = table_layout(self.stored, physical_id)
         return found
 
     def index_layout(self, index: ShapeIndex, physical_id: int) -> TableLayout:
-        """Where the entries of an index lie for a row in `physical_id`."""
+        """Return where the entries of an index lie for a row in `physical_id`."""
         return self.layout if index.layout.global_index else self.layout_of(physical_id)
 
     @cached_property

@@ -30,7 +30,7 @@ _SKIPPED: Final = frozenset({1062, 1451, 1452, 1526, 3819})
 
 
 def run_update(node: Node, tables: TableOpener, context: Context) -> Outcome:
-    """What an UPDATE does; SqlRefused undoes the statement."""
+    """Return what an UPDATE does; SqlRefused undoes the statement."""
     ignore = bool(node.meta.get("ignore"))
     if is_join(node):
         return _outcome(*update_join(node, tables, context, partial(_change, ignore=ignore)), context)

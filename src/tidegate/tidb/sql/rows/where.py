@@ -37,7 +37,7 @@ class ChangedTable:
 
 
 def opened(node: Node, tables: TableOpener, context: Context) -> ChangedTable:
-    """The table that a node names, with its alias."""
+    """Return the table that a node names, with its alias."""
     refuse_partitions(node)
     access = tables.table(node.db, node.name)
     return ChangedTable(access, table_scope(access, node.alias or access.name, tables, context))
@@ -52,13 +52,14 @@ def refuse_partitions(node: Node) -> None:
 
 
 def table_scope(access: TableAccess, alias: str, tables: TableOpener, context: Context) -> Scope:
-    """The scope of a table's rows, subqueries included."""
+    """Return the scope of a table's rows, subqueries included."""
     plain = Scope.of_columns(access.columns, alias, access.version.schema)
     return Scope(plain.slots, relations=tables, database=context.database, context=context)
 
 
 def found_rows(node: Node, target: ChangedTable, context: Context) -> list[tuple[RowImage, Row]]:
-    """The rows that an UPDATE or DELETE of one table means, in its order, with what the statement sees of them."""
+    """Return the rows that an UPDATE or DELETE of one table means, in its order, with what the statement sees of
+    them."""
     where = node.args.get("where")
     scope = target.scope.at("where clause")
     equal = equal_of(where.this, scope, context) if where else {}
@@ -97,7 +98,7 @@ def _limit(node: Node, scope: Scope, context: Context) -> int | None:
 
 
 def equal_of(where: Node, scope: Scope, context: Context) -> Mapping[str, tuple[SqlValue, ...]]:
-    """What a condition demands of columns by = and IN with constants."""
+    """Return what a condition demands of columns by = and IN with constants."""
     found: dict[str, tuple[SqlValue, ...]] = {}
     for part in _conjuncts(where):
         if isinstance(part, exp.EQ):

@@ -25,7 +25,7 @@ class Peers(Protocol):
         ...
 
     def sessions(self) -> Sequence[object]:
-        """The sessions of all clients."""
+        """Return the sessions of all clients."""
         ...
 
 
@@ -52,17 +52,17 @@ class SessionClient(Protocol):
         ...
 
     def execute(self, sql: str) -> list[ResultSet | Outcome]:
-        """The answers to all statements of a text."""
+        """Return the answers to all statements of a text."""
         ...
 
     def evaluate(self, text: str) -> SqlValue:
-        """The value of an expression in SQL."""
+        """Return the value of an expression in SQL."""
         ...
 
     def moment(self, value: SqlValue) -> int:
-        """The timestamp that a value means."""
+        """Return the timestamp that a value means."""
         ...
 
     def view(self, context: Context | None = None) -> View:
-        """What SHOW sees."""
+        """Return what SHOW sees."""
         ...

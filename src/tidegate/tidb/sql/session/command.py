@@ -37,7 +37,7 @@ _IGNORED: Final = frozenset(
 
 
 def run_command(session: SessionClient, command: Command, context: Context) -> _Answer:
-    """What a command does. Raises SqlError, SqlRefused."""
+    """Return what a command does. Raises SqlError, SqlRefused."""
     if command.kind in _IGNORED:
         if command.kind != "UNLOCK":  # commits only what LOCK TABLES began, and that is nothing
             session.transaction.commit()

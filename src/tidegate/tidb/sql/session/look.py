@@ -26,7 +26,7 @@ _SEPARATE_IDS: Final = 1
 
 
 def view_of(session: SessionClient, context: Context) -> View:
-    """What SHOW sees."""
+    """Return what SHOW sees."""
     schema = _definitions(session)
     return View(
         session.state,

@@ -38,7 +38,7 @@ class Prepared:
 
     @classmethod
     def of(cls, sql: str, sql_mode: frozenset[str]) -> "Prepared":
-        """The statement, its parameters found. Raises SqlRefused 1064 for unreadable text."""
+        """Return the statement, its parameters found. Raises SqlRefused 1064 for unreadable text."""
         plain = "NO_BACKSLASH_ESCAPES" in sql_mode
         try:
             tokens = DIALECTS["ANSI_QUOTES" in sql_mode, plain]().tokenize(reveal(sql, escapes=not plain))
@@ -48,7 +48,7 @@ class Prepared:
 
 
 def bind(statement: Prepared, values: Sequence[Bound], sql_mode: frozenset[str], charset: str = "utf-8") -> str:
-    """The text of the statement with literals in the places of its parameters. Raises SqlRefused 1210."""
+    """Return the text of the statement with literals in the places of its parameters. Raises SqlRefused 1210."""
     if len(values) != len(statement.places):
         raise SqlRefused(_WRONG_ARGUMENTS, "Incorrect arguments to EXECUTE")
     parts, last = [], 0

@@ -147,11 +147,11 @@ class Session:
     # --- statements ---
 
     def execute(self, sql: str) -> list[ResultSet | Outcome]:
-        """The answers to all statements of a text. Raises the TidegateError of the first that fails."""
+        """Return the answers to all statements of a text. Raises the TidegateError of the first that fails."""
         return list(self.run(sql))
 
     def run(self, sql: str) -> Iterator[ResultSet | Outcome]:
-        """The same one by one: a statement runs when its answer is asked for."""
+        """Return the answers one by one: a statement runs when its answer is asked for."""
         stale: str | None = None
         try:
             if _STALE.match(sql):
@@ -246,11 +246,11 @@ class Session:
         return once or self.transaction.stale_ts or self.snapshot_ts
 
     def moment(self, value: SqlValue) -> int:
-        """The timestamp that a value means. Raises SqlRefused 1292, 8128."""
+        """Return the timestamp that a value means. Raises SqlRefused 1292, 8128."""
         return moment_ts(value, self.state.zone, self.node.storage.oracle.newest)
 
     def evaluate(self, text: str) -> SqlValue:
-        """The value of an expression in SQL."""
+        """Return the value of an expression in SQL."""
         context = self.state.context()
 
         def answer(transaction: GuardedTransaction) -> SqlValue:
@@ -280,7 +280,8 @@ class Session:
     # --- looking around ---
 
     def view(self, context: Context | None = None) -> View:
-        """What SHOW sees: the definitions of now, of the open transaction, or of the past that the session reads."""
+        """Return what SHOW sees: the definitions of now, of the open transaction, or of the past that the session
+        reads."""
         return view_of(self, context or self.state.context())
 
     def information(self, schema: StoredSnapshot | None = None) -> InformationSchema:

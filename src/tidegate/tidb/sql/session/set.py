@@ -56,7 +56,7 @@ _LEVELS: Final = ("READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERI
 
 
 def read_set(text: str, *, escapes: bool = True) -> tuple[Assign, ...]:
-    """The assignments of a SET statement. Raises SqlError for what is none."""
+    """Return the assignments of a SET statement. Raises SqlError for what is none."""
     revealed = reveal(text, escapes=escapes)
     cursor = Cursor(revealed, tokenize(revealed, escapes=escapes))
     cursor.expect("SET")

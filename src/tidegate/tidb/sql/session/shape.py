@@ -48,7 +48,7 @@ class StatementShapes:
         self._known: OrderedDict[_Key, _Shape | None] = OrderedDict()
 
     def parse(self, sql: str, sql_mode: frozenset[str]) -> list[Parsed]:
-        """The statements of `sql`, as `parse` gives them. Raises SqlRefused 1064."""
+        """Return the statements of `sql`, as `parse` gives them. Raises SqlRefused 1064."""
         found = tokens_of(sql, sql_mode)
         tokens = found.tokens
         if not 0 < len(tokens) <= _TOKENS_MAX or tokens[0].text.upper() not in _CHANGES:

@@ -27,7 +27,7 @@ _TSO_MIN: Final = 1 << 40
 
 
 def moment_ts(value: SqlValue, zone: tzinfo, newest_ts: int) -> int:
-    """The timestamp that a value means; SqlRefused 1292 for none, 8128 for one to come."""
+    """Return the timestamp that a value means; SqlRefused 1292 for none, 8128 for one to come."""
     ts = _tso(value) or _moment(value, zone)
     if ts is None:
         raise SqlRefused(_WRONG_MOMENT, f"Incorrect datetime value: '{_shown(value)}'", "22007")
@@ -63,7 +63,7 @@ def _moment(value: SqlValue, zone: tzinfo) -> int | None:
 
 
 def split_stale(text: str, *, escapes: bool = True) -> tuple[str, str | None]:
-    """A SELECT without its AS OF TIMESTAMP, and the text of the moment; None where it has none.
+    """Return a SELECT without its AS OF TIMESTAMP, and the text of the moment; None where it has none.
 
     Raises SqlRefused 8135 when tables are to be read at several moments."""
     if "OF" not in text.upper():

@@ -40,7 +40,7 @@ class SessionState:
 
     @classmethod
     def of(cls, shared: GlobalVariables, now_ms: Callable[[], int], new_timestamp: Callable[[], int]) -> "SessionState":
-        """The state of a new session."""
+        """Return the state of a new session."""
         return cls(SessionVariables(shared), now_ms, new_timestamp)
 
     @property
@@ -61,7 +61,7 @@ class SessionState:
         return datetime.fromtimestamp(chosen or self.now_ms() / 1000, UTC)
 
     def context(self, start_ts: int = 0) -> Context:
-        """What a statement runs with."""
+        """Return what a statement runs with."""
         counts = {level: sum(one.level == level for one in self.warnings) for level in ("Error", "Warning", "Note")}
         self.variables.force("warning_count", len(self.warnings))
         self.variables.force("error_count", counts["Error"])

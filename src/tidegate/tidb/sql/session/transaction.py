@@ -101,7 +101,7 @@ class SessionTransaction:
     # --- statements ---
 
     def read(self, statement: Callable[[GuardedTransaction], _Result], *, passing: bool = False) -> _Result:
-        """A statement that writes nothing: in what is open, else in a transaction that nobody hears of.
+        """Return a statement that writes nothing: in what is open, else in a transaction that nobody hears of.
 
         One in `passing`, which reads no table, opens nothing even where autocommit is off."""
         if self.open is None and not self.autocommit() and self.stale_ts is None and not passing:
@@ -111,7 +111,7 @@ class SessionTransaction:
         return self._alone(statement, commit=False)
 
     def write(self, statement: Callable[[GuardedTransaction], _Result]) -> _Result:
-        """A statement that writes; SqlRefused 1792 where nothing may be written."""
+        """Return a statement that writes; SqlRefused 1792 where nothing may be written."""
         if self.read_only or self.stale_ts is not None:
             raise SqlRefused(_READ_ONLY, "Cannot execute statement in a READ ONLY transaction.", "25006")
         if self.open is None and not self.autocommit():
@@ -180,12 +180,12 @@ class LockingReads:
         self._transaction = transaction
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key, locked."""
+        """Return the value of a key, locked."""
         self._transaction.lock(key)
         return self._transaction.get(key)
 
     def scan(self, start: bytes, end: bytes = b"", *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Keys with values, locked."""
+        """Return keys with values, locked."""
         for key, value in self._transaction.scan(start, end, reverse=reverse):
             self._transaction.lock(key)
             yield key, value

@@ -49,7 +49,7 @@ _guard: Final = Lock()
 
 
 def tools_of(node: Node) -> NodeTools:
-    """The tools of a node, made when first asked for."""
+    """Return the tools of a node, made when first asked for."""
     with _guard:
         if node not in _tools:
             _tools[node] = NodeTools(StoredAutoIds(node.storage))
@@ -68,7 +68,7 @@ class OneRelation:
 
 
 def choose(relation: FixedRelation, condition: str, context: Context) -> ResultSet:
-    """The rows of a relation that a condition is true of, by the rules of SELECT. Raises SqlRefused."""
+    """Return the rows of a relation that a condition is true of, by the rules of SELECT. Raises SqlRefused."""
     if condition == "TRUE":
         columns = tuple(ResultColumn(one.name, one.type, one.collation) for one in relation.columns)
         return ResultSet(columns, list(relation.held))
@@ -89,7 +89,7 @@ class SystemRelations:
     depth: int = 0
 
     def relation(self, schema: str, name: str) -> Relation:
-        """A table of information_schema, or a view; SqlRefused 1146, 1046."""
+        """Return a table of information_schema, or a view; SqlRefused 1146, 1046."""
         if is_information(schema):
             return self.information().relation(schema, name)
         found = find_table(self.snapshot, schema, name)

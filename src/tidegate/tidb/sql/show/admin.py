@@ -42,7 +42,7 @@ class Administration:
 
 
 def admin(cursor: Cursor, on: Administration) -> ResultSet | Outcome:
-    """What ADMIN does; the cursor stands behind the word. Raises SqlError, SqlRefused."""
+    """Return what ADMIN does; the cursor stands behind the word. Raises SqlError, SqlRefused."""
     for words, rule in _RULES.items():
         if cursor.accept(words):
             return rule(cursor, on)

@@ -79,17 +79,17 @@ class NextIds:
 
 
 def quote_name(name: str) -> str:
-    """A name in backquotes."""
+    """Return a name in backquotes."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def escape(text: str) -> str:
-    """A text as it stands between single quotes."""
+    """Return a text as it stands between single quotes."""
     return text.translate(_ESCAPES)
 
 
 def render_full_type(column: StoredColumn) -> str:
-    """The type with `unsigned` and `zerofill`: "int(6) unsigned zerofill"."""
+    """Return the type with `unsigned` and `zerofill`: "int(6) unsigned zerofill"."""
     kind = column_type(column.type)
     return render_type(kind) + (" zerofill" if column.type.flag & ZEROFILL and kind.code is not T.YEAR else "")
 
@@ -189,7 +189,7 @@ def _default(column: StoredColumn, zone: tzinfo) -> Iterator[str]:
 
 
 def shown_default(column: StoredColumn, zone: tzinfo) -> str:
-    """The default as SHOW prints it: moments in `zone`, BIT as b'101', CURRENT_TIMESTAMP with its decimals."""
+    """Return the default as SHOW prints it: moments in `zone`, BIT as b'101', CURRENT_TIMESTAMP with its decimals."""
     if column.type.tp == T.BIT and column.default_bit is not None:
         return f"b'{int.from_bytes(column.default_bit, 'big'):b}'"
     text = str(column.default)

@@ -27,7 +27,7 @@ _DEFAULT: Final = [["DEFAULT"]]
 
 
 def render_partition(partition: StoredPartition | None) -> str:
-    """The clause on a new line; "" for a table that is not partitioned."""
+    """Return the clause on a new line; "" for a table that is not partitioned."""
     if partition is None or not partition.enable or partition.type not in METHODS:
         return ""
     method = METHODS[partition.type]
@@ -47,7 +47,7 @@ def render_partition(partition: StoredPartition | None) -> str:
 
 
 def partition_values(definition: StoredPartitionDef) -> str:
-    """What a partition holds, as information_schema says it: its bound, or its values."""
+    """Return what a partition holds, as information_schema says it: its bound, or its values."""
     if definition.less_than:
         return ",".join(definition.less_than)
     values = definition.in_values or []

@@ -44,7 +44,7 @@ class View:
     position: Callable[[], int]
 
     def table(self, schema: str, name: str) -> TableVersion:
-        """The table of that name; SqlRefused 1046, 1146."""
+        """Return the table of that name; SqlRefused 1046, 1146."""
         if not schema:
             raise SqlRefused(1046, "No database selected", "3D000")
         found = find_table(self.snapshot, schema, name)
@@ -53,7 +53,7 @@ class View:
         return found
 
     def database(self, name: str) -> StoredSchema:
-        """The database of that name; SqlRefused 1046, 1049."""
+        """Return the database of that name; SqlRefused 1046, 1049."""
         if not name:
             raise SqlRefused(1046, "No database selected", "3D000")
         for schema in self.snapshot.schemas.values():
@@ -86,7 +86,7 @@ _EMPTY: Final = {
 
 
 def show(cursor: Cursor, view: View) -> ResultSet:
-    """The answer to SHOW; the cursor stands behind the word. Raises SqlError, SqlRefused."""
+    """Return the answer to SHOW; the cursor stands behind the word. Raises SqlError, SqlRefused."""
     adjectives = set[str]()
     while word := cursor.accept(*_ADJECTIVES):
         adjectives.add(word)
@@ -101,7 +101,7 @@ def show(cursor: Cursor, view: View) -> ResultSet:
 
 
 def describe(cursor: Cursor, view: View) -> ResultSet:
-    """The answer to DESC t and DESC t column."""
+    """Return the answer to DESC t and DESC t column."""
     found = cursor.qualified()
     shown = _column_rows(view, found.schema or view.state.database, found.table, full=False)
     if cursor.done():

@@ -65,7 +65,7 @@ _OFFSET_MIN: Final = timedelta(hours=-12, minutes=-59)
 
 
 def charset_named(name: str) -> str:
-    """The charset in its usual form; SqlRefused 1115 for one that TiDB lacks."""
+    """Return the charset in its usual form; SqlRefused 1115 for one that TiDB lacks."""
     found = normal_charset(name)
     if found not in CHARSETS:
         raise SqlRefused(1115, f"Unknown character set: '{name}'", "42000")
@@ -73,7 +73,7 @@ def charset_named(name: str) -> str:
 
 
 def collation_named(name: str) -> str:
-    """The collation in lower case; SqlRefused 1273 for one that TiDB lacks."""
+    """Return the collation in lower case; SqlRefused 1273 for one that TiDB lacks."""
     folded = name.lower().replace("utf8mb3_", "utf8_", 1)
     if folded not in COLLATIONS:
         raise SqlRefused(1273, f"Unknown collation: '{name}'", "HY000")
@@ -82,7 +82,7 @@ def collation_named(name: str) -> str:
 
 
 def zone_named(name: str) -> tzinfo:
-    """The zone of SYSTEM (which is UTC here), of an offset such as +08:00, or of a name; SqlRefused 1298."""
+    """Return the zone of SYSTEM (which is UTC here), of an offset such as +08:00, or of a name; SqlRefused 1298."""
     if name.upper() in {"SYSTEM", "UTC", "+00:00"}:
         return UTC
     offset = _OFFSET.fullmatch(name)

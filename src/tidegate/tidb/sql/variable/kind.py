@@ -61,7 +61,7 @@ class VariableKind(Protocol):
     """How values of a variable are read and printed."""
 
     def read(self, name: str, value: SqlValue, warn: Warn) -> Setting:
-        """The value to hold; SqlRefused for one that does not fit."""
+        """Return the value to hold; SqlRefused for one that does not fit."""
         ...
 
     def show(self, value: Setting) -> str:
@@ -93,7 +93,7 @@ class Number:
     high: int = UNSIGNED_MAX
 
     def read(self, name: str, value: SqlValue, warn: Warn) -> Setting:
-        """The number, cut to the bounds with a warning."""
+        """Return the number, cut to the bounds with a warning."""
         if isinstance(value, float | Decimal) or value is None:
             raise SqlRefused(_WRONG_TYPE, f"Incorrect argument type to variable '{name}'", "42000")
         word = _text(value).strip()
@@ -108,7 +108,7 @@ class Number:
         return cut
 
     def show(self, value: Setting) -> str:
-        """Its digits."""
+        """Return the number's digits."""
         return str(value)
 
 
@@ -120,7 +120,7 @@ class Real:
     high: float = 1.0
 
     def read(self, name: str, value: SqlValue, warn: Warn) -> Setting:
-        """The number, cut to the bounds with a warning."""
+        """Return the number, cut to the bounds with a warning."""
         try:
             number = float(_text(value))
         except ValueError:
@@ -131,7 +131,7 @@ class Real:
         return cut
 
     def show(self, value: Setting) -> str:
-        """Its shortest digits."""
+        """Return the number's shortest digits."""
         return f"{value:g}"
 
 
@@ -142,7 +142,7 @@ class Choice:
     names: tuple[str, ...]
 
     def read(self, name: str, value: SqlValue, _warn: Warn) -> Setting:
-        """The name as it is written here."""
+        """Return the name as it is written here."""
         word = _text(value)
         if word.isdigit() and int(word) < len(self.names):
             return self.names[int(word)]
@@ -152,7 +152,7 @@ class Choice:
         return found
 
     def show(self, value: Setting) -> str:
-        """The name."""
+        """Return the name."""
         return str(value)
 
 
@@ -167,11 +167,11 @@ class Text:
     check: Callable[[str, str], str] = _same
 
     def read(self, name: str, value: SqlValue, _warn: Warn) -> Setting:
-        """The text."""
+        """Return the text."""
         return self.check(name, "" if value is None else _text(value))
 
     def show(self, value: Setting) -> str:
-        """The text."""
+        """Return the text."""
         return str(value)
 
 

@@ -243,7 +243,7 @@ def _ignore(_code: int, _message: str) -> None:
 
 
 def find(name: str) -> Variable:
-    """The variable of that name in any case; SqlRefused 1193."""
+    """Return the variable of that name in any case; SqlRefused 1193."""
     variable = VARIABLES.get(name.lower())
     if variable is None:
         raise SqlRefused(_UNKNOWN, f"Unknown system variable '{name}'", "HY000")
