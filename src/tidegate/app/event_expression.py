@@ -66,11 +66,11 @@ class SqlExpressions:
         _parsed(text, self.sql_mode)
 
     def test(self, text: str, version: TableVersion) -> Test:
-        """Return the test of an image of this table's rows: values in the order of its columns, virtual ones left out."""
+        """Return the test of an image of this table's rows: values in the order of its columns, without virtual ones."""
         return self._tester(text, f"{version.schema}.{version.stored.name.original}", _slots(version), UTC)
 
     def test_of_fields(self, text: str, name: TableName, fields: tuple[Field, ...]) -> Test:
-        """Return the test of an image as a message brings it: values of its fields, TIMESTAMPs on the clocks of the zone.
+        """Return the test of an image as a message brings it: values of its fields, TIMESTAMPs on the zone's clocks.
 
         Raises SchemaError and SqlError for fields of no known type as well."""
         return self._tester(text, str(name), _slots_of_fields(name, fields), self._zone())
