@@ -10,7 +10,7 @@ from tests.lake.stages import Play, differences, truths
 from tidegate.app.engine import Engine
 from tidegate.app.meter import Meter
 from tidegate.app.progress import Progress, line
-from tidegate.app.retry import Retries
+from tidegate.app.retry import Retrier
 from tidegate.feed.retry_policy import RetryPolicy
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import HistoryLost, SinkError, SourceError
@@ -116,7 +116,7 @@ def failing(times: int, error: Exception) -> Any:
 def test_what_may_pass_is_waited_out(waited: list[float]) -> None:
     """An error that may pass is tried again, told in every report, and gone from them when the feed gets on."""
     reports: list[Progress] = []
-    outage = Retries(RetryPolicy(), Meter(reports.append), threading.Event())
+    outage = Retrier(RetryPolicy(), Meter(reports.append), threading.Event())
 
     assert outage.retrying(failing(7, SourceError("broker away"))) == 42
 
@@ -135,7 +135,7 @@ def test_what_may_pass_is_waited_out(waited: list[float]) -> None:
 
 def test_what_will_not_pass_is_raised_at_once(waited: list[float]) -> None:
     """An error that only a person can mend ends the feed."""
-    outage = Retries(RetryPolicy(), Meter(lambda _: None), threading.Event())
+    outage = Retrier(RetryPolicy(), Meter(lambda _: None), threading.Event())
 
     with pytest.raises(HistoryLost):
         outage.retrying(failing(1, HistoryLost("gone")))
@@ -144,7 +144,7 @@ def test_what_will_not_pass_is_raised_at_once(waited: list[float]) -> None:
 
 def test_one_step_does_not_end_an_outage(waited: list[float]) -> None:
     """Steps that succeed between failures do not start patience anew; only getting on does."""
-    outage = Retries(RetryPolicy(quick=2, stuck_s=0), Meter(lambda _: None), threading.Event())
+    outage = Retrier(RetryPolicy(quick=2, stuck_s=0), Meter(lambda _: None), threading.Event())
 
     assert outage.retrying(failing(1, SinkError("full"))) == 42
     assert outage.retrying(failing(1, SinkError("full"))) == 42
@@ -164,7 +164,7 @@ def test_a_stop_ends_the_waiting() -> None:
     stop = threading.Event()
     stop.set()
 
-    outage = Retries(RetryPolicy(), Meter(lambda _: None), stop)
+    outage = Retrier(RetryPolicy(), Meter(lambda _: None), stop)
 
     with pytest.raises(SourceError):
         outage.survive(SourceError("broker away"))

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from tidegate.app.meter import Meter
 from tidegate.app.progress import Progress
-from tidegate.app.retry import Retries
+from tidegate.app.retry import Retrier
 from tidegate.feed.pace import BUSY_ROWS, Stretch, rest_s
 from tidegate.feed.plan import Barrier, Checkpoint, Drops, Round
 from tidegate.feed.ports import Changes, Result, Sink, Source, Standing, Tasks
@@ -70,7 +70,7 @@ class Engine:
         self.feed, self.source, self.sink = feed, feed.source, feed.sink
         self.tasks, self.meter, self.halt = tasks, meter, stop
         self.standing = Standing(Checkpoint(), SchemaState(), is_new=True)
-        self.outage = Retries(replace(feed.patience, stuck_s=None, most_s=START_S), meter, stop)
+        self.outage = Retrier(replace(feed.patience, stuck_s=None, most_s=START_S), meter, stop)
         self.floor = 0
         """How far the tables are of a round that was cut off (feed/round.py)."""
         self.heard = 0

@@ -13,22 +13,22 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tidegate.app.meter import Meter
-from tidegate.feed.retry_policy import Failures, RetryPolicy
+from tidegate.feed.retry_policy import FailureRun, RetryPolicy
 from tidegate.model.errors import Retry, TidegateError
 
-__all__ = ["Retries"]
+__all__ = ["Retrier"]
 
 T = TypeVar("T")
 
 
-class Retries:
+class Retrier:
     """The trouble that a feed is in, if any."""
 
     def __init__(self, patience: RetryPolicy, meter: Meter, stop: threading.Event) -> None:
         self.patience = patience
         self._meter, self._stop = meter, stop
         self._begun_s = time.monotonic()
-        self._trouble: Failures | None = None
+        self._trouble: FailureRun | None = None
         self._failed_s = 0.0
         self._beside = False
         self.stopped = False

@@ -14,7 +14,7 @@ has not advanced for changefeed-error-stuck-duration, 30 minutes by default.
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["Failures", "RetryPolicy"]
+__all__ = ["FailureRun", "RetryPolicy"]
 
 QUICK_S: Final = 1.0
 QUICK_MAX_S: Final = 30.0
@@ -25,7 +25,7 @@ DOUBLINGS_MAX: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Failures:
+class FailureRun:
     """Errors in a row: when the first came, on any steady clock, and how many there were."""
 
     since_s: float
@@ -42,17 +42,17 @@ class RetryPolicy:
     stuck_s: float | None = 1800.0
     most_s: float | None = None
 
-    def met(self, trouble: Failures | None, now_s: float) -> Failures:
+    def met(self, trouble: FailureRun | None, now_s: float) -> FailureRun:
         """Return the trouble after one more error."""
-        return Failures(now_s) if trouble is None else Failures(trouble.since_s, trouble.errors + 1)
+        return FailureRun(now_s) if trouble is None else FailureRun(trouble.since_s, trouble.errors + 1)
 
-    def pause_s(self, trouble: Failures, now_s: float, begun_s: float = 0.0) -> float | None:
+    def pause_s(self, trouble: FailureRun, now_s: float, begun_s: float = 0.0) -> float | None:
         """Return how long to wait before the next try; None when it is time to give up. `begun_s`: the run's begin."""
         pause = self._pause_s(trouble, now_s)
         too_late = self.most_s is not None and pause is not None and now_s + pause - begun_s > self.most_s
         return None if too_late else pause
 
-    def _pause_s(self, trouble: Failures, now_s: float) -> float | None:
+    def _pause_s(self, trouble: FailureRun, now_s: float) -> float | None:
         if trouble.errors <= self.quick:
             return min(QUICK_S * 2.0 ** min(trouble.errors - 1, DOUBLINGS_MAX), QUICK_MAX_S)
         if self.stuck_s is None:

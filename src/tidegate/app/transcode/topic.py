@@ -3,7 +3,7 @@
     partitions ─→ decode ─→ cut rows made whole ─→ WatermarkMerge ─→ Relay ─→ topic
     of all topics   │       (feed/watermark_merge.py: rows up to the watermark of them all, DDLs behind their rows)
                     └→ DecodeError: a line on standard error, and on with the next
-    between merge and relay stand the filters: tables and event filters (sieve.py)
+    between merge and relay stand the filters: tables and event filters (topic_filter.py)
 
 What has come up to the last watermark of all partitions is written with that watermark.  What lies above it when the
 reading ends is written too, without one, and the last line says where to go on (`start=` of the source).  The producer
@@ -34,8 +34,8 @@ from tidegate.app.event_expression import event_filter
 from tidegate.app.stop_signals import stop_on_signals
 from tidegate.app.topics import LOOKING, topics_of
 from tidegate.app.transcode.relay import Relay, RelayTarget
-from tidegate.app.transcode.sieve import Sieve
 from tidegate.app.transcode.target import target_options
+from tidegate.app.transcode.topic_filter import TopicFilter
 from tidegate.app.wiring import SINKS, SOURCES
 from tidegate.codec import BatchEncoder, DecodeOptions, decode, from_config
 from tidegate.codec.canal.ddl_actions import with_action
@@ -98,7 +98,7 @@ def transcode_topic(
     if (source.bootstrap, target.topic) in {(sink.bootstrap, topic) for topic in source.topics}:
         raise UriInvalid(f"--to: topic {target.topic} is the one that is read")
     tables = TableFilter.parse(file.rules or DEFAULT_RULES, case_sensitive=file.case_sensitive)
-    sieve = Sieve(tables, _events(file, read))
+    chosen = TopicFilter(tables, _events(file, read))
     idle = idle_keys(file, SOURCES["kafka"], SINKS["kafka"])
     if idle:
         click.echo(f"warning: accepted without effect: {', '.join(idle)}", err=True)
@@ -110,7 +110,7 @@ def transcode_topic(
     run = _Run(source, read, as_json=as_json)
     claims = ClaimFiles(target.options.claim_check_storage_uri, random_names())
     relay = Relay(target, writer, known, now_ms=clock(now_ms), claims=claims, refused=run.refused)
-    run.play(Gathered(topics_of(source, read), idle_s=idle_s), relay, writer, sieve)
+    run.play(Gathered(topics_of(source, read), idle_s=idle_s), relay, writer, chosen)
     if run.report.refused:
         click.get_current_context().exit(1)
 
@@ -130,35 +130,35 @@ class _Run:
     def _cut(self, place: tuple[Partition, str], error: TidegateError) -> None:
         self.refused(place[1], error)
 
-    def play(self, messages: Gathered, relay: Relay, writer: TopicWriter, sieve: Sieve) -> None:
+    def play(self, messages: Gathered, relay: Relay, writer: TopicWriter, chosen: TopicFilter) -> None:
         """Read to the end and writes; stops in good order on a signal."""
-        gate: WatermarkMerge[Partition] = WatermarkMerge(messages.positions)
+        merge: WatermarkMerge[Partition] = WatermarkMerge(messages.positions)
         told = time.monotonic()
         with stop_on_signals() as stop:
-            for chunk in messages.chunks(lambda: gate.ahead(HOLD)):
+            for chunk in messages.chunks(lambda: merge.ahead(HOLD)):
                 self.report.messages_read += len(chunk)
                 decoded = self._decoded((took.partition, took.message.offset, *took.message[1:]) for took in chunk)
                 for (partition, place), event in whole_events(
                     decoded, self._read, lambda at, e: self.refused(at[1], e)
                 ):
                     try:
-                        gate.add(partition, with_action(event) if isinstance(event, Ddl) else event)
+                        merge.add(partition, with_action(event) if isinstance(event, Ddl) else event)
                     except EncodeError as error:
                         self.refused(place, error)
-                sieve.pass_on(gate.take(), relay)
-                self.report.left_out = sieve.left_out
+                chosen.pass_on(merge.take(), relay)
+                self.report.left_out = chosen.left_out
                 if stop.is_set():
                     break
                 if time.monotonic() - told > REPORT_S:
                     told = time.monotonic()
-                    self._tell(gate, relay, writer)
+                    self._tell(merge, relay, writer)
         if not stop.is_set():
-            sieve.pass_on(gate.rest(), relay)
-            self.report.left_out = sieve.left_out
+            chosen.pass_on(merge.rest(), relay)
+            self.report.left_out = chosen.left_out
             self.report.start = _as_start(messages.positions)
         relay.flush()
         self.report.done = True
-        self._tell(gate, relay, writer)
+        self._tell(merge, relay, writer)
 
     def _decoded(
         self, chunk: Iterator[tuple[Partition, int, bytes | None, bytes | None]]
@@ -171,10 +171,10 @@ class _Run:
             except DecodeError as error:
                 self.refused(place, error)
 
-    def _tell(self, gate: WatermarkMerge[Partition], relay: Relay, writer: TopicWriter) -> None:
+    def _tell(self, merge: WatermarkMerge[Partition], relay: Relay, writer: TopicWriter) -> None:
         report = self.report
         report.rows, report.ddls, report.watermarks = relay.rows, relay.ddls, relay.watermarks
-        report.messages_written, report.repeated, report.resolved_ts = writer.messages, gate.repeated, gate.resolved
+        report.messages_written, report.repeated, report.resolved_ts = writer.messages, merge.repeated, merge.resolved
         if self._as_json:
             click.echo(msgspec.json.encode(report).decode())
             return

@@ -1,6 +1,6 @@
 """The events of a topic that go on into another one: those of its tables that no event filter leaves out.
 
-    gate ── rows and DDLs in commit order, watermarks ──► Sieve ── what is left ──► relay
+    merge ── rows and DDLs in commit order, watermarks ──► TopicFilter ── what is left ──► relay
                                                             └── DDLs that are left out ──► relay.follow
 
 A DDL of a database passes when some table of it could, a RENAME when the filter takes the old name.  A table that a
@@ -15,7 +15,7 @@ from tidegate.feed.filter import TableFilter
 from tidegate.feed.previous_name import previous_name
 from tidegate.model.event import Ddl, Resolved, RowChange
 
-__all__ = ["Sieve"]
+__all__ = ["TopicFilter"]
 
 _UNKNOWN: Final = -1
 """Messages do not tell the start_ts of a transaction."""
@@ -31,7 +31,7 @@ class Receiver(Protocol):
         """Take note of a DDL that is not written."""
 
 
-class Sieve:
+class TopicFilter:
     """`left_out` counts what did not go on."""
 
     def __init__(self, tables: TableFilter, events: EventFilter) -> None:

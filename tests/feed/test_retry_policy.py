@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.app.config.load import load
-from tidegate.feed.retry_policy import Failures, RetryPolicy
+from tidegate.feed.retry_policy import FailureRun, RetryPolicy
 from tidegate.model.errors import ConfigError
 
 
@@ -55,7 +55,7 @@ def test_trouble_keeps_its_begin():
     """Errors in a row are one trouble."""
     patience = RetryPolicy()
 
-    assert patience.met(patience.met(None, 5.0), 9.0) == Failures(5.0, 2)
+    assert patience.met(patience.met(None, 5.0), 9.0) == FailureRun(5.0, 2)
 
 
 @pytest.mark.parametrize(("text", "stuck_ms"), [("", 1_800_000), ("'1m30s'", 90_000), ("'0'", 0)])

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pytest
 
 from tidegate.app.event_expression import SqlExpressions
-from tidegate.app.transcode.sieve import Sieve
+from tidegate.app.transcode.topic_filter import TopicFilter
 from tidegate.feed.event_filter import EventFilter, EventRule
 from tidegate.feed.filter import TableFilter
 from tidegate.model.errors import RenameRefused
@@ -16,7 +16,7 @@ Event = RowChange | Ddl | Resolved
 
 
 class Relay:
-    """What a sieve passes on, in its order; DDLs that are not sent begin with a minus."""
+    """What a filter passes on, in its order; DDLs that are not sent begin with a minus."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []
@@ -50,9 +50,9 @@ def ddl(ts: int, query: str, table: str = "t") -> Ddl:
 def passed(events: list[Event], *rules: EventRule, tables: tuple[str, ...] = ("*.*",)) -> tuple[list[str], int]:
     """What the relay heard, and how many were left out."""
     relay = Relay()
-    sieve = Sieve(TableFilter.parse(tables), EventFilter.of(rules, SqlExpressions()))
-    sieve.pass_on(events, relay)
-    return relay.heard, sieve.left_out
+    chosen = TopicFilter(TableFilter.parse(tables), EventFilter.of(rules, SqlExpressions()))
+    chosen.pass_on(events, relay)
+    return relay.heard, chosen.left_out
 
 
 def test_events_that_are_left_out() -> None:
