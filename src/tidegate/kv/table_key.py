@@ -24,7 +24,7 @@ from tidegate.kv.cursor import at_end, take
 from tidegate.kv.handle import CommonHandle, Handle, IntHandle
 from tidegate.kv.memcomparable import decode_bytes, encode_bytes
 from tidegate.kv.number import decode_int, decode_uint, encode_int, encode_uint, invert
-from tidegate.model.errors import DecodeError, EncodeError, KvDecodeError
+from tidegate.model.errors import DecodeError, KvDecodeError
 
 __all__ = [
     "IndexKey",
@@ -39,7 +39,6 @@ __all__ = [
     "strip_keyspace",
     "table_prefix",
     "table_span",
-    "with_keyspace",
 ]
 
 CODEC: Final = "table key"
@@ -152,10 +151,3 @@ def strip_keyspace(key: bytes) -> tuple[bytes, int | None]:
     if key[:1] != _KEYSPACE_MODE or len(key) < _KEYSPACE_SIZE:
         return key, None
     return key[_KEYSPACE_SIZE:], int.from_bytes(key[1:_KEYSPACE_SIZE], "big")
-
-
-def with_keyspace(key: bytes, keyspace_id: int) -> bytes:
-    """Return the key as a cluster of API v2 stores it."""
-    if not 0 <= keyspace_id <= _MAX_KEYSPACE:
-        raise EncodeError(f"{keyspace_id} is no keyspace id of 24 bits")
-    return _KEYSPACE_MODE + keyspace_id.to_bytes(3, "big") + key

@@ -41,7 +41,7 @@ from tidegate.schema.convert.number import (
 from tidegate.schema.convert.span import round_span, span_number
 from tidegate.schema.convert.time import WallClock, moment_number, round_moment
 
-__all__ = ["NUMBERS", "to_number"]
+__all__ = ["NUMBERS"]
 
 _WHOLE: Final = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*", re.ASCII)
 _YEAR_LEAST, _YEAR_GREATEST = 1901, 2155
@@ -176,8 +176,3 @@ NUMBERS: Final[Mapping[T, Callable[[SqlValue, ColumnType], Converted]]] = {
     T.DECIMAL: _decimal,
 }
 """The types that are numbers, and how a value becomes one."""
-
-
-def to_number(value: SqlValue, kind: ColumnType) -> Converted:
-    """Return the value as a column of a number type keeps it."""
-    return NUMBERS[kind.code](value, kind)

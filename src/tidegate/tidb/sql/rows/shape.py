@@ -144,14 +144,6 @@ class TableShape:
         """Whether rows are numbered by _tidb_rowid."""
         return not (self.stored.pk_is_handle or self.stored.is_common_handle)
 
-    @cached_property
-    def handle_ids(self) -> frozenset[int]:
-        """The columns of a clustered primary key."""
-        if self.layout.int_handle is not None:
-            return frozenset({self.layout.int_handle})
-        parts = self.layout.common_handle.parts if self.layout.common_handle else ()
-        return frozenset(part.column_id for part in parts)
-
     def layout_of(self, physical_id: int) -> TableLayout:
         """Return the bytes of the table, or of one partition."""
         found = self._layouts.get(physical_id)
