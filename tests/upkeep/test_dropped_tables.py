@@ -1,5 +1,6 @@
 """Dropped tables: there to be recovered for as long as promised, then gone, and honestly so."""
 
+import contextlib
 import dataclasses
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ from tidegate.feed.retention import PURGED, Limits
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import SinkRefused
 from tidegate.objectstore import lifespan
+from tidegate.testing.contract.taps import Died
 
 HOUR_MS = 3_600_000
 
@@ -107,7 +109,7 @@ def test_a_forgotten_snapshot_is_readable_for_the_grace(tmp_path):
 
 @pytest.mark.parametrize("survivors", range(12))
 def test_killed_while_purging(tmp_path, monkeypatch, survivors):
-    """A purge that dies after any number of deletions is finished by the next pass."""
+    """A purge that dies after any number of deletions is finished by the next life."""
     feed = dropped(tmp_path)
     feed.tend()
     feed.tend()
@@ -116,17 +118,16 @@ def test_killed_while_purging(tmp_path, monkeypatch, survivors):
 
     def mortal(store, paths) -> None:
         if left[0] == 0:
-            raise KeyboardInterrupt
+            raise Died
         left[0] -= 1
         delete(store, paths)
 
     monkeypatch.setattr(lifespan.obstore, "delete", mortal)
-    try:
+    with contextlib.suppress(Died):
         feed.tend()
-    except KeyboardInterrupt:
-        monkeypatch.undo()
-        feed.start(NO_MERCY)
-        feed.tend()
+    monkeypatch.undo()
+    feed.start(NO_MERCY)
+    feed.tend()
     feed.tend()
 
     assert directories(tmp_path) == []
