@@ -34,6 +34,7 @@ demo-recorded: setup ## Replay a recorded topic of TiCDC into a lake (RECORDING=
 	@$(BIN)/tidegate demo $(if $(RECORDING),--recording '$(RECORDING)',--recorded)
 
 test: setup ## Run all tests but the long ones
+	@$(BIN)/python -m tests.jvms
 	@$(BIN)/python -m pytest -m 'not soak' $(PARALLEL)
 
 check: setup ## Lint, format, types, fast tests: what must hold before each commit
@@ -43,6 +44,7 @@ check: setup ## Lint, format, types, fast tests: what must hold before each comm
 	@$(BIN)/python -m pytest -m 'not slow and not soak' $(PARALLEL)
 
 soak: setup ## Run everything, with the full counts of fuzzing (SUITE=tests/kill runs that alone)
+	@$(BIN)/python -m tests.jvms
 	@TIDEGATE_SOAK=1 $(BIN)/python -m pytest $(SUITE)
 
 bench: setup ## Measure the hot paths
