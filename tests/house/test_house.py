@@ -18,18 +18,18 @@ import tidegate
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src" / "tidegate"
 FLOORS = (
-    *("model", "codec", "kv", "schema", "expr", "tidb", "feed", "objectstore", "spark", "changelog", "source", "sink"),
+    *("model", "codec", "kv", "expr", "schema", "tidb", "feed", "objectstore", "spark", "changelog", "source", "sink"),
     *("lakes", "testing", "app"),
 )
-RULES = {"model", "codec", "kv", "schema", "expr"}
+RULES = {"model", "codec", "kv", "expr", "schema"}
 LANDED = RULES | {"feed", "objectstore", "spark", "changelog"}
 MAY_IMPORT: dict[str, set[str]] = {
     "model": set(),
     "codec": {"model"},
     "kv": {"model"},
-    "schema": {"model", "kv"},
-    "expr": {"model", "kv", "schema"},
-    "tidb": {"model", "kv", "schema", "expr"},
+    "expr": {"model", "kv"},
+    "schema": {"model", "kv", "expr"},
+    "tidb": {"model", "kv", "expr", "schema"},
     "feed": RULES,
     "objectstore": {"model"},
     "spark": {"model", "feed"},

@@ -2,13 +2,13 @@
 
 import pytest
 
+from tidegate.expr.cast.change import converter
+from tidegate.expr.cast.family import type_name
 from tidegate.model.errors import ConfigError, SchemaError, UnsupportedError
 from tidegate.model.event import Value
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType as C
 from tidegate.model.tso import compose
-from tidegate.schema.convert.converter import converter
-from tidegate.schema.convert.read import type_name
 
 TINY, INT, BIGINT = C(T.TINY), C(T.LONG, 11), C(T.LONGLONG, 20)
 UTINY, UBIGINT = C(T.TINY, unsigned=True), C(T.LONGLONG, unsigned=True)

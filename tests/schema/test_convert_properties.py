@@ -6,12 +6,13 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.expr.cast.change import Rule, converter
+from tidegate.expr.cast.family import Family, family_of
+from tidegate.expr.convert.number import float_text
+from tidegate.kv.column_parse import parse_document
+from tidegate.kv.json.text import render_json
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType as C
-from tidegate.schema.convert.converter import Rule, converter
-from tidegate.schema.convert.json import parse_json, render_json
-from tidegate.schema.convert.number import float_text
-from tidegate.schema.convert.read import Family, family_of
 from tidegate.schema.literal import cast_literal
 
 BIGINT, VARCHAR, DOUBLE = C(T.LONGLONG), C(T.VARCHAR, 400), C(T.DOUBLE)
@@ -100,6 +101,6 @@ JSONS = st.recursive(
 @given(JSONS)
 def test_json_text_is_canonical(document: object) -> None:
     """Printed JSON means the same document, and parsing and printing it again changes nothing."""
-    text = render_json(parse_json(json.dumps(document)))
+    text = render_json(parse_document(json.dumps(document)))
     assert json.loads(text) == document
-    assert render_json(parse_json(text)) == text
+    assert render_json(parse_document(text)) == text

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from tidegate.expr.cast.change import Rule, converter
+from tidegate.kv.column_parse import parse_document
+from tidegate.kv.json.text import render_json
 from tidegate.model.event import Value
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType as C
-from tidegate.schema.convert.converter import Rule, converter
-from tidegate.schema.convert.json import parse_json, render_json
 
 DATA = Path(__file__).parents[1] / "data"
 BIGINT = C(T.LONGLONG, 20)
@@ -134,6 +135,6 @@ def test_json_prints_as_recorded() -> None:
         for event in lines(DATA / "codec" / stream / "events.jsonl.gz"):
             for one in (event.get("columns") or ()) if event["kind"] == "row" else ():
                 if one["type"] == T.JSON and one["value"] is not None:
-                    assert render_json(parse_json(one["value"]["s"])) == one["value"]["s"]
+                    assert render_json(parse_document(one["value"]["s"])) == one["value"]["s"]
                     count += 1
     assert count > 10

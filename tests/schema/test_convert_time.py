@@ -2,10 +2,10 @@
 
 import pytest
 
+from tidegate.expr.cast.change import converter
+from tidegate.expr.cast.family import type_name
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType as C
-from tidegate.schema.convert.converter import converter
-from tidegate.schema.convert.read import type_name
 
 VARCHAR, BIGINT, JSON, DECIMAL = C(T.VARCHAR, 60), C(T.LONGLONG), C(T.JSON), C(T.DECIMAL, 20, 3)
 DATE, DATETIME, DATETIME3, DATETIME6 = C(T.DATE), C(T.DATETIME), C(T.DATETIME, decimal=3), C(T.DATETIME, decimal=6)

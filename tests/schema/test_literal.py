@@ -14,7 +14,7 @@ from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnInfo
 from tidegate.model.table import ColumnType as C
 from tidegate.model.tso import compose
-from tidegate.schema.literal import cast_literal, stored_value, zero_value
+from tidegate.schema.literal import cast_literal, stored_value
 
 DATA = Path(__file__).parents[1] / "data" / "codec" / "interleave" / "events.jsonl.gz"
 
@@ -103,7 +103,6 @@ def test_recorded_old_rows() -> None:
 )
 def test_zero_value(kind: C, zero: Value) -> None:
     """A NOT NULL column without a default starts at its type's zero, a nullable one at NULL."""
-    assert zero_value(ColumnInfo(1, "c", kind, nullable=False)) == zero
     assert stored_value(ColumnInfo(1, "c", kind, nullable=False)) == zero
     assert stored_value(ColumnInfo(1, "c", kind)) is None
 

@@ -24,10 +24,10 @@ from typing import Any, Final
 import msgspec
 from sqlglot import exp
 
-from tidegate.expr.cast.assign import target_of
 from tidegate.expr.compiled import Compiled
 from tidegate.expr.compiler import compile_scalar
 from tidegate.expr.context import DEFAULT_COLLATION, Context
+from tidegate.expr.convert.time import zone_of
 from tidegate.expr.scope import Scope, Slot
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.syntax.parse import Dml, parse
@@ -39,10 +39,10 @@ from tidegate.model.event import Field, Value, Values
 from tidegate.model.feed_errors import ExpressionColumnNotFound, ExpressionParseFailed, RowFilterFailed
 from tidegate.model.mysql import STRINGS, MysqlType
 from tidegate.model.table import ColumnType, TableName
-from tidegate.schema.convert.converter import zone_of
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.infer import infer_table
 from tidegate.schema.stored.definition import StoredColumn
+from tidegate.schema.stored.layout import target_of
 from tidegate.schema.stored.snapshot import TableVersion
 
 __all__ = ["SqlExpressions", "event_filter"]

@@ -26,6 +26,8 @@ from typing import Any, Final, NamedTuple
 
 from tidegate.codec.wire_table import WireTable, wire_table
 from tidegate.codec.zone import zone_shift
+from tidegate.expr.convert.text import enum_index, set_mask
+from tidegate.expr.convert.time import zone_of
 from tidegate.kv.column_text import column_text
 from tidegate.kv.handle import Handle, IntHandle
 from tidegate.kv.layout import TableLayout
@@ -35,8 +37,6 @@ from tidegate.model.errors import DecodeError, KvDecodeError, TableNotFound
 from tidegate.model.event import Delete, Field, Insert, RowChange, Update, Value, Values
 from tidegate.model.mysql import FLOATS, STRINGS, MysqlType
 from tidegate.model.table import ColumnInfo, ColumnType, TableInfo
-from tidegate.schema.convert.converter import zone_of
-from tidegate.schema.convert.text import enum_index, set_mask
 from tidegate.schema.literal import stored_value
 from tidegate.schema.stored.history import SchemaHistory
 from tidegate.schema.stored.layout import table_layout

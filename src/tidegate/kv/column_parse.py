@@ -34,7 +34,7 @@ from tidegate.model.mysql import STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 
-__all__ = ["parse_value"]
+__all__ = ["parse_document", "parse_value"]
 
 _MOMENT: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?)?", re.ASCII)
 _SPAN: Final = re.compile(r"(-?)(\d{2,3}):([0-5]\d):([0-5]\d)(?:\.(\d{1,6}))?", re.ASCII)
@@ -86,9 +86,10 @@ def _span(_kind: ColumnType, value: str, _zone: tzinfo) -> KvValue:
     return Duration(-micros * 1000 if found[1] else micros * 1000)
 
 
-def _json(_kind: ColumnType, value: str, _zone: tzinfo) -> KvValue:
-    document: JsonValue = json.loads(value, parse_int=_json_int, parse_float=_json_float, parse_constant=_json_float)
-    return JsonDatum(document)
+def parse_document(text: str) -> JsonValue:
+    """Return the JSON document in `text`; ValueError when it is none."""
+    document: JsonValue = json.loads(text, parse_int=_json_int, parse_float=_json_float, parse_constant=_json_float)
+    return document
 
 
 def _json_int(text: str) -> int | float:
@@ -117,6 +118,6 @@ _PARSERS: Final[Mapping[T, Callable[..., KvValue]]] = {
     **dict.fromkeys((T.DATE, T.NEWDATE, T.DATETIME, T.TIMESTAMP), _moment),
     T.DECIMAL: lambda _kind, value, _zone: Decimal(value),
     T.TIME: _span,
-    T.JSON: _json,
+    T.JSON: lambda _kind, value, _zone: JsonDatum(parse_document(value)),
     T.VECTOR: _vector,
 }

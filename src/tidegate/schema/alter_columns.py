@@ -16,13 +16,13 @@ from dataclasses import dataclass
 
 import msgspec
 
+from tidegate.expr.syntax.tokens import TokenKind, tokenize
 from tidegate.model.table import ColumnInfo, IndexInfo, PartitionInfo, TableInfo
 from tidegate.schema.build import build_column
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.ddl_context import DdlContext
 from tidegate.schema.defaults import keep_default
 from tidegate.schema.definition import Position
-from tidegate.schema.dialect import TokenKind, tokenize
 from tidegate.schema.spec import AddColumns, DropColumn, ModifyColumn, RenameColumn, SetDefault, Spec
 
 __all__ = ["alter_columns"]

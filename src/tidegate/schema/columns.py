@@ -16,11 +16,11 @@ from typing import Final
 
 import msgspec
 
+from tidegate.expr.syntax.tokens import TokenKind, reveal, tokenize
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.definition import TypeDef
-from tidegate.schema.dialect import TokenKind, reveal, tokenize
 
 __all__ = [
     "charset_of_collation",

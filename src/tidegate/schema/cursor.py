@@ -9,9 +9,9 @@ Invariant: the place only moves forward, so no rule loops.
 from dataclasses import dataclass
 from typing import Final
 
+from tidegate.expr.syntax.tokens import Token, TokenKind, fail
 from tidegate.model.errors import SqlError
 from tidegate.model.table import TableName
-from tidegate.schema.dialect import Token, TokenKind, fail
 
 __all__ = ["Cursor", "Qualified"]
 

@@ -22,14 +22,14 @@ from zlib import crc32
 
 import msgspec
 
+from tidegate.expr.cast.family import Family, family_of, type_name
+from tidegate.expr.convert.number import float_text
+from tidegate.kv.column_parse import parse_value
+from tidegate.kv.packed_time import Time
 from tidegate.model.errors import SchemaError, UnsupportedError
 from tidegate.model.event import Value
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnInfo, ColumnType, PartitionInfo
-from tidegate.schema.convert.number import float_text
-from tidegate.schema.convert.read import Family, family_of, type_name
-from tidegate.schema.convert.span import read_span
-from tidegate.schema.convert.time import read_moment
 from tidegate.schema.expression import Evaluate, Row, column_reader, compile_expression, integer_of
 from tidegate.schema.literal import cast_literal
 
@@ -42,6 +42,8 @@ _Key: TypeAlias = tuple[int, int | float | Decimal | bytes | tuple[int, ...]]
 """Something that sorts as MySQL sorts values of one type: NULL, then values, then MAXVALUE."""
 _NULL: Final[_Key] = (0, 0)
 _MAXVALUE: Final[_Key] = (2, 0)
+_ORDERED: Final = frozenset({Family.DECIMAL, Family.MOMENT, Family.SPAN})
+"""What has texts as values that do not sort as texts."""
 
 
 def partition_of(
@@ -83,7 +85,7 @@ class _Table:
 
     def expression(self, text: str) -> Evaluate:
         """Return the compiled expression over this table's columns."""
-        return compile_expression(text, [column.name for column in self.by_name.values()], time_zone=self.time_zone)
+        return compile_expression(text, tuple(self.by_name.values()), time_zone=self.time_zone)
 
     def constant(self, text: str) -> int | None:
         """Return the integer of a bound or list entry."""
@@ -92,13 +94,13 @@ class _Table:
     def keys(self, names: tuple[str, ...]) -> Callable[[Row], tuple[_Key, ...]]:
         """Return a row's sort keys in the given columns."""
         parts = [(column_reader(self.column(name).name), self.sort_key(name)) for name in names]
-        return lambda row: tuple(key(row_value(read, row)) for read, key in parts)
+        return lambda row: tuple(key(read(row)) for read, key in parts)
 
     def sort_key(self, name: str) -> Callable[[Value], _Key]:
         """Return what values of a column are compared by."""
         column = self.column(name)
         folds = column.name.lower() in self.ci_columns
-        return partial(_sort_key, family_of(column.type), folds=folds)
+        return partial(_sort_key, column.type, folds=folds)
 
     def bounds(self, names: tuple[str, ...], texts: tuple[str, ...]) -> tuple[_Key, ...]:
         """Return the sort keys of one bound or list entry; raises SchemaError when it has not one value a column.
@@ -123,24 +125,16 @@ class _Table:
         return self.sort_key(name)(cast_literal(literal, column.type, time_zone=self.time_zone))
 
 
-def row_value(read: Evaluate, row: Row) -> Value:
-    """Return a column's value; rows hold no Decimal."""
-    value = read(row)
-    return str(value) if isinstance(value, Decimal) else value
-
-
-def _sort_key(family: Family, value: Value, *, folds: bool) -> _Key:
+def _sort_key(kind: ColumnType, value: Value, *, folds: bool) -> _Key:
     match value:
         case None:
             return _NULL
         case bytes():
             return 1, value
-        case str() if family is Family.DECIMAL:
-            return 1, Decimal(value)
-        case str() if family is Family.MOMENT:
-            return 1, tuple(read_moment(value))
-        case str() if family is Family.SPAN:
-            return 1, read_span(value)
+        case str() if family_of(kind) in _ORDERED:
+            parsed = parse_value(kind, value)
+            assert isinstance(parsed, int | Decimal | Time), parsed
+            return 1, parsed
         case str():
             spelled = value.rstrip(" ")
             return 1, (spelled.casefold() if folds else spelled).encode("utf-8", "surrogateescape")
@@ -240,7 +234,7 @@ def _key_part(table: _Table, name: str) -> Callable[[Row], bytes]:
     read, text = column_reader(column.name), _hash_text(column.type)
 
     def part(row: Row) -> bytes:
-        value = row_value(read, row)
+        value = read(row)
         return b"\0" if value is None else text(value)
 
     return part

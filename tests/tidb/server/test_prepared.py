@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.expr.syntax.tokens import unquote
 from tidegate.model.errors import DecodeError, SqlRefused
 from tidegate.model.mysql import MysqlType as T
-from tidegate.schema.dialect import unquote
 from tidegate.tidb.server.prepared import ClientStatement, read_parameters
 from tidegate.tidb.sql.session.prepared import Bound, Prepared, bind
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from tests.kv.kv_recordings import lines, raw
 from tidegate.expr.context import Context
+from tidegate.expr.convert.time import zone_of
 from tidegate.expr.syntax.parse import Dml, parse
 from tidegate.kv import decode_meta_key
 from tidegate.model.tso import to_datetime
-from tidegate.schema.convert.converter import zone_of
 from tidegate.schema.stored.definition import StoredSchema, StoredTable, parse_stored
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate.tidb.sql.outcome import Outcome

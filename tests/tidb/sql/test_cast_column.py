@@ -1,6 +1,6 @@
 """A column whose type changes: nodes cast its values as TiDB's reorganisation does.
 
-schema/convert/converter.py says the same of rows that a feed holds, and is held by recordings of its own."""
+expr/cast/change.py says the same of rows that a feed holds, and is held by recordings of its own."""
 
 from datetime import UTC
 from decimal import Decimal
@@ -9,6 +9,7 @@ import pytest
 
 from tests.tidb.sql.table_kit import NOW, context
 from tidegate.expr.cast.assign import Target, convert
+from tidegate.expr.cast.change import converter, event_value
 from tidegate.expr.cast.problem import Problem
 from tidegate.expr.cast.source import recast
 from tidegate.kv.column_value import KvValue
@@ -17,8 +18,6 @@ from tidegate.kv.packed_time import ZERO, Time
 from tidegate.model.errors import SchemaError, UnsupportedError
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
-from tidegate.schema.convert.converter import converter
-from tidegate.tidb.sql.rows.placement import event_value
 
 SECOND = 10**9
 ELEMS = ("a", "B", "7")

@@ -42,10 +42,8 @@ from tidegate.model.errors import EncodeError, SqlRefused
 from tidegate.model.mysql import STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
-from tidegate.schema.stored.definition import StoredColumn
-from tidegate.schema.stored.layout import column_type
 
-__all__ = ["NOT_NULL", "PREVENT_NULL", "Target", "assign", "convert", "not_null", "report", "target_of", "zero_of"]
+__all__ = ["NOT_NULL", "PREVENT_NULL", "Target", "assign", "convert", "not_null", "report", "zero_of"]
 
 NOT_NULL: Final = 1
 PREVENT_NULL: Final = 1 << 20
@@ -61,12 +59,6 @@ class Target:
     type: ColumnType
     collation: str = "utf8mb4_bin"
     not_null: bool = False
-
-
-def target_of(column: StoredColumn) -> Target:
-    """Return the target that a stored column is."""
-    flags = column.type.flag & (NOT_NULL | PREVENT_NULL)
-    return Target(column.name.original, column_type(column.type), column.type.collate, bool(flags))
 
 
 def assign(value: SqlValue, target: Target, context: Context, row_number: int = 1, *, lenient: bool = False) -> KvValue:

@@ -18,12 +18,7 @@ from decimal import Decimal
 from typing import Final
 
 from tidegate.expr.cast.problem import Converted, Problem
-from tidegate.expr.value.kinds import Bits, Named, SqlValue
-from tidegate.kv.datum import Duration, JsonDatum, Unsigned
-from tidegate.kv.packed_time import Time
-from tidegate.model.mysql import MysqlType as T
-from tidegate.model.table import ColumnType
-from tidegate.schema.convert.number import (
+from tidegate.expr.convert.number import (
     INTEGER_BITS,
     MAX_FLOAT32,
     MAX_FLOAT64,
@@ -38,8 +33,13 @@ from tidegate.schema.convert.number import (
     to_float,
     to_integer,
 )
-from tidegate.schema.convert.span import round_span, span_number
-from tidegate.schema.convert.time import WallClock, moment_number, round_moment
+from tidegate.expr.convert.span import round_span, span_number
+from tidegate.expr.convert.time import moment_number, round_moment
+from tidegate.expr.value.kinds import Bits, Named, SqlValue
+from tidegate.kv.datum import Duration, JsonDatum, Unsigned
+from tidegate.kv.packed_time import Time
+from tidegate.model.mysql import MysqlType as T
+from tidegate.model.table import ColumnType
 
 __all__ = ["NUMBERS"]
 
@@ -64,7 +64,7 @@ def number_of(value: SqlValue, kind: ColumnType) -> tuple[Number, Problem | None
         case Decimal() | float():
             return value, None
         case Time():
-            return _moment_number(WallClock(*value), kind), None
+            return _moment_number(value, kind), None
         case Duration():
             micros = int(value) // 1000
             return (span_number(round_span(micros, 0), 0) if _rounds_clock(kind) else span_number(micros, 6)), None
@@ -77,7 +77,7 @@ def _rounds_clock(kind: ColumnType) -> bool:
     return kind.code in INTEGER_BITS and not kind.unsigned
 
 
-def _moment_number(moment: WallClock, kind: ColumnType) -> Decimal:
+def _moment_number(moment: Time, kind: ColumnType) -> Decimal:
     if _rounds_clock(kind):
         moment = round_moment(moment, 0)
     return moment_number(moment, ColumnType(T.DATETIME, decimal=0 if _rounds_clock(kind) else 6))

@@ -10,7 +10,9 @@
 `fitted` serves statements; `recast` serves a column whose type changes, where integers print without zeros before them,
 BIT counts as its number, and binary strings are read as text.
 
-Source: TiDB pkg/types (Datum.ConvertTo), of which schema/convert/converter.py tells it about rows that a feed has.
+change.py does so with values as a feed has them.
+
+Source: TiDB pkg/types (Datum.ConvertTo).
 """
 
 from datetime import tzinfo
@@ -18,6 +20,7 @@ from decimal import Decimal
 from typing import Final
 
 from tidegate.expr.cast.number import NUMBERS
+from tidegate.expr.convert.text import decode_bytes, encode_text
 from tidegate.expr.value.json import as_member
 from tidegate.expr.value.kinds import Duration, JsonDatum, SqlValue, Time, from_column
 from tidegate.expr.value.text import text_of
@@ -26,7 +29,6 @@ from tidegate.kv.datum import Unsigned
 from tidegate.model.mysql import STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
-from tidegate.schema.convert.text import decode_bytes
 
 __all__ = ["fitted", "recast"]
 
@@ -56,6 +58,8 @@ def recast(value: KvValue, kind: ColumnType, target: ColumnType, zone: tzinfo) -
     running = from_column(kind, value, zone)
     if isinstance(running, bytes) and target.code is T.JSON:
         return _document(running, kind)
+    if isinstance(running, str) and kind.code in STRINGS and target.code in STRINGS and target.charset == "binary":
+        return encode_text(running, kind.charset)
     if kind.code is T.BIT and isinstance(running, bytes):
         number = Unsigned(int.from_bytes(running, "big"))
         return str(int(number)) if target.code in STRINGS else number

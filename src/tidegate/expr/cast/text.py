@@ -18,6 +18,8 @@ from decimal import Decimal
 from typing import Final
 
 from tidegate.expr.cast.problem import Converted, Problem
+from tidegate.expr.convert.number import float_text
+from tidegate.expr.convert.text import BLOB_LIMITS, CODECS, capacity
 from tidegate.expr.value.kinds import Named, SqlValue
 from tidegate.kv.clock_text import render_date, render_duration, render_time
 from tidegate.kv.collation import sort_key
@@ -28,8 +30,6 @@ from tidegate.kv.packed_time import Time
 from tidegate.model.errors import EncodeError
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
-from tidegate.schema.convert.number import float_text
-from tidegate.schema.convert.text import BLOB_LIMITS, CODECS, capacity
 
 __all__ = ["plain_text", "to_enum", "to_set", "to_text"]
 

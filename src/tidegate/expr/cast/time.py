@@ -20,15 +20,9 @@ from typing import Final
 from tidegate.expr.cast.problem import Converted, Problem
 from tidegate.expr.cast.text import plain_text
 from tidegate.expr.context import Context
-from tidegate.expr.value.kinds import SqlValue
-from tidegate.kv.datum import Duration, JsonDatum
-from tidegate.kv.packed_time import ZERO, Time, to_utc
-from tidegate.model.mysql import MysqlType as T
-from tidegate.model.table import ColumnType
-from tidegate.schema.convert.number import to_integer
-from tidegate.schema.convert.span import SPAN_LIMIT, parse_span, round_span
-from tidegate.schema.convert.time import (
-    WallClock,
+from tidegate.expr.convert.number import to_integer
+from tidegate.expr.convert.span import SPAN_LIMIT, parse_span, round_span
+from tidegate.expr.convert.time import (
     fsp_of,
     parse_moment,
     parse_moment_number,
@@ -37,11 +31,15 @@ from tidegate.schema.convert.time import (
     span_of_moment,
     valid_timestamp,
 )
+from tidegate.expr.value.kinds import SqlValue
+from tidegate.kv.datum import Duration, JsonDatum
+from tidegate.kv.packed_time import ZERO, Time, to_utc
+from tidegate.model.mysql import MysqlType as T
+from tidegate.model.table import ColumnType
 
 __all__ = ["to_duration", "to_moment"]
 
 _ONLY_ZEROS: Final = re.compile(r"[0\s:.T-]*0[0\s:.T-]*", re.ASCII)
-_NO_ZERO: Final = WallClock(0, 0, 0)
 _MAX_FSP: Final = 6
 _LARGEST_CLOCK: Final = 8385959
 
@@ -51,33 +49,33 @@ def to_moment(value: SqlValue, kind: ColumnType, context: Context) -> Converted:
     read = _read(value, _MAX_FSP if kind.code is T.DATE else fsp_of(kind), context)
     if read is None:
         return Converted(ZERO, Problem.NO_MOMENT)
-    moment = WallClock(*read[:3]) if kind.code is T.DATE else round_moment(read, fsp_of(kind))
-    if moment == _NO_ZERO:
+    moment = Time(*read[:3]) if kind.code is T.DATE else round_moment(read, fsp_of(kind))
+    if moment == ZERO:
         return Converted(ZERO, Problem.NO_MOMENT if "NO_ZERO_DATE" in context.sql_mode else None)
     if not (moment.month and moment.day) and "NO_ZERO_IN_DATE" in context.sql_mode:
         return Converted(ZERO, Problem.NO_MOMENT)
     if kind.code is T.TIMESTAMP:
         return _timestamp(moment, context.zone)
-    return Converted(Time(*moment))
+    return Converted(moment)
 
 
-def _timestamp(moment: WallClock, zone: tzinfo) -> Converted:
+def _timestamp(moment: Time, zone: tzinfo) -> Converted:
     valid = valid_timestamp(moment, zone)
     problem = None if valid == moment else Problem.NO_MOMENT
-    return Converted(ZERO if valid == _NO_ZERO else to_utc(Time(*valid), zone), problem)
+    return Converted(ZERO if valid == ZERO else to_utc(valid, zone), problem)
 
 
-def _read(value: SqlValue, fsp: int, context: Context) -> WallClock | None:
+def _read(value: SqlValue, fsp: int, context: Context) -> Time | None:
     """The wall clock that a value means; None for none."""
     match value:
         case Time():
-            return WallClock(*value)
+            return value
         case Duration():
             now = context.now.astimezone(context.zone)
-            return shift(WallClock(now.year, now.month, now.day), timedelta(microseconds=int(value) // 1000))
+            return shift(Time(now.year, now.month, now.day), timedelta(microseconds=int(value) // 1000))
         case int():
             moment = parse_moment_number(int(value))
-            return moment if moment != _NO_ZERO or value == 0 else None
+            return moment if moment != ZERO or value == 0 else None
         case Decimal() | float():
             return _parsed(f"{value:f}", fsp, context.zone)
         case JsonDatum(document=str(text)):
@@ -86,9 +84,9 @@ def _read(value: SqlValue, fsp: int, context: Context) -> WallClock | None:
     return _parsed(plain if isinstance(plain, str) else plain.decode("utf-8", "replace"), fsp, context.zone)
 
 
-def _parsed(text: str, fsp: int, zone: tzinfo) -> WallClock | None:
+def _parsed(text: str, fsp: int, zone: tzinfo) -> Time | None:
     moment = parse_moment(text, fsp, zone)
-    return moment if moment != _NO_ZERO or _ONLY_ZEROS.fullmatch(text) else None
+    return moment if moment != ZERO or _ONLY_ZEROS.fullmatch(text) else None
 
 
 def to_duration(value: SqlValue, kind: ColumnType, context: Context) -> Converted:
@@ -97,7 +95,7 @@ def to_duration(value: SqlValue, kind: ColumnType, context: Context) -> Converte
     if isinstance(value, Duration):
         return Converted(Duration(round_span(int(value) // 1000, fsp) * 1000))
     if isinstance(value, Time):
-        return Converted(Duration(round_span(span_of_moment(WallClock(*value)), fsp) * 1000))
+        return Converted(Duration(round_span(span_of_moment(value), fsp) * 1000))
     if isinstance(value, int | Decimal | float):
         number = to_integer(value)
         if number < -_LARGEST_CLOCK:

@@ -19,6 +19,7 @@ from typing import Final, TypeAlias
 
 from tidegate.expr.compiled import Compiled
 from tidegate.expr.context import Context
+from tidegate.expr.convert.number import decimal_writer, full_year
 from tidegate.expr.form import compile_scalar
 from tidegate.expr.function.form import Function
 from tidegate.expr.function.vector import vector_of
@@ -36,7 +37,6 @@ from tidegate.kv.packed_time import Time
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
-from tidegate.schema.convert.number import decimal_writer, full_year
 
 __all__ = ["CAST_FUNCTIONS"]
 

@@ -14,8 +14,8 @@ from datetime import date
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from tidegate.expr.convert.number import full_year
 from tidegate.kv.packed_time import Time
-from tidegate.schema.convert.number import full_year
 
 __all__ = ["DAYS", "MONTHS", "Read", "format_time", "has_clock", "has_date", "read_time", "week", "year_week"]
 

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 
 from tidegate.expr.compiled import Compiled
 from tidegate.expr.context import Context
+from tidegate.expr.convert.number import round_exact
 from tidegate.expr.form import compile_scalar
 from tidegate.expr.function.form import Function, wrong_count
 from tidegate.expr.relation import Row
@@ -36,7 +37,6 @@ from tidegate.kv.clock_text import render_date, render_time
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
-from tidegate.schema.convert.number import round_exact
 
 __all__ = ["DAY_UNITS", "INTERVAL_FUNCTIONS", "IntervalSpan", "months_between", "moved", "span_between"]
 

@@ -15,6 +15,8 @@ from typing import Final
 
 from tidegate.expr.compiled import Compiled
 from tidegate.expr.context import NO_CONTEXT, Context
+from tidegate.expr.convert.span import SPAN_LIMIT
+from tidegate.expr.convert.time import zone_of
 from tidegate.expr.function.form import Function, arguments, define
 from tidegate.expr.function.format import (
     format_time,
@@ -42,8 +44,6 @@ from tidegate.expr.value.time import (
 from tidegate.kv.packed_time import Time
 from tidegate.model.errors import InputError
 from tidegate.model.table import ColumnType
-from tidegate.schema.convert.converter import zone_of
-from tidegate.schema.convert.span import SPAN_LIMIT
 
 __all__ = ["MAX_FSP", "MOMENT_FUNCTIONS", "SECOND_NS", "temporal_decimals", "time_kind"]
 

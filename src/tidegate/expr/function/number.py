@@ -17,6 +17,7 @@ from typing import Final
 
 from tidegate.expr.compiled import Compiled
 from tidegate.expr.context import NO_CONTEXT, Context
+from tidegate.expr.convert.number import round_at
 from tidegate.expr.function.form import Function, arguments, define
 from tidegate.expr.operator.arithmetic import remainder, turned_sign
 from tidegate.expr.operator.logic import as_shared
@@ -38,7 +39,6 @@ from tidegate.expr.value.kinds import SqlValue, Unsigned
 from tidegate.expr.value.number import EXACT, Number, number_of, rounded, wrapped
 from tidegate.model.errors import SqlRefused
 from tidegate.model.table import ColumnType
-from tidegate.schema.convert.number import round_at
 
 __all__ = ["NUMBER_FUNCTIONS"]
 

@@ -12,6 +12,8 @@ from typing import Final, TypeVar
 
 from tidegate.expr.compiled import Compiled
 from tidegate.expr.context import Context
+from tidegate.expr.convert.number import exact_number
+from tidegate.expr.convert.text import CODECS
 from tidegate.expr.function.form import Function, arguments, define, text_result
 from tidegate.expr.relation import Row
 from tidegate.expr.result_type import BINARY, INT, TEXT, ValueFamily, family_of
@@ -20,8 +22,6 @@ from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.expr.value.number import MAX_UINT, Number, integer_of, rounded, wrapped
 from tidegate.expr.value.text import Text
-from tidegate.schema.convert.number import exact_number
-from tidegate.schema.convert.text import CODECS
 
 __all__ = ["STRING_FUNCTIONS"]
 

@@ -15,6 +15,7 @@ from typing import Final
 
 from tidegate.expr.compiled import Compiled
 from tidegate.expr.context import NO_CONTEXT, Context
+from tidegate.expr.convert.span import parse_span
 from tidegate.expr.form import compile_scalar
 from tidegate.expr.function.form import Function, arguments, define
 from tidegate.expr.function.format import (
@@ -43,7 +44,6 @@ from tidegate.expr.value.time import (
 from tidegate.kv.packed_time import Time
 from tidegate.model.errors import SqlRefused
 from tidegate.model.table import ColumnType
-from tidegate.schema.convert.span import parse_span
 
 __all__ = ["TIME_FUNCTIONS"]
 

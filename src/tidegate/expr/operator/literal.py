@@ -14,6 +14,7 @@ from typing import Final
 
 from tidegate.expr.compiled import Compiled
 from tidegate.expr.context import NO_CONTEXT, Context
+from tidegate.expr.convert.text import CODECS
 from tidegate.expr.form import Build, compile_scalar
 from tidegate.expr.relation import Row
 from tidegate.expr.result_type import BOOL, NULL, TEXT, ValueFamily, family_of, literal_type, text_type
@@ -26,7 +27,6 @@ from tidegate.kv.collation import sort_key
 from tidegate.model.errors import EncodeError, SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
-from tidegate.schema.convert.text import CODECS
 
 __all__ = ["LITERALS", "constant", "number_literal"]
 

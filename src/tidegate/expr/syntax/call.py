@@ -119,6 +119,8 @@ def _position(self: _Parser) -> _Nodes:
 
 
 def _extract(self: _Parser) -> _Nodes:
+    if not self.word():
+        self.raise_error("a unit is missing")
     unit = exp.var(self.word())
     self._advance()
     if not self.accept("FROM"):

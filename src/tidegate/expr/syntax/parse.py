@@ -16,8 +16,8 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokens import Token, TokenType
 
 from tidegate.expr.syntax.dialect import DIALECTS, SIGNS, Node
+from tidegate.expr.syntax.tokens import reveal
 from tidegate.model.errors import SqlRefused
-from tidegate.schema.dialect import reveal
 
 __all__ = ["Command", "DdlText", "Dml", "Parsed", "Tokens", "parse", "parse_expression", "statements_of", "tokens_of"]
 

@@ -20,11 +20,11 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Final, TypeAlias
 
 from tidegate.expr.context import Context as Session
+from tidegate.expr.convert.number import exact_number, to_integer
 from tidegate.expr.value.kinds import Bits, Duration, JsonDatum, Named, SqlValue, Time, Unsigned, Vector
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
-from tidegate.schema.convert.number import exact_number, to_integer
 
 __all__ = [
     "EXACT",

@@ -12,14 +12,14 @@ Source: TiDB's types package (ToString) and server (dumpTextRow: exponents from 
 from decimal import Decimal
 from typing import Final, TypeAlias
 
+from tidegate.expr.convert.number import float_text, shortest_single
+from tidegate.expr.convert.text import encode_text
 from tidegate.expr.value.kinds import Duration, JsonDatum, SqlValue, Time, Vector
 from tidegate.kv.clock_text import render_date, render_duration, render_time
 from tidegate.kv.column_text import column_text
 from tidegate.kv.json.text import render_json
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
-from tidegate.schema.convert.number import float_text, shortest_single
-from tidegate.schema.convert.text import encode_text
 
 __all__ = ["Text", "octets", "render", "same_kind", "string_of", "text_of"]
 

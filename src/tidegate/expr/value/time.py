@@ -13,6 +13,8 @@ from functools import lru_cache
 from typing import Final
 
 from tidegate.expr.context import Context
+from tidegate.expr.convert.span import SPAN_LIMIT, parse_span
+from tidegate.expr.convert.time import parse_moment, parse_moment_number, round_moment
 from tidegate.expr.value.kinds import Duration, JsonDatum, SqlValue
 from tidegate.expr.value.number import number_of
 from tidegate.expr.value.text import string_of
@@ -20,8 +22,6 @@ from tidegate.kv.packed_time import ZERO, Time
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
-from tidegate.schema.convert.span import SPAN_LIMIT, parse_span
-from tidegate.schema.convert.time import WallClock, parse_moment, parse_moment_number, round_moment
 
 __all__ = [
     "clock",
@@ -58,7 +58,7 @@ def parse_time(text: str, fsp: int = 6) -> Time | None:
     """Return the date (and clock) in `text`; None when it holds none."""
     found = parse_moment(text, fsp)
     if any(found):
-        return Time(*found)
+        return found
     return ZERO if _ZEROS.match(text) else None
 
 
@@ -143,7 +143,7 @@ def to_datetime(time: Time) -> datetime | None:
 
 def round_time(time: Time, fsp: int) -> Time:
     """`time` with `fsp` decimals, halves up."""
-    return Time(*round_moment(WallClock(*time), max(fsp, 0)))
+    return round_moment(time, max(fsp, 0))
 
 
 def round_span_ns(span: int, fsp: int) -> Duration:

@@ -14,8 +14,8 @@ Source: TiDB parser/format; pkg/ddl/generated_column.go; recorded definitions.
 from dataclasses import dataclass, field
 from typing import Final
 
+from tidegate.expr.syntax.tokens import Token, TokenKind, quote, reveal, tokenize
 from tidegate.model.errors import SqlError, SqlRefused
-from tidegate.schema.dialect import Token, TokenKind, quote, reveal, tokenize
 
 __all__ = ["Restored", "restore", "restore_bound"]
 

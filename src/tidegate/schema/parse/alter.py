@@ -9,11 +9,11 @@ Source: TiDB parser/parser.y (AlterTableSpec, AlterTablePartitionOpt).
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from tidegate.expr.syntax.tokens import TokenKind
 from tidegate.schema.columns import charset_of_collation, normal_charset, read_charset_name
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.definition import ColumnDef, IndexDef, Position
 from tidegate.schema.detail import AddCheck, AlterCheck, CheckDef, DropConstraint, DropForeignKey, RemoveTtl
-from tidegate.schema.dialect import TokenKind
 from tidegate.schema.parse.column import read_column, read_default
 from tidegate.schema.parse.key import is_constraint, read_constraint
 from tidegate.schema.parse.table import read_options, read_partition_by, read_partition_definitions

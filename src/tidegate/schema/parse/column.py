@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from tidegate.expr.syntax.tokens import TokenKind
 from tidegate.model.mysql import MysqlType
 from tidegate.schema.columns import charset_of_collation, read_charset_name, read_type
 from tidegate.schema.cursor import Cursor
@@ -26,7 +27,6 @@ from tidegate.schema.definition import (
     Null,
     TypeDef,
 )
-from tidegate.schema.dialect import TokenKind
 from tidegate.schema.parse.key import read_check, read_references
 
 __all__ = ["read_column", "read_default"]

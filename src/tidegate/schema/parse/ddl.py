@@ -14,10 +14,10 @@ Source: TiDB parser/parser.y; TiCDC cdc/entry/schema (restored queries of DDL ev
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from tidegate.expr.syntax.tokens import reveal, tokenize
 from tidegate.model.errors import SqlError
 from tidegate.model.table import TableName
 from tidegate.schema.cursor import Cursor
-from tidegate.schema.dialect import reveal, tokenize
 from tidegate.schema.parse.alter import read_specs
 from tidegate.schema.parse.create import CREATED, database_charset, ignore, read_create
 from tidegate.schema.spec import DropIndex, RenameTo

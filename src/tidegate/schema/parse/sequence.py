@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from tidegate.expr.syntax.tokens import TokenKind
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.detail import DropSequences, SequenceDef, StatementDetail
-from tidegate.schema.dialect import TokenKind
 
 __all__ = ["read_sequence"]
 

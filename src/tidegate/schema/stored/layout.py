@@ -10,6 +10,7 @@ Source: TiDB pkg/meta/model, pkg/table/tables.
 
 from typing import Final
 
+from tidegate.expr.cast.assign import NOT_NULL, PREVENT_NULL, Target
 from tidegate.kv.layout import ColumnLayout, IndexLayout, IndexPart, TableLayout
 from tidegate.model.errors import SchemaError
 from tidegate.model.mysql import MysqlType
@@ -17,7 +18,7 @@ from tidegate.model.table import ColumnType
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import StoredColumn, StoredIndex, StoredTable, StoredType
 
-__all__ = ["column_type", "table_layout"]
+__all__ = ["column_type", "table_layout", "target_of"]
 
 PRIMARY: Final = 2
 UNSIGNED: Final = 32
@@ -40,6 +41,12 @@ def column_type(stored: StoredType) -> ColumnType:
         charset=stored.charset,
         elems=None if stored.elems is None else tuple(stored.elems),
     )
+
+
+def target_of(column: StoredColumn) -> Target:
+    """Return the target that a stored column is."""
+    flags = column.type.flag & (NOT_NULL | PREVENT_NULL)
+    return Target(column.name.original, column_type(column.type), column.type.collate, bool(flags))
 
 
 def table_layout(table: StoredTable, physical_id: int | None = None, *, new_collation: bool = True) -> TableLayout:

@@ -15,12 +15,12 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.expr.cast.change import Rule, converter
 from tidegate.feed.step import Alter
 from tidegate.model.errors import TidegateError
 from tidegate.model.event import Value
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import Action, TableSnapshot
-from tidegate.schema.convert.converter import Rule, converter
 from tidegate.schema.literal import stored_value
 from tidegate.sink.delta.changelog_rows import COMES, counted
 from tidegate.sink.delta.columns import (

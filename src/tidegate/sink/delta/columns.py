@@ -4,7 +4,7 @@
 
     rename, move, drop     names change, files stay
     add                    files stay; rewritten only when old rows hold a value other than NULL
-    change of type         a new physical column, rewritten through the rules of schema/convert/converter.py
+    change of type         a new physical column, rewritten through the rules of expr/cast/change.py
 
 Every stored column carries its upstream column id in the schema's field metadata, so the mapping survives renames
 and needs no second place.  Columns of ours stand behind the upstream's (modes.py); a DDL treats old changes and old
@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tidegate.expr.cast.change import converter
 from tidegate.model.errors import SinkRefused
 from tidegate.model.feed_errors import ColumnSelectorFailed
 from tidegate.model.table import ColumnInfo, TableInfo
 from tidegate.objectstore.deltalog import TableSnapshot, schema_field
-from tidegate.schema.convert.converter import converter
 from tidegate.schema.literal import stored_value
 from tidegate.sink.delta.modes import (
     BEFORE,

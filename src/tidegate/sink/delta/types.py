@@ -12,7 +12,7 @@
     BINARY, VARBINARY, BLOB      binary
 
 Values come as texts (feed/change.py), or typed as codecs and mounters make them, and are cast by Arrow, a column at a
-time; both give the same.  Neutral values (schema/convert/converter.py) are for what a DDL does to stored rows.  Zero
+time; both give the same.  Neutral values (expr/cast/change.py) are for what a DDL does to stored rows.  Zero
 dates ("0000-00-00", a zero month or day) have no Delta value: NULL by default, an error or text by policy.
 """
 

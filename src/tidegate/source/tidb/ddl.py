@@ -24,12 +24,12 @@ Source: TiCDC's DDL puller and DDLEvent; recorded DDL events.
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from tidegate.expr.syntax.tokens import reveal, tokenize
 from tidegate.model.errors import RenameRefused, SchemaError
 from tidegate.model.event import Ddl
 from tidegate.model.mysql import ActionType
 from tidegate.model.table import TableName
 from tidegate.schema.cursor import Cursor
-from tidegate.schema.dialect import reveal, tokenize
 from tidegate.schema.job import Job
 from tidegate.schema.stored.snapshot import REPLICATED, StoredSnapshot, TableVersion
 from tidegate.source.tidb.tables import Tables, name_of

@@ -18,6 +18,7 @@ from mysql_mimic.charset import CharacterSet
 from mysql_mimic.packets import make_column_definition_41
 from mysql_mimic.types import ColumnDefinition, ColumnType, str_len
 
+from tidegate.expr.convert.text import CODECS
 from tidegate.expr.relation import ResultColumn, Row
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.expr.value.text import render
@@ -26,7 +27,6 @@ from tidegate.kv.packed_time import ZERO, Time
 from tidegate.model import table as model
 from tidegate.model.mysql import BLOBS, FLOATS
 from tidegate.model.mysql import MysqlType as T
-from tidegate.schema.convert.text import CODECS
 
 __all__ = ["binary_row", "column_packet", "error_packet", "text_row"]
 

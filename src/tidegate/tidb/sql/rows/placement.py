@@ -23,21 +23,18 @@ from typing import Final
 
 import msgspec
 
-from tidegate.kv.column_text import column_text
+from tidegate.expr.cast.change import event_value
 from tidegate.kv.column_value import KvValue
 from tidegate.model.errors import UnsupportedError
 from tidegate.model.event import Value
-from tidegate.model.mysql import STRINGS
-from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType, IndexInfo
-from tidegate.schema.convert.text import enum_name, set_names
 from tidegate.schema.f1 import Access, ElementKind, ElementState, access
 from tidegate.schema.partition import Locate, partition_of
 from tidegate.schema.stored.definition import Name, StoredPartition, StoredPartitionDef, StoredTable
 from tidegate.schema.stored.layout import column_type
 from tidegate.schema.stored.table import table_info
 
-__all__ = ["Placement", "event_value", "placements_of"]
+__all__ = ["Placement", "placements_of"]
 
 _REORGANIZE: Final = 64
 _REPARTITION: Final = frozenset({_REORGANIZE, 71, 72})
@@ -169,16 +166,3 @@ class _EventRow(Mapping[str, Value]):
 
     def __len__(self) -> int:
         return len(self._kinds)
-
-
-def event_value(kind: ColumnType, value: KvValue) -> Value:
-    """Return a stored value as events have it: times, decimals and documents as texts, ENUM and SET by name."""
-    if value is None or isinstance(value, float):
-        return value
-    if isinstance(value, bytes):
-        return value if kind.charset == "binary" or kind.code not in STRINGS else value.decode("utf-8", "replace")
-    if isinstance(value, int) and kind.code is not T.TIME:
-        if kind.code is T.ENUM:
-            return enum_name(kind.elems or (), value)
-        return set_names(kind.elems or (), value) if kind.code is T.SET else int(value)
-    return column_text(kind, value)

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.expr.cast.assign import Target, target_of
+from tidegate.expr.cast.assign import Target
 from tidegate.expr.compiled import Compiled
 from tidegate.expr.compiler import compile_text
 from tidegate.expr.relation import RelationColumn
@@ -30,7 +30,7 @@ from tidegate.model.table import ColumnType
 from tidegate.schema.change.move.constraint import checks_of
 from tidegate.schema.f1 import Access, ElementKind, ElementState, Touch, access
 from tidegate.schema.stored.definition import StoredColumn, StoredIndex, StoredTable
-from tidegate.schema.stored.layout import table_layout
+from tidegate.schema.stored.layout import table_layout, target_of
 from tidegate.tidb.sql.rows.default_value import constant_of, is_now, origin_of
 from tidegate.tidb.sql.rows.placement import Placement, placements_of
 

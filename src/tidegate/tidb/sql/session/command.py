@@ -14,10 +14,10 @@ from typing import Final, TypeAlias
 from tidegate.expr.context import Context
 from tidegate.expr.relation import ResultSet
 from tidegate.expr.syntax.parse import Command
+from tidegate.expr.syntax.tokens import reveal, tokenize
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.cursor import Cursor
-from tidegate.schema.dialect import reveal, tokenize
 from tidegate.tidb.sql.outcome import Outcome
 from tidegate.tidb.sql.rows.check import check_table, refusal
 from tidegate.tidb.sql.session.client import SessionClient

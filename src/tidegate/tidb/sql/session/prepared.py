@@ -19,8 +19,8 @@ from sqlglot.errors import TokenError
 from sqlglot.tokens import TokenType
 
 from tidegate.expr.syntax.dialect import DIALECTS
+from tidegate.expr.syntax.tokens import reveal
 from tidegate.model.errors import SqlRefused
-from tidegate.schema.dialect import reveal
 
 __all__ = ["Bound", "Prepared", "bind"]
 

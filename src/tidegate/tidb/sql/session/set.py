@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from tidegate.expr.syntax.tokens import TokenKind, reveal, tokenize
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.cursor import Cursor
-from tidegate.schema.dialect import TokenKind, reveal, tokenize
 from tidegate.tidb.sql.session.state import SessionState
 from tidegate.tidb.sql.variable.charset import CHARSETS, charset_named, collation_named
 from tidegate.tidb.sql.variable.variables import VARIABLES, find

@@ -11,12 +11,12 @@ from datetime import datetime, tzinfo
 from decimal import Decimal
 from typing import Final
 
+from tidegate.expr.syntax.tokens import TokenKind, reveal, tokenize
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.kv.packed_time import Time
 from tidegate.model.errors import SqlRefused
 from tidegate.model.tso import LOGICAL_BITS
 from tidegate.schema.cursor import Cursor
-from tidegate.schema.dialect import TokenKind, reveal, tokenize
 
 __all__ = ["moment_ts", "split_stale"]
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from tidegate.expr.relation import FixedRelation, ResultSet
+from tidegate.expr.syntax.tokens import TokenKind
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.cursor import Cursor
-from tidegate.schema.dialect import TokenKind
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import StoredSchema
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion

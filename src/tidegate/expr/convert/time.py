@@ -1,6 +1,6 @@
 """Dates, times of day and their fractions, as TiDB converts them.
 
-    text or number --parse--> WallClock (year .. microsecond) --round_moment(fsp)--> DATE, DATETIME, TIMESTAMP
+    text or number --parse--> Time (year .. microsecond) --round_moment(fsp)--> DATE, DATETIME, TIMESTAMP
                               microseconds, signed         --round_span(fsp)----> TIME
 
 - Fewer fractional digits round half up and carry: 23:59:59.999 -> the next day.
@@ -14,48 +14,32 @@ Source: TiDB's types package (parseDatetime, parseDateTimeFromNum, matchDuration
 """
 
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
-from typing import Final, NamedTuple
+from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from tidegate.expr.convert.number import full_year
+from tidegate.kv.packed_time import ZERO, Time
+from tidegate.model.errors import ConfigError
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType
-from tidegate.schema.convert.number import full_year
 
 __all__ = [
-    "ZERO",
-    "WallClock",
     "fsp_of",
     "moment_number",
-    "moment_writer",
     "parse_moment",
     "parse_moment_number",
-    "read_moment",
-    "render_moment",
     "round_moment",
     "span_of_moment",
+    "zone_of",
 ]
 
 
-class WallClock(NamedTuple):
-    """A wall clock; months and days may be zero, as MySQL allows."""
-
-    year: int
-    month: int
-    day: int
-    hour: int = 0
-    minute: int = 0
-    second: int = 0
-    micro: int = 0
-
-
-ZERO: Final = WallClock(0, 0, 0)
 DAYS: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 TIMESTAMP_MIN: Final = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
 TIMESTAMP_END: Final = datetime(2038, 1, 19, 3, 14, 8, tzinfo=UTC)
 
-_STORED: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?:[ T](\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?)?", re.ASCII)
 _ZONE: Final = re.compile(
     r"(?P<rest>.*?\d)[^\w\s]*?(?:Z|(?P<sign>[+-])(?P<hour>\d\d)(?::?(?P<minute>\d\d))?)", re.ASCII
 )
@@ -65,21 +49,20 @@ _COMPACT: Final = {14: 4, 12: 2, 11: 2, 10: 2, 9: 2, 8: 4, 7: 2, 6: 2, 5: 2}
 """Digits of a date without separators -> digits of its year; pairs follow, the last may be a single digit."""
 
 
+def zone_of(name: str) -> tzinfo:
+    """Return the time zone of that IANA name; raises ConfigError for any other."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        raise ConfigError(f"no such time zone: {name!r}; use an IANA name such as UTC or Asia/Shanghai") from error
+
+
 def fsp_of(kind: ColumnType) -> int:
     """Fractional digits of a temporal type."""
     return max(kind.decimal, 0)
 
 
-def read_moment(text: str) -> WallClock:
-    """Return the wall clock in a stored DATE, DATETIME or TIMESTAMP; the zero date when it is none."""
-    found = _STORED.fullmatch(text)
-    if found is None:
-        return ZERO
-    year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[:6])
-    return WallClock(year, month, day, hour, minute, second, int((found[7] or "").ljust(6, "0")))
-
-
-def checked(moment: WallClock) -> WallClock:
+def checked(moment: Time) -> Time:
     """`moment` if such a wall clock exists (month and day may be zero), else the zero date."""
     in_range = moment.year <= 9999 and moment.month <= 12 and moment.hour < 24 and moment.minute < 60
     if not in_range or moment.second >= 60 or moment.day > (DAYS[moment.month - 1] if moment.month else 31):
@@ -88,7 +71,7 @@ def checked(moment: WallClock) -> WallClock:
     return ZERO if moment.month == 2 and moment.day == 29 and not leap else moment
 
 
-def shift(moment: WallClock, delta: timedelta) -> WallClock:
+def shift(moment: Time, delta: timedelta) -> Time:
     """`moment` + `delta`; unchanged where the calendar does not reach (zero parts, the year 10000)."""
     if not (moment.year and moment.month and moment.day):
         return moment
@@ -96,18 +79,18 @@ def shift(moment: WallClock, delta: timedelta) -> WallClock:
         moved = datetime(*moment) + delta  # noqa: DTZ001 - a wall clock has no zone
     except (ValueError, OverflowError):
         return moment
-    return WallClock(*moved.timetuple()[:6], moved.microsecond)
+    return Time(*moved.timetuple()[:6], moved.microsecond)
 
 
-def round_moment(moment: WallClock, fsp: int) -> WallClock:
+def round_moment(moment: Time, fsp: int) -> Time:
     """`moment` with `fsp` fractional digits, halves up with carry; at the end of the calendar it is cut instead."""
     unit = 10 ** (6 - fsp)
-    rest = moment.micro % unit
-    cut = moment._replace(micro=moment.micro - rest)
+    rest = moment.microsecond % unit
+    cut = moment._replace(microsecond=moment.microsecond - rest)
     return shift(cut, timedelta(microseconds=unit)) if rest * 2 >= unit else cut
 
 
-def parse_moment(text: str, fsp: int, zone: tzinfo = UTC) -> WallClock:
+def parse_moment(text: str, fsp: int, zone: tzinfo = UTC) -> Time:
     """Return the wall clock that MySQL reads in `text` (any separators, two-digit years, none at all), rounded to
     `fsp`."""
     text = text.strip()
@@ -125,11 +108,11 @@ def parse_moment(text: str, fsp: int, zone: tzinfo = UTC) -> WallClock:
         fraction = fraction_after(body, fields) if timed else ""
         if len(fields[0]) <= 2 and (any(numbers) or fraction):
             numbers[0] = full_year(numbers[0])
-        moment = checked(WallClock(*numbers)) if all(n <= 9999 for n in numbers) else ZERO
+        moment = checked(Time(*numbers)) if all(n <= 9999 for n in numbers) else ZERO
         if moment != ZERO and fraction:
             moment = add_fraction(moment, fraction, fsp)
     if offset is None or moment == ZERO:
-        return moment if timed or moment == ZERO else moment._replace(micro=0)
+        return moment if timed or moment == ZERO else moment._replace(microsecond=0)
     return in_zone(moment, offset, zone) if timed else ZERO
 
 
@@ -148,7 +131,7 @@ def split_zone(text: str) -> tuple[str, timedelta | None]:
     return rest, -offset if found["sign"] == "-" else offset
 
 
-def in_zone(moment: WallClock, offset: timedelta, zone: tzinfo) -> WallClock:
+def in_zone(moment: Time, offset: timedelta, zone: tzinfo) -> Time:
     """Return a wall clock at UTC + `offset` as the wall clock of `zone`; offsets beyond 14 hours make no date."""
     if abs(offset) > timedelta(hours=14):
         return ZERO
@@ -156,7 +139,7 @@ def in_zone(moment: WallClock, offset: timedelta, zone: tzinfo) -> WallClock:
         moved = datetime(*moment, tzinfo=timezone(offset)).astimezone(zone)
     except (ValueError, OverflowError):
         return ZERO
-    return WallClock(*moved.timetuple()[:6], moved.microsecond)
+    return Time(*moved.timetuple()[:6], moved.microsecond)
 
 
 def fraction_after(body: str, fields: list[str]) -> str:
@@ -165,13 +148,13 @@ def fraction_after(body: str, fields: list[str]) -> str:
     return found[1] if found else ""
 
 
-def add_fraction(moment: WallClock, digits: str, fsp: int) -> WallClock:
+def add_fraction(moment: Time, digits: str, fsp: int) -> Time:
     """`moment` with the fraction `digits`, rounded half up at `fsp` by the next digit."""
     kept = int(digits[:fsp].ljust(fsp, "0") or 0) + (1 if digits[fsp : fsp + 1] >= "5" else 0)
-    return shift(moment._replace(micro=0), timedelta(microseconds=kept * 10 ** (6 - fsp)))
+    return shift(moment._replace(microsecond=0), timedelta(microseconds=kept * 10 ** (6 - fsp)))
 
 
-def parse_compact(body: str, fsp: int) -> tuple[WallClock, bool]:
+def parse_compact(body: str, fsp: int) -> tuple[Time, bool]:
     """(wall clock, whether it has seconds) of YYYYMMDD[HHMMSS] or YYMMDD[HHMMSS] with an optional fraction."""
     found = re.match(r"(\d+)(?:[^\w\s]*\.(\d*))?", body, re.ASCII)
     digits, fraction = (found[1], found[2] or "") if found else ("", "")
@@ -184,11 +167,11 @@ def parse_compact(body: str, fsp: int) -> tuple[WallClock, bool]:
     if not timed and fraction:
         pairs += [int(fraction[at : at + 2]) for at in range(0, min(len(fraction), 2 * (5 - len(pairs))), 2)]
     year = int(digits[:width])
-    moment = checked(WallClock(full_year(year) if width == 2 else year, *pairs))
+    moment = checked(Time(full_year(year) if width == 2 else year, *pairs))
     return (add_fraction(moment, fraction, fsp) if timed and fraction and moment != ZERO else moment), timed
 
 
-def parse_moment_number(number: int) -> WallClock:
+def parse_moment_number(number: int) -> Time:
     """Return the wall clock of a number such as 20200101, 200101, 20200101123059; the zero date when it is none."""
     if number < 101 or 99991231 < number < 101000000 or number > 99991231235959:
         return ZERO
@@ -200,39 +183,23 @@ def parse_moment_number(number: int) -> WallClock:
         day += 20000000 if day < 700101 else 19000000
     hour, rest = divmod(clock, 10**4)
     year, month_day = divmod(day, 10**4)
-    return checked(WallClock(year, *divmod(month_day, 100), hour, *divmod(rest, 100)))
+    return checked(Time(year, *divmod(month_day, 100), hour, *divmod(rest, 100)))
 
 
-def render_moment(moment: WallClock, fsp: int) -> str:
-    """Return the text of a DATETIME or TIMESTAMP with `fsp` digits."""
-    text = "{:04}-{:02}-{:02} {:02}:{:02}:{:02}".format(*moment[:6])
-    return f"{text}.{moment.micro:06}"[: len(text) + 1 + fsp] if fsp else text
-
-
-def moment_number(moment: WallClock, kind: ColumnType) -> Decimal:
+def moment_number(moment: Time, kind: ColumnType) -> Decimal:
     """20200131 of a DATE, 20200131235959.999 of the others."""
     if kind.code is MysqlType.DATE:
         return Decimal("{:04}{:02}{:02}".format(*moment[:3]))
     whole = "{:04}{:02}{:02}{:02}{:02}{:02}".format(*moment[:6])
-    return Decimal(f"{whole}.{moment.micro:06}"[: len(whole) + 1 + fsp_of(kind)])
+    return Decimal(f"{whole}.{moment.microsecond:06}"[: len(whole) + 1 + fsp_of(kind)])
 
 
-def span_of_moment(moment: WallClock) -> int:
+def span_of_moment(moment: Time) -> int:
     """Return the time of day in microseconds."""
-    return ((moment.hour * 60 + moment.minute) * 60 + moment.second) * 10**6 + moment.micro
+    return ((moment.hour * 60 + moment.minute) * 60 + moment.second) * 10**6 + moment.microsecond
 
 
-def moment_writer(kind: ColumnType, zone: tzinfo) -> Callable[[WallClock], str]:
-    """Make the text of a DATE, DATETIME or TIMESTAMP of a wall clock."""
-    fsp = fsp_of(kind)
-    if kind.code is MysqlType.DATE:
-        return lambda moment: "{:04}-{:02}-{:02}".format(*moment[:3])
-    if kind.code is MysqlType.TIMESTAMP:
-        return lambda moment: render_moment(valid_timestamp(round_moment(moment, fsp), zone), fsp)
-    return lambda moment: render_moment(round_moment(moment, fsp), fsp)
-
-
-def valid_timestamp(moment: WallClock, zone: tzinfo) -> WallClock:
+def valid_timestamp(moment: Time, zone: tzinfo) -> Time:
     """`moment` as a TIMESTAMP of `zone`: out of a summer-time gap, and the zero date outside 1970..2038."""
     try:
         local = datetime(*moment, tzinfo=zone)
@@ -247,7 +214,7 @@ def valid_timestamp(moment: WallClock, zone: tzinfo) -> WallClock:
     return end_of_gap(instant, zone)
 
 
-def end_of_gap(instant: datetime, zone: tzinfo) -> WallClock:
+def end_of_gap(instant: datetime, zone: tzinfo) -> Time:
     """Return the first wall clock after the jump of `zone` that lies within three hours around `instant`."""
     low, high = instant - timedelta(hours=3), instant + timedelta(hours=3)
     before = low.astimezone(zone).utcoffset()
@@ -255,4 +222,4 @@ def end_of_gap(instant: datetime, zone: tzinfo) -> WallClock:
         middle = low + (high - low) / 2
         low, high = (middle, high) if middle.astimezone(zone).utcoffset() == before else (low, middle)
     first = high.replace(microsecond=0).astimezone(zone)
-    return WallClock(*first.timetuple()[:6])
+    return Time(*first.timetuple()[:6])

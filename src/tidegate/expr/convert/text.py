@@ -13,25 +13,22 @@ appending names leaves it as it is.
 Source: TiDB's types package (ProduceStrWithSpecifiedTp, ParseEnum, ParseSet) and table.CastValue (CHAR trims).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType
 
 __all__ = [
-    "UNLIMITED",
-    "byte_writer",
+    "BLOB_LIMITS",
+    "CODECS",
     "capacity",
     "decode_bytes",
     "encode_text",
     "enum_index",
     "enum_name",
-    "enum_writer",
     "set_mask",
     "set_names",
-    "set_writer",
-    "text_writer",
 ]
 
 UNLIMITED: Final = 1 << 32
@@ -67,36 +64,6 @@ def decode_bytes(data: bytes, charset: str) -> str:
         return data.decode(codec, "replace").replace("\ufffd", "?")
 
 
-def text_writer(kind: ColumnType) -> Callable[[str], str]:
-    """Cuts text to the type's length and drops a CHAR's trailing spaces."""
-    limit = capacity(kind)
-    if kind.code in BLOB_LIMITS:
-        return lambda text: cut_bytes(text, limit)
-    if kind.code is MysqlType.STRING:
-        return lambda text: text[:limit].rstrip(" ")
-    return lambda text: text[:limit]
-
-
-def cut_bytes(text: str, limit: int) -> str:
-    """Return the longest start of `text` whose UTF-8 form has at most `limit` bytes."""
-    if len(text) * 4 <= limit:
-        return text
-    data = text.encode("utf-8", "surrogateescape")
-    return text if len(data) <= limit else data[:limit].decode("utf-8", "ignore")
-
-
-def byte_writer(kind: ColumnType) -> Callable[[bytes], bytes]:
-    """Cuts bytes to the type's length and pads BINARY(n) with NUL."""
-    limit = capacity(kind)
-    if kind.code is MysqlType.STRING:
-        return lambda data: data[:limit].ljust(limit, b"\0")
-    return lambda data: data[:limit]
-
-
-def folded(name: str) -> str:
-    return name.rstrip(" ").casefold()
-
-
 def enum_index(elems: tuple[str, ...]) -> Callable[[str], int]:
     """Return the 1-based index of a name; 0 for the empty, invalid value."""
     places = {name: index for index, name in enumerate(elems, 1)}
@@ -117,35 +84,3 @@ def enum_name(elems: tuple[str, ...], index: int) -> str:
 def set_names(elems: tuple[str, ...], mask: int) -> str:
     """Return the comma-joined names of a bit mask; bits without a name are dropped."""
     return ",".join(name for index, name in enumerate(elems) if mask >> index & 1)
-
-
-def enum_writer(elems: tuple[str, ...]) -> Callable[[str], str]:
-    """Find the name that `text` means: by itself, without case, as an index."""
-    lookup = names_by_spelling(elems)
-
-    def write(text: str) -> str:
-        found = lookup.get(text) or lookup.get(folded(text))
-        if found is not None:
-            return found
-        return enum_name(elems, int(text)) if text.isascii() and text.isdigit() and len(text) < 6 else ""
-
-    return write
-
-
-def set_writer(elems: tuple[str, ...]) -> Callable[[str], str]:
-    """Find the names that `text` lists, in the order of the definition; a number alone is a bit mask."""
-    lookup = names_by_spelling(elems)
-
-    def write(text: str) -> str:
-        asked = {lookup.get(part) or lookup.get(folded(part)) for part in text.split(",")}
-        if asked == {None} and text.isascii() and text.isdigit() and len(text) <= 20:
-            return set_names(elems, int(text))
-        return ",".join(name for name in elems if name in asked)
-
-    return write
-
-
-def names_by_spelling(elems: Iterable[str]) -> dict[str, str]:
-    """Return every accepted spelling of the names: exact ones win over folded ones, earlier names over later."""
-    names = tuple(elems)
-    return {**{folded(name): name for name in reversed(names)}, **{name: name for name in names}}

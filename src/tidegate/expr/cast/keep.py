@@ -19,12 +19,12 @@ Source: TiDB's needReorgToChange, widened to all changes whose casts are the ide
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from tidegate.expr.cast.family import Family, family_of
+from tidegate.expr.convert.number import INTEGER_BITS, integer_bounds
+from tidegate.expr.convert.text import BLOB_LIMITS, capacity
+from tidegate.expr.convert.time import fsp_of
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType
-from tidegate.schema.convert.number import INTEGER_BITS, integer_bounds
-from tidegate.schema.convert.read import Family, family_of
-from tidegate.schema.convert.text import BLOB_LIMITS, capacity
-from tidegate.schema.convert.time import fsp_of
 
 __all__ = ["keeps_values"]
 

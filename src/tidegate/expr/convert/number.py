@@ -26,19 +26,15 @@ from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType
 
 __all__ = [
-    "WIDE",
     "Number",
-    "bit_writer",
     "decimal_writer",
     "float_text",
     "float_writer",
     "full_year",
     "integer_bounds",
-    "integer_writer",
     "numeric_prefix",
     "round_exact",
     "to_integer",
-    "year_writer",
 ]
 
 Number: TypeAlias = int | float | Decimal
@@ -98,46 +94,11 @@ def integer_bounds(kind: ColumnType) -> tuple[int, int]:
     return (0, (1 << bits) - 1) if kind.unsigned else (-(1 << bits - 1), (1 << bits - 1) - 1)
 
 
-def integer_writer(kind: ColumnType) -> Callable[[Number], int]:
-    """Rounds a number and clamps it into the range of an integer type."""
-    least, greatest = integer_bounds(kind)
-
-    def write(number: Number) -> int:
-        return min(max(to_integer(number), least), greatest)
-
-    return write
-
-
-def bit_writer(kind: ColumnType) -> Callable[[Number], int]:
-    """Rounds a number and clamps it into BIT(n); a negative integer counts as its unsigned 64 bits, as in TiDB."""
-    greatest = (1 << max(kind.flen, 1)) - 1
-
-    def write(number: Number) -> int:
-        if isinstance(number, int) and number < 0:
-            number &= (1 << 64) - 1
-        return min(max(to_integer(number), 0), greatest)
-
-    return write
-
-
 def full_year(year: int) -> int:
     """0..69 belongs to 2000.., 70..99 to 1970.., everything else stays."""
     if 0 <= year <= 69:
         return 2000 + year
     return 1900 + year if 70 <= year <= 99 else year
-
-
-def year_writer(*, keep_zero: bool = True) -> Callable[[Number], int]:
-    """Make a YEAR of a number; `keep_zero` False is for text such as '0' or '00', which means 2000."""
-
-    def write(number: Number) -> int:
-        year = to_integer(number)
-        if year == 0 and keep_zero:
-            return 0
-        year = full_year(year)
-        return 0 if year < 0 else min(max(year, 1901), 2155)
-
-    return write
 
 
 def to_float(number: Number) -> float:

@@ -10,12 +10,13 @@ import re
 from decimal import Decimal
 from typing import Final
 
-__all__ = ["SPAN_LIMIT", "parse_span", "read_span", "render_span", "round_span", "span_number"]
+from tidegate.kv.clock_text import render_duration
+
+__all__ = ["SPAN_LIMIT", "parse_span", "round_span", "span_number"]
 
 SPAN_LIMIT: Final = ((838 * 60 + 59) * 60 + 59) * 10**6
 """838:59:59, the end of TIME."""
 
-_STORED: Final = re.compile(r"(-?)(\d{2,}):(\d\d):(\d\d)(?:\.(\d{1,6}))?", re.ASCII)
 _SPAN: Final = re.compile(
     r"(?P<sign>-?)\s*(?:(?P<day>\d+)\s+(?=\d))?"
     r"(?:(?P<hour>\d+)\s*(?P<colon>:)\s*(?P<minute>\d+)(?:\s*:\s*(?P<second>\d+))?|(?P<compact>\d+))"
@@ -24,17 +25,6 @@ _SPAN: Final = re.compile(
 )
 
 _DATED: Final = re.compile(r"(?:\d{12}|\d{14})(?!\d)|\d+[^\w\s]\d+[^\w\s]\d+[ T]", re.ASCII)
-
-
-def read_span(text: str) -> int:
-    """Return the microseconds of a stored TIME; 0 when it is none."""
-    found = _STORED.fullmatch(text)
-    if found is None:
-        return 0
-    sign, hour, minute, second, fraction = found.groups()
-    seconds = (int(hour) * 60 + int(minute)) * 60 + int(second)
-    span = seconds * 10**6 + int((fraction or "").ljust(6, "0"))
-    return -span if sign else span
 
 
 def clamp(span: int) -> int:
@@ -68,15 +58,6 @@ def parse_span(text: str, fsp: int) -> int | None:
     return -span if found["sign"] else span
 
 
-def render_span(span: int, fsp: int) -> str:
-    """Return the text of a TIME with `fsp` digits."""
-    seconds, micro = divmod(abs(span), 10**6)
-    minutes, second = divmod(seconds, 60)
-    hour, minute = divmod(minutes, 60)
-    text = f"{'-' if span < 0 else ''}{hour:02}:{minute:02}:{second:02}"
-    return f"{text}.{micro:06}"[: len(text) + 1 + fsp] if fsp else text
-
-
 def span_number(span: int, fsp: int) -> Decimal:
     """102030.5 of 10:20:30.5."""
-    return Decimal(render_span(span, fsp).replace(":", ""))
+    return Decimal(render_duration(span * 1000, fsp).replace(":", ""))

@@ -1,0 +1,134 @@
+"""What ALTER TABLE .. MODIFY or CHANGE COLUMN makes of the values already stored.
+
+Rows carry no trace of a column change: whoever keeps a copy has to convert it, as the reorganisation does (source.py,
+assign.py).  Values are those of events, but ENUM and SET are names.
+
+    value of `old` --parse--> stored --recast, convert--> stored --print--> value of `new`
+
+    from / to    INT BIT YEAR FLOAT DECIMAL   TEXT BINARY   MOMENT   SPAN   JSON   ENUM SET
+    INT, YEAR     n   n/- n    n     n         t    t        m        s      j      n/-  n/-
+    BIT           n   n   n    n     n         t    t        -        -      j      -    -
+    FLOAT,DECIMAL n   n   n    n     n         t    t        -        s      j      -    -
+    TEXT, BINARY  n   -   n    n     n         t    t        m        s      j      t    t
+    MOMENT, SPAN  n   -   n    n     n         t    t        m        s      j      -    -
+    JSON          n   -   n    n     n         t    t        m        s      =      -    -
+    ENUM, SET     n   n   n    n     n         t    t        -        -      j      t    t
+
+    n through a number, t through text, m through a wall clock, s through a time span, j into a document;
+    MOMENT = DATE, DATETIME, TIMESTAMP; SPAN = TIME; "n/-" where INT may and YEAR may not.
+    "-": TiDB refuses the statement (checkTypeChangeSupported), so it cannot arrive; VECTOR changes into nothing.
+
+`converter` answers None where the value stays the same (longer VARCHAR, wider INT, appended ENUM names, NULL or NOT
+NULL, character set).  NULL stays NULL.
+Source: TiDB's Datum.ConvertTo, with which the reorganisation of a column change casts each row; the
+`rewrites_values_of` moments of the workload recording.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, tzinfo
+from itertools import product
+from typing import Final, TypeAlias
+
+from tidegate.expr.cast.assign import Target, convert
+from tidegate.expr.cast.family import Family, elems_of, family_of, type_name
+from tidegate.expr.cast.keep import keeps_values
+from tidegate.expr.cast.source import recast
+from tidegate.expr.context import Context
+from tidegate.expr.convert.text import enum_index, enum_name, set_mask, set_names
+from tidegate.expr.convert.time import zone_of
+from tidegate.expr.value.kinds import SqlValue
+from tidegate.kv.column_parse import parse_value
+from tidegate.kv.column_text import column_text
+from tidegate.kv.column_value import KvValue
+from tidegate.kv.datum import Unsigned
+from tidegate.model.errors import EncodeError, SchemaError, UnsupportedError
+from tidegate.model.event import Value
+from tidegate.model.mysql import STRINGS, MysqlType
+from tidegate.model.table import ColumnType
+from tidegate.model.tso import to_datetime
+
+__all__ = ["Rule", "assigned", "converter", "event_value"]
+
+Rule: TypeAlias = Callable[[Value], Value]
+"""One stored value in, the value after the change out; None (NULL) stays None."""
+_FOLDING: Final = "utf8mb4_general_ci"
+"""The collation by which names of ENUM and SET are found: a definition from DDL text may not tell its own."""
+
+
+def converter(old: ColumnType, new: ColumnType, *, time_zone: str = "UTC", commit_ts: int = 0) -> Rule | None:
+    """Return what a column change from `old` to `new` makes of a stored value; None when values stay as they are.
+
+    `time_zone` is the zone of TIMESTAMP values and of the session, `commit_ts` the statement's (its day is the date
+    part when TIME becomes DATETIME).  Raises UnsupportedError for the changes that TiDB refuses.
+    """
+    if keeps_values(old, new):
+        return None
+    if (family_of(old), family_of(new)) in _REFUSED:
+        raise UnsupportedError(
+            f"TiDB changes no column from {type_name(old)} to {type_name(new)}, so its stored values have no rule; "
+            "check the schema that the statement was read against, or leave the table out by a filter"
+        )
+    zone = zone_of(time_zone)
+    context = Context(to_datetime(commit_ts), zone)
+    parse = _parser(old, zone)
+    if family_of(new) in _NAMES:
+        elems_of(new)
+
+    def rule(value: Value) -> Value:
+        if value is None:
+            return None
+        try:
+            stored = parse(value)
+        except EncodeError as error:
+            raise SchemaError(
+                f"a column of type {type_name(old)} holds {value!r:.80}; the schema does not belong to this row"
+            ) from error
+        return assigned(recast(stored, old, new, zone), new, context)
+
+    return rule
+
+
+def assigned(value: SqlValue, kind: ColumnType, context: Context) -> Value:
+    """Return what a column of that type keeps of a value, as an event has it; SchemaError for text that is no JSON."""
+    found = convert(value, Target("", kind, _FOLDING), context)
+    if found.value is None and value is not None:
+        raise SchemaError(f"a value that a column change made {kind.code.name} is none: {value!r:.80}")
+    return event_value(kind, found.value, context.zone)
+
+
+def _parser(kind: ColumnType, zone: tzinfo) -> Callable[[Value], KvValue]:
+    if kind.code not in _NUMBERED:
+        return lambda value: parse_value(kind, value, zone)
+    number = (enum_index if kind.code is MysqlType.ENUM else set_mask)(elems_of(kind))
+    return lambda value: Unsigned(number(str(value)))
+
+
+def event_value(kind: ColumnType, value: KvValue, zone: tzinfo = UTC) -> Value:
+    """Return a stored value as events have it: times, decimals and documents as texts, ENUM and SET by name."""
+    if value is None or isinstance(value, float):
+        return value
+    if isinstance(value, bytes):
+        return value if kind.charset == "binary" or kind.code not in STRINGS else value.decode("utf-8", "replace")
+    if isinstance(value, int) and kind.code is not MysqlType.TIME:
+        if kind.code is MysqlType.ENUM:
+            return enum_name(elems_of(kind), value)
+        return set_names(elems_of(kind), value) if kind.code is MysqlType.SET else int(value)
+    return column_text(kind, value, zone)
+
+
+_NUMBERED: Final = frozenset({MysqlType.ENUM, MysqlType.SET})
+_WORDS: Final = (Family.TEXT, Family.BINARY, Family.JSON)
+_CLOCKS: Final = (Family.YEAR, Family.MOMENT, Family.SPAN)
+_NAMES: Final = (Family.ENUM, Family.SET)
+_FRACTIONS: Final = (Family.DECIMAL, Family.FLOAT)
+_REFUSED: Final = frozenset(
+    {
+        *product((*_CLOCKS, *_WORDS), (Family.BIT,)),
+        *product((*_CLOCKS, *_FRACTIONS, Family.JSON, Family.BIT), _NAMES),
+        *product((*_NAMES, *_FRACTIONS, Family.BIT), (Family.MOMENT,)),
+        *product((*_NAMES, Family.BIT), (Family.SPAN,)),
+        *product((Family.VECTOR,), Family),
+        *product(Family, (Family.VECTOR,)),
+    }
+)
+"""TiDB's checkTypeChangeSupported."""
