@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.expr.compiled import Compiled
 from tidegate.expr.context import DEFAULT_COLLATION, Context
-from tidegate.expr.relation import Relation, RelationColumn, Relations
+from tidegate.expr.relation import RelationColumn, Relations
 from tidegate.model.errors import SqlRefused
 from tidegate.model.table import ColumnType
 
@@ -39,7 +39,7 @@ class Slot:
     schema: str = ""
     hidden: bool = False
     merged: bool = False
-    """True for the right side of USING and NATURAL: only its qualified name means it."""
+    """True where only the qualified name means it: the row that ON DUPLICATE KEY UPDATE did not insert."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,6 @@ class Scope:
     """VALUES(column) of ON DUPLICATE KEY UPDATE."""
     context: Context | None = None
     """The statement's context where it is known already: it tells the types of variables."""
-    ctes: Mapping[str, Relation] = field(default_factory=dict)
-    """What WITH names, in lower case."""
     reached: list[Slot] | None = None
     """Where a subquery notes the outer columns that it uses; one that uses none runs once."""
     spare: int = 0

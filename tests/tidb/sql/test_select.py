@@ -26,29 +26,15 @@ QUERIES: dict[str, list[tuple[str | None, ...]]] = {
         ("2", "20", "Y", "2.25", "two"),
         ("2", "20", "Y", "2.25", "zwei"),
     ],
-    "select t.id, u.b from t left join u using (id) where t.id > 1 order by 1, 2": [
-        ("2", "two"),
-        ("2", "zwei"),
-        ("3", None),
-        ("4", None),
-    ],
-    "select t.id, u.id from t right join u on t.id = u.id order by 2": [
-        ("1", "1"),
-        ("2", "2"),
-        ("2", "2"),
-        (None, "9"),
-    ],
     "select t.id, b from t left join u on t.id = u.id and b = 'one' order by id": [
         ("1", "one"),
         ("2", None),
         ("3", None),
         ("4", None),
     ],
-    "select * from t natural join u where b = 'two'": [("2", "20", "Y", "2.25", "two")],
     "select count(*) from t, u": [("16",)],
     "select x.id, y.id from t x cross join t y where x.id = y.a / 10 order by 2": [("1", "1"), ("2", "2"), ("2", "4")],
     "select count(*) from (t join u on t.id = u.id)": [("3",)],
-    "select u.id from u left join t using (id) where t.id is null": [("9",)],
     "select a.id from t a join t b on a.s = b.s and a.id < b.id": [("2",)],
     "select d.t.id from d.t limit 1": [("1",)],
     # WHERE
@@ -66,22 +52,14 @@ QUERIES: dict[str, list[tuple[str | None, ...]]] = {
     ],
     "select count(*), sum(a), max(s) from t where id > 9": [("0", None, None)],
     "select count(*) from t where id > 9 group by a": [],
-    "select a, count(*), group_concat(id order by id desc separator '-') from t group by a order by a": [
-        (None, "1", "3"),
-        ("10", "1", "1"),
-        ("20", "2", "4-2"),
-    ],
     "select s, count(*) c from t group by s having c > 1": [("Y", "2")],
     "select if(a > 15, 'big', 'small') size, count(*) from t group by size order by size": [
         ("big", "2"),
         ("small", "2"),
     ],
     "select count(distinct a), count(distinct s, a), sum(distinct a) from t": [("2", "2", "30")],
-    "select bit_or(id), bit_and(id), bit_xor(id) from t": [("7", "0", "4")],
-    "select json_arrayagg(id), json_objectagg(id, s) from t where id < 3": [("[1, 2]", '{"1": "x", "2": "Y"}')],
     "select sum(id) + count(*) * 2 from t": [("18",)],
     "select a from t group by a having max(id) = 4": [("20",)],
-    "select std(id), var_samp(id) from t": [("1.118033988749895", "1.6666666666666667")],
     "select max(id) from t having max(id) > 5": [],
     # ORDER BY, LIMIT, DISTINCT
     "select id from t order by s, id desc": [("4",), ("1",), ("3",), ("2",)],
@@ -104,10 +82,7 @@ QUERIES: dict[str, list[tuple[str | None, ...]]] = {
     "select id from t where id not in (select id from u) order by id": [("3",), ("4",)],
     "select id from t where id not in (select a from t)": [],
     "select id from t where not exists (select * from u where u.id = t.id) order by id": [("3",), ("4",)],
-    "select id from t where a > all (select 5 union select 15) order by id": [("2",), ("4",)],
-    "select id from t where a = any (select a from t where id = 1)": [("1",)],
     "select * from (select id, a * 2 twice from t) x where twice > 20 order by id": [("2", "40"), ("4", "40")],
-    "select * from (select 1, 2) x (p, q) where q = 2": [("1", "2")],
     "select id from t where (id, 10) in (select id, a from t)": [("1",)],
     "select a.id, (select count(*) from t b where b.id < a.id and exists "
     "(select 1 from u where u.id = b.id and u.id <> a.id)) from t a order by 1": [
@@ -121,29 +96,10 @@ QUERIES: dict[str, list[tuple[str | None, ...]]] = {
         ("1", "1"),
         ("2", "1"),
     ],
-    "select id from u where exists (select 1 from t right join u v on t.id = v.id where v.id = u.id) order by 1": [
-        ("1",),
-        ("2",),
-        ("2",),
-        ("9",),
-    ],
-    # UNION and WITH
-    "select 1 union select 2 union all select 2 order by 1 desc limit 2": [("2",), ("2",)],
-    "select 1 union select 1.50": [("1.00",), ("1.50",)],
-    "(select 1) union (select 'a') order by 1": [("1",), ("a",)],
-    "(select id from t order by id desc limit 1) union all (select 7)": [("4",), ("7",)],
-    "select id from t except select id from u order by id": [("3",), ("4",)],
-    "select id from t intersect select id from u order by id": [("1",), ("2",)],
-    "with c as (select id from t where id < 3), e (z) as (select id + 1 from c) select * from c, e where c.id = e.z": [
-        ("2", "2")
-    ],
-    "with recursive n as (select 1 i union all select i + 1 from n where i < 5) select sum(i) from n": [("15",)],
-    "with recursive n (i) as (select 1 union select i % 3 + 1 from n) select count(*) from n": [("3",)],
     # the rest
     "select id from t where id = 1 for update": [("1",)],
     "select 1 where 1 = 0": [],
     "select concat(s, '-', d) from t order by id": [("x-1.50",), ("Y-2.25",), (None,), (None,)],
-    "table u": [("1", "one"), ("2", "two"), ("2", "zwei"), ("9", "nine")],
 }
 
 
@@ -159,9 +115,7 @@ def test_rows(sql: str) -> None:
         ("select a+1, a + 1, ID, t.id, id as x from t", ["a+1", "a + 1", "ID", "id", "x"]),
         ("select 'text', x'41', count( * ), -1", ["text", "x'41'", "count( * )", "-1"]),
         ("select * from t", ["id", "a", "s", "d"]),
-        ("select * from t join u using (id)", ["id", "a", "s", "d", "b"]),
         ("select t.*, u.id from t, u", ["id", "a", "s", "d", "id"]),
-        ("select 1 x union select 2 y", ["x"]),
         ("select q.n from (select 1 n) q", ["n"]),
     ],
 )
@@ -185,11 +139,16 @@ def test_names(sql: str, names: list[str]) -> None:
         ("select (select id from u)", 1242, "Subquery returns more than 1 row"),
         ("select (select 1, 2)", 1241, "Operand should contain 1 column(s)"),
         ("select id from t where sum(a) > 1", 1111, "Invalid use of group function"),
-        ("select 1 union select 1, 2", 1222, "different number of columns"),
         ("select * from (select 1)", 1248, "Every derived table must have its own alias"),
         ("select 1 limit -1", 1210, "LIMIT"),
-        ("with recursive n as (select 1 union all select 1 from n) select * from n", 3636, "Recursive query aborted"),
         ("select id from t partition (p0)", 1235, "PARTITION"),
+        ("select 1 union select 2", 1235, "doesn't yet support 'UNION'"),
+        ("with c as (select 1) select * from c", 1235, "doesn't yet support 'WITH'"),
+        ("select * from t natural join u", 1235, "doesn't yet support 'NATURAL JOIN'"),
+        ("select * from t join u using (id)", 1235, "doesn't yet support 'USING JOIN'"),
+        ("select * from t right join u on t.id = u.id", 1235, "doesn't yet support 'RIGHT JOIN'"),
+        ("select 1 > any (select 2)", 1235, "doesn't yet support"),
+        ("select vec_dims('[1]')", 1305, "does not exist"),
     ],
 )
 def test_errors(sql: str, code: int, words: str) -> None:
@@ -220,7 +179,6 @@ def test_no_database() -> None:
         ("select * from t where id in (1, null)", [{"id": (1,)}]),
         ("select * from t, u where t.id = 3 and u.id = 4", [{"id": (3,)}, {"id": (4,)}]),
         ("select * from t left join u on t.id = u.id where t.id = 3 and u.id = 4", [{"id": (3,)}, {}]),
-        ("select * from t right join u on t.id = u.id where t.id = 3", [{}, {}]),
         ("select (select max(b) from u where u.id = t.id) from t where id = 2", [{"id": (2,)}, {"id": (2,)}]),
     ],
 )
@@ -244,15 +202,13 @@ def test_subquery_without_outer_columns_runs_once() -> None:
 
 
 def test_types_and_collations() -> None:
-    """Columns keep type, collation and alias of their table; a union has what both sides share."""
+    """Columns keep type, collation and alias of their table."""
     found = answer("select s, d, a from t as v").columns
     assert [(each.type.code, each.collation, each.table) for each in found] == [
         (MysqlType.VAR_STRING, "utf8mb4_general_ci", "v"),
         (MysqlType.DECIMAL, "utf8mb4_bin", "v"),
         (MysqlType.LONGLONG, "utf8mb4_bin", "v"),
     ]
-
-    assert answer("select 1 union select 'a'").columns[0].type.code is MysqlType.VAR_STRING
 
 
 def test_names_of_enums() -> None:
@@ -273,25 +229,5 @@ def test_names_of_enums() -> None:
     ]
     assert found("select id from e where v = 'a' and v > 1 order by id") == [("1",), ("4",)]
     assert found("select max(v), min(v) from e") == [("z", "a")]
-    assert found("select v from e union select 'a' union select 'b' order by 1") == [(None,), ("a",), ("b",), ("z",)]
     assert found("select id from e where v in (select 'z')") == [("2",)]
     assert found("select ifnull(v, 'none') n from e order by n") == [("a",), ("a",), ("none",), ("z",)]
-
-
-def test_values_of_several_kinds_sort() -> None:
-    """Numbers come before texts where a user variable holds both."""
-    used = context(user_variables={"n": 5})
-    found = answer("select if(id = 1, @n := 'x', @n := id) from t order by id", used=used)
-    assert len(found.rows) == 4
-
-    ordered = answer("select @v := if(id % 2, 1, 2) from t union all select 'a' order by 1")
-    assert [row[0] for row in shown(ordered)] == ["1", "1", "2", "2", "a"]
-
-
-def test_user_variables_see_row_after_row() -> None:
-    """@x := .. in the select list goes on from row to row."""
-    used = context()
-    found = answer("select @n := ifnull(@n, 0) + id from t order by id", used=used)
-
-    assert [row[0] for row in shown(found)] == ["1", "3", "6", "10"]
-    assert used.user_variables["n"] == 10

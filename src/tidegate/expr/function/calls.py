@@ -8,8 +8,6 @@ other              SqlRefused 1305
 from collections.abc import Mapping
 from typing import Final
 
-from sqlglot import exp
-
 from tidegate.expr.compiled import Compiled
 from tidegate.expr.form import Build
 from tidegate.expr.function.cast import CAST_FUNCTIONS
@@ -17,12 +15,9 @@ from tidegate.expr.function.flow import FLOW_FUNCTIONS
 from tidegate.expr.function.form import Function
 from tidegate.expr.function.interval import INTERVAL_FUNCTIONS
 from tidegate.expr.function.json import JSON_FUNCTIONS
-from tidegate.expr.function.moment import MOMENT_FUNCTIONS
 from tidegate.expr.function.number import NUMBER_FUNCTIONS
-from tidegate.expr.function.search import SEARCH_FUNCTIONS
 from tidegate.expr.function.string import STRING_FUNCTIONS
 from tidegate.expr.function.time import TIME_FUNCTIONS
-from tidegate.expr.function.vector import VECTOR_FUNCTIONS
 from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.model.errors import SqlRefused
@@ -31,22 +26,15 @@ __all__ = ["AGGREGATES", "CALLS", "FUNCTIONS", "is_aggregate"]
 
 _UNKNOWN_FUNCTION: Final = 1305
 _MISPLACED: Final = 1111
-AGGREGATES: Final = frozenset(
-    {"COUNT", "SUM", "AVG", "MIN", "MAX", "GROUP_CONCAT", "BIT_AND", "BIT_OR", "BIT_XOR", "JSON_ARRAYAGG"}
-    | {"JSON_OBJECTAGG", "STD", "STDDEV", "STDDEV_POP", "STDDEV_SAMP", "VARIANCE", "VAR_POP", "VAR_SAMP"}
-    | {"APPROX_COUNT_DISTINCT"}
-)
+AGGREGATES: Final = frozenset({"AVG", "COUNT", "MAX", "MIN", "SUM"})
 FUNCTIONS: Final[Mapping[str, Function]] = {
     **CAST_FUNCTIONS,
     **FLOW_FUNCTIONS,
     **INTERVAL_FUNCTIONS,
     **JSON_FUNCTIONS,
-    **MOMENT_FUNCTIONS,
     **NUMBER_FUNCTIONS,
-    **SEARCH_FUNCTIONS,
     **STRING_FUNCTIONS,
     **TIME_FUNCTIONS,
-    **VECTOR_FUNCTIONS,
 }
 
 
@@ -68,11 +56,5 @@ def _call(node: Node, scope: Scope) -> Compiled:
     return build(node, scope)
 
 
-def _member_of(node: Node, scope: Scope) -> Compiled:
-    """A value MEMBER OF (document), as the call that it is."""
-    parts = [node.this, node.expression]
-    return _call(exp.Anonymous(this="JSON_MEMBEROF", expressions=parts), scope)
-
-
-CALLS: Final[Mapping[str, Build]] = {"Anonymous": _call, "JSONArrayContains": _member_of}
+CALLS: Final[Mapping[str, Build]] = {"Anonymous": _call}
 """By class of the node."""

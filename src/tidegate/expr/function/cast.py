@@ -5,24 +5,22 @@
     CHAR(n), BINARY(n)   cut; BINARY(n) is filled with NUL bytes
     DATE DATETIME TIME   rounded to the decimals; what is none is NULL with warning 1292
     JSON                 text is parsed, everything else becomes what it is inside a document
-    FLOAT, DOUBLE, YEAR, VECTOR
+    DOUBLE
     CONVERT(x USING cs)  text of that character set
 
 Source: MySQL manual, "Cast Functions and Operators"; TiDB's builtin_cast.
 """
 
 import re
-import struct
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Final, TypeAlias
 
 from tidegate.expr.compiled import Compiled
 from tidegate.expr.context import Context
-from tidegate.expr.convert.number import decimal_writer, full_year
+from tidegate.expr.convert.number import decimal_writer
 from tidegate.expr.form import compile_scalar
 from tidegate.expr.function.form import Function
-from tidegate.expr.function.vector import vector_of
 from tidegate.expr.relation import Row
 from tidegate.expr.result_type import DATE, DOUBLE, INT, JSON, UINT, ValueFamily, datetime_type, decimal_type, family_of
 from tidegate.expr.result_type import time_type as span_type
@@ -141,25 +139,6 @@ def _json(value: SqlValue, kind: ColumnType, _context: Context) -> SqlValue:
     return JsonDatum(as_member(value, kind))
 
 
-def _single(value: SqlValue, kind: ColumnType, context: Context) -> SqlValue:
-    found = float_of(value, kind, context)
-    if found is None:
-        return None
-    try:
-        nearest: float = struct.unpack("<f", struct.pack("<f", found))[0]
-    except OverflowError as error:
-        raise SqlRefused(1690, f"FLOAT value is out of range in '{found}'", "22003") from error
-    return nearest
-
-
-def _year(value: SqlValue, kind: ColumnType, context: Context) -> SqlValue:
-    found = integer_of(value, kind, context)
-    if found is None:
-        return None
-    year = full_year(found) if found or isinstance(value, str) else 0
-    return year if year == 0 or 1901 <= year <= 2155 else None
-
-
 _Target: TypeAlias = tuple[ColumnType, Cast]
 
 
@@ -190,21 +169,10 @@ def _span_target(sizes: list[int], _charset: str) -> _Target:
     return span_type(fsp), _span(fsp)
 
 
-def _float_target(sizes: list[int], _charset: str) -> _Target:
-    return (DOUBLE, float_of) if sizes and sizes[0] > SINGLE_BITS else (SINGLE, _single)
-
-
-def _vector_target(sizes: list[int], _charset: str) -> _Target:
-    return ColumnType(T.VECTOR, sizes[0] if sizes else -1, charset="binary"), vector_of
-
-
 def _always(kind: ColumnType, cast: Cast) -> Callable[[list[int], str], _Target]:
     return lambda _sizes, _charset: (kind, cast)
 
 
-SINGLE: Final = ColumnType(T.FLOAT, charset="binary")
-SINGLE_BITS: Final = 24
-YEAR: Final = ColumnType(T.YEAR, 4, 0, unsigned=True, charset="binary")
 _TARGETS: Final[Mapping[str, Callable[[list[int], str], _Target]]] = {
     "SIGNED": _always(INT, _signed),
     "UNSIGNED": _always(UINT, _unsigned),
@@ -215,10 +183,7 @@ _TARGETS: Final[Mapping[str, Callable[[list[int], str], _Target]]] = {
     **dict.fromkeys(("DATETIME", "TIMESTAMP"), _moment_target),
     "TIME": _span_target,
     "JSON": _always(JSON, _json),
-    "FLOAT": _float_target,
     **dict.fromkeys(("DOUBLE", "REAL"), _always(DOUBLE, float_of)),
-    "YEAR": _always(YEAR, _year),
-    "VECTOR": _vector_target,
 }
 """(sizes, character set) to the type and its rule, by the word after AS."""
 

@@ -1,8 +1,8 @@
 """Functions that choose, and those that ask the session.
 
-    IF(a, b, c)   IFNULL(a, b)   NULLIF(a, b)   COALESCE(a, b, ..)   ISNULL(a)   INTERVAL(n, a, b, ..)
+    IF(a, b, c)   IFNULL(a, b)   NULLIF(a, b)   COALESCE(a, b, ..)   ISNULL(a)
     DATABASE()  USER()  VERSION()  CONNECTION_ID()  LAST_INSERT_ID([n])  ROW_COUNT()  FOUND_ROWS()
-    UUID()  MD5  SHA1  SHA2  TIDB_PARSE_TSO
+    UUID()  MD5  SHA1  TIDB_CURRENT_TSO()
     VALUES(c)   what INSERT .. ON DUPLICATE KEY UPDATE would have inserted
 
 Source: MySQL manual, "Flow Control Functions", "Information Functions"; TiDB's tidb_* functions.
@@ -18,20 +18,17 @@ from tidegate.expr.context import Context
 from tidegate.expr.function.form import Function, arguments, define
 from tidegate.expr.operator.logic import as_shared, chosen, truth
 from tidegate.expr.relation import Row
-from tidegate.expr.result_type import BINARY, BOOL, INT, TEXT, UINT, agreed, datetime_type
+from tidegate.expr.result_type import BOOL, INT, TEXT, UINT, agreed
 from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.compare import compare
 from tidegate.expr.value.kinds import SqlValue, Unsigned
-from tidegate.expr.value.time import clock
 from tidegate.model.errors import SqlRefused
-from tidegate.model.tso import to_datetime
 
 __all__ = ["FLOW_FUNCTIONS", "SERVER_VERSION"]
 
 SERVER_VERSION: Final = "8.0.11-TiDB-v8.5.0-tidegate"
 _BAD_FIELD: Final = 1054
-_SHA2: Final = {0: "sha256", 224: "sha224", 256: "sha256", 384: "sha384", 512: "sha512"}
 
 
 def _if(node: Node, scope: Scope) -> Compiled:
@@ -70,17 +67,6 @@ def _nullif(node: Node, scope: Scope) -> Compiled:
     return Compiled(run, first.type, first.collation, first.rank)
 
 
-def _any_value(node: Node, scope: Scope) -> Compiled:
-    [value] = arguments(node, scope, 1, 1)
-    return value
-
-
-def _interval(number: object, *bounds: object) -> int:
-    if number is None:
-        return -1
-    return sum(bound is not None and bound <= number for bound in bounds)  # type: ignore[operator]
-
-
 def _values(node: Node, scope: Scope) -> Compiled:
     name = node.expressions[0].name
     if scope.values is None:
@@ -94,75 +80,31 @@ def _last_insert_id(context: Context, value: int | None = None) -> int:
     return Unsigned(context.last_insert_id)
 
 
-def _sha2(data: bytes, bits: int) -> str | None:
-    name = _SHA2.get(bits)
-    return None if name is None else hashlib.new(name, data).hexdigest()
-
-
-def _uuid_bytes(text: str) -> bytes:
-    try:
-        return uuid.UUID(text).bytes
-    except ValueError as error:
-        raise SqlRefused(1411, f"Incorrect string value: '{text}' for function uuid_to_bin", "HY000") from error
-
-
-def _is_uuid(text: str) -> int:
-    try:
-        return int(bool(uuid.UUID(text)))
-    except ValueError:
-        return 0
-
-
-def _tso_time(context: Context, value: int) -> SqlValue:
-    """The moment in a timestamp, on the session's clocks."""
-    return clock(to_datetime(value).astimezone(context.zone))
-
-
-def _timestamp(context: Context) -> int:
-    return context.start_ts
-
-
 _DATABASE: Final = define("", TEXT, lambda context: context.database or None, session=True, nulls=True)
 _USER: Final = define("", TEXT, lambda context: context.user, session=True)
 _MD5: Final = define("o", TEXT, lambda data: hashlib.md5(data, usedforsecurity=False).hexdigest())
 _SHA1: Final = define("o", TEXT, lambda data: hashlib.sha1(data, usedforsecurity=False).hexdigest())
 
 FLOW_FUNCTIONS: Final[Mapping[str, Function]] = {
-    "ANY_VALUE": _any_value,
-    "BENCHMARK": define("iv", INT, lambda _count, _value: 0),
-    "BIN_TO_UUID": define("oi", TEXT, lambda data, _swap=0: str(uuid.UUID(bytes=data)), least=1),
     "COALESCE": _coalesce,
     "CONNECTION_ID": define("", UINT, lambda context: Unsigned(context.connection_id), session=True),
-    "CURRENT_ROLE": define("", TEXT, lambda: "NONE"),
     "CURRENT_USER": _USER,
     "DATABASE": _DATABASE,
     "FOUND_ROWS": define("", INT, lambda context: context.found_rows, session=True),
-    "GET_LOCK": define("sn", INT, lambda _name, _seconds: 1),
     "IF": _if,
     "IFNULL": _ifnull,
-    "INTERVAL": define("n", INT, _interval, rest="n", nulls=True),
     "ISNULL": define("v", BOOL, lambda value: int(value is None), nulls=True),
-    "IS_UUID": define("s", BOOL, _is_uuid),
     "LAST_INSERT_ID": define("i", UINT, _last_insert_id, least=0, session=True),
     "MD5": _MD5,
     "NULLIF": _nullif,
-    "RELEASE_LOCK": define("s", INT, lambda _name: 1),
     "ROW_COUNT": define("", INT, lambda context: context.row_count, session=True),
     "SCHEMA": _DATABASE,
-    "SESSION_USER": _USER,
     "SHA": _SHA1,
     "SHA1": _SHA1,
-    "SHA2": define("oi", TEXT, _sha2),
-    "SLEEP": define("n", INT, lambda _seconds: 0),
-    "SYSTEM_USER": _USER,
-    "TIDB_CURRENT_TSO": define("", INT, _timestamp, session=True),
-    "TIDB_IS_DDL_OWNER": define("", BOOL, lambda: 1),
-    "TIDB_PARSE_TSO": define("i", datetime_type(6), _tso_time, session=True),
-    "TIDB_PARSE_TSO_LOGICAL": define("i", INT, lambda ts: ts & (1 << 18) - 1),
+    "TIDB_CURRENT_TSO": define("", INT, lambda context: context.start_ts, session=True),
     "TIDB_VERSION": define("", TEXT, lambda: f"Release Version: {SERVER_VERSION}"),
     "USER": _USER,
     "UUID": define("", TEXT, lambda: str(uuid.uuid1())),
-    "UUID_TO_BIN": define("si", BINARY, lambda text, _swap=0: _uuid_bytes(text), least=1),
     "VALUES": _values,
     "VERSION": define("", TEXT, lambda: SERVER_VERSION),
 }

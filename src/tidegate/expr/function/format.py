@@ -1,23 +1,20 @@
-"""Dates as text and back: DATE_FORMAT, TIME_FORMAT, STR_TO_DATE, and the numbers of weeks.
+"""Dates as text: DATE_FORMAT, and the numbers of weeks.
 
     %Y %y year    %m %c %M %b month    %d %e %D day    %H %k %h %I %l hour    %i minute    %s %S second
     %f microsecond    %p AM, PM    %r %T clocks    %W %a %w weekday    %j day of the year    %U %u %V %v %X %x weeks
 
     week mode    bit 0: weeks begin on Monday    bit 1: 1..53 instead of 0..53    bit 2: which week is the first
 
-Source: MySQL manual, DATE_FORMAT, STR_TO_DATE, WEEK.
+Source: MySQL manual, DATE_FORMAT, WEEK.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from datetime import date
-from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
-from tidegate.expr.convert.number import full_year
 from tidegate.kv.packed_time import Time
 
-__all__ = ["DAYS", "MONTHS", "Read", "format_time", "has_clock", "has_date", "read_time", "week", "year_week"]
+__all__ = ["DAYS", "MONTHS", "format_time", "week", "year_week"]
 
 DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 MONTHS: Final = tuple(
@@ -133,104 +130,3 @@ def format_time(time: Time, pattern: str) -> str | None:
             out.append(char)
         at += 1
     return "".join(out)
-
-
-class Read(NamedTuple):
-    """What STR_TO_DATE found."""
-
-    time: Time
-    dated: bool
-    clocked: bool
-
-
-_DATED: Final = frozenset("YymcMbdeDjWawUuVvXx")
-_CLOCKED: Final = frozenset("HkhIlisSfprT")
-_READ: Final[Mapping[str, str]] = {
-    "Y": r"(?P<year>\d{1,4})",
-    "y": r"(?P<short>\d{1,2})",
-    "m": r"(?P<month>\d{1,2})",
-    "c": r"(?P<month>\d{1,2})",
-    "M": r"(?P<name>[A-Za-z]+)",
-    "b": r"(?P<name>[A-Za-z]{3})",
-    "d": r"(?P<day>\d{1,2})",
-    "e": r"(?P<day>\d{1,2})",
-    "D": r"(?P<day>\d{1,2})(?:st|nd|rd|th)",
-    "H": r"(?P<hour>\d{1,2})",
-    "k": r"(?P<hour>\d{1,2})",
-    "h": r"(?P<hour12>\d{1,2})",
-    "I": r"(?P<hour12>\d{1,2})",
-    "l": r"(?P<hour12>\d{1,2})",
-    "i": r"(?P<minute>\d{1,2})",
-    "s": r"(?P<second>\d{1,2})",
-    "S": r"(?P<second>\d{1,2})",
-    "f": r"(?P<fraction>\d{1,6})",
-    "p": r"(?P<half>[AaPp][Mm])",
-    "r": r"(?P<hour12>\d{1,2}):(?P<minute>\d{1,2}):(?P<second>\d{1,2})\s*(?P<half>[AaPp][Mm])",
-    "T": r"(?P<hour>\d{1,2}):(?P<minute>\d{1,2}):(?P<second>\d{1,2})",
-    "j": r"(?P<ordinal>\d{1,3})",
-    "W": r"[A-Za-z]+day",
-    "a": r"[A-Za-z]{3}",
-    "w": r"[0-6]",
-    "%": "%",
-}
-
-
-def has_date(pattern: str) -> bool:
-    """Return whether a pattern asks for a part of a date."""
-    return bool(set(re.findall(r"%(.)", pattern)) & _DATED)
-
-
-def has_clock(pattern: str) -> bool:
-    """Return whether a pattern asks for a part of a clock."""
-    return bool(set(re.findall(r"%(.)", pattern)) & _CLOCKED)
-
-
-@lru_cache(maxsize=256)
-def _reader(pattern: str) -> re.Pattern[str] | None:
-    parts: list[str] = []
-    at = 0
-    while at < len(pattern):
-        char = pattern[at]
-        if char == "%" and at + 1 < len(pattern):
-            at += 1
-            if pattern[at] not in _READ:
-                return None
-            parts.append(rf"\s*{_READ[pattern[at]]}")
-        else:
-            parts.append(r"\s*" if char.isspace() else re.escape(char))
-        at += 1
-    try:
-        return re.compile("".join(parts))
-    except re.error:
-        return None
-
-
-def read_time(text: str, pattern: str) -> Read | None:
-    """Return the date and clock that `text` shows in a pattern; None when it does not fit."""
-    reader = _reader(pattern)
-    found = reader.match(text.strip()) if reader else None
-    if found is None:
-        return None
-    got = {name: value for name, value in found.groupdict().items() if value is not None}
-    month = int(got.get("month", 0))
-    if "name" in got:
-        names = [name.lower()[: len(got["name"])] for name in MONTHS]
-        month = names.index(got["name"].lower()) + 1 if got["name"].lower() in names else 0
-    year = full_year(int(got["short"])) if "short" in got else int(got.get("year", 0))
-    hour = int(got.get("hour", 0))
-    if "hour12" in got:
-        hour = int(got["hour12"]) % 12 + (12 if got.get("half", "AM").upper() == "PM" else 0)
-    day = int(got.get("day", 0))
-    if "ordinal" in got and year:
-        made = date.fromordinal(_number(year, 1, 1) + int(got["ordinal"]) - 1)
-        month, day = made.month, made.day
-    micros = int(got.get("fraction", "0").ljust(6, "0"))
-    time = Time(year, month, day, hour, int(got.get("minute", 0)), int(got.get("second", 0)), micros)
-    return Read(time, has_date(pattern), has_clock(pattern)) if _possible(time) else None
-
-
-def _possible(time: Time) -> bool:
-    if time.month > 12 or time.hour > 23 or time.minute > 59 or time.second > 59:
-        return False
-    longest = (31, _days_in(time.year) - 337, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-    return time.day <= (longest[time.month - 1] if time.month else 31)

@@ -133,11 +133,6 @@ def _add_call(node: Node, scope: Scope) -> Compiled:
     return _added(compile_scalar(first, scope), amount, unit, minus=node.name in {"DATE_SUB", "SUBDATE"})
 
 
-def _timestampadd(node: Node, scope: Scope) -> Compiled:
-    unit, amount, first = node.expressions
-    return _added(compile_scalar(first, scope), compile_scalar(amount, scope), unit.name, minus=False)
-
-
 def _added(first: Compiled, amount: Compiled, unit: str, *, minus: bool) -> Compiled:
     kind = _result_kind(first.type, amount.type, unit)
 
@@ -219,7 +214,6 @@ INTERVAL_FUNCTIONS: Final[Mapping[str, Function]] = {
     "DATE_ADD": _add_call,
     "DATE_SUB": _add_call,
     "SUBDATE": _add_call,
-    "TIMESTAMPADD": _timestampadd,
     "TIMESTAMPDIFF": _timestampdiff,
 }
 """By name."""

@@ -2,35 +2,29 @@
 
     JSON_EXTRACT(d, path, ..)   one path to one place gives what stands there, everything else an array of the finds
     JSON_SET  INSERT  REPLACE   put a value at a path: always, only where nothing is, only where something is
-    JSON_REMOVE  ARRAY_APPEND  ARRAY_INSERT  MERGE_PATCH  MERGE_PRESERVE
-    JSON_CONTAINS  CONTAINS_PATH  OVERLAPS  MEMBER OF  SEARCH  KEYS  LENGTH  DEPTH  TYPE  VALID  QUOTE  UNQUOTE
+                                a member is added to an object, an element behind the end of an array;
+                                a scalar counts as an array of one: JSON_SET(1, "$[1]", 2) is [1, 2]
+    JSON_REMOVE                 what is not there is not missed; "$" itself cannot go (3153)
+    JSON_ARRAY  OBJECT  CONTAINS  KEYS  LENGTH  TYPE  VALID  QUOTE  UNQUOTE
 
-Text among the documents is parsed; among the values it stays text.
+Text among the documents is parsed; among the values it stays text.  A path that leads to several places cannot be
+changed (3149).
 Source: MySQL manual, "JSON Functions"; TiDB's types/json_binary_functions.go.
 """
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 from tidegate.expr.compiled import Compiled
 from tidegate.expr.context import Context
 from tidegate.expr.function.form import Function, arguments, define, wrong_count
-from tidegate.expr.function.json_change import (
-    appended,
-    inserted,
-    merged_patch,
-    merged_preserve,
-    put,
-    removed,
-)
-from tidegate.expr.operator.pattern import like_pattern
 from tidegate.expr.relation import Row
 from tidegate.expr.result_type import BOOL, INT, JSON, TEXT, ValueFamily, family_of
 from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
-from tidegate.expr.value.compare import json_key, json_order
-from tidegate.expr.value.json import as_member, document_of, find, parse_document, parse_path, single
+from tidegate.expr.value.compare import json_order
+from tidegate.expr.value.json import Path, as_member, document_of, find, parse_document, parse_path, single
 from tidegate.expr.value.kinds import JsonDatum, SqlValue
 from tidegate.expr.value.text import string_of
 from tidegate.kv.json.text import quote_json, render_json
@@ -39,6 +33,9 @@ from tidegate.model.errors import SqlRefused
 
 __all__ = ["JSON_FUNCTIONS"]
 
+_SEVERAL: Final = 3149
+_VACUOUS: Final = 3153
+_Change: TypeAlias = Callable[[JsonValue, str | int], JsonValue]
 _TYPES: Final[tuple[tuple[type, str], ...]] = (
     (bool, "BOOLEAN"),
     (Unsigned, "UNSIGNED INTEGER"),
@@ -130,30 +127,11 @@ def _contains_call(target: JsonDatum, candidate: JsonDatum, path: str = "$") -> 
     return int(_contains(found[0], candidate.document)) if found else None
 
 
-def _contains_path(target: JsonDatum, how: str, *paths: str) -> int:
-    found = [any(True for _ in find(target.document, parse_path(path))) for path in paths]
-    return int(all(found) if how.lower() == "all" else any(found))
-
-
-def _overlaps(first: JsonDatum, second: JsonDatum) -> int:
-    left, right = first.document, second.document
-    if isinstance(left, dict) and isinstance(right, dict):
-        return int(any(key in right and json_order(value, right[key]) == 0 for key, value in left.items()))
-    lefts = left if isinstance(left, list) else [left]
-    rights = {json_key(item) for item in (right if isinstance(right, list) else [right])}
-    return int(any(json_key(item) in rights for item in lefts))
-
-
 def _length(target: JsonDatum, path: str = "$") -> int | None:
     found = list(find(target.document, parse_path(path)))
     if not found:
         return None
     return len(found[0]) if isinstance(found[0], list | dict) else 1
-
-
-def _depth(document: JsonValue) -> int:
-    inner = document.values() if isinstance(document, dict) else document if isinstance(document, list) else ()
-    return 1 + max(map(_depth, inner), default=0)
 
 
 def _keys(target: JsonDatum, path: str = "$") -> JsonDatum | None:
@@ -162,28 +140,6 @@ def _keys(target: JsonDatum, path: str = "$") -> JsonDatum | None:
         return None
     names = sorted(found[0], key=lambda key: key.encode("utf-8", "surrogatepass"))
     return JsonDatum([*names])
-
-
-def _places(document: JsonValue, path: str) -> list[tuple[str, str]]:
-    """(path, text) of every string inside."""
-    if isinstance(document, str):
-        return [(path, document)]
-    if isinstance(document, dict):
-        return [place for key, value in document.items() for place in _places(value, f"{path}.{_member(key)}")]
-    items = document if isinstance(document, list) else []
-    return [place for at, value in enumerate(items) for place in _places(value, f"{path}[{at}]")]
-
-
-def _member(key: str) -> str:
-    return key if key.isidentifier() else quote_json(key)
-
-
-def _search(target: JsonDatum, how: str, text: str, escape: str | None = None) -> JsonDatum | None:
-    pattern = like_pattern(text, escape or "\\")
-    finds: list[JsonValue] = [path for path, value in _places(target.document, "$") if pattern.fullmatch(value)]
-    if not finds:
-        return None
-    return JsonDatum(finds[0] if how.lower() == "one" or len(finds) == 1 else finds)
 
 
 def _valid(value: SqlValue) -> int:
@@ -196,18 +152,70 @@ def _valid(value: SqlValue) -> int:
     return int(isinstance(value, str))
 
 
-def _pretty(found: JsonDatum) -> str:
-    def shown(document: JsonValue, indent: str) -> str:
-        inner = indent + "  "
-        if isinstance(document, dict) and document:
-            keys = sorted(document, key=lambda key: key.encode("utf-8", "surrogatepass"))
-            lines = [f"{inner}{quote_json(key)}: {shown(document[key], inner)}" for key in keys]
-            return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
-        if isinstance(document, list) and document:
-            return "[\n" + ",\n".join(inner + shown(item, inner) for item in document) + f"\n{indent}]"
-        return render_json(document)
+def _steps(path: str) -> Path:
+    steps = parse_path(path)
+    if not single(steps):
+        message = "In this situation, path expressions may not contain the * and ** tokens or an array range."
+        raise SqlRefused(_SEVERAL, message, "42000")
+    return steps
 
-    return shown(found.document, "")
+
+def _changed_at(document: JsonValue, steps: Path, change: _Change) -> JsonValue:
+    """`document` with `change` done to the holder of the last step; as it is where the way does not lead there."""
+    step = steps[0]
+    assert isinstance(step, str | int), step
+    if len(steps) == 1:
+        return change(document, step)
+    if isinstance(document, dict) and isinstance(step, str) and step in document:
+        return {**document, step: _changed_at(document[step], steps[1:], change)}
+    if isinstance(document, list) and isinstance(step, int) and -len(document) <= step < len(document):
+        at = step % len(document)
+        return [*document[:at], _changed_at(document[at], steps[1:], change), *document[at + 1 :]]
+    if step in {0, -1} and not isinstance(document, list):
+        return _changed_at(document, steps[1:], change)
+    return document
+
+
+def _put(document: JsonValue, path: str, value: JsonValue, *, old: bool, new: bool) -> JsonValue:
+    """`document` with `value` at a path; `old` replaces what is there, `new` adds where nothing is."""
+    steps = _steps(path)
+    if not steps:
+        return value if old else document
+
+    def change(holder: JsonValue, step: str | int) -> JsonValue:
+        if isinstance(step, str):
+            wanted = isinstance(holder, dict) and (old if step in holder else new)
+            return {**holder, step: value} if wanted and isinstance(holder, dict) else holder
+        items = holder if isinstance(holder, list) else [holder]
+        at = step if step >= 0 else max(len(items) + step, -1)
+        if 0 <= at < len(items):
+            if not old:
+                return holder
+            made: list[JsonValue] = [*items[:at], value, *items[at + 1 :]]
+            return made if isinstance(holder, list) else value
+        return [*items, value] if new and at >= len(items) else [value, *items] if new else holder
+
+    return _changed_at(document, steps, change)
+
+
+def _removed(found: JsonDatum, *paths: str) -> JsonDatum:
+    """Return the document without what stands at the paths."""
+    document = found.document
+    for path in paths:
+        steps = _steps(path)
+        if not steps:
+            raise SqlRefused(_VACUOUS, "The path expression '$' is not allowed in this context.", "42000")
+        document = _changed_at(document, steps, _without)
+    return JsonDatum(document)
+
+
+def _without(holder: JsonValue, step: str | int) -> JsonValue:
+    if isinstance(holder, dict):
+        return {key: value for key, value in holder.items() if key != step}
+    if isinstance(holder, list) and isinstance(step, int) and -len(holder) <= step < len(holder):
+        at = step % len(holder)
+        return [*holder[:at], *holder[at + 1 :]]
+    return holder
 
 
 def _changed(change: Callable[[JsonValue, str, JsonValue], JsonValue]) -> Function:
@@ -235,20 +243,6 @@ def _changed(change: Callable[[JsonValue, str, JsonValue], JsonValue]) -> Functi
     return compiled
 
 
-def _member_of(node: Node, scope: Scope) -> Compiled:
-    value, target = arguments(node, scope, 2, 2)
-
-    def run(row: Row, context: Context) -> SqlValue:
-        found = document_of(target.run(row, context), target.type, context)
-        wanted = value.run(row, context)
-        if found is None or wanted is None:
-            return None
-        items = found.document if isinstance(found.document, list) else [found.document]
-        return int(any(json_order(item, as_member(wanted, value.type)) == 0 for item in items))
-
-    return Compiled(run, BOOL)
-
-
 def _quote_call(node: Node, scope: Scope) -> Compiled:
     [value] = arguments(node, scope, 1, 1)
     if family_of(value.type) not in {ValueFamily.TEXT, ValueFamily.NULL}:
@@ -258,27 +252,16 @@ def _quote_call(node: Node, scope: Scope) -> Compiled:
 
 JSON_FUNCTIONS: Final[Mapping[str, Function]] = {
     "JSON_ARRAY": _members(0, list),
-    "JSON_ARRAY_APPEND": _changed(appended),
-    "JSON_ARRAY_INSERT": _changed(inserted),
     "JSON_CONTAINS": define("jjs", BOOL, _contains_call, least=2),
-    "JSON_CONTAINS_PATH": define("jss", BOOL, _contains_path, rest="s"),
-    "JSON_DEPTH": define("j", INT, lambda found: _depth(found.document)),
     "JSON_EXTRACT": define("js", JSON, _extract, rest="s"),
-    "JSON_INSERT": _changed(lambda document, path, value: put(document, path, value, old=False, new=True)),
+    "JSON_INSERT": _changed(lambda document, path, value: _put(document, path, value, old=False, new=True)),
     "JSON_KEYS": define("js", JSON, _keys, least=1),
     "JSON_LENGTH": define("js", INT, _length, least=1),
-    "JSON_MEMBEROF": _member_of,
-    "JSON_MERGE": define("jj", JSON, merged_preserve, rest="j"),
-    "JSON_MERGE_PATCH": define("jj", JSON, merged_patch, rest="j"),
-    "JSON_MERGE_PRESERVE": define("jj", JSON, merged_preserve, rest="j"),
     "JSON_OBJECT": _members(0, _object),
-    "JSON_OVERLAPS": define("jj", BOOL, _overlaps),
-    "JSON_PRETTY": define("j", TEXT, _pretty),
     "JSON_QUOTE": _quote_call,
-    "JSON_REMOVE": define("js", JSON, removed, rest="s"),
-    "JSON_REPLACE": _changed(lambda document, path, value: put(document, path, value, old=True, new=False)),
-    "JSON_SEARCH": define("jsss", JSON, _search, least=3),
-    "JSON_SET": _changed(lambda document, path, value: put(document, path, value, old=True, new=True)),
+    "JSON_REMOVE": define("js", JSON, _removed, rest="s"),
+    "JSON_REPLACE": _changed(lambda document, path, value: _put(document, path, value, old=True, new=False)),
+    "JSON_SET": _changed(lambda document, path, value: _put(document, path, value, old=True, new=True)),
     "JSON_TYPE": define("j", TEXT, _type_name),
     "JSON_UNQUOTE": define("v", TEXT, _unquote),
     "JSON_VALID": define("v", BOOL, _valid),

@@ -36,7 +36,7 @@ from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.compare import compare
 from tidegate.expr.value.kinds import SqlValue, Unsigned
-from tidegate.expr.value.number import EXACT, Number, number_of, rounded, wrapped
+from tidegate.expr.value.number import EXACT, Number, number_of, rounded
 from tidegate.model.errors import SqlRefused
 from tidegate.model.table import ColumnType
 
@@ -194,36 +194,22 @@ _POWER: Final = _double(math.pow, "ff")
 
 NUMBER_FUNCTIONS: Final[Mapping[str, Function]] = {
     "ABS": define("n", _kind_of_first, _absolute),
-    "ACOS": _double(math.acos),
-    "ASIN": _double(math.asin),
-    "ATAN": _double(lambda y, x=None: math.atan(y) if x is None else math.atan2(y, x), "ff", 1),
-    "ATAN2": _double(math.atan2, "ff"),
-    "BIT_COUNT": define("i", INT, lambda number: wrapped(number).bit_count()),
     "CEIL": _CEILING,
     "CEILING": _CEILING,
-    "COS": _double(math.cos),
-    "COT": _double(lambda number: 1 / math.tan(number)),
     "CRC32": define("o", UINT, lambda data: Unsigned(zlib.crc32(data))),
-    "DEGREES": _double(math.degrees),
     "EXP": _double(math.exp),
     "FLOOR": _whole(lambda number: float(math.floor(number)), ROUND_FLOOR),
     "GREATEST": _extreme(1),
     "LEAST": _extreme(-1),
     "LN": _double(math.log),
     "LOG": _double(_logarithm, "ff", 1),
-    "LOG10": _double(math.log10),
-    "LOG2": _double(math.log2),
     "MOD": _modulo_call,
-    "PI": define("", DOUBLE, lambda: math.pi),
     "POW": _POWER,
     "POWER": _POWER,
-    "RADIANS": _double(math.radians),
     "RAND": _rand_call,
     "ROUND": define("xi", _rounded_kind, _round, least=1),
     "SIGN": define("n", INT, _sign),
-    "SIN": _double(math.sin),
     "SQRT": _double(math.sqrt),
-    "TAN": _double(math.tan),
     "TRUNCATE": define("xi", _rounded_kind, _truncate),
 }
 """By name."""

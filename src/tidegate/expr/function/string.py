@@ -3,6 +3,7 @@
 Text stays text and binary strings stay binary: each function works on str and on bytes alike, counting characters of
 the one and bytes of the other.  LENGTH and HEX count and show the bytes of the text's character set.
 A negative position counts from the end; position 0 finds nothing.
+LOCATE and INSTR count from 1, and give 0 for what is not there; they look without case where the collation has none.
 Source: MySQL manual, "String Functions and Operators".
 """
 
@@ -12,15 +13,16 @@ from typing import Final, TypeVar
 
 from tidegate.expr.compiled import Compiled
 from tidegate.expr.context import Context
-from tidegate.expr.convert.number import exact_number
 from tidegate.expr.convert.text import CODECS
 from tidegate.expr.function.form import Function, arguments, define, text_result
+from tidegate.expr.operator.pattern import regexp
 from tidegate.expr.relation import Row
-from tidegate.expr.result_type import BINARY, INT, TEXT, ValueFamily, family_of
+from tidegate.expr.result_type import BINARY, BOOL, INT, TEXT, ValueFamily, agreed, family_of
 from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
+from tidegate.expr.value.compare import compare
 from tidegate.expr.value.kinds import SqlValue
-from tidegate.expr.value.number import MAX_UINT, Number, integer_of, rounded, wrapped
+from tidegate.expr.value.number import MAX_UINT, integer_of, wrapped
 from tidegate.expr.value.text import Text
 
 __all__ = ["STRING_FUNCTIONS"]
@@ -91,13 +93,6 @@ def _unhex(text: str) -> bytes | None:
         return None
 
 
-def _from_base64(text: str) -> bytes | None:
-    try:
-        return binascii.a2b_base64("".join(text.split()), strict_mode=True)
-    except binascii.Error:
-        return None
-
-
 def _char_call(node: Node, scope: Scope) -> Compiled:
     """CHAR(77, 0x6d USING utf8mb4): the bytes of each number, most significant first."""
     charset = ""
@@ -121,22 +116,8 @@ def _char_call(node: Node, scope: Scope) -> Compiled:
     return Compiled(run, TEXT, scope.collation, 4)
 
 
-def _ordinal(text: Text) -> int:
-    if not text:
-        return 0
-    first = text[:1]
-    return int.from_bytes(first.encode("utf-8", "surrogateescape") if isinstance(first, str) else first, "big")
-
-
 def _concat_ws(separator: T | None, *parts: T | None) -> T | None:
     return None if separator is None else separator.join(part for part in parts if part is not None)
-
-
-def _insert(text: T, start: int, length: int, new: T) -> T:
-    if not 1 <= start <= len(text):
-        return text
-    end = len(text) if length < 0 else start - 1 + length
-    return text[: start - 1] + new + text[end:]
 
 
 def _substring_index(text: T, separator: T, count: int) -> T:
@@ -144,19 +125,6 @@ def _substring_index(text: T, separator: T, count: int) -> T:
         return text[:0]
     parts = text.split(separator)
     return separator.join(parts[:count] if count > 0 else parts[count:])
-
-
-def _quote(text: str | None) -> str:
-    if text is None:
-        return "NULL"
-    for char, escaped in (("\\", "\\\\"), ("'", "\\'"), ("\0", "\\0"), ("\x1a", "\\Z")):
-        text = text.replace(char, escaped)
-    return f"'{text}'"
-
-
-def _format(number: Number, places: int) -> str:
-    exact = rounded(exact_number(number), min(max(places, 0), 30))
-    return f"{exact:,f}"
 
 
 def _conv(text: str, source: int, target: int) -> str | None:
@@ -188,19 +156,6 @@ def _in_base(value: int, base: int) -> str:
     return f"{'-' if value < 0 else ''}{digits or '0'}".upper()
 
 
-def _of_charset(describe: Callable[[Compiled], str]) -> Function:
-    def build(node: Node, scope: Scope) -> Compiled:
-        [value] = arguments(node, scope, 1, 1)
-        found = describe(value)
-        return Compiled(lambda _row, _context: found, TEXT, "utf8mb4_bin", 3)
-
-    return build
-
-
-def _charset(value: Compiled) -> str:
-    return value.type.charset if family_of(value.type) is ValueFamily.TEXT else "binary"
-
-
 def _one_upper(char: str) -> str:
     """The capital of a character, where that is one character, too: ß has none."""
     found = char.upper()
@@ -224,17 +179,56 @@ def _empty_join(*parts: Text) -> Text:
     return (b"" if isinstance(parts[0], bytes) else "").join(parts)  # type: ignore[arg-type]
 
 
-def _wrapped_base64(data: bytes) -> str:
-    """Base64 in lines of 76 characters."""
-    text = binascii.b2a_base64(data, newline=False).decode()
-    return "\n".join(text[at : at + 76] for at in range(0, len(text), 76))
+def _found(apply: Callable[[str, str, int], int]) -> Function:
+    """Searches that go by the collation of their texts: (needle, text, from)."""
+
+    def build(node: Node, scope: Scope) -> Compiled:
+        values = arguments(node, scope, 2, 3)
+        collation, _ = agreed(values[:2], scope)
+        lowers = collation.endswith("_ci")
+
+        def search(needle: str, text: str, start: int = 1) -> int:
+            return apply(*((needle.lower(), text.lower()) if lowers else (needle, text)), start)
+
+        return define("ssi", INT, search, least=2)(node, scope)
+
+    return build
 
 
-def _rank_of(node: Node, scope: Scope) -> Compiled:
-    [value] = arguments(node, scope, 1, 1)
-    return Compiled(lambda _row, _context: value.rank, INT)
+def _locate(needle: str, text: str, start: int) -> int:
+    return text.find(needle, start - 1) + 1 if 0 < start <= len(text) + 1 else 0
 
 
+def _field_call(node: Node, scope: Scope) -> Compiled:
+    wanted, *others = arguments(node, scope, 2)
+    collation, _ = agreed((wanted, *others), scope)
+
+    def run(row: Row, context: Context) -> SqlValue:
+        value = wanted.run(row, context)
+        for place, other in enumerate(others, 1):
+            if compare(value, other.run(row, context), (wanted.type, other.type), collation, context) == 0:
+                return place
+        return 0
+
+    return Compiled(run, INT)
+
+
+def _matches(text: str, pattern: str, flags: str = "") -> int:
+    return int(regexp(pattern, flags).search(text) is not None)
+
+
+def _find_in_set(wanted: str, names: str) -> int:
+    parts = names.split(",") if names else []
+    return parts.index(wanted) + 1 if wanted in parts else 0
+
+
+def _swapped(node: Node) -> Node:
+    node = node.copy()
+    node.set("expressions", node.expressions[::-1])
+    return node
+
+
+_LOCATE: Final = _found(_locate)
 _SUBSTRING: Final = define("tii", text_result, _substring, least=2)
 _CHARS: Final = define("t", INT, len)
 _OCTETS: Final = define("o", INT, len)
@@ -243,32 +237,27 @@ _LOWER: Final = define("t", text_result, _lower)
 
 STRING_FUNCTIONS: Final[Mapping[str, Function]] = {
     "ASCII": define("o", INT, lambda data: data[0] if data else 0),
-    "BIN": define("i", TEXT, lambda number: f"{wrapped(number):b}"),
-    "BIT_LENGTH": define("o", INT, lambda data: 8 * len(data)),
     "CHAR": _char_call,
     "CHARACTER_LENGTH": _CHARS,
-    "CHARSET": _of_charset(_charset),
     "CHAR_LENGTH": _CHARS,
-    "COERCIBILITY": _rank_of,
-    "COLLATION": _of_charset(lambda value: value.collation),
     "CONCAT": define("t", text_result, _empty_join, rest="t"),
     "CONCAT_WS": define("t", text_result, _concat_ws, rest="t", nulls=True),
     "CONV": define("sii", TEXT, _conv),
-    "FORMAT": define("nis", TEXT, lambda number, places, _locale="": _format(number, places), least=2),
-    "FROM_BASE64": define("s", BINARY, _from_base64),
+    "FIELD": _field_call,
+    "FIND_IN_SET": define("ss", INT, _find_in_set),
     "HEX": _hex_call,
-    "INSERT": define("tiit", text_result, _insert),
+    "INSTR": lambda node, scope: _LOCATE(_swapped(node), scope),
     "LCASE": _LOWER,
     "LEFT": define("ti", text_result, lambda text, length: text[: max(length, 0)]),
     "LENGTH": _OCTETS,
+    "LOCATE": _LOCATE,
     "LOWER": _LOWER,
     "LPAD": define("tit", text_result, lambda text, length, fill: _pad(text, length, fill, left=True)),
     "LTRIM": define("t", text_result, lambda text: text.lstrip(_blank(text))),
     "MID": _SUBSTRING,
-    "OCT": define("i", TEXT, lambda number: f"{wrapped(number):o}"),
     "OCTET_LENGTH": _OCTETS,
-    "ORD": define("t", INT, _ordinal),
-    "QUOTE": define("s", TEXT, _quote, nulls=True),
+    "POSITION": _LOCATE,
+    "REGEXP_LIKE": define("sss", BOOL, _matches, least=2),
     "REPEAT": define("ti", text_result, _repeat),
     "REPLACE": define("ttt", text_result, lambda text, old, new: text.replace(old, new) if old else text),
     "REVERSE": define("t", text_result, lambda text: text[::-1]),
@@ -279,7 +268,6 @@ STRING_FUNCTIONS: Final[Mapping[str, Function]] = {
     "SUBSTR": _SUBSTRING,
     "SUBSTRING": _SUBSTRING,
     "SUBSTRING_INDEX": define("tti", text_result, _substring_index),
-    "TO_BASE64": define("o", TEXT, _wrapped_base64),
     "TRIM": _trim_call,
     "UCASE": _UPPER,
     "UNHEX": define("s", BINARY, _unhex),

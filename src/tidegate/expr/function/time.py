@@ -1,16 +1,16 @@
 """Functions of dates and times.
 
-    NOW(6) CURDATE() UTC_TIME()       the statement's moment, cut to the decimals asked for; SYSDATE() the same
-    YEAR(d) .. MICROSECOND(t)         parts; EXTRACT(DAY_HOUR FROM d) several of them as one number
-    UNIX_TIMESTAMP(d) FROM_UNIXTIME   seconds since 1970, by the session's time zone
-    TO_DAYS(d) FROM_DAYS(n)           days since the year 0: 0001-01-01 is day 366
-    MAKEDATE MAKETIME SEC_TO_TIME ADDTIME SUBTIME TIMEDIFF PERIOD_ADD PERIOD_DIFF CONVERT_TZ LAST_DAY
+    NOW(6) CURDATE() UTC_TIME()            the statement's moment, cut to the decimals asked for
+    YEAR(d) .. MICROSECOND(t)              parts; EXTRACT(DAY_HOUR FROM d) several of them as one number
+    UNIX_TIMESTAMP(d) FROM_UNIXTIME(n)     seconds since 1970, by the session's time zone
+    TO_DAYS(d) LAST_DAY(d)                 days since the year 0: 0001-01-01 is day 366
 
 Functions of the calendar give NULL for dates with zero parts.  Source: MySQL manual, "Date and Time Functions".
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Final
 
 from tidegate.expr.compiled import Compiled
@@ -18,20 +18,14 @@ from tidegate.expr.context import NO_CONTEXT, Context
 from tidegate.expr.convert.span import parse_span
 from tidegate.expr.form import compile_scalar
 from tidegate.expr.function.form import Function, arguments, define
-from tidegate.expr.function.format import (
-    DAYS,
-    MONTHS,
-    format_time,
-    week,
-    year_week,
-)
-from tidegate.expr.function.moment import MAX_FSP, SECOND_NS, time_kind
+from tidegate.expr.function.format import DAYS, MONTHS, format_time, week, year_week
 from tidegate.expr.operator.literal import constant
 from tidegate.expr.relation import Row
-from tidegate.expr.result_type import DATE, INT, TEXT, datetime_type, time_type
+from tidegate.expr.result_type import DATE, INT, TEXT, ValueFamily, datetime_type, decimal_type, family_of, time_type
 from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.kinds import Duration, SqlValue
+from tidegate.expr.value.number import Number
 from tidegate.expr.value.time import (
     clock,
     is_real,
@@ -40,6 +34,7 @@ from tidegate.expr.value.time import (
     session_now,
     span_of,
     span_of_clock,
+    to_datetime,
 )
 from tidegate.kv.packed_time import Time
 from tidegate.model.errors import SqlRefused
@@ -47,6 +42,9 @@ from tidegate.model.table import ColumnType
 
 __all__ = ["TIME_FUNCTIONS"]
 
+SECOND_NS: Final = 10**9
+MAX_UNIX: Final = 32536771199
+MAX_FSP: Final = 6
 DAYS_BEFORE_YEAR_1: Final = 365
 
 
@@ -101,15 +99,6 @@ def _ordinal(time: Time) -> int:
 
 def _to_days(time: Time) -> int:
     return _ordinal(time) + DAYS_BEFORE_YEAR_1
-
-
-def _from_days(days: int) -> Time:
-    ordinal = days - DAYS_BEFORE_YEAR_1
-    return clock(date.fromordinal(ordinal)) if 1 <= ordinal <= date.max.toordinal() else Time(0, 0, 0)
-
-
-def _seconds(span: int) -> int:
-    return abs(span) // SECOND_NS * (1 if span >= 0 else -1)
 
 
 def _parts(unit: str) -> Callable[[Time, int], int]:
@@ -176,11 +165,6 @@ def _last_day(time: Time) -> Time | None:
     return clock(last)
 
 
-def _as_clock(span: int) -> Time:
-    seconds, ns = divmod(abs(span), SECOND_NS)
-    return Time(0, 0, 0, seconds // 3600, seconds // 60 % 60, seconds % 60, ns // 1000)
-
-
 def _year_week(time: Time, mode: int = 0) -> int:
     year, number = year_week(time.year, time.month, time.day, mode & 7 | 2)
     return year * 100 + number
@@ -209,6 +193,82 @@ def _read_date(text: str) -> SqlValue:
     return None if time is None or any(time[3:]) else time
 
 
+def _temporal_decimals(args: Sequence[Compiled]) -> int:
+    """Decimals of the first argument; of a literal text as many as it shows, of other texts none known: six."""
+    first = args[0]
+    if family_of(first.type) in {ValueFamily.MOMENT, ValueFamily.SPAN, ValueFamily.INT, ValueFamily.DECIMAL}:
+        return min(max(first.type.decimal, 0), MAX_FSP)
+    if first.constant:
+        text = str(first.run((), NO_CONTEXT))
+        return min(len(text.partition(".")[2]), MAX_FSP)
+    return MAX_FSP
+
+
+def _time_kind(args: Sequence[Compiled]) -> ColumnType:
+    """TIME with the most decimals of the arguments."""
+    return time_type(max(_temporal_decimals((arg,)) for arg in args) if args else 0)
+
+
+def _datetime_kind(args: Sequence[Compiled]) -> ColumnType:
+    return datetime_type(_temporal_decimals(args))
+
+
+def _unix_kind(args: Sequence[Compiled]) -> ColumnType:
+    fsp = _temporal_decimals(args) if args else 0
+    return decimal_type(12 + fsp, fsp) if fsp else INT
+
+
+def _unix_call(node: Node, scope: Scope) -> Compiled:
+    args = arguments(node, scope, 0, 1)
+    kind = _unix_kind(args)
+
+    def seconds(context: Context, time: Time | None = None) -> SqlValue:
+        if time is None:
+            return int(context.now.timestamp())
+        local = to_datetime(time)
+        micros = 0 if local is None else _micros(local.replace(tzinfo=context.zone))
+        micros = micros if 0 <= micros <= MAX_UNIX * 10**6 else 0
+        if not kind.decimal:
+            return micros // 10**6
+        return Decimal(micros // 10 ** (MAX_FSP - kind.decimal)).scaleb(-kind.decimal)
+
+    return define("m", kind, seconds, least=0, session=True)(node, scope)
+
+
+def _micros(moment: datetime) -> int:
+    return (moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def _from_unix_call(node: Node, scope: Scope) -> Compiled:
+    args = arguments(node, scope, 1, 2)
+    fsp = min(max(args[0].type.decimal, 0), MAX_FSP) if family_of(args[0].type) is not ValueFamily.TEXT else MAX_FSP
+
+    def moment(context: Context, seconds: Number, pattern: str | None = None) -> SqlValue:
+        if not 0 <= seconds <= MAX_UNIX:
+            return None
+        micros = round(Decimal(str(seconds)) * 10**6)
+        found = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+        time = clock(found.astimezone(context.zone).replace(tzinfo=None))
+        return time if pattern is None else format_time(time, pattern)
+
+    kind = TEXT if len(args) == 2 else datetime_type(fsp)
+    return define("ds", kind, moment, least=1, session=True)(node, scope)
+
+
+def _timestamp_call(node: Node, scope: Scope) -> Compiled:
+    """TIMESTAMP(d) and TIMESTAMP(d, t)."""
+
+    def made(time: Time, span: int = 0) -> SqlValue:
+        start = to_datetime(time)
+        return time if start is None or not span else clock(start + timedelta(microseconds=span // 1000))
+
+    return define("mp", _datetime_kind, made, least=1)(node, scope)
+
+
+def _seconds(span: int) -> int:
+    return abs(span) // SECOND_NS * (1 if span >= 0 else -1)
+
+
 _NOW: Final = _now(datetime_type, _same)
 _TODAY: Final = _now(_date_kind, _day_only)
 _CLOCK: Final = _now(time_type, _clock_only)
@@ -230,7 +290,7 @@ TIME_FUNCTIONS: Final[Mapping[str, Function]] = {
     "DAYOFWEEK": define("m", INT, _on_real(lambda time: _ordinal(time) % 7 + 1)),
     "DAYOFYEAR": define("m", INT, _on_real(lambda time: _ordinal(time) - date(time.year, 1, 1).toordinal() + 1)),
     "EXTRACT": _extract,
-    "FROM_DAYS": define("i", DATE, _from_days),
+    "FROM_UNIXTIME": _from_unix_call,
     "HOUR": _part("HOUR"),
     "LAST_DAY": define("m", DATE, _last_day),
     "LOCALTIME": _NOW,
@@ -242,13 +302,13 @@ TIME_FUNCTIONS: Final[Mapping[str, Function]] = {
     "NOW": _NOW,
     "QUARTER": _part("QUARTER"),
     "SECOND": _part("SECOND"),
-    "SYSDATE": _NOW,
-    "TIME": define("p", time_kind, lambda span: span),
+    "TIME": define("p", _time_kind, lambda span: span),
     "TIME LITERAL": _typed(time_type, _read_span),
+    "TIMESTAMP": _timestamp_call,
     "TIMESTAMP LITERAL": _typed(datetime_type, parse_time),
-    "TIME_FORMAT": define("ps", TEXT, lambda span, pattern: format_time(_as_clock(span), pattern)),
     "TIME_TO_SEC": define("p", INT, _seconds),
     "TO_DAYS": define("m", INT, _on_real(_to_days)),
+    "UNIX_TIMESTAMP": _unix_call,
     "TO_SECONDS": define("m", INT, _on_real(lambda t: _to_days(t) * 86400 + span_of_clock(t) // SECOND_NS)),
     "UTC_DATE": _now(_date_kind, _day_only, utc=True),
     "UTC_TIME": _now(time_type, _clock_only, utc=True),

@@ -20,7 +20,7 @@ from tidegate.expr.relation import Row
 from tidegate.expr.result_type import BOOL, NULL, TEXT, ValueFamily, family_of, literal_type, text_type
 from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
-from tidegate.expr.value.kinds import Bits, Duration, JsonDatum, SqlValue, Time, Unsigned, Vector
+from tidegate.expr.value.kinds import Bits, SqlValue, Unsigned
 from tidegate.expr.value.number import MAX_INT, MAX_UINT, clamped
 from tidegate.expr.value.text import text_of
 from tidegate.kv.collation import sort_key
@@ -104,22 +104,6 @@ def _user_variable(node: Node, scope: Scope) -> Compiled:
     return Compiled(lambda _row, context: context.user_variables.get(name), kind, scope.collation, 3)
 
 
-def _assignment(node: Node, scope: Scope) -> Compiled:
-    if type(node.this).__name__ != "Parameter":
-        raise SqlRefused(1064, "only a user variable can stand before :=", "42000")
-    name, value = node.this.name.lower(), compile_scalar(node.expression, scope)
-    run, kind = value.run, value.type
-
-    def assign(row: Row, context: Context) -> SqlValue:
-        found = run(row, context)
-        if isinstance(found, Time | Duration | JsonDatum | Vector):
-            found = text_of(found, kind)
-        context.user_variables[name] = found
-        return found
-
-    return replace(value, run=assign, rank=3, constant=False)
-
-
 def _system_variable(node: Node, scope: Scope) -> Compiled:
     name, is_global = node.name, node.args.get("kind") == "global"
 
@@ -181,7 +165,6 @@ LITERALS: Final[Mapping[str, Build]] = {
     "Boolean": lambda node, _scope: constant(int(node.this), BOOL),
     "Column": _column,
     "Parameter": _user_variable,
-    "PropertyEQ": _assignment,
     "SessionParameter": _system_variable,
     "Collate": _collate,
     "Paren": _paren,

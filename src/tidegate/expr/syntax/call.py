@@ -8,7 +8,6 @@ POSITION(a IN b)                a, b
 EXTRACT(YEAR FROM x)            Var YEAR, x           TIMESTAMPDIFF(DAY, a, b): Var DAY, a, b
 CHAR(65, 66 USING gbk)          65, 66, Var gbk
 COUNT(DISTINCT a, b)            Distinct(a, b)        COUNT(*): Star
-GROUP_CONCAT(DISTINCT a, b ORDER BY c SEPARATOR '-')   Distinct(a, b), Order, Literal '-'
 """
 
 from collections.abc import Callable, Mapping
@@ -134,17 +133,6 @@ def _unit_first(self: _Parser) -> _Nodes:
     return [unit, *self._parse_csv(self._parse_assignment)]
 
 
-def _group_concat(self: _Parser) -> _Nodes:
-    distinct = self.accept("DISTINCT")
-    found: _Nodes = self._parse_csv(self._parse_assignment)
-    parts: _Nodes = [exp.Distinct(expressions=found) if distinct else exp.Tuple(expressions=found)]
-    order = self._parse_order()
-    parts.append(order or exp.Order(expressions=[]))
-    if self.accept("SEPARATOR"):
-        parts.append(self.literal())
-    return parts
-
-
 def _name(self: _Parser) -> _Nodes:
     return [self.name()]
 
@@ -160,9 +148,6 @@ CALLS: Final[Mapping[str, Callable[[_Parser], _Nodes]]] = {
     "POSITION": _position,
     "EXTRACT": _extract,
     "TIMESTAMPDIFF": _unit_first,
-    "TIMESTAMPADD": _unit_first,
-    "GET_FORMAT": _unit_first,
-    "GROUP_CONCAT": _group_concat,
     "VALUES": _name,
     "DEFAULT": _name,
     **dict.fromkeys(

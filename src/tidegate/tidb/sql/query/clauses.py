@@ -1,4 +1,4 @@
-"""Queries, compiled once and run for each outer row: SELECT here, the others in their own files.
+"""Queries, compiled once and run for each outer row.
 
     FROM, WHERE ─► GROUP BY, aggregates ─► HAVING ─► select list ─► ORDER BY ─► DISTINCT ─► LIMIT
     join.py        group.py                here      here           order.py
@@ -21,23 +21,10 @@ from tidegate.expr.relation import ResultColumn, Row
 from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.model.errors import SqlRefused
-from tidegate.tidb.sql.query.group import Collector, Grouping, aggregate_count, grouped_rows, with_slots
+from tidegate.tidb.sql.query.group import Collector, Grouping, aggregate_count, grouped_rows
 from tidegate.tidb.sql.query.join import Joined, joined
-from tidegate.tidb.sql.query.order import (
-    Bracketed,
-    Limit,
-    Order,
-    Rows,
-    cut,
-    in_order,
-    limits_of,
-    order_of_columns,
-    placed,
-    unlike,
-)
-from tidegate.tidb.sql.query.set import SETS, set_query
+from tidegate.tidb.sql.query.order import Limit, Order, Rows, cut, in_order, limits_of, placed, unlike
 from tidegate.tidb.sql.query.source import Query
-from tidegate.tidb.sql.query.with_clause import with_ctes
 
 __all__ = ["compile_query"]
 
@@ -46,18 +33,14 @@ _UNKNOWN_TABLE: Final = 1051
 
 
 def compile_query(node: Node, env: Scope) -> Query:
-    """Return the query that a node stands for. `env` has no columns of its own: it brings outer ones, relations and
-    CTEs."""
-    env = with_ctes(node, env, compile_query)
+    """Return the query that a node stands for. `env` has no columns of its own: it brings outer ones and relations."""
     kind = type(node).__name__
-    if kind == "Subquery":
-        inner = compile_query(node.this, env)
-        return Bracketed(inner.columns, inner, *limits_of(node, env), order_of_columns(node, inner.columns, env))
-    if kind == "Select":
-        return _select(node, env)
-    if kind in SETS:
-        return set_query(node, env, compile_query)
-    raise SqlRefused(1235, f"This version of Tidegate doesn't yet support {kind} as a query", "42000")
+    if kind == "Subquery" and not any(node.args.get(part) for part in ("with_", "order", "limit", "offset")):
+        return compile_query(node.this, env)
+    if kind != "Select" or node.args.get("with_") is not None:
+        shown = kind.upper() if kind != "Select" else "WITH"
+        raise SqlRefused(1235, f"This version of Tidegate doesn't yet support '{shown}'", "42000")
+    return _select(node, env)
 
 
 @dataclass(frozen=True)
@@ -106,7 +89,7 @@ def _select(node: Node, env: Scope) -> Query:
     spare = sum(aggregate_count(part) for part in (*items, having, order) if part is not None)
     collector = Collector(rows_scope)
     grouped = bool(spare or group is not None)
-    scope = with_slots(rows_scope, collector, spare) if grouped else rows_scope
+    scope = replace(rows_scope, aggregate=collector, spare=spare) if grouped else rows_scope
     compiled = tuple(compile_scalar(_bare(item), scope) for item in items)
     late = replace(scope, aliases=listed)
     test = None if having is None else truth(compile_scalar(having.this, late.at("having clause")))

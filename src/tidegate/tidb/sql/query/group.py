@@ -5,10 +5,17 @@
 
 So what names a column keeps working, and a call of an aggregate function reads the slot that it was given when it was
 compiled.  Without GROUP BY all rows are one group, and it is there even when no row is.
+
+    COUNT(*)  COUNT(a)  COUNT(DISTINCT a, b)      SUM, AVG: exact of integers and decimals, doubles of the rest
+    MIN, MAX by collation
+
+NULLs do not count, but for COUNT(*); no value at all gives NULL (COUNT 0).
+Source: MySQL manual, "Aggregate Function Descriptions".
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
 from tidegate.expr.compiled import Compiled
@@ -16,18 +23,21 @@ from tidegate.expr.context import Context
 from tidegate.expr.form import compile_scalar
 from tidegate.expr.function.calls import is_aggregate
 from tidegate.expr.relation import Row
+from tidegate.expr.result_type import DOUBLE, INT, ValueFamily, decimal_type, digits_of, number_family
 from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
-from tidegate.expr.value.compare import sort_key_of
+from tidegate.expr.value.compare import compare, sort_key_of
 from tidegate.expr.value.kinds import SqlValue
+from tidegate.expr.value.number import EXACT, number_of, rounded
 from tidegate.model.errors import SqlRefused
-from tidegate.tidb.sql.query.aggregate import Aggregate, Machine, type_of_aggregate
+from tidegate.model.table import ColumnType
 
-__all__ = ["Collector", "Grouping", "aggregate_count", "grouped_rows", "sort_terms", "with_slots"]
+__all__ = ["Collector", "Grouping", "aggregate_count", "grouped_rows"]
 
 Rows: TypeAlias = Iterator[tuple[SqlValue, ...]]
 _WRONG_COUNT: Final = 1582
-_SUBQUERIES: Final = frozenset({"Select", "Union", "Subquery", "Exists"})
+_SUBQUERIES: Final = frozenset({"Select", "Subquery", "Exists"})
+_DIV_INCREMENT: Final = 4
 
 
 def aggregate_count(node: Node) -> int:
@@ -37,10 +47,117 @@ def aggregate_count(node: Node) -> int:
     return is_aggregate(node) + sum(aggregate_count(child) for child in node.iter_expressions())
 
 
-def sort_terms(order: Node | None, scope: Scope) -> tuple[tuple[Compiled, bool], ...]:
-    """(expression, descending) of each term."""
-    terms = order.expressions if order is not None else ()
-    return tuple((compile_scalar(term.this, scope), bool(term.args.get("desc"))) for term in terms)
+# --- the functions ---
+
+
+@dataclass(frozen=True)
+class _Aggregate:
+    """One call: its name and arguments; none for COUNT(*)."""
+
+    name: str
+    args: tuple[Compiled, ...]
+    distinct: bool = False
+
+    @property
+    def kind(self) -> ColumnType:
+        """The type of the first argument."""
+        return self.args[0].type
+
+
+@dataclass
+class _Machine:
+    """What a group has fed so far."""
+
+    call: _Aggregate
+    context: Context
+    values: list[SqlValue] = field(default_factory=list)
+    """The first arguments, for all functions but COUNT."""
+    seen: set[Any] = field(default_factory=set)
+    count: int = 0
+
+    def feed(self, row: Row) -> None:
+        """Take one row of the group."""
+        values = tuple(arg.run(row, self.context) for arg in self.call.args)
+        if None in values:
+            return
+        if self.call.distinct:
+            key = tuple(sort_key_of(value, arg.collation) for value, arg in zip(values, self.call.args, strict=True))
+            if key in self.seen:
+                return
+            self.seen.add(key)
+        self.count += 1
+        if self.call.name != "COUNT":
+            self.values.append(values[0])
+
+    def result(self) -> SqlValue:
+        """Return the function's value for the group."""
+        return _RESULTS[self.call.name](self)
+
+
+def _sum(machine: _Machine) -> SqlValue:
+    found = [number_of(value, machine.call.kind, machine.context) for value in machine.values]
+    numbers = [number for number in found if number is not None]
+    if not numbers:
+        return None
+    if any(isinstance(number, float) for number in numbers):
+        total = 0.0
+        for number in numbers:
+            total += float(number)
+        return total
+    exact = Decimal(0)
+    for number in numbers:
+        exact = EXACT.add(exact, Decimal(number))
+    return exact
+
+
+def _average(machine: _Machine) -> SqlValue:
+    total = _sum(machine)
+    if total is None:
+        return None
+    if isinstance(total, float):
+        return total / machine.count
+    assert isinstance(total, Decimal), total
+    return rounded(
+        EXACT.divide(total, Decimal(machine.count)), min(digits_of(machine.call.kind)[1] + _DIV_INCREMENT, 30)
+    )
+
+
+def _extreme(wanted: int) -> Callable[[_Machine], SqlValue]:
+    def result(machine: _Machine) -> SqlValue:
+        best: SqlValue = None
+        arg = machine.call.args[0]
+        for value in machine.values:
+            if best is None or compare(value, best, (arg.type, arg.type), arg.collation, machine.context) == wanted:
+                best = value
+        return best
+
+    return result
+
+
+_RESULTS: Final[Mapping[str, Callable[[_Machine], SqlValue]]] = {
+    "AVG": _average,
+    "COUNT": lambda machine: machine.count,
+    "MAX": _extreme(1),
+    "MIN": _extreme(-1),
+    "SUM": _sum,
+}
+
+
+def _type_of(call: _Aggregate) -> tuple[ColumnType, str]:
+    """(type, collation) of what a call gives."""
+    if call.name == "COUNT":
+        return INT, "binary"
+    if call.name in {"MIN", "MAX"}:
+        return call.kind, call.args[0].collation
+    if number_family(call.kind) is ValueFamily.REAL:
+        return DOUBLE, "binary"
+    whole, scale = digits_of(call.kind)
+    if call.name == "SUM":
+        return decimal_type(whole + scale + 22, scale), "binary"
+    return decimal_type(whole + scale + _DIV_INCREMENT, scale + _DIV_INCREMENT), "binary"
+
+
+# --- the groups ---
 
 
 @dataclass
@@ -48,36 +165,30 @@ class Collector:
     """Gives each aggregate call its slot behind the columns of `scope`."""
 
     scope: Scope
-    calls: list[Aggregate] = field(default_factory=list)
+    calls: list[_Aggregate] = field(default_factory=list)
     known: dict[Node, Compiled] = field(default_factory=dict)
 
     def __call__(self, node: Node) -> Compiled:
         """The reader of a call's slot; equal calls share one."""
         if node not in self.known:
             call = self._call(node)
-            kind, collation = type_of_aggregate(call, self.scope)
+            kind, collation = _type_of(call)
             index = self.scope.width + len(self.calls)
             self.calls.append(call)
             self.known[node] = Compiled(lambda row, _context: row[index], kind, collation, 2)
         return self.known[node]
 
-    def _call(self, node: Node) -> Aggregate:
+    def _call(self, node: Node) -> _Aggregate:
         name, parts = node.name, list(node.expressions)
         if not parts:
             raise SqlRefused(
                 _WRONG_COUNT, f"Incorrect parameter count in the call to native function '{name}'", "42000"
             )
         if type(parts[0]).__name__ == "Star":
-            return Aggregate(name, (), star=True)
-        distinct = type(parts[0]).__name__ == "Distinct" or name == "APPROX_COUNT_DISTINCT"
-        if name == "GROUP_CONCAT":
-            separator = parts[2].this if len(parts) > 2 else ","
-            args = self._compiled(parts[0].expressions)
-            return Aggregate(name, args, distinct, sort_terms(parts[1], self.scope), separator)
-        return Aggregate(name, self._compiled(parts[0].expressions or parts if distinct else parts), distinct)
-
-    def _compiled(self, nodes: Sequence[Node]) -> tuple[Compiled, ...]:
-        return tuple(compile_scalar(node, self.scope) for node in nodes)
+            return _Aggregate(name, ())
+        distinct = type(parts[0]).__name__ == "Distinct"
+        args = tuple(compile_scalar(part, self.scope) for part in (parts[0].expressions if distinct else parts))
+        return _Aggregate(name, args, distinct)
 
 
 @dataclass(frozen=True)
@@ -85,7 +196,7 @@ class Grouping:
     """What GROUP BY asks for."""
 
     keys: tuple[Compiled, ...]
-    calls: Sequence[Aggregate]
+    calls: Sequence[_Aggregate]
     width: int
     """Slots of a row before the aggregates'."""
     spare: int
@@ -95,21 +206,16 @@ class Grouping:
 
 def grouped_rows(rows: Iterator[tuple[SqlValue, ...]], grouping: Grouping, outer: Row, context: Context) -> Rows:
     """Return one row for each group, in the order in which the groups begin."""
-    groups: dict[Any, tuple[tuple[SqlValue, ...], list[Machine]]] = {}
+    groups: dict[Any, tuple[tuple[SqlValue, ...], list[_Machine]]] = {}
     for row in rows:
         key = tuple(sort_key_of(part.run(row, context), part.collation) for part in grouping.keys)
         if key not in groups:
-            groups[key] = (row, [Machine(call, context) for call in grouping.calls])
+            groups[key] = (row, [_Machine(call, context) for call in grouping.calls])
         for machine in groups[key][1]:
             machine.feed(row)
     if grouping.implicit and not groups:
         nothing = (*outer, *[None] * (grouping.width - len(outer)))
-        groups[()] = (nothing, [Machine(call, context) for call in grouping.calls])
+        groups[()] = (nothing, [_Machine(call, context) for call in grouping.calls])
     for row, machines in groups.values():
         results = [machine.result() for machine in machines]
         yield (*row, *results, *[None] * (grouping.spare - len(results)))
-
-
-def with_slots(scope: Scope, collector: Collector, spare: int) -> Scope:
-    """Return the scope in which calls of aggregate functions may stand."""
-    return replace(scope, aggregate=collector, spare=spare)

@@ -4,7 +4,7 @@
 
 A step holds the right source's rows, looked up by hash where a condition says left column = right column of types
 whose equality is that of their keys; the whole condition is evaluated all the same.  A part of WHERE is tested as soon
-as all its columns are there, but not before the last RIGHT JOIN, which may add rows without a left side.
+as all its columns are there.
 `col = constant` and `col IN (constants)` become the hint `equal` of a scan.
 """
 
@@ -24,9 +24,10 @@ from tidegate.expr.scope import Scope, Slot
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.compare import sort_key_of
 from tidegate.expr.value.kinds import SqlValue
+from tidegate.model.errors import SqlRefused
 from tidegate.tidb.sql.query.source import Compile, Equal, FromItem, source_of
 
-__all__ = ["Joined", "conjuncts", "hash_collation", "joined"]
+__all__ = ["Joined", "asked", "conjuncts", "hash_collation", "joined"]
 
 Rows: TypeAlias = Iterator[tuple[SqlValue, ...]]
 _NUMBERS: Final = frozenset({ValueFamily.INT, ValueFamily.DECIMAL, ValueFamily.REAL})
@@ -92,78 +93,39 @@ def _run(step: _Step, prefix: tuple[SqlValue, ...], lefts: Rows, context: Contex
     for name, values in step.hints:
         found = tuple(value.run(prefix, context) for value in values)
         equal[name] = tuple(value for value in found if value is not None)
-    joined = _JOINS[step.kind](step, lefts, _lookup(step, prefix, equal, context), context)
-    return _filtered(joined, step.after, context)
+    return _filtered(_joined(step, lefts, _lookup(step, prefix, equal, context), context), step.after, context)
 
 
-_Lookup: TypeAlias = Callable[[tuple[SqlValue, ...]], Sequence[tuple[int, tuple[SqlValue, ...]]]]
+_Lookup: TypeAlias = Callable[[tuple[SqlValue, ...]], Sequence[tuple[SqlValue, ...]]]
+"""Gives the right side's rows that a left row may meet."""
 
 
-@dataclass
-class _Right:
-    """The right side's rows, and those that a left row may meet."""
-
-    rows: list[tuple[SqlValue, ...]]
-    lookup: _Lookup
-    width: int
-    outer: tuple[SqlValue, ...]
-    """The outer row, which each row begins with."""
-
-
-def _lookup(step: _Step, prefix: tuple[SqlValue, ...], equal: Equal, context: Context) -> _Right:
-    rows = list(step.source.scan(prefix, equal, context))
-    numbered = list(enumerate(rows))
-    width = len(step.source.columns)
+def _lookup(step: _Step, prefix: tuple[SqlValue, ...], equal: Equal, context: Context) -> _Lookup:
+    rows = [tuple(row) for row in step.source.scan(prefix, equal, context)]
     if not step.keys:
-        return _Right(rows, lambda _left: numbered, width, prefix)
-    table: dict[Any, list[tuple[int, tuple[SqlValue, ...]]]] = {}
-    for at, row in numbered:
+        return lambda _left: rows
+    table: dict[Any, list[tuple[SqlValue, ...]]] = {}
+    for row in rows:
         key = tuple(sort_key_of(row[column], collation) for _, column, collation in step.keys)
-        table.setdefault(key, []).append((at, row))
+        table.setdefault(key, []).append(row)
 
-    def lookup(left: tuple[SqlValue, ...]) -> Sequence[tuple[int, tuple[SqlValue, ...]]]:
+    def lookup(left: tuple[SqlValue, ...]) -> Sequence[tuple[SqlValue, ...]]:
         return table.get(tuple(sort_key_of(left[slot], collation) for slot, _, collation in step.keys), ())
 
-    return _Right(rows, lookup, width, prefix)
+    return lookup
 
 
-def _matches(step: _Step, left: tuple[SqlValue, ...], right: _Right, context: Context) -> Iterator[tuple[int, Any]]:
-    for at, row in right.lookup(left):
-        made = left + tuple(row)
-        if all(test(made, context) for test in step.condition):
-            yield at, made
-
-
-def _inner(step: _Step, lefts: Rows, right: _Right, context: Context) -> Rows:
-    for left in lefts:
-        for _, made in _matches(step, left, right, context):
-            yield made
-
-
-def _left(step: _Step, lefts: Rows, right: _Right, context: Context) -> Rows:
-    nothing = (None,) * right.width
+def _joined(step: _Step, lefts: Rows, lookup: _Lookup, context: Context) -> Rows:
+    nothing = (None,) * len(step.source.columns)
     for left in lefts:
         found = False
-        for _, made in _matches(step, left, right, context):
-            found = True
-            yield made
-        if not found:
+        for right in lookup(left):
+            made = left + right
+            if all(test(made, context) for test in step.condition):
+                found = True
+                yield made
+        if not found and step.kind == "LEFT":
             yield left + nothing
-
-
-def _right(step: _Step, lefts: Rows, right: _Right, context: Context) -> Rows:
-    met: set[int] = set()
-    for left in lefts:
-        for at, made in _matches(step, left, right, context):
-            met.add(at)
-            yield made
-    nothing = right.outer + (None,) * (step.start - len(right.outer))
-    for at, row in enumerate(right.rows):
-        if at not in met:
-            yield nothing + tuple(row)
-
-
-_JOINS: Final = {"INNER": _inner, "LEFT": _left, "RIGHT": _right}
 
 
 def hash_collation(left: Compiled, right: Compiled, scope: Scope) -> str | None:
@@ -226,39 +188,14 @@ class _Builder:
         if source is None:
             return
         step = _Step(source, self.outer.base + len(self.slots), _side(join))
-        new = list(source.slots(step.start))
-        names = self._shared_names(join, new)
-        for name in names:
-            step.on.append(self._pair(name, source.alias))
-        hidden = {name.lower() for name in names}
-        if step.kind == "RIGHT":
-            self.slots = [replace(s, merged=True) if s.name.lower() in hidden else s for s in self.slots]
-        else:
-            new = [replace(slot, merged=slot.name.lower() in hidden) for slot in new]
         if join is not None:
             step.on += conjuncts(join.args.get("on"))
-        self.slots += new
+        self.slots += source.slots(step.start)
         self.steps.append(step)
-
-    def _shared_names(self, join: Node | None, new: Sequence[Slot]) -> list[str]:
-        if join is None:
-            return []
-        if (join.args.get("method") or "").upper() == "NATURAL":
-            known = {slot.name.lower() for slot in self.slots if not slot.hidden}
-            return [slot.name for slot in new if slot.name.lower() in known and not slot.hidden]
-        return [name.name for name in join.args.get("using") or ()]
-
-    def _pair(self, name: str, alias: str) -> Node:
-        left = next(slot for slot in self.scope.own(name))
-        return exp.EQ(
-            this=exp.Column(this=exp.Identifier(this=name), table=exp.Identifier(this=left.table)),
-            expression=exp.Column(this=exp.Identifier(this=name), table=exp.Identifier(this=alias)),
-        )
 
     def finish(self, where: Sequence[Node]) -> Joined:
         """Places the conditions and compiles them."""
         scope = self.scope
-        last_right = max((at for at, step in enumerate(self.steps) if step.kind == "RIGHT"), default=0)
         tests: list[Truth] = []
         for part in where:
             at = self._first_step(part, scope)
@@ -266,10 +203,9 @@ class _Builder:
             if at is None:
                 tests.append(test)
                 continue
-            at = max(at, last_right)
             step = self.steps[at]
             step.after.append(test)
-            if step.kind == "INNER" and at > last_right:
+            if step.kind == "INNER":
                 self._key(step, part, scope)
             self._hint(part, scope)
         for step in self.steps:
@@ -312,7 +248,7 @@ class _Builder:
 
     def _hint(self, part: Node, scope: Scope) -> None:
         """Uses `column = constant` and `column IN (constants)` for the scan of the column's source."""
-        found = _asked(part)
+        found = asked(part)
         if found is None:
             return
         column, values = found
@@ -320,13 +256,12 @@ class _Builder:
         if len(own) != 1 or any(self._own(name, scope) for value in values for name in value.find_all(exp.Column)):
             return
         step = next(step for step in self.steps if own[0].index < step.end)
-        later = self.steps[self.steps.index(step) + 1 :]
-        if step.kind != "LEFT" and not any(after.kind == "RIGHT" for after in later):
+        if step.kind != "LEFT":
             step.hints.append((column.name.lower(), [compile_scalar(value, scope) for value in values]))
 
 
-def _asked(part: Node) -> tuple[Node, list[Node]] | None:
-    """(column, values) of `column = value`, `value = column` and `column IN (values)`."""
+def asked(part: Node) -> tuple[Node, list[Node]] | None:
+    """Return (column, values) of `column = value`, `value = column` and `column IN (values)`."""
     kind = type(part).__name__
     if kind == "In" and type(part.this).__name__ == "Column" and part.expressions:
         return part.this, part.expressions
@@ -338,5 +273,10 @@ def _asked(part: Node) -> tuple[Node, list[Node]] | None:
 
 
 def _side(join: Node | None) -> str:
-    side = (join.args.get("side") or "").upper() if join is not None else ""
-    return side if side in {"LEFT", "RIGHT"} else "INNER"
+    if join is None:
+        return "INNER"
+    words = [str(join.args.get(part) or "").upper() for part in ("method", "side")]
+    if join.args.get("using") or {"NATURAL", "RIGHT", "FULL"} & {*words}:
+        shown = " ".join(word for word in words if word) or "USING"
+        raise SqlRefused(1235, f"This version of Tidegate doesn't yet support '{shown} JOIN'", "42000")
+    return words[1] or "INNER"

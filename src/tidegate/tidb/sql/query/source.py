@@ -1,6 +1,6 @@
 """FROM: what rows come from, before anything is joined.
 
-t              a relation: a table, a CTE, something of information_schema
+t              a relation: a table, a view, something of information_schema
 (SELECT ..) d  a derived table: a query that is run once for each run of the outer one
 DUAL           one row without columns
 
@@ -18,13 +18,12 @@ from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
 
-__all__ = ["Compile", "FromItem", "Query", "columns_of", "named", "source_of"]
+__all__ = ["Compile", "FromItem", "Query", "source_of"]
 
 _NO_DATABASE: Final = 1046
 _NO_TABLE: Final = 1146
 _NEEDS_ALIAS: Final = 1248
 _NOT_SUPPORTED: Final = 1235
-_COLUMN_COUNT: Final = 1353
 Equal: TypeAlias = Mapping[str, tuple[SqlValue, ...]]
 
 
@@ -61,33 +60,12 @@ class FromItem:
         )
 
 
-def columns_of(query: Query, names: Iterable[str] = ()) -> tuple[RelationColumn, ...]:
-    """Return the columns of a query's answer as those of a table."""
-    given = list(names)
-    if given and len(given) != len(query.columns):
-        raise SqlRefused(
-            _COLUMN_COUNT,
-            "In definition of view, derived table or common table expression, SELECT list and column "
-            "names list have different column counts",
-            "HY000",
-        )
-    return tuple(
-        RelationColumn(given[at] if given else column.name, column.type, collation=column.collation)
-        for at, column in enumerate(query.columns)
-    )
-
-
-def named(alias: Node) -> list[str]:
-    """Return the column names in `AS d(a, b)`."""
-    return [column.name for column in alias.args.get("columns") or ()] if alias is not None else []
-
-
 def source_of(node: Node, scope: Scope, compile_query: Compile) -> FromItem | None:
     """Return what one item of FROM stands for; None for DUAL. SqlRefused 1146, 1046, 1248."""
     kind = type(node).__name__
     if kind == "Table":
         return _table(node, scope)
-    if kind in {"Subquery", "Select", "Union", "Values"}:
+    if kind == "Subquery":
         return _derived(node, scope, compile_query)
     raise SqlRefused(_NOT_SUPPORTED, f"This version of Tidegate doesn't yet support {kind} in FROM", "42000")
 
@@ -101,15 +79,12 @@ def _table(node: Node, scope: Scope) -> FromItem | None:
         )
     if not schema and name.upper() == "DUAL":
         return None
-    relation = scope.ctes.get(name.lower()) if not schema else None
-    if relation is None:
-        schema = schema or scope.database
-        if not schema:
-            raise SqlRefused(_NO_DATABASE, "No database selected", "3D000")
-        if scope.relations is None:
-            raise SqlRefused(_NO_TABLE, f"Table '{schema}.{name}' doesn't exist", "42S02")
-        relation = scope.relations.relation(schema, name)
-    found = relation
+    schema = schema or scope.database
+    if not schema:
+        raise SqlRefused(_NO_DATABASE, "No database selected", "3D000")
+    if scope.relations is None:
+        raise SqlRefused(_NO_TABLE, f"Table '{schema}.{name}' doesn't exist", "42S02")
+    found = scope.relations.relation(schema, name)
     return FromItem(alias, schema, found.columns, lambda _row, equal, context: found.rows(equal, context))
 
 
@@ -117,6 +92,10 @@ def _derived(node: Node, scope: Scope, compile_query: Compile) -> FromItem:
     alias = node.args.get("alias")
     if alias is None or not alias.name:
         raise SqlRefused(_NEEDS_ALIAS, "Every derived table must have its own alias", "42000")
-    query = compile_query(node.this if type(node).__name__ == "Subquery" else node, scope)
-    columns = columns_of(query, named(alias))
+    if alias.args.get("columns"):
+        raise SqlRefused(
+            _NOT_SUPPORTED, "This version of Tidegate doesn't yet support names of a derived table's columns", "42000"
+        )
+    query = compile_query(node.this, scope)
+    columns = tuple(RelationColumn(one.name, one.type, collation=one.collation) for one in query.columns)
     return FromItem(alias.name, "", columns, lambda row, _equal, context: query.rows(row, context))

@@ -1,7 +1,6 @@
-"""DELETE of one table, or of tables of a join.
+"""DELETE of one table.
 
     DELETE FROM t WHERE .. ORDER BY .. LIMIT ..
-    DELETE t, u FROM t JOIN u ON ..              each row once (join.py)
 
 affected: rows that went.  IGNORE leaves rows alone that have children, with a warning.
 Source: MySQL manual, "DELETE"; TiDB pkg/executor/delete.go.
@@ -13,7 +12,6 @@ from tidegate.model.errors import SqlRefused, TidegateError
 from tidegate.tidb.sql.outcome import Outcome
 from tidegate.tidb.sql.rows.access import TableAccess
 from tidegate.tidb.sql.rows.foreign import CHILD_IN_THE_WAY
-from tidegate.tidb.sql.rows.join import delete_join
 from tidegate.tidb.sql.rows.open import TableOpener
 from tidegate.tidb.sql.rows.row import RowImage
 from tidegate.tidb.sql.rows.where import found_rows, opened
@@ -23,8 +21,6 @@ __all__ = ["run_delete"]
 
 def run_delete(node: Node, tables: TableOpener, context: Context) -> Outcome:
     """Return what a DELETE does; SqlRefused undoes the statement."""
-    if node.args.get("tables"):
-        return delete_join(node, tables, context)
     target = opened(node.this, tables, context)
     savepoint = target.access.transaction.savepoint()
     context.writing = True

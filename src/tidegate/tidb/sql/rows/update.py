@@ -1,7 +1,6 @@
-"""UPDATE of one table, or of a join.
+"""UPDATE of one table.
 
     UPDATE t SET a = a + 1 WHERE .. ORDER BY .. LIMIT ..     rows in order, each assignment sees those to its left
-    UPDATE t JOIN u ON .. SET t.a = u.b                      a row of t once, however many of u it meets (join.py)
 
     affected   rows that changed       matched   rows that WHERE found
     A row that stays as it is is not written, and ON UPDATE CURRENT_TIMESTAMP leaves it alone.
@@ -9,7 +8,6 @@
 Source: MySQL manual, "UPDATE"; TiDB pkg/executor (update.go, write.go).
 """
 
-from functools import partial
 from typing import Final
 
 from tidegate.expr.context import Context
@@ -18,7 +16,6 @@ from tidegate.model.errors import SqlRefused, TidegateError
 from tidegate.tidb.sql.outcome import Outcome
 from tidegate.tidb.sql.rows.access import Given, TableAccess
 from tidegate.tidb.sql.rows.assign import assign_all, assignments_of
-from tidegate.tidb.sql.rows.join import is_join, update_join
 from tidegate.tidb.sql.rows.open import TableOpener
 from tidegate.tidb.sql.rows.row import RowImage
 from tidegate.tidb.sql.rows.where import found_rows, opened
@@ -32,8 +29,6 @@ _SKIPPED: Final = frozenset({1062, 1451, 1452, 1526, 3819})
 def run_update(node: Node, tables: TableOpener, context: Context) -> Outcome:
     """Return what an UPDATE does; SqlRefused undoes the statement."""
     ignore = bool(node.meta.get("ignore"))
-    if is_join(node):
-        return _outcome(*update_join(node, tables, context, partial(_change, ignore=ignore)), context)
     target = opened(node.this, tables, context)
     access = target.access
     savepoint = access.transaction.savepoint()
@@ -44,34 +39,27 @@ def run_update(node: Node, tables: TableOpener, context: Context) -> Outcome:
         for image, row in found_rows(node, target, context):
             matched += 1
             values = assign_all(assignments, access, list(row), context)
-            changed += _change(access, image, values, matched, ignore=ignore) is not None
+            changed += _change(access, image, values, matched, ignore=ignore)
     except TidegateError:
         access.transaction.restore(savepoint)
         raise
     finally:
         context.writing = False
-    return _outcome(matched, changed, context)
-
-
-def _outcome(matched: int, changed: int, context: Context) -> Outcome:
-    """The counts of an UPDATE."""
     info = f"Rows matched: {matched}  Changed: {changed}  Warnings: {len(context.warnings)}"
     return Outcome(changed, 0, info, matched)
 
 
-def _change(
-    access: TableAccess, old: RowImage, values: dict[str, Given], row_number: int, *, ignore: bool
-) -> RowImage | None:
-    """The row as it is now; None when it did not change."""
+def _change(access: TableAccess, old: RowImage, values: dict[str, Given], row_number: int, *, ignore: bool) -> bool:
+    """Whether the row changed."""
     try:
         new = access.changed(old, values, row_number, lenient=ignore)
         if new is None:
             access.lock(old)
-            return None
+            return False
         access.replace(old, new)
     except SqlRefused as refused:
         if not ignore or refused.mysql_code not in _SKIPPED:
             raise
         access.context.warn(refused.mysql_code, refused.message)
-        return None
-    return new
+        return False
+    return True
