@@ -7,7 +7,7 @@
     operator/arithmetic  + - * / DIV %       operator/pattern     LIKE REGEXP
     operator/bits        & | ^ << >> ~       operator/logic       AND OR XOR NOT CASE
 
-(SELECT ..) is compiled where there are queries: tidb/sql/query/subquery.py adds it to the same table.
+(SELECT ..) is compiled where there are queries: tidb/sql/query/select.py adds it to the same table.
 
 Source: MySQL manual, "Expressions"; TiDB's expression package.
 """

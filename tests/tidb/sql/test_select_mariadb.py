@@ -71,7 +71,7 @@ def test_queries(maria: Any) -> None:
     ]
 
     assert not wrong
-    assert len(queries) > 60
+    assert len(queries) > 40
 
 
 @pytest.mark.slow

@@ -2,11 +2,10 @@
 
     SELECT .. FROM information_schema.columns      ──► InformationSchema.relation ──► a relation made for this statement
 
-    SCHEMATA  TABLES  VIEWS  SEQUENCES  COLUMNS  STATISTICS  TIDB_INDEXES  KEY_COLUMN_USAGE  TABLE_CONSTRAINTS
-    REFERENTIAL_CONSTRAINTS  PARTITIONS  CHECK_CONSTRAINTS                                 from a snapshot's public part
-    CHARACTER_SETS  COLLATIONS  COLLATION_CHARACTER_SET_APPLICABILITY  ENGINES             fixed
-    DDL_JOBS  PROCESSLIST  SESSION_VARIABLES                                               from the session that asks
-    TRIGGERS  EVENTS  ROUTINES  FILES ..                                                   empty
+    SCHEMATA  TABLES  VIEWS  COLUMNS  STATISTICS  KEY_COLUMN_USAGE  TABLE_CONSTRAINTS      from a snapshot's public part
+    CHARACTER_SETS  COLLATIONS  ENGINES                                                    fixed
+    DDL_JOBS  PROCESSLIST                                                                  from the session that asks
+    FILES  PARTITIONS  TRIGGERS ..                                                         empty
 
 A table's columns are one text: `NAME` holds text, `NAME#` a number, `NAME@` a moment; `~` is a blank.  Texts compare
 without case.
@@ -15,7 +14,7 @@ Source: TiDB documentation, "Information Schema"; MySQL manual, "INFORMATION_SCH
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import Final, TypeAlias
 
@@ -24,9 +23,10 @@ from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
+from tidegate.schema.columns import charset_of_collation
 from tidegate.schema.job import Job
 from tidegate.schema.stored.snapshot import StoredSnapshot
-from tidegate.tidb.information import key, row
+from tidegate.tidb.information import row
 from tidegate.tidb.information.job import job_row
 from tidegate.tidb.sql.variable.charset import CHARSETS, COLLATIONS
 
@@ -45,7 +45,6 @@ class Facts:
     snapshot: StoredSnapshot
     jobs: Callable[[], Iterable[Job]] = tuple
     processes: Callable[[], Rows] = tuple
-    variables: Mapping[str, str] = field(default_factory=dict)
     zone: tzinfo = UTC
     next_id: Callable[[int, int], int | None] = lambda _schema_id, _table_id: None
 
@@ -87,12 +86,8 @@ class InformationSchema:
 
 def _collations(_facts: Facts) -> Rows:
     for name, number in COLLATIONS.items():
-        charset = row.charset_of(name)
+        charset = charset_of_collation(name)
         yield name, charset, number, "Yes" if CHARSETS[charset].default == name else "", "Yes", 1, "PAD SPACE"
-
-
-def _applicable(_facts: Facts) -> Rows:
-    return ((name, row.charset_of(name)) for name in COLLATIONS)
 
 
 def _charsets(_facts: Facts) -> Rows:
@@ -123,20 +118,10 @@ _STATISTICS: Final = (
     "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME NON_UNIQUE# INDEX_SCHEMA INDEX_NAME SEQ_IN_INDEX# COLUMN_NAME COLLATION "
     "CARDINALITY# SUB_PART# PACKED NULLABLE INDEX_TYPE COMMENT INDEX_COMMENT IS_VISIBLE EXPRESSION"
 )
-_PARTITIONS: Final = (
-    "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME PARTITION_NAME SUBPARTITION_NAME PARTITION_ORDINAL_POSITION# "
-    "SUBPARTITION_ORDINAL_POSITION# PARTITION_METHOD SUBPARTITION_METHOD PARTITION_EXPRESSION SUBPARTITION_EXPRESSION "
-    "PARTITION_DESCRIPTION TABLE_ROWS# AVG_ROW_LENGTH# DATA_LENGTH# MAX_DATA_LENGTH# INDEX_LENGTH# DATA_FREE# "
-    "CREATE_TIME@ UPDATE_TIME@ CHECK_TIME@ CHECKSUM# PARTITION_COMMENT NODEGROUP TABLESPACE_NAME TIDB_PARTITION_ID#"
-)
 _USAGE: Final = (
     "CONSTRAINT_CATALOG CONSTRAINT_SCHEMA CONSTRAINT_NAME TABLE_CATALOG TABLE_SCHEMA TABLE_NAME COLUMN_NAME "
     "ORDINAL_POSITION# POSITION_IN_UNIQUE_CONSTRAINT# REFERENCED_TABLE_SCHEMA REFERENCED_TABLE_NAME "
     "REFERENCED_COLUMN_NAME"
-)
-_REFERENTIAL: Final = (
-    "CONSTRAINT_CATALOG CONSTRAINT_SCHEMA CONSTRAINT_NAME UNIQUE_CONSTRAINT_CATALOG UNIQUE_CONSTRAINT_SCHEMA "
-    "UNIQUE_CONSTRAINT_NAME MATCH_OPTION UPDATE_RULE DELETE_RULE TABLE_NAME REFERENCED_TABLE_NAME"
 )
 _JOB: Final = (
     "JOB_ID# DB_NAME TABLE_NAME JOB_TYPE SCHEMA_STATE SCHEMA_ID# TABLE_ID# ROW_COUNT# CREATE_TIME@ START_TIME@ "
@@ -159,59 +144,33 @@ _SPECS: Final[Mapping[str, tuple[str, Callable[[Facts], Rows]]]] = {
         ),
         lambda facts: row.views(facts.snapshot),
     ),
-    "SEQUENCES": (
-        (
-            "TABLE_CATALOG SEQUENCE_SCHEMA SEQUENCE_NAME CACHE# CACHE_VALUE# CYCLE# INCREMENT# MAX_VALUE# MIN_VALUE# "
-            "START# COMMENT"
-        ),
-        lambda facts: row.sequences(facts.snapshot),
-    ),
-    "PARTITIONS": (_PARTITIONS, lambda facts: row.partitions(facts.snapshot, facts.zone)),
-    "STATISTICS": (_STATISTICS, lambda facts: key.statistics(facts.snapshot)),
-    "TIDB_INDEXES": (
-        (
-            "TABLE_SCHEMA TABLE_NAME NON_UNIQUE# KEY_NAME SEQ_IN_INDEX# COLUMN_NAME SUB_PART# INDEX_COMMENT EXPRESSION "
-            "INDEX_ID# IS_VISIBLE CLUSTERED IS_GLOBAL#"
-        ),
-        lambda facts: key.tidb_indexes(facts.snapshot),
-    ),
-    "KEY_COLUMN_USAGE": (_USAGE, lambda facts: key.usage(facts.snapshot)),
+    "STATISTICS": (_STATISTICS, lambda facts: row.statistics(facts.snapshot)),
+    "KEY_COLUMN_USAGE": (_USAGE, lambda facts: row.usage(facts.snapshot)),
     "TABLE_CONSTRAINTS": (
         "CONSTRAINT_CATALOG CONSTRAINT_SCHEMA CONSTRAINT_NAME TABLE_SCHEMA TABLE_NAME CONSTRAINT_TYPE",
-        lambda facts: key.constraints(facts.snapshot),
-    ),
-    "REFERENTIAL_CONSTRAINTS": (_REFERENTIAL, lambda facts: key.references(facts.snapshot)),
-    "CHECK_CONSTRAINTS": (
-        "CONSTRAINT_CATALOG CONSTRAINT_SCHEMA CONSTRAINT_NAME CHECK_CLAUSE",
-        lambda facts: key.checks(facts.snapshot),
+        lambda facts: row.constraints(facts.snapshot),
     ),
     "CHARACTER_SETS": ("CHARACTER_SET_NAME DEFAULT_COLLATE_NAME DESCRIPTION MAXLEN#", _charsets),
     "COLLATIONS": ("COLLATION_NAME CHARACTER_SET_NAME ID# IS_DEFAULT IS_COMPILED SORTLEN# PAD_ATTRIBUTE", _collations),
-    "COLLATION_CHARACTER_SET_APPLICABILITY": ("COLLATION_NAME CHARACTER_SET_NAME", _applicable),
     "ENGINES": ("ENGINE SUPPORT COMMENT TRANSACTIONS XA SAVEPOINTS", _engines),
     "DDL_JOBS": (_JOB, _jobs),
     "PROCESSLIST": ("ID# USER HOST DB COMMAND TIME# STATE INFO", lambda facts: facts.processes()),
-    "SESSION_VARIABLES": ("VARIABLE_NAME VARIABLE_VALUE", lambda facts: facts.variables.items()),
 }
 _EMPTY: Final[Mapping[str, str]] = {
-    "TRIGGERS": (
-        "TRIGGER_CATALOG TRIGGER_SCHEMA TRIGGER_NAME EVENT_MANIPULATION EVENT_OBJECT_CATALOG EVENT_OBJECT_SCHEMA "
-        "EVENT_OBJECT_TABLE ACTION_ORDER# ACTION_STATEMENT ACTION_TIMING CREATED@ SQL_MODE DEFINER"
-    ),
+    "COLUMN_STATISTICS": "SCHEMA_NAME TABLE_NAME COLUMN_NAME HISTOGRAM",
     "EVENTS": "EVENT_CATALOG EVENT_SCHEMA EVENT_NAME DEFINER EVENT_DEFINITION EVENT_TYPE STATUS",
-    "ROUTINES": "SPECIFIC_NAME ROUTINE_CATALOG ROUTINE_SCHEMA ROUTINE_NAME ROUTINE_TYPE DATA_TYPE ROUTINE_DEFINITION",
-    "PARAMETERS": "SPECIFIC_CATALOG SPECIFIC_SCHEMA SPECIFIC_NAME ORDINAL_POSITION# PARAMETER_MODE PARAMETER_NAME",
     "FILES": (
         "FILE_ID# FILE_NAME FILE_TYPE TABLESPACE_NAME LOGFILE_GROUP_NAME ENGINE TOTAL_EXTENTS# EXTENT_SIZE# "
         "INITIAL_SIZE# MAXIMUM_SIZE# FREE_EXTENTS# EXTRA"
     ),
-    "PLUGINS": "PLUGIN_NAME PLUGIN_VERSION PLUGIN_STATUS PLUGIN_TYPE PLUGIN_DESCRIPTION",
-    "COLUMN_STATISTICS": "SCHEMA_NAME TABLE_NAME COLUMN_NAME HISTOGRAM",
-    "SCHEMA_PRIVILEGES": "GRANTEE TABLE_CATALOG TABLE_SCHEMA PRIVILEGE_TYPE IS_GRANTABLE",
-    "TABLE_PRIVILEGES": "GRANTEE TABLE_CATALOG TABLE_SCHEMA TABLE_NAME PRIVILEGE_TYPE IS_GRANTABLE",
-    "USER_PRIVILEGES": "GRANTEE TABLE_CATALOG PRIVILEGE_TYPE IS_GRANTABLE",
+    "PARTITIONS": "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME PARTITION_NAME TABLESPACE_NAME",
+    "ROUTINES": "SPECIFIC_NAME ROUTINE_CATALOG ROUTINE_SCHEMA ROUTINE_NAME ROUTINE_TYPE DATA_TYPE ROUTINE_DEFINITION",
+    "TRIGGERS": (
+        "TRIGGER_CATALOG TRIGGER_SCHEMA TRIGGER_NAME EVENT_MANIPULATION EVENT_OBJECT_CATALOG EVENT_OBJECT_SCHEMA "
+        "EVENT_OBJECT_TABLE ACTION_ORDER# ACTION_STATEMENT ACTION_TIMING CREATED@ SQL_MODE DEFINER"
+    ),
 }
-"""What MySQL has and this upstream has not; tools ask for it all the same."""
+"""What this upstream does not tell of, or has not; dump tools ask for it all the same."""
 
 
 def _nothing(_facts: Facts) -> Rows:

@@ -1,60 +1,56 @@
-"""Rows of information_schema about databases, tables, columns and partitions.
+"""Rows of information_schema about databases, tables, columns and keys.
 
-    TableVersion ──► visible(snapshot): public tables by name ──► one row a table, column, partition
+    TableVersion ──► visible(snapshot): public tables by name ──► one row a table, column, part of a key
 
-Sizes and row counts are 0: nothing here keeps statistics.
+Sizes and row counts are 0: nothing here keeps statistics.  A primary key that is the handle is in no list of indexes:
+it is put before the others here.
 
 Source: TiDB pkg/executor/infoschema_reader.go.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import tzinfo
-from typing import Final
+from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET
 
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.mysql import CHARS, STRINGS
 from tidegate.model.mysql import MysqlType as T
-from tidegate.schema.columns import charset_of_collation, render_type
+from tidegate.schema.columns import render_type
 from tidegate.schema.f1 import ElementState
-from tidegate.schema.stored.definition import StoredColumn, StoredTable
+from tidegate.schema.stored.definition import Name, StoredColumn, StoredIndex, StoredPart, StoredTable
 from tidegate.schema.stored.layout import column_type
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate.tidb.information.job import moment_of
 from tidegate.tidb.sql.show.create import NO_DEFAULT, NOT_NULL, ON_UPDATE_NOW, render_full_type, shown_default
-from tidegate.tidb.sql.show.partition import METHODS, partition_values
 from tidegate.tidb.sql.variable.charset import CHARSETS
 
 __all__ = [
-    "CATALOG",
-    "charset_of",
     "column_default",
     "column_extra",
     "column_key",
     "columns",
-    "partitions",
+    "constraints",
+    "key_parts",
     "public_columns",
     "schemata",
-    "sequences",
+    "statistics",
     "tables",
+    "usage",
     "views",
     "visible",
 ]
 
 Row = tuple[SqlValue, ...]
-CATALOG: Final = "def"
+_CATALOG: Final = "def"
 _PRIVILEGES: Final = "select,insert,update,references"
 _KEY_FLAGS: Final = ((2, "PRI"), (4, "UNI"), (8, "MUL"))
 _AUTO_INCREMENT: Final = 512
+_PRIMARY_FLAG: Final = 2
 _INTEGER_PRECISION: Final = {T.TINY: 3, T.SHORT: 5, T.INT24: 7, T.LONG: 10, T.LONGLONG: 19}
 _TIMES: Final = frozenset({T.TIME, T.DATETIME, T.TIMESTAMP})
-
-
-def charset_of(collation: str) -> str:
-    """Return the character set of a collation."""
-    return charset_of_collation(collation)
 
 
 def visible(snapshot: StoredSnapshot) -> list[TableVersion]:
@@ -77,7 +73,7 @@ def schemata(snapshot: StoredSnapshot) -> Iterator[Row]:
         if schema.state == ElementState.PUBLIC
     ]
     for name, charset, collation in sorted(listed, key=lambda one: one[0].lower()):
-        yield CATALOG, name, charset, collation, None, None
+        yield _CATALOG, name, charset, collation, None, None
 
 
 def tables(snapshot: StoredSnapshot, next_id: Callable[[int, int], int | None], zone: tzinfo) -> Iterator[Row]:
@@ -87,7 +83,7 @@ def tables(snapshot: StoredSnapshot, next_id: Callable[[int, int], int | None], 
         kind = "VIEW" if table.is_view else "SEQUENCE" if table.is_sequence else "BASE TABLE"
         numbered = any(column.type.flag & _AUTO_INCREMENT for column in table.cols or [])
         clustered = "CLUSTERED" if table.pk_is_handle or table.is_common_handle else "NONCLUSTERED"
-        head = (CATALOG, found.schema, table.name.original, kind)
+        head = (_CATALOG, found.schema, table.name.original, kind)
         if table.is_view:
             yield (*head, *(None,) * 16, "VIEW", table.id, None, "", None)
             continue
@@ -116,20 +112,8 @@ def views(snapshot: StoredSnapshot) -> Iterator[Row]:
     for found in visible(snapshot):
         if found.stored.is_view:
             text = msgspec.json.decode(found.stored.view)["view_select"]
-            head = (CATALOG, found.schema, found.stored.name.original, text)
+            head = (_CATALOG, found.schema, found.stored.name.original, text)
             yield (*head, "CASCADED", "NO", "root@%", "DEFINER", "utf8mb4", "utf8mb4_bin")
-
-
-def sequences(snapshot: StoredSnapshot) -> Iterator[Row]:
-    """SEQUENCES."""
-    for found in visible(snapshot):
-        if found.stored.is_sequence:
-            told = msgspec.json.decode(found.stored.sequence)
-            numbers = [
-                int(told[f"sequence_{name}"])
-                for name in ("cache", "cache_value", "cycle", "increment", "max_value", "min_value", "start")
-            ]
-            yield (CATALOG, found.schema, found.stored.name.original, *numbers, told["sequence_comment"])
 
 
 # --- columns ---
@@ -152,7 +136,7 @@ def _column(found: TableVersion, column: StoredColumn, position: int, zone: tzin
     wide = CHARSETS[kind.charset].bytes_max if text and kind.charset in CHARSETS and kind.code in CHARS else 1
     characters = (length, None if length is None else length * wide)
     return (
-        *(CATALOG, found.schema, found.stored.name.original, column.name.original, position),
+        *(_CATALOG, found.schema, found.stored.name.original, column.name.original, position),
         *(column_default(column, zone), "NO" if column.type.flag & NOT_NULL else "YES", written),
         *characters,
         *_precision(column),
@@ -200,21 +184,94 @@ def column_extra(column: StoredColumn, table: StoredTable) -> str:
     return " ".join(words)
 
 
-def partitions(snapshot: StoredSnapshot, zone: tzinfo) -> Iterator[Row]:
-    """PARTITIONS: one row a partition, and one for a table that has none."""
+# --- keys ---
+
+
+@dataclass(frozen=True, slots=True)
+class _KeyPart:
+    """One column of a key; `position` counts from 1, `clustered` says whether rows lie by the key."""
+
+    index: StoredIndex
+    part: StoredPart
+    column: StoredColumn
+    position: int
+    clustered: bool
+
+    @property
+    def expression(self) -> str | None:
+        """The text of a part that is an expression."""
+        return self.column.generated_expr_string if self.column.hidden else None
+
+    @property
+    def name(self) -> str | None:
+        """The column; None for an expression."""
+        return None if self.column.hidden else self.part.name.original
+
+    @property
+    def length(self) -> int | None:
+        """How much of the column the key takes; None for all."""
+        return self.part.length if self.part.length >= 0 else None
+
+
+def key_parts(table: StoredTable) -> Iterator[_KeyPart]:
+    """Return the public keys of a table part by part, the primary key first."""
+    columns = table.cols or []
+    indexes = [(index, index.is_primary and table.is_common_handle) for index in table.index_info or []]
+    if table.pk_is_handle:
+        at = next((at for at, column in enumerate(columns) if column.type.flag & _PRIMARY_FLAG), None)
+        if at is not None:
+            part = StoredPart(columns[at].name, at)
+            handle = StoredIndex(0, Name.of("PRIMARY"), idx_cols=[part], is_unique=True, is_primary=True)
+            indexes.insert(0, (handle, True))
+    for index, clustered in sorted(indexes, key=lambda one: not one[0].is_primary):
+        if index.state == ElementState.PUBLIC:
+            for position, part in enumerate(index.idx_cols, start=1):
+                yield _KeyPart(index, part, columns[part.offset], position, clustered)
+
+
+def statistics(snapshot: StoredSnapshot) -> Iterator[Row]:
+    """STATISTICS."""
     for found in visible(snapshot):
-        table, partition = found.stored, found.stored.partition
-        if table.is_view or table.is_sequence:
-            continue
-        sizes: Iterable[SqlValue] = (*(0,) * 6, moment_of(table.update_timestamp, zone), None, None, None)
-        head = (CATALOG, found.schema, table.name.original)
-        if partition is None or not partition.enable:
-            yield (*head, *(None,) * 9, *sizes, None, None, None, None)
-            continue
-        names = [name.original for name in partition.columns or ()]
-        method = METHODS.get(partition.type, "") + (" COLUMNS" if names and partition.type in (1, 3) else "")
-        expression = partition.expr or ",".join(f"`{name}`" for name in names)
-        for position, one in enumerate(partition.definitions or (), start=1):
-            shape = (one.name.original, None, position, None, method, None, expression, None)
-            comment = "" if one.comment is UNSET else one.comment
-            yield (*head, *shape, partition_values(one) or None, *sizes, comment, None, None, one.id)
+        for one in key_parts(found.stored):
+            yield (
+                *(_CATALOG, found.schema, found.stored.name.original, int(not one.index.is_unique), found.schema),
+                *(one.index.idx_name.original, one.position, one.name, "A", 0, one.length, None),
+                *("" if one.column.type.flag & NOT_NULL else "YES", "BTREE", "", one.index.comment),
+                *("NO" if one.index.is_invisible else "YES", one.expression),
+            )
+
+
+def usage(snapshot: StoredSnapshot) -> Iterator[Row]:
+    """KEY_COLUMN_USAGE."""
+    for found in visible(snapshot):
+        head = (_CATALOG, found.schema)
+        table = (_CATALOG, found.schema, found.stored.name.original)
+        for one in key_parts(found.stored):
+            if one.index.is_unique:
+                name = one.index.idx_name.original
+                position = 1 if one.index.is_primary else None
+                yield (*head, name, *table, one.name, one.position, position, None, None, None)
+        for key in _foreign_keys(found.stored):
+            pairs = zip(key["cols"], key["ref_cols"], strict=True)
+            for position, (own, other) in enumerate(pairs, start=1):
+                target = (key["ref_schema"]["O"], key["ref_table"]["O"], other["O"])
+                yield (*head, key["fk_name"]["O"], *table, own["O"], position, 1, *target)
+
+
+def constraints(snapshot: StoredSnapshot) -> Iterator[Row]:
+    """TABLE_CONSTRAINTS."""
+    for found in visible(snapshot):
+        place = (found.schema, found.stored.name.original)
+        for one in key_parts(found.stored):
+            if one.index.is_unique and one.position == 1:
+                kind = "PRIMARY KEY" if one.index.is_primary else "UNIQUE"
+                yield (_CATALOG, found.schema, one.index.idx_name.original, *place, kind)
+        for key in _foreign_keys(found.stored):
+            yield (_CATALOG, found.schema, key["fk_name"]["O"], *place, "FOREIGN KEY")
+
+
+def _foreign_keys(table: StoredTable) -> Iterator[dict[str, Any]]:
+    for raw in table.fk_info or []:
+        key = msgspec.json.decode(raw)
+        if key["state"] == ElementState.PUBLIC:
+            yield key

@@ -40,7 +40,6 @@ class SessionClient(Protocol):
     prepared: dict[str, Prepared]
     running: str
     snapshot_ts: int | None
-    next_stale_ts: int | None
 
     @property
     def connection_id(self) -> int:

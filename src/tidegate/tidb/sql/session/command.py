@@ -59,31 +59,25 @@ def run_command(session: SessionClient, command: Command, context: Context) -> _
 def _begin(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
     cursor.accept("PESSIMISTIC", "OPTIMISTIC")
     _end(cursor)
-    return _open(session, read_only=False, stale_ts=None)
+    return _open(session, read_only=False)
 
 
 def _start(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
     cursor.expect("TRANSACTION")
-    read_only, stale_ts = False, None
+    read_only = False
     while not cursor.done():
         if cursor.accept("WITH CONSISTENT SNAPSHOT", "READ WRITE", "WITH CAUSAL CONSISTENCY ONLY"):
             pass
         elif cursor.accept("READ ONLY"):
             read_only = True
-            if cursor.accept("AS OF TIMESTAMP"):
-                start = cursor.at
-                cursor.skip_balanced(",")
-                stale_ts = session.moment(session.evaluate(cursor.slice(start)))
         else:
             raise cursor.error("unexpected text")
         cursor.sign(",")
-    return _open(session, read_only=read_only, stale_ts=stale_ts)
+    return _open(session, read_only=read_only)
 
 
-def _open(session: SessionClient, *, read_only: bool, stale_ts: int | None) -> Outcome:
-    once, session.next_stale_ts = session.next_stale_ts, None
-    only = read_only or bool(session.state.variables["transaction_read_only"])
-    session.transaction.begin(read_only=only or once is not None, stale_ts=stale_ts or once)
+def _open(session: SessionClient, *, read_only: bool) -> Outcome:
+    session.transaction.begin(read_only=read_only or bool(session.state.variables["transaction_read_only"]))
     return Outcome()
 
 
@@ -126,19 +120,12 @@ def _set(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
     was = state.variables["autocommit"]
 
     def snapshot(value: SqlValue) -> str:
-        session.snapshot_ts = None if value in ("", None) else session.node.storage.snapshot(_ts(value)).ts
-        return "" if session.snapshot_ts is None else str(value)
-
-    def once(value: SqlValue) -> str:
-        session.next_stale_ts = None if value in ("", None) else _ts(value)
-        return ""
-
-    def _ts(value: SqlValue) -> int:
-        return session.moment(value)
+        moment = None if value in ("", None) else session.moment(value)
+        session.snapshot_ts = None if moment is None else session.node.storage.snapshot(moment).ts
+        return "" if moment is None else str(value)
 
     assigns = read_set(cursor.text, escapes="NO_BACKSLASH_ESCAPES" not in state.sql_mode)
-    hooks: Mapping[str, Callable[[SqlValue], str]] = {"tidb_snapshot": snapshot, "tx_read_ts": once}
-    apply(assigns, state, session.evaluate, context.warn, hooks)
+    apply(assigns, state, session.evaluate, context.warn, {"tidb_snapshot": snapshot})
     state.sql_mode, state.zone  # noqa: B018  refuse what they cannot read
     if state.variables["autocommit"] and not was:
         session.transaction.commit()

@@ -22,6 +22,7 @@ from tidegate.schema.parse.ddl import parse
 from tidegate.tidb.node import Node
 from tidegate.tidb.sql.session.state import SessionState
 from tidegate.tidb.sql.session.view import tools_of
+from tidegate.tidb.sql.variable.kind import MODE_BITS
 
 __all__ = ["run_ddl"]
 
@@ -33,32 +34,6 @@ goes on."""
 _NEW_COUNTERS: Final = frozenset({13, 25, 35, 40, 42})
 """Actions that set counters of tables that go on: rebases, RECOVER, ALTER SEQUENCE, EXCHANGE PARTITION."""
 _LEVELS: Final = {"Note": "Note", "Warning": "Warning"}
-_MODE_BITS: Final = {
-    "REAL_AS_FLOAT": 0,
-    "PIPES_AS_CONCAT": 1,
-    "ANSI_QUOTES": 2,
-    "IGNORE_SPACE": 3,
-    "ONLY_FULL_GROUP_BY": 5,
-    "NO_UNSIGNED_SUBTRACTION": 6,
-    "NO_DIR_IN_CREATE": 7,
-    "NO_KEY_OPTIONS": 14,
-    "NO_TABLE_OPTIONS": 15,
-    "NO_FIELD_OPTIONS": 16,
-    "ANSI": 18,
-    "NO_AUTO_VALUE_ON_ZERO": 19,
-    "NO_BACKSLASH_ESCAPES": 20,
-    "STRICT_TRANS_TABLES": 21,
-    "STRICT_ALL_TABLES": 22,
-    "NO_ZERO_IN_DATE": 23,
-    "NO_ZERO_DATE": 24,
-    "ALLOW_INVALID_DATES": 25,
-    "ERROR_FOR_DIVISION_BY_ZERO": 26,
-    "TRADITIONAL": 27,
-    "NO_AUTO_CREATE_USER": 28,
-    "HIGH_NOT_PRECEDENCE": 29,
-    "NO_ENGINE_SUBSTITUTION": 30,
-    "PAD_CHAR_TO_FULL_LENGTH": 31,
-}
 
 
 def run_ddl(text: str, node: Node, state: SessionState, interrupted: Callable[[], None]) -> list[SqlWarning]:
@@ -99,7 +74,7 @@ def _session(text: str, node: Node, state: SessionState) -> DdlSession:
 
 
 def _bits(sql_mode: frozenset[str]) -> int:
-    return sum(1 << _MODE_BITS[mode] for mode in sql_mode if mode in _MODE_BITS)
+    return sum(1 << MODE_BITS[mode] for mode in sql_mode if mode in MODE_BITS)
 
 
 def _finish(job_id: int, node: Node, now_ms: Callable[[], int], interrupted: Callable[[], None]) -> Job:

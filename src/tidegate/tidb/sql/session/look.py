@@ -46,7 +46,6 @@ def information_of(session: SessionClient, schema: StoredSnapshot | None = None)
             schema or _fresh(session),
             jobs=lambda: [*ddl_client.jobs(), *ddl_client.history()],
             processes=lambda: _processes(session),
-            variables=dict(session.state.variables.show()),
             zone=session.state.zone,
             next_id=lambda schema_id, table_id: _next(session, schema_id, table_id, "TID"),
         )
@@ -54,11 +53,10 @@ def information_of(session: SessionClient, schema: StoredSnapshot | None = None)
 
 
 def _definitions(session: SessionClient) -> StoredSnapshot:
-    transaction = session.transaction
-    ts = transaction.stale_ts or session.snapshot_ts
-    if ts is not None:
-        return session.node.schema_at(ts)
-    return transaction.open.schema if transaction.open else _fresh(session)
+    if session.snapshot_ts is not None:
+        return session.node.schema_at(session.snapshot_ts)
+    opened = session.transaction.open
+    return opened.schema if opened else _fresh(session)
 
 
 def _fresh(session: SessionClient) -> StoredSnapshot:

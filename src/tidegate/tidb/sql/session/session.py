@@ -42,9 +42,8 @@ from tidegate.tidb.sql.session.command import run_command
 from tidegate.tidb.sql.session.ddl import run_ddl
 from tidegate.tidb.sql.session.look import information_of, view_of
 from tidegate.tidb.sql.session.prepared import Prepared
-from tidegate.tidb.sql.session.set import set_names
+from tidegate.tidb.sql.session.set import moment_ts, set_names
 from tidegate.tidb.sql.session.shape import StatementShapes
-from tidegate.tidb.sql.session.stale import moment_ts, split_stale
 from tidegate.tidb.sql.session.state import SessionState
 from tidegate.tidb.sql.session.transaction import LockingReads, SessionTransaction
 from tidegate.tidb.sql.session.view import SystemRelations, tools_of
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Session"]
 
-_STALE: Final = re.compile(r"\s*[(]*\s*(?:SELECT|WITH)\b.*\bAS\s+OF\s+TIMESTAMP\b", re.IGNORECASE | re.DOTALL)
 _ASKS: Final = re.compile(r"\s*(?:SHOW\s+(?:WARNINGS|ERRORS|COUNT)|EXECUTE)\b", re.IGNORECASE)
 """Statements that leave the warnings as they are, or as the statement in them did."""
 _WRITES: Final = {exp.Insert: run_insert, exp.Update: run_update, exp.Delete: run_delete}
@@ -74,7 +72,6 @@ class Session:
             node, lambda: bool(self.state.variables["autocommit"]), self._stop_if_asked
         )
         self.snapshot_ts: int | None = None
-        self.next_stale_ts: int | None = None
         self.running = ""
         self.prepared: dict[str, Prepared] = {}
         self._interrupted = Event()
@@ -127,7 +124,7 @@ class Session:
         old, oracle = self.state, self.node.storage.oracle
         self.state = SessionState.of(self._shared, old.now_ms, oracle.next)
         self.state.connection_id, self.state.user = old.connection_id, old.user
-        self.snapshot_ts = self.next_stale_ts = None
+        self.snapshot_ts = None
         self.prepared.clear()
 
     def close(self) -> None:
@@ -152,17 +149,14 @@ class Session:
 
     def run(self, sql: str) -> Iterator[ResultSet | Outcome]:
         """Return the answers one by one: a statement runs when its answer is asked for."""
-        stale: str | None = None
         try:
-            if _STALE.match(sql):
-                sql, stale = split_stale(sql, escapes="NO_BACKSLASH_ESCAPES" not in self.state.sql_mode)
             statements = self._shapes.parse(sql, self.state.sql_mode)
         except TidegateError as error:
             raise self._failed(error) from error
         for statement in statements:
-            yield self._statement(statement, stale)
+            yield self._statement(statement)
 
-    def _statement(self, statement: Parsed, stale: str | None) -> ResultSet | Outcome:
+    def _statement(self, statement: Parsed) -> ResultSet | Outcome:
         """One statement, its warnings and counts kept."""
         self._interrupted.clear()
         self.running = statement.text
@@ -170,7 +164,7 @@ class Session:
         self.state.variables.force("tidb_current_ts", start_ts)
         context = self.state.context(start_ts)
         try:
-            answer = self._answer(statement, context, stale)
+            answer = self._answer(statement, context)
         except TidegateError as error:
             raise self._failed(error) from error
         finally:
@@ -192,14 +186,14 @@ class Session:
         self.state.blame(error)
         return error
 
-    def _answer(self, statement: Parsed, context: Context, stale: str | None) -> ResultSet | Outcome:
+    def _answer(self, statement: Parsed, context: Context) -> ResultSet | Outcome:
         if isinstance(statement, Command):
             return run_command(self, statement, context)
         if isinstance(statement, DdlText):
             return self._ddl(statement, context)
         write = _WRITES.get(type(statement.node))
         if write is None:
-            return self._select(statement, context, stale)
+            return self._select(statement, context)
         self.refuse_writes()
         return self.transaction.write(
             lambda transaction: write(statement.node, self._open(transaction, context), context)
@@ -224,10 +218,9 @@ class Session:
 
     # --- reading ---
 
-    def _select(self, statement: Dml, context: Context, stale: str | None) -> ResultSet:
-        ts = self._read_ts(stale)
-        if ts is not None:
-            return select(statement.node, self._past(ts, context), context)
+    def _select(self, statement: Dml, context: Context) -> ResultSet:
+        if self.snapshot_ts is not None:
+            return select(statement.node, self._past(self.snapshot_ts, context), context)
         locks = any(lock.args.get("update") for lock in statement.node.args.get("locks") or ())
 
         def answer(transaction: GuardedTransaction) -> ResultSet:
@@ -237,13 +230,6 @@ class Session:
             return select(statement.node, relations, context)
 
         return self.transaction.read(answer, passing=statement.node.find(exp.Table) is None)
-
-    def _read_ts(self, stale: str | None) -> int | None:
-        """What a SELECT reads at, where that is the past: its own AS OF first."""
-        if stale is not None:
-            return self.moment(self.evaluate(stale))
-        once, self.next_stale_ts = self.next_stale_ts, None
-        return once or self.transaction.stale_ts or self.snapshot_ts
 
     def moment(self, value: SqlValue) -> int:
         """Return the timestamp that a value means. Raises SqlRefused 1292, 8128."""

@@ -13,18 +13,22 @@ Source: MySQL manual, "SET Syntax for Variable Assignment", "SET NAMES Statement
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from decimal import Decimal
 from enum import Enum
 from typing import Final
 
 from tidegate.expr.syntax.tokens import TokenKind, reveal, tokenize
 from tidegate.expr.value.kinds import SqlValue
+from tidegate.kv.packed_time import Time
 from tidegate.model.errors import SqlRefused
+from tidegate.model.tso import LOGICAL_BITS
 from tidegate.schema.cursor import Cursor
 from tidegate.tidb.sql.session.state import SessionState
 from tidegate.tidb.sql.variable.charset import CHARSETS, charset_named, collation_named
 from tidegate.tidb.sql.variable.variables import VARIABLES, find
 
-__all__ = ["Assign", "SetScope", "apply", "read_set", "set_names"]
+__all__ = ["Assign", "SetScope", "apply", "moment_ts", "read_set", "set_names"]
 
 
 class SetScope(Enum):
@@ -52,6 +56,9 @@ _SCOPES: Final = {
     "LOCAL": SetScope.SESSION,
 }
 _IGNORED: Final = ("PASSWORD", "DEFAULT ROLE", "ROLE", "RESOURCE GROUP", "CONFIG")
+_WRONG_MOMENT: Final = 1292
+_TSO_MIN: Final = 1 << 40
+"""Whole numbers from here on are TSOs: as a moment they would be no date."""
 _LEVELS: Final = ("READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
 
 
@@ -111,9 +118,6 @@ def _characteristics(cursor: Cursor, scope: SetScope) -> Iterator[Assign]:
             yield Assign(scope, "transaction_isolation", word=level)
         else:
             only = cursor.expect("READ ONLY", "READ WRITE") == "READ ONLY"
-            if cursor.accept("AS OF TIMESTAMP"):
-                yield Assign(scope, "tx_read_ts", expression=_expression(cursor))
-                return
             yield Assign(scope, "transaction_read_only", word="ON" if only else "OFF")
         if not (cursor.is_sign(",") and cursor.looking_at("ISOLATION", 1)) and not cursor.looking_at("READ", 1):
             return
@@ -200,3 +204,42 @@ def set_names(state: SessionState, charset: str, collation: str | None = None) -
         state.variables.set(variable, name)
     if collation is not None:
         state.variables.set("collation_connection", collation_named(collation))
+
+
+# --- moments of the past, for tidb_snapshot ---
+
+
+def moment_ts(value: SqlValue, zone: tzinfo, newest_ts: int) -> int:
+    """Return the timestamp that a value means; SqlRefused 1292 for none, 8128 for one to come."""
+    ts = _tso(value) or _moment(value, zone)
+    if ts is None:
+        raise SqlRefused(_WRONG_MOMENT, f"Incorrect datetime value: '{_shown(value)}'", "22007")
+    if ts > newest_ts:
+        raise SqlRefused(8128, f"cannot read at ts {ts}, a time to come: the newest is {newest_ts}", "HY000")
+    return ts
+
+
+def _shown(value: SqlValue) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _tso(value: SqlValue) -> int | None:
+    if isinstance(value, int | Decimal) and value >= _TSO_MIN:
+        return int(value)
+    if isinstance(value, str) and value.isdigit() and int(value) >= _TSO_MIN:
+        return int(value)
+    return None
+
+
+def _moment(value: SqlValue, zone: tzinfo) -> int | None:
+    try:
+        if isinstance(value, Time):
+            moment = datetime(*value, tzinfo=zone)
+        elif isinstance(value, str):
+            found = datetime.fromisoformat(value.strip())
+            moment = found if found.tzinfo is not None else found.replace(tzinfo=zone)
+        else:
+            return None
+    except ValueError:
+        return None
+    return round(moment.timestamp() * 1000) << LOGICAL_BITS

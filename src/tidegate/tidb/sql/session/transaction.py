@@ -1,13 +1,13 @@
-"""The transaction of a session: begun by BEGIN, by a statement, or not at all; and what it reads at.
+"""The transaction of a session: begun by BEGIN, by a statement, or not at all.
 
     autocommit = 1      each statement has its own, and is tried again when others were faster (9007, 8028, 9004 ..)
     BEGIN, autocommit=0 one stays open until COMMIT, ROLLBACK or a DDL; a statement that fails leaves no trace in it
-    READ ONLY           writes are refused (1792)           AS OF TIMESTAMP, tidb_snapshot        reads alone, at a ts
+    READ ONLY           writes are refused (1792)
 
 Transactions are optimistic: writers do not wait for each other, the one that commits later fails.  PESSIMISTIC is
 accepted and means the same; SELECT .. FOR UPDATE makes a commit fail when the rows changed since.
 
-Source: TiDB documentation, "Optimistic Transaction Model", "Transactions", "Read Historical Data".
+Source: TiDB documentation, "Optimistic Transaction Model", "Transactions".
 """
 
 import time
@@ -38,21 +38,17 @@ class SessionTransaction:
     interrupted: Callable[[], None] = lambda: None
     open: GuardedTransaction | None = None
     read_only: bool = False
-    stale_ts: int | None = None
-    """What START TRANSACTION READ ONLY AS OF TIMESTAMP reads at."""
     _savepoints: list[tuple[str, int]] = field(default_factory=list)
 
     @property
     def is_open(self) -> bool:
         """Whether COMMIT would end something."""
-        return self.open is not None or self.stale_ts is not None
+        return self.open is not None
 
-    def begin(self, *, read_only: bool = False, stale_ts: int | None = None) -> None:
+    def begin(self, *, read_only: bool = False) -> None:
         """BEGIN: what was open is committed first."""
         self.commit()
-        self.read_only, self.stale_ts = read_only, stale_ts
-        if stale_ts is None:
-            self.open = self.node.begin()
+        self.open, self.read_only = self.node.begin(), read_only
 
     def commit(self) -> int | None:
         """COMMIT; the commit_ts if anything was written. A failure leaves nothing open."""
@@ -68,7 +64,7 @@ class SessionTransaction:
             transaction.rollback()
 
     def _forget(self) -> None:
-        self.open, self.read_only, self.stale_ts = None, False, None
+        self.open, self.read_only = None, False
         self._savepoints.clear()
 
     # --- savepoints ---
@@ -104,7 +100,7 @@ class SessionTransaction:
         """Return a statement that writes nothing: in what is open, else in a transaction that nobody hears of.
 
         One in `passing`, which reads no table, opens nothing even where autocommit is off."""
-        if self.open is None and not self.autocommit() and self.stale_ts is None and not passing:
+        if self.open is None and not self.autocommit() and not passing:
             self.open = self.node.begin()
         if self.open is not None:
             return self._within(statement)
@@ -112,7 +108,7 @@ class SessionTransaction:
 
     def write(self, statement: Callable[[GuardedTransaction], _Result]) -> _Result:
         """Return a statement that writes; SqlRefused 1792 where nothing may be written."""
-        if self.read_only or self.stale_ts is not None:
+        if self.read_only:
             raise SqlRefused(_READ_ONLY, "Cannot execute statement in a READ ONLY transaction.", "25006")
         if self.open is None and not self.autocommit():
             self.open = self.node.begin()

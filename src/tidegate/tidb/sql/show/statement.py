@@ -3,12 +3,12 @@
     SHOW FULL COLUMNS FROM t IN d LIKE 'a%'
          └──words──┘ └──place───┘ └ rest: WHERE `Field` LIKE 'a%', done by SELECT's own rules
 
-What MySQL has and this upstream has not (triggers, events, plugins ..) is an empty answer.
+What dump tools ask for and this upstream has not (triggers, events, routines) is an empty answer.
 
 Source: MySQL manual, "SHOW Statements"; TiDB pkg/executor/show.go.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -20,9 +20,8 @@ from tidegate.schema.cursor import Cursor
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import StoredSchema
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
-from tidegate.tidb.information.key import key_parts
 from tidegate.tidb.information.relations import TABLES, InformationSchema, columns_of, is_information
-from tidegate.tidb.information.row import column_default, column_extra, column_key, public_columns, visible
+from tidegate.tidb.information.row import column_default, column_extra, column_key, key_parts, public_columns, visible
 from tidegate.tidb.sql.rows.open import find_table
 from tidegate.tidb.sql.session.state import SessionState
 from tidegate.tidb.sql.show.create import NOT_NULL, NextIds, render_create_schema, render_create_table, render_full_type
@@ -72,16 +71,12 @@ class Shown:
 
 _Rule: TypeAlias = Callable[[Cursor, View, frozenset[str]], Shown]
 _ADJECTIVES: Final = ("FULL", "EXTENDED", "GLOBAL", "SESSION", "LOCAL", "STORAGE")
+_ROUTINES: Final = "Db Name Type Definer Modified Created Security_type Comment"
 _EMPTY: Final = {
     "TRIGGERS": "Trigger Event Table Statement Timing Created sql_mode Definer",
     "EVENTS": "Db Name Time~zone Definer Type Execute~At Starts Ends Status",
-    "PROCEDURE STATUS": "Db Name Type Definer Modified Created Security_type Comment",
-    "FUNCTION STATUS": "Db Name Type Definer Modified Created Security_type Comment",
-    "PLUGINS": "Name Status Type Library License Version",
-    "OPEN TABLES": "Database Table In_use# Name_locked#",
-    "PROFILES": "Query_ID# Duration Query",
-    "BINDINGS": "Original_sql Bind_sql Default_db Status",
-    "STATS_META": "Db_name Table_name Update_time Modify_count# Row_count#",
+    "PROCEDURE STATUS": _ROUTINES,
+    "FUNCTION STATUS": _ROUTINES,
 }
 
 
@@ -94,8 +89,8 @@ def show(cursor: Cursor, view: View) -> ResultSet:
     if not words:
         raise cursor.error("SHOW of something that is not known")
     if words in _EMPTY:
-        while not cursor.done():
-            cursor.next()
+        if cursor.accept("FROM", "IN"):
+            cursor.name("a database")
         return _answer(cursor, view, Shown(_EMPTY[words], ()))
     return _answer(cursor, view, _RULES[words](cursor, view, frozenset(adjectives)))
 
@@ -250,33 +245,8 @@ def _status(_cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
     return Shown("Variable_name Value", sorted({**facts, "server_id": "0", "Uptime": "1"}.items()))
 
 
-def _warnings(cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
-    rows = [(one.level, one.code, one.message) for one in view.state.warnings]
-    return Shown("Level Code# Message", _limited(cursor, rows))
-
-
-def _errors(cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
-    rows = [(one.level, one.code, one.message) for one in view.state.warnings if one.level == "Error"]
-    return Shown("Level Code# Message", _limited(cursor, rows))
-
-
-def _limited(cursor: Cursor, rows: Sequence[tuple[str, int, str]]) -> Rows:
-    """The rows that LIMIT [offset,] count leaves."""
-    if not cursor.accept("LIMIT"):
-        return rows
-    numbers = [cursor.integer()]
-    while cursor.sign(",") or cursor.accept("OFFSET"):
-        numbers.append(cursor.integer())
-    offset, count = (numbers[0], numbers[1]) if len(numbers) > 1 else (0, numbers[0])
-    return rows[offset : offset + count]
-
-
-def _count(cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
-    for sign in ("(", "*", ")"):
-        cursor.expect_sign(sign)
-    errors = cursor.expect("WARNINGS", "ERRORS") == "ERRORS"
-    counted = sum(one.level == "Error" or not errors for one in view.state.warnings)
-    return Shown(f"@@session.{'error' if errors else 'warning'}_count#", [(counted,)])
+def _warnings(_cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
+    return Shown("Level Code# Message", [(one.level, one.code, one.message) for one in view.state.warnings])
 
 
 def _of_information(name: str, columns: str, take: tuple[int, ...]) -> _Rule:
@@ -292,12 +262,6 @@ def _of_information(name: str, columns: str, take: tuple[int, ...]) -> _Rule:
 def _master(_cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
     row = ("tidb-binlog", view.position(), "", "", "")
     return Shown("File Position# Binlog_Do_DB Binlog_Ignore_DB Executed_Gtid_Set", [row])
-
-
-def _grants(cursor: Cursor, _view: View, _words: frozenset[str]) -> Shown:
-    while not cursor.done() and cursor.peek().kind is not TokenKind.END:
-        cursor.next()
-    return Shown("Grants~for~root@%", [("GRANT ALL PRIVILEGES ON *.* TO 'root'@'%' WITH GRANT OPTION",)])
 
 
 _CHARSETS: Final = _of_information("CHARACTER_SETS", "Charset Description Default~collation Maxlen#", (0, 2, 1, 3))
@@ -320,8 +284,6 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "VARIABLES": _variables,
     "STATUS": _status,
     "WARNINGS": _warnings,
-    "ERRORS": _errors,
-    "COUNT": _count,
     "ENGINES": _of_information("ENGINES", "Engine Support Comment Transactions XA Savepoints", tuple(range(6))),
     "COLLATION": _of_information(
         "COLLATIONS", "Collation Charset Id# Default Compiled Sortlen# Pad_attribute", tuple(range(7))
@@ -331,5 +293,4 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "PROCESSLIST": _PROCESSES,
     "MASTER STATUS": _master,
     "BINARY LOG STATUS": _master,
-    "GRANTS": _grants,
 }

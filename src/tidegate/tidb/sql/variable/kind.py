@@ -1,12 +1,12 @@
 """What values a variable takes: how each kind reads the value of SET, and how SHOW VARIABLES prints it.
 
-    kind                      SET takes                         held        SHOW prints
-    Switch                    ON OFF TRUE FALSE 1 0             1, 0        ON, OFF
-    Number(low, high)         whole numbers; others are cut     int         100
-    Real(low, high)           numbers                           float       0.8
-    Choice(A, B, ..)          a name, or its place from 0       text        A
-    Text                      anything                          text        it
-    CHARSET, COLLATION, ZONE, MODE, ..  what the function in `Text.check` returns
+    kind                   SET takes                         held        SHOW prints
+    SWITCH                 ON OFF TRUE FALSE 1 0             1, 0        ON, OFF
+    number(low, high)      whole numbers; others are cut     int         100
+    REAL                   numbers                           float       0.8
+    choice(A, B, ..)       a name, or its place from 0       text        A
+    TEXT                   anything                          text        it
+    CHARSET, COLLATION, ZONE, MODE                           text in the form that is usual here
 
 A value cut to its bounds is a warning (1292), anything else that does not fit is 1231 or 1232.
 
@@ -14,9 +14,8 @@ Source: TiDB pkg/sessionctx/variable; MySQL manual, "SET Syntax for Variable Ass
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from decimal import Decimal
-from typing import Final, Protocol, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
@@ -26,23 +25,23 @@ __all__ = [
     "CHARSET",
     "COLLATION",
     "MODE",
+    "MODE_BITS",
+    "REAL",
     "SIGNED_MAX",
+    "SWITCH",
     "TEXT",
     "UNSIGNED_MAX",
     "ZONE",
-    "Choice",
-    "Number",
-    "Real",
     "Setting",
-    "Switch",
-    "Text",
     "VariableKind",
-    "wrong_value",
+    "choice",
+    "number",
 ]
 
 Setting: TypeAlias = int | float | str
 """What a variable holds."""
 Warn: TypeAlias = Callable[[int, str], None]
+Read: TypeAlias = Callable[[str, SqlValue, Warn], Setting]
 SIGNED_MAX: Final = (1 << 63) - 1
 UNSIGNED_MAX: Final = (1 << 64) - 1
 _ON: Final = frozenset({"on", "true", "1"})
@@ -52,155 +51,104 @@ _WRONG_TYPE: Final = 1232
 _TRUNCATED: Final = 1292
 
 
-def wrong_value(name: str, value: object) -> SqlRefused:
-    """Error 1231."""
+class VariableKind(NamedTuple):
+    """How values of a variable are read and printed.
+
+    `read(variable, value, warn)` gives the value to hold; SqlRefused for one that does not fit."""
+
+    read: Read
+    show: Callable[[Setting], str] = str
+
+
+def _wrong_value(name: str, value: object) -> SqlRefused:
     return SqlRefused(_WRONG_VALUE, f"Variable '{name}' can't be set to the value of '{_text(value)}'", "42000")
 
 
-class VariableKind(Protocol):
-    """How values of a variable are read and printed."""
-
-    def read(self, name: str, value: SqlValue, warn: Warn) -> Setting:
-        """Return the value to hold; SqlRefused for one that does not fit."""
-        ...
-
-    def show(self, value: Setting) -> str:
-        """As SHOW VARIABLES prints it."""
-        ...
+def _wrong_type(name: str) -> SqlRefused:
+    return SqlRefused(_WRONG_TYPE, f"Incorrect argument type to variable '{name}'", "42000")
 
 
-@dataclass(frozen=True, slots=True)
-class Switch:
-    """On or off."""
-
-    def read(self, name: str, value: SqlValue, _warn: Warn) -> Setting:
-        """1 or 0."""
-        word = _text(value).lower()
-        if word not in _ON | _OFF:
-            raise wrong_value(name, value)
-        return int(word in _ON)
-
-    def show(self, value: Setting) -> str:
-        """ON or OFF."""
-        return "ON" if value else "OFF"
+def _switch(name: str, value: SqlValue, _warn: Warn) -> Setting:
+    word = _text(value).lower()
+    if word not in _ON | _OFF:
+        raise _wrong_value(name, value)
+    return int(word in _ON)
 
 
-@dataclass(frozen=True, slots=True)
-class Number:
-    """A whole number between bounds."""
+def number(low: int = 0, high: int = UNSIGNED_MAX) -> VariableKind:
+    """Return the kind of whole numbers between bounds."""
 
-    low: int = 0
-    high: int = UNSIGNED_MAX
-
-    def read(self, name: str, value: SqlValue, warn: Warn) -> Setting:
-        """Return the number, cut to the bounds with a warning."""
+    def read(name: str, value: SqlValue, warn: Warn) -> Setting:
         if isinstance(value, float | Decimal) or value is None:
-            raise SqlRefused(_WRONG_TYPE, f"Incorrect argument type to variable '{name}'", "42000")
+            raise _wrong_type(name)
         word = _text(value).strip()
         word = {"on": "1", "off": "0"}.get(word.lower(), word)
         try:
-            number = int(word)
+            found = int(word)
         except ValueError:
-            raise SqlRefused(_WRONG_TYPE, f"Incorrect argument type to variable '{name}'", "42000") from None
-        cut = min(max(number, self.low), self.high)
-        if cut != number:
+            raise _wrong_type(name) from None
+        cut = min(max(found, low), high)
+        if cut != found:
             warn(_TRUNCATED, f"Truncated incorrect {name} value: '{word}'")
         return cut
 
-    def show(self, value: Setting) -> str:
-        """Return the number's digits."""
-        return str(value)
+    return VariableKind(read)
 
 
-@dataclass(frozen=True, slots=True)
-class Real:
-    """A number between bounds."""
-
-    low: float = 0.0
-    high: float = 1.0
-
-    def read(self, name: str, value: SqlValue, warn: Warn) -> Setting:
-        """Return the number, cut to the bounds with a warning."""
-        try:
-            number = float(_text(value))
-        except ValueError:
-            raise SqlRefused(_WRONG_TYPE, f"Incorrect argument type to variable '{name}'", "42000") from None
-        cut = min(max(number, self.low), self.high)
-        if cut != number:
-            warn(_TRUNCATED, f"Truncated incorrect {name} value: '{_text(value)}'")
-        return cut
-
-    def show(self, value: Setting) -> str:
-        """Return the number's shortest digits."""
-        return f"{value:g}"
+def _real(name: str, value: SqlValue, _warn: Warn) -> Setting:
+    try:
+        return float(_text(value))
+    except ValueError:
+        raise _wrong_type(name) from None
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One of several names."""
+def choice(*names: str) -> VariableKind:
+    """Return the kind of a variable that takes one of several names."""
 
-    names: tuple[str, ...]
-
-    def read(self, name: str, value: SqlValue, _warn: Warn) -> Setting:
-        """Return the name as it is written here."""
+    def read(name: str, value: SqlValue, _warn: Warn) -> Setting:
         word = _text(value)
-        if word.isdigit() and int(word) < len(self.names):
-            return self.names[int(word)]
-        found = next((known for known in self.names if known.lower() == word.lower()), None)
+        if word.isdigit() and int(word) < len(names):
+            return names[int(word)]
+        found = next((known for known in names if known.lower() == word.lower()), None)
         if found is None:
-            raise wrong_value(name, value)
+            raise _wrong_value(name, value)
         return found
 
-    def show(self, value: Setting) -> str:
-        """Return the name."""
-        return str(value)
+    return VariableKind(read)
 
 
-def _same(_name: str, word: str) -> str:
-    return word
+def _worded(settle: Callable[[str], str]) -> VariableKind:
+    """The kind of a text that `settle` brings into its usual form, or refuses."""
+    return VariableKind(lambda _name, value, _warn: settle("" if value is None else _text(value)))
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A text; `check(variable, word)` returns it as it is held, or refuses it."""
-
-    check: Callable[[str, str], str] = _same
-
-    def read(self, name: str, value: SqlValue, _warn: Warn) -> Setting:
-        """Return the text."""
-        return self.check(name, "" if value is None else _text(value))
-
-    def show(self, value: Setting) -> str:
-        """Return the text."""
-        return str(value)
-
-
-MODES: Final = frozenset(
-    {
-        "ALLOW_INVALID_DATES",
-        "ANSI_QUOTES",
-        "ERROR_FOR_DIVISION_BY_ZERO",
-        "HIGH_NOT_PRECEDENCE",
-        "IGNORE_SPACE",
-        "NO_AUTO_CREATE_USER",
-        "NO_AUTO_VALUE_ON_ZERO",
-        "NO_BACKSLASH_ESCAPES",
-        "NO_DIR_IN_CREATE",
-        "NO_ENGINE_SUBSTITUTION",
-        "NO_FIELD_OPTIONS",
-        "NO_KEY_OPTIONS",
-        "NO_TABLE_OPTIONS",
-        "NO_UNSIGNED_SUBTRACTION",
-        "NO_ZERO_DATE",
-        "NO_ZERO_IN_DATE",
-        "ONLY_FULL_GROUP_BY",
-        "PAD_CHAR_TO_FULL_LENGTH",
-        "PIPES_AS_CONCAT",
-        "REAL_AS_FLOAT",
-        "STRICT_ALL_TABLES",
-        "STRICT_TRANS_TABLES",
-    }
-)
+MODE_BITS: Final = {
+    "REAL_AS_FLOAT": 0,
+    "PIPES_AS_CONCAT": 1,
+    "ANSI_QUOTES": 2,
+    "IGNORE_SPACE": 3,
+    "ONLY_FULL_GROUP_BY": 5,
+    "NO_UNSIGNED_SUBTRACTION": 6,
+    "NO_DIR_IN_CREATE": 7,
+    "NO_KEY_OPTIONS": 14,
+    "NO_TABLE_OPTIONS": 15,
+    "NO_FIELD_OPTIONS": 16,
+    "ANSI": 18,
+    "NO_AUTO_VALUE_ON_ZERO": 19,
+    "NO_BACKSLASH_ESCAPES": 20,
+    "STRICT_TRANS_TABLES": 21,
+    "STRICT_ALL_TABLES": 22,
+    "NO_ZERO_IN_DATE": 23,
+    "NO_ZERO_DATE": 24,
+    "ALLOW_INVALID_DATES": 25,
+    "ERROR_FOR_DIVISION_BY_ZERO": 26,
+    "TRADITIONAL": 27,
+    "NO_AUTO_CREATE_USER": 28,
+    "HIGH_NOT_PRECEDENCE": 29,
+    "NO_ENGINE_SUBSTITUTION": 30,
+    "PAD_CHAR_TO_FULL_LENGTH": 31,
+}
+"""The modes that are known, and their bits in a DDL job."""
 _ZERO_MODES: Final = "NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO"
 _COMBINED: Final = {
     "ANSI": "REAL_AS_FLOAT,PIPES_AS_CONCAT,ANSI_QUOTES,IGNORE_SPACE,ONLY_FULL_GROUP_BY,ANSI",
@@ -208,37 +156,31 @@ _COMBINED: Final = {
 }
 
 
-def _mode(name: str, word: str) -> str:
+def _mode(name: str, value: SqlValue, _warn: Warn) -> Setting:
     found: dict[str, None] = {}
-    for part in word.upper().replace(" ", "").split(","):
+    for part in _text(value).upper().replace(" ", "").split(","):
         if part in _COMBINED:
             found.update(dict.fromkeys(_COMBINED[part].split(",")))
-        elif part in MODES:
+        elif part in MODE_BITS:
             found[part] = None
         elif part:
-            raise wrong_value(name, part)
+            raise _wrong_value(name, part)
     return ",".join(found)
 
 
-def _charset(_name: str, word: str) -> str:
-    return charset_named(word) if word else word
-
-
-def _collation(_name: str, word: str) -> str:
-    return collation_named(word)
-
-
-def _zone(_name: str, word: str) -> str:
+def _zone(word: str) -> str:
     zone_named(word)
     return word
 
 
-TEXT: Final = Text()
-CHARSET: Final = Text(_charset)
-COLLATION: Final = Text(_collation)
-ZONE: Final = Text(_zone)
-MODE: Final = Text(_mode)
-
-
 def _text(value: object) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+SWITCH: Final = VariableKind(_switch, lambda value: "ON" if value else "OFF")
+REAL: Final = VariableKind(_real, lambda value: f"{value:g}")
+TEXT: Final = _worded(str)
+CHARSET: Final = _worded(lambda word: charset_named(word) if word else word)
+COLLATION: Final = _worded(collation_named)
+ZONE: Final = _worded(_zone)
+MODE: Final = VariableKind(_mode)
