@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from tidegate.expr.relation import FixedRelation, ResultSet
-from tidegate.expr.syntax.tokens import TokenKind
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.cursor import Cursor
