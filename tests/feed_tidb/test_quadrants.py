@@ -20,6 +20,7 @@ import pytest
 from tests.feed_tidb.kit import Broker, feed, target
 from tests.tidb.ddl.kit import World
 from tests.tidb.simulate.life import waiting
+from tests.tidb.worlds import read_segments
 from tidegate.kv.packed_time import Time
 from tidegate.kv.table_key import table_span
 from tidegate.model.errors import SqlRefused
@@ -28,7 +29,7 @@ from tidegate.schema.change.plan.statement import plan
 from tidegate.schema.change.session import DdlSession
 from tidegate.schema.parse.ddl import parse
 from tidegate.tidb.change_log import ChangeLog
-from tidegate.tidb.segment import SegmentWriter, read_segments
+from tidegate.tidb.segment import SegmentWriter
 from tidegate.tidb.sql.session.session import Session
 
 pytestmark = pytest.mark.slow

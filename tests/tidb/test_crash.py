@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 
-from tests.tidb.worlds import TTL_MS, Clock, World, seeds
+from tests.tidb.worlds import TTL_MS, Clock, World, read_segments, seeds
 from tidegate.model.tso import physical_ms
 from tidegate.tidb.change_log import ChangeLog
-from tidegate.tidb.segment import SegmentWriter, read_segments, segments
+from tidegate.tidb.segment import SegmentWriter, segments
 from tidegate.tidb.store.sqlite import SqliteEngine
 
 FORK = multiprocessing.get_context("fork")

@@ -5,13 +5,13 @@ from random import Random
 
 import pytest
 
-from tests.tidb.worlds import World
+from tests.tidb.worlds import World, read_segments
 from tidegate.kv.handle import IntHandle
 from tidegate.kv.table_key import record_key, table_span
 from tidegate.model.errors import DecodeError, HistoryLost, StoreUnavailable
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.tidb.change_log import ChangeLog
-from tidegate.tidb.segment import SegmentWriter, decode_footer, encode_segment, read_segments, segments
+from tidegate.tidb.segment import SegmentWriter, decode_footer, encode_segment, segments
 from tidegate.tidb.span_feed import in_order
 
 TABLES = (45, 47, 301)

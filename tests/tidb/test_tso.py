@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tidb.worlds import Clock
+from tests.tidb.worlds import Clock, MemoryBound
 from tidegate.model.tso import compose, physical_ms
 from tidegate.tidb.store.engine import MemoryEngine, MetaBound
-from tidegate.tidb.tso import WINDOW_MS, MemoryBound, Oracle
+from tidegate.tidb.tso import WINDOW_MS, Oracle
 
 MOVES = st.lists(
     st.one_of(st.integers(1, 5), st.just(1 << 18), st.integers(-5_000, 5_000).map(str), st.just("restart")), max_size=30

@@ -1,9 +1,11 @@
 """A store on a clock that tests move, and the naive model that it is held to."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tidegate.model.kv_change import KvChange
+from tidegate.tidb.segment import read_spans
 from tidegate.tidb.store.engine import KvEngine, MemoryEngine, MetaBound
 from tidegate.tidb.store.mvcc import Store
 from tidegate.tidb.store.sqlite import SqliteEngine
@@ -78,3 +80,23 @@ class Model:
     def committed_after(self, key: bytes, ts: int) -> bool:
         """Whether somebody committed the key after `ts`."""
         return any(commit_ts > ts for commit_ts, _ in self.versions.get(key, []))
+
+
+class MemoryBound:
+    """A bound for an oracle that lives no longer than its process."""
+
+    def __init__(self, bound_ms: int = 0) -> None:
+        self.bound_ms = bound_ms
+
+    def load(self) -> int:
+        """Return the last saved bound."""
+        return self.bound_ms
+
+    def save(self, bound_ms: int) -> None:
+        """Remember `bound_ms`."""
+        self.bound_ms = bound_ms
+
+
+def read_segments(directory: Path, low: int, high: int, *, start: bytes = b"", end: bytes = b"") -> Iterator[KvChange]:
+    """Rows of (low, high] with keys in [start, end)."""
+    return read_spans(directory, low, high, ((start, end),))

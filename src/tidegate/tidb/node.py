@@ -19,6 +19,7 @@ from typing import Final, TypeAlias
 from weakref import WeakSet
 
 from tidegate.kv.column_value import KvValue
+from tidegate.kv.number import decode_int
 from tidegate.model.errors import KeyLocked, SchemaChanged, SchemaOutdated
 from tidegate.model.tso import physical_ms
 from tidegate.schema.stored.snapshot import StoredSnapshot
@@ -27,11 +28,41 @@ from tidegate.tidb.ddl.registry import Registry
 from tidegate.tidb.meta.keys import Meta
 from tidegate.tidb.meta.load import LoadedSchema, load, load_all
 from tidegate.tidb.meta.tables import LOCK_INFO
-from tidegate.tidb.schema_guard import PREFIX_BYTES, changed_tables, physical_id, physical_ids
 from tidegate.tidb.store.mvcc import Verb
 from tidegate.tidb.transaction import Options, Stage, Storage, Transaction
 
-__all__ = ["GuardedTransaction", "Node", "NodeOptions"]
+__all__ = ["PREFIX_BYTES", "GuardedTransaction", "Node", "NodeOptions", "changed_tables", "physical_id", "physical_ids"]
+
+_TABLE: Final = b"t"
+PREFIX_BYTES: Final = 9
+
+
+def physical_id(key: bytes) -> int | None:
+    """Return the id of the table or partition that a key belongs to; None for keys of no table."""
+    if key[:1] != _TABLE or len(key) < PREFIX_BYTES:
+        return None
+    return decode_int(key, 1)[0]
+
+
+def physical_ids(keys: Iterable[bytes]) -> set[int]:
+    """Return the ids of tables and partitions that own some of the keys."""
+    prefixes = {key[:PREFIX_BYTES] for key in keys}
+    return {number for prefix in prefixes if (number := physical_id(prefix)) is not None}
+
+
+def changed_tables(begun: StoredSnapshot, now: StoredSnapshot, ids: Iterable[int]) -> list[int]:
+    """Return which of the ids belong to another definition, or to none any more, or only now to one."""
+    if begun is now:
+        return []
+    return sorted(number for number in ids if _differs(begun, now, number))
+
+
+def _differs(begun: StoredSnapshot, now: StoredSnapshot, number: int) -> bool:
+    old, new = begun.table_of(number) or begun.tables.get(number), now.table_of(number) or now.tables.get(number)
+    if old is new:
+        return False
+    return old is None or new is None or old.stored != new.stored
+
 
 _PAST_SCHEMAS: Final = 16
 """Schemas of the past that a node keeps for tidb_snapshot reads."""

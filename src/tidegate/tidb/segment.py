@@ -46,7 +46,6 @@ __all__ = [
     "encode_segment",
     "publish",
     "read_footer",
-    "read_segments",
     "read_spans",
     "read_windows",
     "segments",
@@ -157,16 +156,10 @@ def segments(directory: Path) -> list[tuple[int, int, Path]]:
     return sorted((int(name[1]), int(name[2]), path) for name, path in named if name)
 
 
-def read_segments(directory: Path, low: int, high: int, *, start: bytes = b"", end: bytes = b"") -> Iterator[KvChange]:
-    """Return rows with commit_ts in (low, high] and keys in [start, end), in commit order; an empty `end` is no bound.
-
-    Raises HistoryLost when the segments do not cover (low, high], DecodeError for a damaged one.
-    """
-    return read_spans(directory, low, high, ((start, end),))
-
-
 def read_spans(directory: Path, low: int, high: int, spans: Sequence[Span]) -> Iterator[KvChange]:
-    """Return rows with commit_ts in (low, high] and keys in one of `spans`, which do not overlap, in commit order."""
+    """Return rows with commit_ts in (low, high] and keys in one of `spans`, which do not overlap, in commit order.
+
+    Raises HistoryLost when the segments do not cover (low, high], DecodeError for a damaged one."""
     for window in read_windows(directory, low, high, spans):
         yield from merge(*map(changes_of, window), key=in_order)
 

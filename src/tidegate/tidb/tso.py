@@ -18,7 +18,7 @@ from typing import Final, Protocol, cast
 
 from tidegate.model.tso import LOGICAL_BITS, Tso, physical_ms
 
-__all__ = ["WINDOW_MS", "MemoryBound", "Oracle", "TsoBound"]
+__all__ = ["WINDOW_MS", "Oracle", "TsoBound"]
 
 WINDOW_MS: Final = 3_000
 """How far ahead of use the bound lies: one durable write every three seconds, and at most as long a leap at a start."""
@@ -34,21 +34,6 @@ class TsoBound(Protocol):
     def save(self, bound_ms: int) -> None:
         """Make `bound_ms` the bound."""
         ...
-
-
-class MemoryBound:
-    """A bound for an oracle that lives no longer than its process."""
-
-    def __init__(self, bound_ms: int = 0) -> None:
-        self.bound_ms = bound_ms
-
-    def load(self) -> int:
-        """Return the last saved bound."""
-        return self.bound_ms
-
-    def save(self, bound_ms: int) -> None:
-        """Remember `bound_ms`."""
-        self.bound_ms = bound_ms
 
 
 class Oracle:

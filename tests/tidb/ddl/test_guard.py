@@ -4,7 +4,7 @@ import pytest
 
 from tests.tidb.ddl.kit import LEASE_MS, SESSION_MS, World, anomalies, delete, insert
 from tidegate.model.errors import SchemaChanged, SchemaOutdated, UpstreamError
-from tidegate.tidb.schema_guard import changed_tables, physical_id, physical_ids
+from tidegate.tidb.node import changed_tables, physical_id, physical_ids
 
 
 def test_a_key_names_its_table() -> None:

@@ -1,4 +1,4 @@
-"""Owners: failover at every transaction, two at once, order of jobs, cancel and pause at every step."""
+"""Owners: failover at every transaction, two at once, order of jobs, cancel at every step."""
 
 from dataclasses import replace
 
@@ -195,32 +195,12 @@ def test_jobs_on_one_table_keep_their_order_and_others_pass() -> None:
     assert [one.idx_name.lower for one in world.table().index_info] == ["i1", "i2"]
 
 
-def test_a_paused_job_keeps_its_place() -> None:
-    """It does not move, nor does the next one on its table, until it is resumed."""
-    world = prepared()
-    first, second = world.submit(world.add_index("i1")), world.submit(world.add_index("i2", "b"))
-    world.step(first, 2)
-    world.cluster.ddl_client.pause(first)
-    while world.cluster.tick():
-        pass
-
-    assert [(one.job.id, one.job.state, one.progress.at) for one in world.entries()] == [
-        (first, JobState.PAUSED, 2),
-        (second, JobState.QUEUEING, 0),
-    ]
-    world.cluster.ddl_client.resume(first)
-    world.finish()
-    assert [one.idx_name.lower for one in world.table().index_info] == ["i1", "i2"]
-
-
 def test_asking_for_a_job_that_is_not_there() -> None:
-    """8224 for cancel, pause and resume."""
-    ddl_client = World().cluster.ddl_client
+    """8224 for cancel."""
+    with pytest.raises(SqlRefused) as refused:
+        World().cluster.ddl_client.cancel(999)
 
-    for ask in (ddl_client.cancel, ddl_client.pause, ddl_client.resume):
-        with pytest.raises(SqlRefused) as refused:
-            ask(999)
-        assert refused.value.mysql_code == 8224
+    assert refused.value.mysql_code == 8224
 
 
 def test_a_request_that_the_definitions_refuse_is_cancelled() -> None:

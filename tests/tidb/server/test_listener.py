@@ -14,7 +14,7 @@ from pymysql.constants import CLIENT, COMMAND, SERVER_STATUS
 
 from tests.tidb.server.double import DoubleSession
 from tidegate.model.errors import EnvironmentFault, SqlRefused
-from tidegate.tidb.server.listener import Listener
+from tidegate.tidb.server.upstream import Listener
 
 
 class Port:

@@ -30,8 +30,8 @@ from tidegate.schema.parse.ddl import parse
 from tidegate.schema.stored.definition import StoredTable
 from tidegate.tidb.cluster import Cluster, ClusterOptions
 from tidegate.tidb.ddl import client as ddl_client
+from tidegate.tidb.ddl.client import error_of
 from tidegate.tidb.ddl.jobs import read_entries, read_entry
-from tidegate.tidb.ddl.outcome import error_of
 from tidegate.tidb.ddl.ranges import delete_ranges
 from tidegate.tidb.meta.keys import Meta
 from tidegate.tidb.node import Node, NodeOptions

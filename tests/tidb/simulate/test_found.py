@@ -12,7 +12,7 @@ from tidegate.schema.change.plan.statement import plan
 from tidegate.schema.change.session import DdlSession
 from tidegate.schema.job import JobState
 from tidegate.schema.parse.ddl import parse
-from tidegate.tidb.ddl.outcome import error_of
+from tidegate.tidb.ddl.client import error_of
 from tidegate.tidb.sql.rows.check import check_table
 from tidegate.tidb.sql.rows.shape import TableShape
 from tidegate.tidb.sql.session.session import Session

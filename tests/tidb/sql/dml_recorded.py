@@ -7,6 +7,7 @@ from datetime import UTC, tzinfo
 from typing import Any
 
 from tests.kv.kv_recordings import lines, raw
+from tests.tidb.worlds import MemoryBound
 from tidegate.expr.context import Context
 from tidegate.expr.convert.time import zone_of
 from tidegate.expr.syntax.parse import Dml, parse
@@ -16,14 +17,13 @@ from tidegate.schema.stored.definition import StoredSchema, StoredTable, parse_s
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate.tidb.sql.outcome import Outcome
 from tidegate.tidb.sql.rows.auto_id import StoredAutoIds
-from tidegate.tidb.sql.rows.delete import run_delete
+from tidegate.tidb.sql.rows.change import run_delete, run_update
 from tidegate.tidb.sql.rows.insert import run_insert
 from tidegate.tidb.sql.rows.open import OpenTables, Shapes
-from tidegate.tidb.sql.rows.update import run_update
 from tidegate.tidb.store.engine import MemoryEngine
 from tidegate.tidb.store.mvcc import Store
 from tidegate.tidb.transaction import Storage
-from tidegate.tidb.tso import MemoryBound, Oracle
+from tidegate.tidb.tso import Oracle
 
 DEFAULT_MODE = frozenset({"STRICT_TRANS_TABLES", "NO_ZERO_IN_DATE", "NO_ZERO_DATE", "ERROR_FOR_DIVISION_BY_ZERO"})
 SET = re.compile(r"set\s+(?:@@)?(?:session\.|global\.)?(\w+)\s*=\s*'?([^']*)'?$", re.IGNORECASE)

@@ -24,12 +24,11 @@ from tidegate.tidb.meta.keys import MetaWriter
 from tidegate.tidb.sql.outcome import Outcome
 from tidegate.tidb.sql.rows.access import TableAccess
 from tidegate.tidb.sql.rows.auto_id import StoredAutoIds
+from tidegate.tidb.sql.rows.change import run_delete, run_update
 from tidegate.tidb.sql.rows.check import Fault, check_table
-from tidegate.tidb.sql.rows.delete import run_delete
 from tidegate.tidb.sql.rows.insert import run_insert
 from tidegate.tidb.sql.rows.open import OpenTables, Shapes
 from tidegate.tidb.sql.rows.shape import TableShape
-from tidegate.tidb.sql.rows.update import run_update
 from tidegate.tidb.transaction import Storage, Transaction
 
 NOW = datetime(2024, 1, 31, 12, 30, 15, 123456, tzinfo=UTC)

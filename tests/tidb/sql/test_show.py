@@ -127,8 +127,8 @@ def test_jobs(client: Client) -> None:
     assert len(client.rows("ADMIN SHOW DDL JOBS 50 WHERE job_type = 'create schema'")) == 1
 
 
-def test_jobs_can_be_held_and_taken_back() -> None:
-    """A job that runs is paused, goes on, is cancelled; one that is over or unknown is not found."""
+def test_jobs_can_be_taken_back() -> None:
+    """A job that runs is cancelled; one that is over or unknown is not found."""
     cluster = Cluster.open()
     client, blocker = Client(cluster), Client(cluster)
     client.run("CREATE TABLE t (id INT PRIMARY KEY)")
@@ -142,11 +142,7 @@ def test_jobs_can_be_held_and_taken_back() -> None:
     for _ in range(3):
         cluster.tick()
 
-    assert client.rows(f"ADMIN PAUSE DDL JOBS {waiting}") == [(str(waiting), "successful")]
-    while cluster.tick():
-        pass
-    assert client.rows("ADMIN SHOW DDL JOBS 1")[0][-2] in ("pausing", "paused")
-    assert client.rows(f"ADMIN RESUME DDL JOBS {waiting}") == [(str(waiting), "successful")]
+    assert client.code(f"ADMIN PAUSE DDL JOBS {waiting}") == 1064
     answers = client.rows(f"ADMIN CANCEL DDL JOBS {waiting}, {job_id}, 999")
     blocker.run("ROLLBACK")
     while cluster.tick():

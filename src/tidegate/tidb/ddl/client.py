@@ -1,4 +1,4 @@
-"""Where sessions hand in DDL jobs and ask about them: ADMIN SHOW, CANCEL, PAUSE, RESUME DDL JOBS, RECOVER TABLE.
+"""Where sessions hand in DDL jobs and ask about them: ADMIN SHOW, CANCEL DDL JOBS, RECOVER TABLE.
 
     submit ─► job id ─► wait ─► the job of the history            somebody else ticks, or `wait` does so itself
 
@@ -12,17 +12,18 @@ from datetime import UTC, tzinfo
 from threading import Condition
 from typing import Final, Protocol
 
-from tidegate.model.errors import KeyLocked, UpstreamError
+import msgspec
+
+from tidegate.model.errors import KeyLocked, SqlRefused, UpstreamError
 from tidegate.schema.change.request import Request
 from tidegate.schema.job import Job, JobState
 from tidegate.schema.stored.snapshot import TableVersion
 from tidegate.tidb.ddl import owner
 from tidegate.tidb.ddl.jobs import STRICT, JobEntry, read_entries, read_entry
-from tidegate.tidb.ddl.outcome import result_of
 from tidegate.tidb.meta.keys import Meta, table_key
 from tidegate.tidb.transaction import Storage
 
-__all__ = ["DdlClient", "Ticker"]
+__all__ = ["DdlClient", "JobError", "Ticker", "error_of", "result_of"]
 
 _POLL_S: Final = 0.01
 _IDLE_TICKS: Final = 3
@@ -48,6 +49,31 @@ class Ticker(Protocol):
     def waits_for(self, entry: JobEntry) -> list[str]:
         """Return the nodes that a job waits for."""
         ...
+
+
+_UNKNOWN: Final = 1105
+
+
+class JobError(msgspec.Struct, frozen=True):
+    """`Job.err`."""
+
+    code: int = _UNKNOWN
+    message: str = "the job was taken back"
+    sqlstate: str = "HY000"
+
+
+def error_of(job: Job) -> JobError | None:
+    """Return the last error of a job; None when it had none."""
+    raw = bytes(job.error)
+    return None if raw == b"null" else msgspec.json.decode(raw, type=JobError)
+
+
+def result_of(job: Job) -> Job:
+    """Return the job when it reached its end; SqlRefused with its error when it was taken back."""
+    if job.state in (JobState.SYNCED, JobState.DONE):
+        return job
+    error = error_of(job) or JobError()
+    raise SqlRefused(error.code, error.message, error.sqlstate)
 
 
 class DdlClient:
@@ -112,14 +138,6 @@ class DdlClient:
     def cancel(self, job_id: int) -> None:
         """Take a job back. Raises SqlRefused 8224, 8225, 8226."""
         owner.cancel(self._storage, job_id)
-
-    def pause(self, job_id: int) -> None:
-        """Leave a job where it is. Raises SqlRefused 8224, 8261."""
-        owner.pause(self._storage, job_id)
-
-    def resume(self, job_id: int) -> None:
-        """Let a paused job go on. Raises SqlRefused 8224, 8262."""
-        owner.resume(self._storage, job_id)
 
     def jobs(self) -> list[Job]:
         """Return the jobs that are not over, newest first."""

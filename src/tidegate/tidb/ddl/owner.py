@@ -26,11 +26,11 @@ from tidegate.schema.job import Job, JobState
 from tidegate.tidb.ddl.jobs import ENDED, STRICT, JobEntry, new_entry, read_entries, read_entry, table_ids, write_entry
 from tidegate.tidb.ddl.registry import Registry
 from tidegate.tidb.ddl.step import JobMoved, Steps, failed
-from tidegate.tidb.meta.keys import Meta, MetaWriter, Reader
+from tidegate.tidb.meta.keys import Meta, MetaWriter
 from tidegate.tidb.meta.tables import JOB
 from tidegate.tidb.transaction import Storage, Transaction
 
-__all__ = ["Owner", "Worker", "cancel", "pause", "resume", "submit"]
+__all__ = ["Owner", "Worker", "cancel", "submit"]
 
 _UNKNOWN, _CANCELLED = 1105, 8214
 _NOT_FOUND, _FINISHED, _ALMOST_FINISHED = 8224, 8225, 8226
@@ -72,7 +72,7 @@ class Owner:
         self.registry.first_job = entries[0].job.id if entries else Meta(reader).newest_id + 1
         for entry in entries:
             mine, ids = entry.request.involves, set(table_ids(entry.request)) - {0}
-            waits = entry.job.state == JobState.PAUSED or _conflict(before, mine) or not ids.isdisjoint(taken)
+            waits = _conflict(before, mine) or not ids.isdisjoint(taken)
             if not waits and not self.waits_for(entry, physical_ms(now_ts)):
                 found.append(entry.job.id)
             before += mine
@@ -113,8 +113,6 @@ class Owner:
                 self.steps.rewrite(entry, msgspec.structs.replace(job, state=JobState.RUNNING))
         elif job.state == JobState.ROLLINGBACK:
             self.steps.back(entry)
-        elif job.state == JobState.PAUSING:
-            self.steps.rewrite(entry, msgspec.structs.replace(job, state=JobState.PAUSED))
         elif progress.tasks:
             self._work(entry)
         else:
@@ -181,59 +179,20 @@ def submit(storage: Storage, request: Request, sql_mode: int = STRICT, zone: tzi
 
 def cancel(storage: Storage, job_id: int) -> None:
     """Ask the owner to take a job back. Raises SqlRefused: 8224 no such job, 8225 over, 8226 too late for that."""
-
-    def asked(entry: JobEntry) -> JobEntry:
-        if entry.job.state in ENDED:
-            raise SqlRefused(_FINISHED, f"This job:{job_id} is finished, so can't be cancelled")
-        going = entry.job.state in (JobState.QUEUEING, JobState.RUNNING, JobState.PAUSED, JobState.PAUSING)
-        if not going or rollback(operation_of(entry.request), entry.progress.at) is None:
-            raise SqlRefused(_ALMOST_FINISHED, f"This job:{job_id} is almost finished, can't be cancelled now")
-        return JobEntry(msgspec.structs.replace(entry.job, state=JobState.CANCELLING), entry.progress)
-
-    _ask(storage, job_id, asked)
-
-
-def pause(storage: Storage, job_id: int) -> None:
-    """Ask the owner to leave a job as it is. Raises SqlRefused as `cancel` does, and 8261 for one that does not run."""
-
-    def asked(entry: JobEntry) -> JobEntry:
-        if entry.job.state not in (JobState.QUEUEING, JobState.RUNNING):
-            raise SqlRefused(
-                _CANNOT_PAUSE, f"Job [{job_id}] can not be paused: its state is {JobState(entry.job.state).name}"
-            )
-        return JobEntry(msgspec.structs.replace(entry.job, state=JobState.PAUSING), entry.progress)
-
-    _ask(storage, job_id, asked)
-
-
-def resume(storage: Storage, job_id: int) -> None:
-    """Let a paused job go on. Raises SqlRefused 8224, and 8262 for one that is not paused."""
-
-    def asked(entry: JobEntry) -> JobEntry:
-        if entry.job.state not in (JobState.PAUSED, JobState.PAUSING):
-            raise SqlRefused(
-                _CANNOT_RESUME, f"Job [{job_id}] can not be resumed: its state is {JobState(entry.job.state).name}"
-            )
-        state = JobState.RUNNING if entry.progress.at else JobState.QUEUEING
-        return JobEntry(msgspec.structs.replace(entry.job, state=state), entry.progress)
-
-    _ask(storage, job_id, asked)
-
-
-def _ask(storage: Storage, job_id: int, change: Callable[[JobEntry], JobEntry]) -> None:
     while True:
         transaction = storage.begin()
-        entry = _known(transaction, job_id)
-        write_entry(transaction, change(entry))
+        entry = read_entry(transaction, job_id)
+        if entry is None:
+            raise SqlRefused(_NOT_FOUND, f"DDL Job:{job_id} not found")
+        if entry.job.state in ENDED:
+            raise SqlRefused(_FINISHED, f"This job:{job_id} is finished, so can't be cancelled")
+        going = entry.job.state in (JobState.QUEUEING, JobState.RUNNING)
+        if not going or rollback(operation_of(entry.request), entry.progress.at) is None:
+            raise SqlRefused(_ALMOST_FINISHED, f"This job:{job_id} is almost finished, can't be cancelled now")
+        job = msgspec.structs.replace(entry.job, state=JobState.CANCELLING)
+        write_entry(transaction, JobEntry(job, entry.progress))
         try:
             transaction.commit()
         except WriteConflict:
             continue
         return
-
-
-def _known(reader: Reader, job_id: int) -> JobEntry:
-    entry = read_entry(reader, job_id)
-    if entry is None:
-        raise SqlRefused(_NOT_FOUND, f"DDL Job:{job_id} not found")
-    return entry

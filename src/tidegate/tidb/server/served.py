@@ -1,81 +1,27 @@
-"""A session as the port sees it, and as mysql-mimic wants to see it.
-
-Served          what a session has to do for a client: run, use, reset, interrupt, close
-ServedSession   the same in a thread of its own: calls come from the event loop, one after the other
-"""
+"""A session as mysql-mimic wants to see it: in a thread of its own, where calls come from the event loop, one after
+the other."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from mysql_mimic.connection import Connection
 from mysql_mimic.session import BaseSession
 
-from tidegate.expr.relation import ResultSet
-from tidegate.tidb.sql.outcome import Outcome
+from tidegate.tidb.sql.session.session import Session
 
-__all__ = ["UTF8", "Served", "ServedSession"]
+__all__ = ["UTF8", "ServedSession"]
 
 UTF8: Final = frozenset({"utf8mb4", "utf8", "binary", ""})
 """Character sets whose texts go over the wire as they are."""
 _Result = TypeVar("_Result")
 
 
-class Served(Protocol):
-    """What a session is to a client of the port."""
-
-    connection_id: int
-
-    @property
-    def database(self) -> str:
-        """The current database, "" for none."""
-        ...
-
-    @property
-    def variables(self) -> Mapping[str, object]:
-        """The session's variables."""
-        ...
-
-    @property
-    def in_transaction(self) -> bool:
-        """Whether a transaction is open."""
-        ...
-
-    @property
-    def warning_count(self) -> int:
-        """Warnings of the last statement."""
-        ...
-
-    def run(self, sql: str) -> Iterator[ResultSet | Outcome]:
-        """Run statements one by one as the caller asks for the answers; TidegateError for the one that fails."""
-        ...
-
-    def use(self, database: str) -> None:
-        """USE."""
-        ...
-
-    def reset(self) -> None:
-        """Become as new: roll back, forget variables."""
-        ...
-
-    def set(self, name: str, value: str) -> None:
-        """Set a variable of the session."""
-        ...
-
-    def interrupt(self) -> None:
-        """Let the statement that runs end soon with 1317; called from another thread."""
-        ...
-
-    def close(self) -> None:
-        """Roll back and end."""
-        ...
-
-
 class _Variables:
     """What mysql-mimic asks a session's variables for."""
 
-    def __init__(self, session: Served) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
 
     def get(self, name: str) -> str:
@@ -93,7 +39,7 @@ class _Variables:
 class ServedSession(BaseSession):  # type: ignore[misc]  # the library has no types
     """A session as mysql-mimic wants it, run in a thread of its own."""
 
-    def __init__(self, session: Served) -> None:
+    def __init__(self, session: Session) -> None:
         self.session, self.variables = session, _Variables(session)
         self.username: str | None = None
         self.database: str | None = None

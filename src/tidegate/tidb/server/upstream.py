@@ -4,24 +4,189 @@
     port 4001 ── n2 ─┼── one cluster       the background thread is the owner of DDL jobs
     port 4002 ── n3 ─┘                     SHOW PROCESSLIST and KILL know the clients of all ports
 
-Port 0 takes free ports.
+    start()    a thread with an event loop, listening on 127.0.0.1       EnvironmentFault when the port cannot be had
+    client     ──► sessions(peers) ──► Client
+    stop()     no new clients, a cancel to those that are there, the loop and its thread end
+
+Port 0 takes free ports.  Nothing asks for a password: whoever reaches the port is root.  So it listens on loopback
+unless told otherwise.
 """
 
-from collections.abc import Iterator, Mapping
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import Self
+from threading import Event, Thread
+from typing import Any, Final, Self
+
+from mysql_mimic.auth import SimpleIdentityProvider
+from mysql_mimic.constants import KillKind
+from mysql_mimic.control import Control
+from mysql_mimic.stream import MysqlStream
 
 from tidegate.model.errors import EnvironmentFault, SqlRefused
 from tidegate.tidb.cluster import Cluster
 from tidegate.tidb.node import Node
-from tidegate.tidb.server.listener import HOST, Listener, ListenerPeers
-from tidegate.tidb.server.served import Served
+from tidegate.tidb.server.connection import CAPABILITIES, Client
+from tidegate.tidb.server.served import ServedSession
+from tidegate.tidb.sql.session.client import Peers
 from tidegate.tidb.sql.session.session import Session
 from tidegate.tidb.sql.variable.variables import GlobalVariables
 
-__all__ = ["Upstream"]
+__all__ = ["HOST", "Listener", "Upstream"]
+
+HOST: Final = "127.0.0.1"
+_READ_BYTES: Final = 1 << 16
+_START_TIMEOUT_S: Final = 30.0
+_STOP_TIMEOUT_S: Final = 10.0
+_NO_SUCH_THREAD: Final = 1094
+
+
+class _Reader(asyncio.StreamReader):
+    """A reader that gives the head of a packet whole: the library asks for it with `read`."""
+
+    async def read(self, n: int = -1) -> bytes:
+        """Up to `n` bytes; 4 of them all at once, or none at the end."""
+        if n != 4:
+            return await super().read(n)
+        try:
+            return await self.readexactly(4)
+        except asyncio.IncompleteReadError:
+            return b""
+
+
+class _Control(Control):  # type: ignore[misc]  # the library has no types
+    """Connections by their numbers."""
+
+    def __init__(self, numbers: Iterator[int]) -> None:
+        self.clients: dict[int, Client] = {}
+        self._numbers = numbers
+
+    async def add(self, connection: Client) -> int:
+        """The number of a new connection."""
+        number = next(self._numbers)
+        self.clients[number] = connection
+        return number
+
+    async def remove(self, connection_id: int) -> None:
+        """A connection is over."""
+        self.clients.pop(connection_id, None)
+
+    async def kill(self, connection_id: int, kind: KillKind = KillKind.CONNECTION) -> None:
+        """End a connection, or its statement."""
+        client = self.clients.get(connection_id)
+        if client is not None:
+            client.kill(kind)
+
+
+class Listener:
+    """A port. `sessions` makes the session of a client that came in; `port` 0 means any free one; clients are numbered
+    by `numbers`."""
+
+    def __init__(
+        self,
+        sessions: Callable[[Peers], Session],
+        host: str = HOST,
+        port: int = 0,
+        numbers: Iterator[int] | None = None,
+    ) -> None:
+        self.host, self.port = host, port
+        self._make = sessions
+        self._control = _Control(numbers or count(1))
+        self._loop = asyncio.new_event_loop()
+        self._server: asyncio.Server | None = None
+        self._ready = Event()
+        self._fault: OSError | None = None
+        self._thread = Thread(target=self._serve, name="tidegate-port", daemon=True)
+
+    def start(self) -> Self:
+        """Listen. Raises EnvironmentFault when the port cannot be had."""
+        self._thread.start()
+        if not self._ready.wait(_START_TIMEOUT_S):
+            raise EnvironmentFault(f"port {self.port} of {self.host} is not open after {_START_TIMEOUT_S} s")
+        if self._fault is not None:
+            self._thread.join(_STOP_TIMEOUT_S)
+            raise EnvironmentFault(
+                f"port {self.port} of {self.host} cannot be had ({self._fault}); name another"
+            ) from self._fault
+        return self
+
+    def stop(self) -> None:
+        """End all clients and the port; statements that run are told to end."""
+        if self._thread.is_alive():
+            asyncio.run_coroutine_threadsafe(self._end(), self._loop)
+            self._thread.join(_STOP_TIMEOUT_S)
+
+    def kill(self, connection_id: int, *, query_only: bool) -> None:
+        """End a client, or only its statement. Raises SqlRefused 1094."""
+        if connection_id not in self._control.clients:
+            raise SqlRefused(_NO_SUCH_THREAD, f"Unknown thread id: {connection_id}", "HY000")
+        self._control.clients[connection_id].session.session.interrupt()
+        if not query_only:
+            asyncio.run_coroutine_threadsafe(self._control.kill(connection_id), self._loop)
+
+    def sessions(self) -> list[Session]:
+        """Return the sessions of all clients, oldest first."""
+        return [client.session.session for _, client in sorted(self._control.clients.items())]
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_error: object) -> None:
+        self.stop()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._server = self._loop.run_until_complete(
+                self._loop.create_server(self._protocol, self.host, self.port, reuse_address=True)
+            )
+            self.port = self._server.sockets[0].getsockname()[1]
+        except OSError as fault:
+            self._fault = fault
+            self._ready.set()
+            self._loop.close()
+            return
+        self._ready.set()
+        self._loop.run_forever()
+        self._loop.close()
+
+    def _protocol(self) -> asyncio.StreamReaderProtocol:
+        reader = _Reader(limit=_READ_BYTES, loop=self._loop)
+        return asyncio.StreamReaderProtocol(reader, self._client, loop=self._loop)
+
+    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A client from its coming to its going."""
+        session = ServedSession(self._make(self))
+        client = Client(
+            stream=MysqlStream(reader, writer),
+            session=session,
+            control=self._control,
+            identity_provider=SimpleIdentityProvider(),
+            server_capabilities=CAPABILITIES,
+        )
+        client.connection_id = await self._control.add(client)
+        try:
+            with suppress(asyncio.CancelledError):
+                await client.start()
+        finally:
+            writer.close()
+            await self._control.remove(client.connection_id)
+            await session.close()
+
+    async def _end(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        for client in list(self._control.clients.values()):
+            client.session.session.interrupt()
+            client.kill(KillKind.CONNECTION)
+        tasks: list[asyncio.Task[Any]] = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=_STOP_TIMEOUT_S / 2)
+            for task in late:
+                task.cancel()
+        self._loop.stop()
 
 
 class Upstream:
@@ -66,7 +231,7 @@ class Upstream:
                 return
         raise SqlRefused(1094, f"Unknown thread id: {connection_id}", "HY000")
 
-    def sessions(self) -> list[Served]:
+    def sessions(self) -> list[Session]:
         """Return the sessions of all clients."""
         found = [session for listener in self._listeners.values() for session in listener.sessions()]
         return sorted(found, key=lambda session: session.connection_id)
@@ -77,5 +242,5 @@ class Upstream:
     def __exit__(self, *_error: object) -> None:
         self.stop()
 
-    def _session(self, node: Node, _peers: ListenerPeers) -> Session:
+    def _session(self, node: Node, _peers: Peers) -> Session:
         return Session(node, self._shared, self)

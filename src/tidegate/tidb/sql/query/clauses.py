@@ -1,15 +1,17 @@
 """Queries, compiled once and run for each outer row.
 
     FROM, WHERE ─► GROUP BY, aggregates ─► HAVING ─► select list ─► ORDER BY ─► DISTINCT ─► LIMIT
-    join.py        group.py                here      here           order.py
+    join.py        group.py                here      here           here
 
-A select item is named by its alias, a column's own name, or its text: SELECT a+1 gives `a+1`.
+A select item is named by its alias, a column's own name, or its text: SELECT a+1 gives `a+1`.  A plain number in
+ORDER BY or GROUP BY is the place of a select item.
 Source: MySQL manual, "SELECT Statement".
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from itertools import islice
+from typing import Any, Final, TypeAlias, TypeVar
 
 from sqlglot import exp
 
@@ -20,16 +22,25 @@ from tidegate.expr.operator.logic import Truth, truth
 from tidegate.expr.relation import ResultColumn, Row
 from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
+from tidegate.expr.value.compare import sort_key_of
+from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
 from tidegate.tidb.sql.query.group import Collector, Grouping, aggregate_count, grouped_rows
-from tidegate.tidb.sql.query.join import Joined, joined
-from tidegate.tidb.sql.query.order import Limit, Order, Rows, cut, in_order, limits_of, placed, unlike
-from tidegate.tidb.sql.query.source import Query
+from tidegate.tidb.sql.query.join import Joined, Query, joined
 
-__all__ = ["compile_query"]
+__all__ = ["compile_query", "cut", "in_order", "limits_of"]
 
 _NO_TABLES: Final = 1096
 _UNKNOWN_TABLE: Final = 1051
+
+
+Rows: TypeAlias = Iterator[tuple[SqlValue, ...]]
+Order: TypeAlias = Sequence[tuple[Compiled, bool]]
+"""(key, descending)"""
+Limit: TypeAlias = Compiled | None
+_Row = TypeVar("_Row")
+_UNKNOWN_PLACE: Final = 1054
+_WRONG_ARGUMENTS: Final = 1210
 
 
 def compile_query(node: Node, env: Scope) -> Query:
@@ -72,11 +83,11 @@ class _Select:
         items = [item.run for item in self.items]
         if not self.order:
             made = (tuple(run(row, context) for run in items) for row in rows)
-            return unlike(made, self.columns) if self.distinct else made
+            return _unlike(made, self.columns) if self.distinct else made
         keys = [key.run for key, _ in self.order]
         both = ((tuple(run(row, context) for run in items), [run(row, context) for run in keys]) for row in rows)
         found = (row for row, _ in in_order(both, lambda pair: pair[1], self.order))
-        return unlike(found, self.columns) if self.distinct else found
+        return _unlike(found, self.columns) if self.distinct else found
 
 
 def _select(node: Node, env: Scope) -> Query:
@@ -156,7 +167,7 @@ def _terms(order: Node | None, items: Sequence[Node], scope: Scope) -> Order:
     found: list[tuple[Compiled, bool]] = []
     ordered = scope.at("order clause")
     for term in order.expressions:
-        place = placed(term.this, len(items))
+        place = _placed(term.this, len(items))
         node = term.this if place is None else _bare(items[place])
         found.append((compile_scalar(node, ordered), bool(term.args.get("desc"))))
     return tuple(found)
@@ -171,9 +182,68 @@ def _group_keys(
         raise SqlRefused(1235, "This version of Tidegate doesn't yet support 'WITH ROLLUP'", "42000")
     found = []
     for key in group.expressions:
-        place = placed(key, len(items), "group statement")
+        place = _placed(key, len(items), "group statement")
         node = key if place is None else _bare(items[place])
         if type(node).__name__ == "Column" and not node.table and not scope.has(node.name):
             node = aliases.get(node.name.lower(), node)
         found.append(compile_scalar(node, scope.at("group statement")))
     return tuple(found)
+
+
+# --- ORDER BY, LIMIT and DISTINCT ---
+
+
+def limits_of(node: Node, env: Scope) -> tuple[Limit, Limit]:
+    """LIMIT and OFFSET."""
+    limit, offset = node.args.get("limit"), node.args.get("offset")
+    counts = (limit.expression if limit is not None else None, offset.expression if offset is not None else None)
+    first, second = (None if count is None else compile_scalar(count, replace(env, slots=())) for count in counts)
+    return first, second
+
+
+def cut(rows: Iterator[_Row], limit: Limit, offset: Limit, context: Context) -> Iterator[_Row]:
+    """`rows` from `offset` on, `limit` of them; SqlRefused 1210 for what is no count."""
+    start = 0 if offset is None else _count(offset, context)
+    return rows if limit is None and not start else islice(rows, start, _stop(limit, start, context))
+
+
+def _stop(limit: Limit, start: int, context: Context) -> int | None:
+    return None if limit is None else start + _count(limit, context)
+
+
+def _count(value: Compiled, context: Context) -> int:
+    found = value.run((), context)
+    if not isinstance(found, int) or found < 0:
+        raise SqlRefused(_WRONG_ARGUMENTS, "Incorrect arguments to LIMIT", "HY000")
+    return int(found)
+
+
+def in_order(rows: Iterable[Any], keys: Callable[[Any], Row], order: Order) -> list[Any]:
+    """`rows` by several keys: sorted by the last one first, which keeps what later sorts do not tell apart."""
+    found = list(rows)
+    for at in reversed(range(len(order))):
+        found.sort(key=_key_at(keys, at, order[at][0].collation), reverse=order[at][1])
+    return found
+
+
+def _key_at(keys: Callable[[Any], Row], at: int, collation: str) -> Callable[[Any], Any]:
+    return lambda row: sort_key_of(keys(row)[at], collation)
+
+
+def _unlike(rows: Rows, columns: Sequence[ResultColumn]) -> Rows:
+    """Return the rows, each once."""
+    seen: set[Any] = set()
+    for row in rows:
+        key = tuple(sort_key_of(value, column.collation) for value, column in zip(row, columns, strict=True))
+        if key not in seen:
+            seen.add(key)
+            yield row
+
+
+def _placed(node: Node, count: int, clause: str = "order clause") -> int | None:
+    """Return the select item that a plain number in ORDER BY or GROUP BY means, from 0."""
+    if type(node).__name__ != "Literal" or node.is_string or not node.this.isdigit():
+        return None
+    if not 1 <= int(node.this) <= count:
+        raise SqlRefused(_UNKNOWN_PLACE, f"Unknown column '{node.this}' in '{clause}'", "42S22")
+    return int(node.this) - 1

@@ -1,16 +1,18 @@
-"""FROM and WHERE together: rows of sources joined one after the other.
+"""FROM and WHERE: what rows come from, joined one after the other.
+
+    t              a relation: a table, a view, something of information_schema
+    (SELECT ..) d  a derived table: a query that is run once for each run of the outer one
+    DUAL           one row without columns
 
     t1, t2 JOIN t3 ON ..        scan t1 ─► step t2 ─► step t3 ─► rows: outer slots, t1's, t2's, t3's
 
-A step holds the right source's rows, looked up by hash where a condition says left column = right column of types
-whose equality is that of their keys; the whole condition is evaluated all the same.  A part of WHERE is tested as soon
-as all its columns are there.
-`col = constant` and `col IN (constants)` become the hint `equal` of a scan.
+A part of WHERE is tested as soon as all its columns are there.  `col = constant` and `col IN (constants)` become the
+hint `equal` of a scan, which is given the outer row, too: for derived tables inside correlated subqueries.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from sqlglot import exp
 
@@ -18,32 +20,105 @@ from tidegate.expr.compiled import Compiled
 from tidegate.expr.context import Context
 from tidegate.expr.form import compile_scalar
 from tidegate.expr.operator.logic import Truth, truth
-from tidegate.expr.relation import Row
-from tidegate.expr.result_type import ValueFamily, agreed, family_of
+from tidegate.expr.relation import RelationColumn, ResultColumn, Row
 from tidegate.expr.scope import Scope, Slot
 from tidegate.expr.syntax.dialect import Node
-from tidegate.expr.value.compare import sort_key_of
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
-from tidegate.tidb.sql.query.source import Compile, Equal, FromItem, source_of
 
-__all__ = ["Joined", "asked", "conjuncts", "hash_collation", "joined"]
+__all__ = ["Compile", "Joined", "Query", "asked", "conjuncts", "joined"]
 
 Rows: TypeAlias = Iterator[tuple[SqlValue, ...]]
-_NUMBERS: Final = frozenset({ValueFamily.INT, ValueFamily.DECIMAL, ValueFamily.REAL})
+_NO_DATABASE: Final = 1046
+_NO_TABLE: Final = 1146
+_NEEDS_ALIAS: Final = 1248
+_NOT_SUPPORTED: Final = 1235
+Equal: TypeAlias = Mapping[str, tuple[SqlValue, ...]]
+
+
+class Query(Protocol):
+    """A compiled query."""
+
+    @property
+    def columns(self) -> tuple[ResultColumn, ...]:
+        """What each row has."""
+        ...
+
+    def rows(self, outer: Row, context: Context) -> Iterator[tuple[SqlValue, ...]]:
+        """Return the rows for one outer row."""
+        ...
+
+
+Compile: TypeAlias = Callable[[Node, Scope], Query]
+
+
+@dataclass(frozen=True)
+class _FromItem:
+    """Something with rows, under the name by which its columns are qualified."""
+
+    alias: str
+    schema: str
+    columns: tuple[RelationColumn, ...]
+    scan: Callable[[Row, Equal, Context], Iterable[tuple[SqlValue, ...]]]
+
+    def slots(self, start: int) -> tuple[Slot, ...]:
+        """Return the columns' places in a row where they begin at `start`."""
+        return tuple(
+            Slot(start + at, column.name, column.type, column.collation, self.alias, self.schema, column.hidden)
+            for at, column in enumerate(self.columns)
+        )
+
+
+def _source_of(node: Node, scope: Scope, compile_query: Compile) -> _FromItem | None:
+    """What one item of FROM stands for; None for DUAL. SqlRefused 1146, 1046, 1248."""
+    kind = type(node).__name__
+    if kind == "Table":
+        return _table(node, scope)
+    if kind == "Subquery":
+        return _derived(node, scope, compile_query)
+    raise SqlRefused(_NOT_SUPPORTED, f"This version of Tidegate doesn't yet support {kind} in FROM", "42000")
+
+
+def _table(node: Node, scope: Scope) -> _FromItem | None:
+    name, schema = node.name, node.db
+    alias = node.alias or name
+    if node.args.get("partition") is not None:
+        raise SqlRefused(
+            _NOT_SUPPORTED, "This version of Tidegate doesn't yet support 'SELECT .. PARTITION (..)'", "42000"
+        )
+    if not schema and name.upper() == "DUAL":
+        return None
+    schema = schema or scope.database
+    if not schema:
+        raise SqlRefused(_NO_DATABASE, "No database selected", "3D000")
+    if scope.relations is None:
+        raise SqlRefused(_NO_TABLE, f"Table '{schema}.{name}' doesn't exist", "42S02")
+    found = scope.relations.relation(schema, name)
+    return _FromItem(alias, schema, found.columns, lambda _row, equal, context: found.rows(equal, context))
+
+
+def _derived(node: Node, scope: Scope, compile_query: Compile) -> _FromItem:
+    alias = node.args.get("alias")
+    if alias is None or not alias.name:
+        raise SqlRefused(_NEEDS_ALIAS, "Every derived table must have its own alias", "42000")
+    if alias.args.get("columns"):
+        raise SqlRefused(
+            _NOT_SUPPORTED, "This version of Tidegate doesn't yet support names of a derived table's columns", "42000"
+        )
+    query = compile_query(node.this, scope)
+    columns = tuple(RelationColumn(one.name, one.type, collation=one.collation) for one in query.columns)
+    return _FromItem(alias.name, "", columns, lambda row, _equal, context: query.rows(row, context))
 
 
 @dataclass
 class _Step:
     """One source and how it joins what stands before it; the first one has nothing before it."""
 
-    source: FromItem
+    source: _FromItem
     start: int
     kind: str = "INNER"
     on: list[Node] = field(default_factory=list)
     condition: list[Truth] = field(default_factory=list)
-    keys: list[tuple[int, int, str]] = field(default_factory=list)
-    """(left slot, right column, collation) for the hash"""
     hints: list[tuple[str, list[Compiled]]] = field(default_factory=list)
     after: list[Truth] = field(default_factory=list)
 
@@ -93,53 +168,21 @@ def _run(step: _Step, prefix: tuple[SqlValue, ...], lefts: Rows, context: Contex
     for name, values in step.hints:
         found = tuple(value.run(prefix, context) for value in values)
         equal[name] = tuple(value for value in found if value is not None)
-    return _filtered(_joined(step, lefts, _lookup(step, prefix, equal, context), context), step.after, context)
+    rights = [tuple(row) for row in step.source.scan(prefix, equal, context)]
+    return _filtered(_joined(step, lefts, rights, context), step.after, context)
 
 
-_Lookup: TypeAlias = Callable[[tuple[SqlValue, ...]], Sequence[tuple[SqlValue, ...]]]
-"""Gives the right side's rows that a left row may meet."""
-
-
-def _lookup(step: _Step, prefix: tuple[SqlValue, ...], equal: Equal, context: Context) -> _Lookup:
-    rows = [tuple(row) for row in step.source.scan(prefix, equal, context)]
-    if not step.keys:
-        return lambda _left: rows
-    table: dict[Any, list[tuple[SqlValue, ...]]] = {}
-    for row in rows:
-        key = tuple(sort_key_of(row[column], collation) for _, column, collation in step.keys)
-        table.setdefault(key, []).append(row)
-
-    def lookup(left: tuple[SqlValue, ...]) -> Sequence[tuple[SqlValue, ...]]:
-        return table.get(tuple(sort_key_of(left[slot], collation) for slot, _, collation in step.keys), ())
-
-    return lookup
-
-
-def _joined(step: _Step, lefts: Rows, lookup: _Lookup, context: Context) -> Rows:
+def _joined(step: _Step, lefts: Rows, rights: Sequence[tuple[SqlValue, ...]], context: Context) -> Rows:
     nothing = (None,) * len(step.source.columns)
     for left in lefts:
         found = False
-        for right in lookup(left):
+        for right in rights:
             made = left + right
             if all(test(made, context) for test in step.condition):
                 found = True
                 yield made
         if not found and step.kind == "LEFT":
             yield left + nothing
-
-
-def hash_collation(left: Compiled, right: Compiled, scope: Scope) -> str | None:
-    """Return the collation by whose keys two expressions may be looked up in a hash table; None where keys do not
-    tell."""
-    families = {family_of(left.type), family_of(right.type)}
-    if families <= _NUMBERS or (len(families) == 1 and families <= {ValueFamily.MOMENT, ValueFamily.SPAN}):
-        return "binary"
-    plain = families == {ValueFamily.TEXT} and not {left.type.code, right.type.code} & _NAMED
-    return agreed((left, right), scope)[0] if plain and left.type.charset == right.type.charset else None
-
-
-_NAMED: Final = frozenset({247, 248, 16})
-"""ENUM, SET and BIT, whose keys are not those of texts."""
 
 
 def joined(select: Node, outer: Scope, compile_query: Compile) -> Joined:
@@ -184,7 +227,7 @@ class _Builder:
 
     def add(self, node: Node, join: Node | None) -> None:
         """One source."""
-        source = source_of(node, self.outer, self.compile_query)
+        source = _source_of(node, self.outer, self.compile_query)
         if source is None:
             return
         step = _Step(source, self.outer.base + len(self.slots), _side(join))
@@ -205,14 +248,11 @@ class _Builder:
                 continue
             step = self.steps[at]
             step.after.append(test)
-            if step.kind == "INNER":
-                self._key(step, part, scope)
             self._hint(part, scope)
         for step in self.steps:
             visible = replace(scope, slots=tuple(s for s in self.slots if s.index < step.end), clause="on clause")
             for part in step.on:
                 step.condition.append(truth(compile_scalar(part, visible)))
-                self._key(step, part, visible)
         return Joined(scope, tuple(self.steps), tuple(tests))
 
     def _first_step(self, part: Node, scope: Scope) -> int | None:
@@ -227,24 +267,6 @@ class _Builder:
     @staticmethod
     def _own(column: Node, scope: Scope) -> Sequence[Slot]:
         return scope.own(column.name, column.table, column.db)
-
-    def _key(self, step: _Step, part: Node, scope: Scope) -> None:
-        """Uses `left column = right column` for the hash of a step."""
-        if type(part).__name__ != "EQ" or not self.steps or step is self.steps[0]:
-            return
-        sides = (part.this, part.expression)
-        if any(type(side).__name__ != "Column" for side in sides):
-            return
-        slots = [self._own(side, scope) for side in sides]
-        if any(len(found) != 1 for found in slots):
-            return
-        (first,), (second,) = slots
-        left, right = (first, second) if first.index < step.start else (second, first)
-        if not left.index < step.start <= right.index < step.end:
-            return
-        collation = hash_collation(compile_scalar(sides[0], scope), compile_scalar(sides[1], scope), scope)
-        if collation is not None:
-            step.keys.append((left.index, right.index - step.start, collation))
 
     def _hint(self, part: Node, scope: Scope) -> None:
         """Uses `column = constant` and `column IN (constants)` for the scan of the column's source."""

@@ -7,10 +7,10 @@
     (a, b) IN (SELECT c, d ..)       NULL when no row is equal but one might be
 
 A subquery that names no outer column runs once for a statement; one that does runs for every row.  The rest is done in
-clauses.py, source.py and join.py (FROM, WHERE), and group.py (GROUP BY).  FOR UPDATE is accepted and does nothing.
+clauses.py, join.py (FROM, WHERE) and group.py (GROUP BY).  FOR UPDATE is accepted and does nothing.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,12 +23,11 @@ from tidegate.expr.relation import Relations, ResultSet, Row
 from tidegate.expr.result_type import BOOL, agreed
 from tidegate.expr.scope import Scope, Slot
 from tidegate.expr.syntax.dialect import Node
-from tidegate.expr.value.compare import compare, sort_key_of
+from tidegate.expr.value.compare import compare
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
 from tidegate.tidb.sql.query.clauses import compile_query
-from tidegate.tidb.sql.query.join import hash_collation
-from tidegate.tidb.sql.query.source import Query
+from tidegate.tidb.sql.query.join import Query
 
 __all__ = ["scope_of", "select"]
 
@@ -104,14 +103,7 @@ def _member(node: Node, scope: Scope) -> Compiled:
     if len(columns) != len(values):
         raise SqlRefused(_COLUMNS, f"Operand should contain {len(values)} column(s)", "21000")
     pairs = [(value, column, agreed((value, column), scope)[0]) for value, column in zip(values, columns, strict=True)]
-    test = _hashed(inner, pairs, scope) or _compared(inner, pairs)
-    return Compiled(test, BOOL)
 
-
-_Pairs = list[tuple[Compiled, Compiled, str]]
-
-
-def _compared(inner: _Inner, pairs: _Pairs) -> Callable[[Row, Context], SqlValue]:
     def run(row: Row, context: Context) -> SqlValue:
         unknown = False
         for found in inner.rows(row, context):
@@ -124,27 +116,7 @@ def _compared(inner: _Inner, pairs: _Pairs) -> Callable[[Row, Context], SqlValue
             unknown = unknown or (None in orders and not any(orders))
         return None if unknown else 0
 
-    return run
-
-
-def _hashed(inner: _Inner, pairs: _Pairs, scope: Scope) -> Callable[[Row, Context], SqlValue] | None:
-    """The test by a set of keys, for one column and a subquery that runs once."""
-    value, column, _ = pairs[0]
-    collation = hash_collation(value, column, scope) if len(pairs) == 1 and not inner.reached else None
-    if collation is None:
-        return None
-    held: list[tuple[object, set[object]]] = []
-
-    def run(row: Row, context: Context) -> SqlValue:
-        rows = inner.rows(row, context)
-        if not held or held[0][0] is not rows:
-            held[:] = [(rows, {sort_key_of(found[0], collation) for found in rows})]
-        keys, wanted = held[0][1], value.run(row, context)
-        if wanted is None or sort_key_of(wanted, collation) not in keys:
-            return None if rows and (wanted is None or (0,) in keys) else 0
-        return 1
-
-    return run
+    return Compiled(run, BOOL)
 
 
 _SUBQUERIES: Final[Mapping[str, Build]] = {

@@ -12,35 +12,45 @@ refuses becomes a warning.  As a Relation it shows the public columns and, witho
 Source: TiDB pkg/executor (insert_common.go, write.go), pkg/table/tables; MySQL's error list.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from enum import Enum
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from tidegate.expr.cast.assign import assign, not_null, zero_of
-from tidegate.expr.cast.source import fitted
+from tidegate.expr.cast.source import fitted, recast
 from tidegate.expr.context import Context
 from tidegate.expr.relation import RelationColumn
-from tidegate.expr.value.kinds import SqlValue, from_column
+from tidegate.expr.value.kinds import SqlValue
 from tidegate.kv.column_value import KvValue
 from tidegate.kv.handle import Handle, IntHandle
 from tidegate.kv.index_entry import decode_index_entry
 from tidegate.kv.row.row import ChecksumForm, handle_of
 from tidegate.kv.table_key import record_key
-from tidegate.model.errors import EntryTooLarge, TransactionTooLarge
+from tidegate.model.errors import EntryTooLarge, SqlRefused, TransactionTooLarge
 from tidegate.schema.f1 import Touch
 from tidegate.schema.stored.snapshot import TableVersion
-from tidegate.tidb.sql.rows.auto_id import AutoIds
+from tidegate.tidb.sql.rows.auto_id import StoredAutoIds
 from tidegate.tidb.sql.rows.default_value import now_of, without_default
-from tidegate.tidb.sql.rows.error import duplicate, no_partition
-from tidegate.tidb.sql.rows.guard import Fits, check_row
+from tidegate.tidb.sql.rows.error import duplicate, no_partition, violated
 from tidegate.tidb.sql.rows.mutation import KeyMutation, RowForm, row_mutations
 from tidegate.tidb.sql.rows.number import RowNumbers
 from tidegate.tidb.sql.rows.read import Equal, TableReader
-from tidegate.tidb.sql.rows.row import RowImage, complete, same
+from tidegate.tidb.sql.rows.row import RowImage, complete, same, values_of
 from tidegate.tidb.sql.rows.shape import ROW_ID, ShapeColumn, ShapeIndex, TableShape
 from tidegate.tidb.transaction import Transaction
 
-__all__ = ["DEFAULT", "Conflict", "ForeignKeys", "Given", "TableAccess", "row_form", "shown"]
+__all__ = [
+    "DEFAULT",
+    "Conflict",
+    "Fits",
+    "ForeignKeys",
+    "Given",
+    "TableAccess",
+    "check_row",
+    "fits_partition",
+    "row_form",
+]
 
 
 class _Default(Enum):
@@ -78,6 +88,35 @@ def row_form(context: Context) -> RowForm:
     return RowForm(version, ChecksumForm() if checksum else None)
 
 
+Fits = Callable[[Mapping[int, KvValue]], bool]
+"""Whether a row belongs to the partition that its table is exchanged with."""
+
+
+def check_row(
+    shape: TableShape, columns: Mapping[int, KvValue], context: Context, row_number: int, fits: Fits | None
+) -> None:
+    """SqlRefused for a row that may not be written."""
+    for column in shape.public:
+        if column.narrower is not None:
+            running = recast(columns[column.id], column.target.type, column.narrower.type, context.zone)
+            strict = replace(context, sql_mode=context.sql_mode | {"STRICT_TRANS_TABLES"})
+            assign(running, column.narrower, strict, row_number)
+    if shape.checks:
+        values = values_of(shape, columns, context)
+        for name, expression in shape.checks:
+            if expression.run(values, context) == 0:
+                raise violated(name)
+    if fits is not None and not fits(columns):
+        raise SqlRefused(1737, "Found a row that does not match the partition")
+
+
+def fits_partition(table: TableShape, partitioned: TableShape, partition_id: int) -> Fits:
+    """Return whether rows of `table` belong to that partition of a table with the same columns."""
+    pairs = [(own.id, other.id) for own, other in zip(table.columns, partitioned.columns, strict=True)]
+    locate = partitioned.placements[0].locate
+    return lambda columns: locate({other: columns[own] for own, other in pairs}) == partition_id
+
+
 class TableAccess:
     """A table of a database in a transaction, for one statement."""
 
@@ -86,7 +125,7 @@ class TableAccess:
         transaction: Transaction,
         version: TableVersion,
         context: Context,
-        auto_ids: AutoIds,
+        auto_ids: StoredAutoIds,
         shape: TableShape | None = None,
         *,
         fits: Fits | None = None,
@@ -104,20 +143,20 @@ class TableAccess:
     @property
     def name(self) -> str:
         """The table's name in its own case."""
-        return self.shape.name
+        return self.reader.name
 
     @property
     def columns(self) -> tuple[RelationColumn, ...]:
         """The columns that statements may name."""
-        return self.shape.relation_columns
+        return self.reader.columns
 
-    def rows(self, equal: Equal, _context: Context) -> Iterator[tuple[SqlValue, ...]]:
+    def rows(self, equal: Equal, context: Context) -> Iterator[tuple[SqlValue, ...]]:
         """Return the rows, at least those that fit `equal`."""
-        return map(self.shown, self.reader.find(equal))
+        return self.reader.rows(equal, context)
 
     def shown(self, image: RowImage) -> tuple[SqlValue, ...]:
         """Return a row as a relation shows it."""
-        return shown(self.shape, image, self.context)
+        return self.reader.shown(image)
 
     # --- rows to come ---
 
@@ -275,12 +314,3 @@ class TableAccess:
         except (EntryTooLarge, TransactionTooLarge):
             self.transaction.restore(before)
             raise
-
-
-def shown(shape: TableShape, image: RowImage, context: Context) -> tuple[SqlValue, ...]:
-    """Return a row as statements see it: the public columns, and the hidden number where there is one."""
-    zone = context.zone
-    values = [from_column(column.target.type, image.columns[column.id], zone) for column in shape.public]
-    if shape.hidden_handle and isinstance(image.handle, IntHandle):
-        values.append(image.handle.value)
-    return tuple(values)

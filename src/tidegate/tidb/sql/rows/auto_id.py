@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from threading import Lock
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from tidegate.kv.meta_key import hash_key
 from tidegate.kv.number import MAX_INT, MAX_UINT
@@ -31,7 +31,7 @@ from tidegate.model.errors import SqlRefused, WriteConflict
 from tidegate.tidb.meta.keys import table_key
 from tidegate.tidb.transaction import Storage, Transaction
 
-__all__ = ["STEP", "AutoIds", "Counter", "CounterKind", "StoredAutoIds", "sharded"]
+__all__ = ["STEP", "Counter", "CounterKind", "StoredAutoIds", "sharded"]
 
 STEP: Final = 30_000
 """Numbers that a node takes at once where AUTO_ID_CACHE does not say otherwise."""
@@ -67,19 +67,6 @@ class Counter:
         return hash_key(f"DB:{self.schema_id}", f"{self.kind.value}:{self.table_id}")
 
 
-class AutoIds(Protocol):
-    """Where numbers come from."""
-
-    def next(self, counter: Counter, count: int) -> int:
-        """Return the first of `count` numbers in a row; SqlRefused 1467 when there are no more, 1146 without its
-        table."""
-        ...
-
-    def rebase(self, counter: Counter, number: int) -> None:
-        """Make later numbers larger than `number`; SqlRefused 1146 without its table."""
-        ...
-
-
 class StoredAutoIds:
     """Counters in the meta keys of a storage; one per node, safe to share between its sessions."""
 
@@ -88,7 +75,8 @@ class StoredAutoIds:
         self._held: dict[bytes, tuple[int, int]] = {}
 
     def next(self, counter: Counter, count: int) -> int:
-        """Return the first of `count` numbers in a row."""
+        """Return the first of `count` numbers in a row; SqlRefused 1467 when there are no more, 1146 without its
+        table."""
         with self._lock:
             last, end = self._held.get(counter.key, (0, 0))
             if last + count > end:
@@ -99,7 +87,7 @@ class StoredAutoIds:
             return last + 1
 
     def rebase(self, counter: Counter, number: int) -> None:
-        """Make later numbers larger than `number`."""
+        """Make later numbers larger than `number`; SqlRefused 1146 without its table."""
         with self._lock:
             last, end = self._held.get(counter.key, (0, 0))
             if number <= last:

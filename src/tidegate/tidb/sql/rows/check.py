@@ -19,9 +19,10 @@ from tidegate.expr.context import Context
 from tidegate.kv.table_key import index_prefix, record_key
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.f1 import ElementState
+from tidegate.tidb.meta.keys import Reader
 from tidegate.tidb.sql.rows.mutation import index_mutation
 from tidegate.tidb.sql.rows.placement import Placement
-from tidegate.tidb.sql.rows.read import Reads, TableReader, key_after
+from tidegate.tidb.sql.rows.read import TableReader, key_after
 from tidegate.tidb.sql.rows.row import RowImage, same
 from tidegate.tidb.sql.rows.shape import ShapeIndex, TableShape
 
@@ -44,7 +45,7 @@ class Fault:
         return f"{self.element}: {self.what} at key {self.key.hex()}"
 
 
-def check_table(source: Reads, shape: TableShape, context: Context) -> list[Fault]:
+def check_table(source: Reader, shape: TableShape, context: Context) -> list[Fault]:
     """Return all that does not agree in a table, as a reader with this definition sees it."""
     reader = TableReader(source, shape, context)
     images = list(reader.all())

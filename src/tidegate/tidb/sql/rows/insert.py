@@ -29,11 +29,11 @@ from tidegate.tidb.sql.outcome import Outcome
 from tidegate.tidb.sql.query.select import select
 from tidegate.tidb.sql.rows.access import Conflict, Given
 from tidegate.tidb.sql.rows.assign import assign_all, assignment, assignments_of, named_column
+from tidegate.tidb.sql.rows.change import ChangedTable, opened
 from tidegate.tidb.sql.rows.error import unknown_column
 from tidegate.tidb.sql.rows.open import TableOpener
 from tidegate.tidb.sql.rows.row import RowImage, same
 from tidegate.tidb.sql.rows.shape import ROW_ID, ShapeColumn
-from tidegate.tidb.sql.rows.where import ChangedTable, opened
 
 __all__ = ["run_insert"]
 

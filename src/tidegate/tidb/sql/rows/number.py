@@ -17,7 +17,7 @@ from tidegate.kv.column_value import KvValue
 from tidegate.kv.datum import DecimalDatum
 from tidegate.kv.number import MAX_INT, MAX_UINT
 from tidegate.model.errors import SqlRefused
-from tidegate.tidb.sql.rows.auto_id import STEP, AutoIds, Counter, CounterKind, sharded
+from tidegate.tidb.sql.rows.auto_id import STEP, Counter, CounterKind, StoredAutoIds, sharded
 from tidegate.tidb.sql.rows.shape import PRIMARY_FLAG, ShapeColumn, TableShape
 
 __all__ = ["RowNumbers"]
@@ -29,7 +29,9 @@ _APART: Final = 1
 class RowNumbers:
     """The allocators of a table for one statement; `start_ts` decides the shard."""
 
-    def __init__(self, shape: TableShape, schema_id: int, auto_ids: AutoIds, start_ts: int, context: Context) -> None:
+    def __init__(
+        self, shape: TableShape, schema_id: int, auto_ids: StoredAutoIds, start_ts: int, context: Context
+    ) -> None:
         self._shape, self._ids, self._start_ts, self._context = shape, auto_ids, start_ts, context
         old = shape.stored.old_schema_id
         self._home = schema_id

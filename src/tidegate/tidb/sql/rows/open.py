@@ -10,7 +10,6 @@ A table that is not public does not exist.  Shapes are kept by definition, so th
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Final, Protocol
@@ -18,18 +17,16 @@ from typing import Final, Protocol
 import msgspec
 
 from tidegate.expr.context import Context
-from tidegate.expr.relation import Relation, RelationColumn, Relations
-from tidegate.expr.value.kinds import SqlValue
+from tidegate.expr.relation import Relation, Relations
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import StoredTable
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
-from tidegate.tidb.snapshot import StoreSnapshot
-from tidegate.tidb.sql.rows.access import ForeignKeys, TableAccess, shown
-from tidegate.tidb.sql.rows.auto_id import AutoIds
+from tidegate.tidb.meta.keys import Reader
+from tidegate.tidb.sql.rows.access import Fits, ForeignKeys, TableAccess, fits_partition
+from tidegate.tidb.sql.rows.auto_id import StoredAutoIds
 from tidegate.tidb.sql.rows.foreign import keys_between
-from tidegate.tidb.sql.rows.guard import Fits, fits_partition
-from tidegate.tidb.sql.rows.read import Equal, TableReader
+from tidegate.tidb.sql.rows.read import TableReader
 from tidegate.tidb.sql.rows.shape import TableShape
 from tidegate.tidb.transaction import Transaction
 
@@ -92,7 +89,7 @@ class OpenTables:
     transaction: Transaction
     snapshot: StoredSnapshot
     context: Context
-    auto_ids: AutoIds
+    auto_ids: StoredAutoIds
     shapes: Shapes = field(default_factory=Shapes)
     system: Relations | None = None
     _open: dict[tuple[str, str], TableAccess] = field(default_factory=dict)
@@ -135,33 +132,11 @@ class OpenTables:
         return self.table(schema, name)
 
 
-@dataclass(frozen=True)
-class _PastTable:
-    """A table as it was."""
-
-    reader: TableReader
-
-    @property
-    def name(self) -> str:
-        """The table's name in its own case."""
-        return self.reader.shape.name
-
-    @property
-    def columns(self) -> tuple[RelationColumn, ...]:
-        """The columns that statements may name."""
-        return self.reader.shape.relation_columns
-
-    def rows(self, equal: Mapping[str, tuple[SqlValue, ...]], context: Context) -> Iterator[tuple[SqlValue, ...]]:
-        """Return the rows, at least those that fit `equal`."""
-        found: Equal = equal
-        return (shown(self.reader.shape, image, context) for image in self.reader.find(found))
-
-
 @dataclass
 class PastTables:
     """The tables of a schema snapshot at a moment of the store, to be read only."""
 
-    source: StoreSnapshot
+    source: Reader
     snapshot: StoredSnapshot
     context: Context
     shapes: Shapes = field(default_factory=Shapes)
@@ -175,4 +150,4 @@ class PastTables:
             return self.system.relation(schema, name)
         if version is None:
             raise _missing(schema, name)
-        return _PastTable(TableReader(self.source, self.shapes.of(version.stored), self.context))
+        return TableReader(self.source, self.shapes.of(version.stored), self.context)

@@ -14,14 +14,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import product
 from math import prod
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from tidegate.expr.cast.assign import convert
 from tidegate.expr.context import Context
-from tidegate.expr.value.kinds import Named, SqlValue, Time
+from tidegate.expr.relation import RelationColumn
+from tidegate.expr.value.kinds import Named, SqlValue, Time, from_column
 from tidegate.kv.column_value import KvValue
 from tidegate.kv.datum import encode_key
-from tidegate.kv.handle import Handle
+from tidegate.kv.handle import Handle, IntHandle
 from tidegate.kv.index_entry import decode_index_entry
 from tidegate.kv.layout import WHOLE, IndexPart
 from tidegate.kv.number import MAX_INT
@@ -30,27 +31,16 @@ from tidegate.kv.table_key import RecordKey, index_prefix, record_key, table_spa
 from tidegate.model.errors import EncodeError
 from tidegate.model.mysql import STRINGS
 from tidegate.model.mysql import MysqlType as T
+from tidegate.tidb.meta.keys import Reader
 from tidegate.tidb.sql.rows.row import RowImage, image_of
 from tidegate.tidb.sql.rows.shape import ROW_ID, ShapeColumn, ShapeIndex, TableShape
 
-__all__ = ["Equal", "Reads", "TableReader", "key_after"]
+__all__ = ["Equal", "TableReader", "key_after"]
 
 Equal = Mapping[str, tuple[SqlValue, ...]]
 _MANY: Final = 1_000
 """Keys that are looked up one by one; more are not worth it."""
 _INTEGERS: Final = frozenset({T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG})
-
-
-class Reads(Protocol):
-    """A transaction or a snapshot."""
-
-    def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key."""
-        ...
-
-    def scan(self, start: bytes, end: bytes = b"", *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Return keys of [start, end) with values."""
-        ...
 
 
 class _Way(NamedTuple):
@@ -62,10 +52,37 @@ class _Way(NamedTuple):
 
 
 class TableReader:
-    """Rows of one table as a transaction or a snapshot sees them."""
+    """Rows of one table as a transaction or a snapshot sees them; a relation of the public columns and, without a
+    clustered key, _tidb_rowid."""
 
-    def __init__(self, source: Reads, shape: TableShape, context: Context) -> None:
+    def __init__(self, source: Reader, shape: TableShape, context: Context) -> None:
         self.source, self.shape, self.context = source, shape, context
+
+    # --- as a relation ---
+
+    @property
+    def name(self) -> str:
+        """The table's name in its own case."""
+        return self.shape.name
+
+    @property
+    def columns(self) -> tuple[RelationColumn, ...]:
+        """The columns that statements may name."""
+        return self.shape.relation_columns
+
+    def rows(self, equal: Equal, _context: Context) -> Iterator[tuple[SqlValue, ...]]:
+        """Return the rows, at least those that fit `equal`."""
+        return map(self.shown, self.find(equal))
+
+    def shown(self, image: RowImage) -> tuple[SqlValue, ...]:
+        """Return a row as statements see it: the public columns, and the hidden number where there is one."""
+        zone = self.context.zone
+        values = [from_column(column.target.type, image.columns[column.id], zone) for column in self.shape.public]
+        if self.shape.hidden_handle and isinstance(image.handle, IntHandle):
+            values.append(image.handle.value)
+        return tuple(values)
+
+    # --- reading ---
 
     def get(self, physical_id: int, handle: Handle) -> RowImage | None:
         """Return the row with that handle."""

@@ -1,20 +1,24 @@
-"""What commands and views ask of the session that runs them."""
+"""What commands and views ask of the session that runs them, and what all sessions of a node share."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Final, Protocol
+from weakref import WeakKeyDictionary
 
 from tidegate.expr.context import Context
 from tidegate.expr.relation import ResultSet
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.tidb.node import Node
 from tidegate.tidb.sql.outcome import Outcome
+from tidegate.tidb.sql.rows.auto_id import StoredAutoIds
+from tidegate.tidb.sql.rows.open import Shapes
 from tidegate.tidb.sql.session.prepared import Prepared
 from tidegate.tidb.sql.session.state import SessionState
 from tidegate.tidb.sql.session.transaction import SessionTransaction
-from tidegate.tidb.sql.session.view import NodeTools
 from tidegate.tidb.sql.show.statement import View
 
-__all__ = ["Peers", "SessionClient"]
+__all__ = ["NodeTools", "Peers", "SessionClient", "tools_of"]
 
 
 class Peers(Protocol):
@@ -27,6 +31,26 @@ class Peers(Protocol):
     def sessions(self) -> Sequence[object]:
         """Return the sessions of all clients."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTools:
+    """What the sessions of a node share."""
+
+    auto_ids: StoredAutoIds
+    shapes: Shapes = field(default_factory=Shapes)
+
+
+_tools: WeakKeyDictionary[Node, NodeTools] = WeakKeyDictionary()
+_guard: Final = Lock()
+
+
+def tools_of(node: Node) -> NodeTools:
+    """Return the tools of a node, made when first asked for."""
+    with _guard:
+        if node not in _tools:
+            _tools[node] = NodeTools(StoredAutoIds(node.storage))
+        return _tools[node]
 
 
 class SessionClient(Protocol):

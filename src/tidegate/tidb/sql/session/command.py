@@ -1,35 +1,48 @@
 """Commands: what is neither rows nor definitions, found by its first word.
 
     BEGIN, START TRANSACTION, COMMIT, ROLLBACK [TO s], SAVEPOINT s, RELEASE SAVEPOINT s
-    SET, USE, SHOW, DESC, DESCRIBE, EXPLAIN t, ADMIN, KILL, DO
+    SET, USE, SHOW, DESC, DESCRIBE, EXPLAIN t, KILL, DO
+    ADMIN SHOW DDL                            schema version, owner, what runs
+    ADMIN SHOW DDL JOBS [n] [WHERE ..]        those that run, then the newest n (10) that are over
+    ADMIN SHOW DDL JOB QUERIES 118, 119       their texts
+    ADMIN CANCEL DDL JOBS 118, 119            one line each: successful, or error: ..
+    ADMIN CHECK TABLE t, u                    nothing when rows and index entries agree, else 8223
     PREPARE s FROM 'text', EXECUTE s USING @a, DEALLOCATE PREPARE s
     accepted, and nothing to do here: LOCK TABLES, FLUSH, ANALYZE, GRANT, CREATE USER ..
 
-Source: MySQL manual, "SQL Statements"; TiDB documentation, "SQL Statement Overview".
+Source: MySQL manual, "SQL Statements"; TiDB documentation, "SQL Statement Overview", "ADMIN SHOW DDL
+[JOBS|JOB QUERIES]", "ADMIN CANCEL DDL", "ADMIN CHECK [TABLE|INDEX]".
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, TypeAlias
 
 from tidegate.expr.context import Context
-from tidegate.expr.relation import ResultSet
+from tidegate.expr.relation import FixedRelation, ResultSet
 from tidegate.expr.syntax.parse import Command
 from tidegate.expr.syntax.tokens import reveal, tokenize
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.cursor import Cursor
+from tidegate.tidb.information.job import job_row, state_name, type_name
+from tidegate.tidb.information.relations import columns_of
 from tidegate.tidb.sql.outcome import Outcome
 from tidegate.tidb.sql.rows.check import check_table, refusal
 from tidegate.tidb.sql.session.client import SessionClient
 from tidegate.tidb.sql.session.prepared import Bound, Prepared, bind
 from tidegate.tidb.sql.session.set import apply, read_set
-from tidegate.tidb.sql.show.admin import Administration, admin
 from tidegate.tidb.sql.show.statement import describe, show
 
 __all__ = ["run_command"]
 
 _Answer: TypeAlias = ResultSet | Outcome
 _Rule: TypeAlias = Callable[[SessionClient, Cursor, Context], _Answer]
+_HISTORY: Final = 10
+_JOBS: Final = (
+    "JOB_ID# DB_NAME TABLE_NAME JOB_TYPE SCHEMA_STATE SCHEMA_ID# TABLE_ID# ROW_COUNT# CREATE_TIME@ START_TIME@ "
+    "END_TIME@ STATE COMMENTS"
+)
 _IGNORED: Final = frozenset(
     {"LOCK", "UNLOCK", "FLUSH", "ANALYZE", "GRANT", "REVOKE", "CREATE", "ALTER", "DROP", "RENAME"}
     | {"OPTIMIZE", "SPLIT", "CHECKSUM", "BACKUP", "RESTORE"}
@@ -198,19 +211,6 @@ def _describe(session: SessionClient, cursor: Cursor, context: Context) -> _Answ
     return describe(cursor, session.view(context))
 
 
-def _admin(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
-    view = session.view(context)
-
-    def check(schema: str, table: str) -> None:
-        found = view.table(schema, table)
-        shape = session.tools.shapes.of(found.stored)
-        faults = session.transaction.read(lambda transaction: check_table(transaction, shape, context), passing=True)
-        if faults:
-            raise refusal(shape, faults[0])
-
-    return admin(cursor, Administration(session.node, view, check))
-
-
 def _kill(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
     cursor.accept("TIDB")
     query_only = cursor.accept("CONNECTION", "QUERY") == "QUERY"
@@ -221,6 +221,88 @@ def _kill(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
     return Outcome()
 
 
+# --- ADMIN ---
+
+
+def _admin(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
+    for words, rule in _ADMIN.items():
+        if cursor.accept(words):
+            return rule(session, cursor, context)
+    raise cursor.error("ADMIN of something that is not known")
+
+
+def _show_jobs(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
+    count = cursor.integer("a number of jobs") if not (cursor.done() or cursor.looking_at("WHERE")) else _HISTORY
+    condition = "TRUE"
+    if cursor.accept("WHERE"):
+        start = cursor.at
+        while not cursor.done():
+            cursor.next()
+        condition = cursor.slice(start)
+    client = session.node.ddl_client
+    jobs = [*client.jobs(), *client.history()[:count]]
+    return _rows(session, context, _JOBS, [(*job_row(job, session.state.zone), "") for job in jobs], condition)
+
+
+def _show_queries(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
+    wanted, client = set(_numbers(cursor)), session.node.ddl_client
+    jobs = [*client.jobs(), *client.history()]
+    return _rows(session, context, "QUERY", [(job.query,) for job in jobs if job.id in wanted])
+
+
+def _show_ddl(session: SessionClient, _cursor: Cursor, context: Context) -> _Answer:
+    node = session.node
+    running = node.ddl_client.jobs()
+    jobs = "; ".join(f"ID:{job.id}, Type:{type_name(job.type)}, State:{state_name(job.state)}" for job in running)
+    who = node.registry.owner(session.state.now_ms()) or ""
+    row = (node.version, who, who, jobs, node.name, "\n".join(job.query for job in running))
+    return _rows(session, context, "SCHEMA_VER# OWNER_ID OWNER_ADDRESS RUNNING_JOBS SELF_ID QUERY", [row])
+
+
+def _cancel(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
+    rows: list[tuple[SqlValue, ...]] = []
+    for number in _numbers(cursor):
+        try:
+            session.node.ddl_client.cancel(number)
+        except SqlRefused as refused:
+            rows.append((str(number), f"error: [ddl:{refused.mysql_code}]{refused.message}"))
+        else:
+            rows.append((str(number), "successful"))
+    return _rows(session, context, "JOB_ID RESULT", rows)
+
+
+def _check(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
+    view, more = session.view(context), True
+    while more:
+        named = cursor.qualified()
+        shape = session.tools.shapes.of(view.table(named.schema or session.state.database, named.table).stored)
+        faults = session.transaction.read(partial(check_table, shape=shape, context=context), passing=True)
+        if faults:
+            raise refusal(shape, faults[0])
+        more = cursor.sign(",")
+    return Outcome()
+
+
+def _numbers(cursor: Cursor) -> list[int]:
+    found = [cursor.integer("a job's number")]
+    while cursor.sign(","):
+        found.append(cursor.integer("a job's number"))
+    return found
+
+
+def _rows(
+    session: SessionClient, context: Context, columns: str, rows: list[tuple[SqlValue, ...]], condition: str = "TRUE"
+) -> ResultSet:
+    return session.view(context).choose(FixedRelation("shown", columns_of(columns), rows), condition)
+
+
+_ADMIN: Final[Mapping[str, _Rule]] = {
+    "SHOW DDL JOB QUERIES": _show_queries,
+    "SHOW DDL JOBS": _show_jobs,
+    "SHOW DDL": _show_ddl,
+    "CANCEL DDL JOBS": _cancel,
+    "CHECK TABLE": _check,
+}
 _RULES: Final[Mapping[str, _Rule]] = {
     "BEGIN": _begin,
     "START": _start,

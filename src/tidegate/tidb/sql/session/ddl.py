@@ -20,8 +20,8 @@ from tidegate.schema.change.session import DdlSession
 from tidegate.schema.job import Job
 from tidegate.schema.parse.ddl import parse
 from tidegate.tidb.node import Node
+from tidegate.tidb.sql.session.client import tools_of
 from tidegate.tidb.sql.session.state import SessionState
-from tidegate.tidb.sql.session.view import tools_of
 from tidegate.tidb.sql.variable.kind import MODE_BITS
 
 __all__ = ["run_ddl"]

@@ -33,20 +33,18 @@ from tidegate.tidb.information.relations import InformationSchema, is_informatio
 from tidegate.tidb.node import GuardedTransaction, Node
 from tidegate.tidb.sql.outcome import Outcome
 from tidegate.tidb.sql.query.select import select
-from tidegate.tidb.sql.rows.delete import run_delete
+from tidegate.tidb.sql.rows.change import run_delete, run_update
 from tidegate.tidb.sql.rows.insert import run_insert
 from tidegate.tidb.sql.rows.open import OpenTables, PastTables
-from tidegate.tidb.sql.rows.update import run_update
-from tidegate.tidb.sql.session.client import Peers
+from tidegate.tidb.sql.session.client import Peers, tools_of
 from tidegate.tidb.sql.session.command import run_command
 from tidegate.tidb.sql.session.ddl import run_ddl
-from tidegate.tidb.sql.session.look import information_of, view_of
 from tidegate.tidb.sql.session.prepared import Prepared
 from tidegate.tidb.sql.session.set import moment_ts, set_names
 from tidegate.tidb.sql.session.shape import StatementShapes
 from tidegate.tidb.sql.session.state import SessionState
 from tidegate.tidb.sql.session.transaction import LockingReads, SessionTransaction
-from tidegate.tidb.sql.session.view import SystemRelations, tools_of
+from tidegate.tidb.sql.session.view import SystemRelations, information_of, view_of
 from tidegate.tidb.sql.show.statement import View
 from tidegate.tidb.sql.variable.variables import GlobalVariables, SessionVariables
 

@@ -180,8 +180,8 @@ class LockingReads:
         self._transaction.lock(key)
         return self._transaction.get(key)
 
-    def scan(self, start: bytes, end: bytes = b"", *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+    def scan(self, start: bytes, end: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Return keys with values, locked."""
-        for key, value in self._transaction.scan(start, end, reverse=reverse):
+        for key, value in self._transaction.scan(start, end):
             self._transaction.lock(key)
             yield key, value

@@ -3,18 +3,17 @@
     relation(d, t) ──► stored table     OpenTables of a transaction, PastTables at a ts
                    └─► system           information_schema, the views of databases
 
-    node's tools    automatic numbers and shapes of definitions, shared by all sessions of a node
+    definitions    of the past that the session reads at, of the transaction that is open, else of now
+    next numbers   from the counters of the store: what nodes hold in memory is past them already
 
 A view is its SELECT, run in the database that it was made in.
 
-Source: TiDB pkg/planner (view expansion), pkg/executor/infoschema_reader.go.
+Source: TiDB pkg/planner (view expansion), pkg/executor (show.go, infoschema_reader.go).
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from threading import Lock
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Final
-from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -22,42 +21,25 @@ from tidegate.expr.context import Context
 from tidegate.expr.relation import FixedRelation, Relation, RelationColumn, Relations, ResultColumn, ResultSet
 from tidegate.expr.syntax.dialect import Node as Syntax
 from tidegate.expr.syntax.parse import Dml, parse
+from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
-from tidegate.tidb.information.relations import InformationSchema, is_information
-from tidegate.tidb.node import Node
+from tidegate.tidb.information.relations import Facts, InformationSchema, is_information
+from tidegate.tidb.meta.keys import Meta
 from tidegate.tidb.sql.query.select import select
-from tidegate.tidb.sql.rows.auto_id import StoredAutoIds
-from tidegate.tidb.sql.rows.open import Shapes, find_table
+from tidegate.tidb.sql.rows.open import find_table
+from tidegate.tidb.sql.session.client import SessionClient
+from tidegate.tidb.sql.show.create import AUTO_INCREMENT, NextIds
+from tidegate.tidb.sql.show.statement import View
 
-__all__ = ["NodeTools", "OneRelation", "SystemRelations", "choose", "tools_of"]
+__all__ = ["SystemRelations", "information_of", "view_of"]
 
 _DEPTH: Final = 32
 """Views within views; more is a circle."""
 
 
 @dataclass(frozen=True, slots=True)
-class NodeTools:
-    """What the sessions of a node share."""
-
-    auto_ids: StoredAutoIds
-    shapes: Shapes = field(default_factory=Shapes)
-
-
-_tools: WeakKeyDictionary[Node, NodeTools] = WeakKeyDictionary()
-_guard: Final = Lock()
-
-
-def tools_of(node: Node) -> NodeTools:
-    """Return the tools of a node, made when first asked for."""
-    with _guard:
-        if node not in _tools:
-            _tools[node] = NodeTools(StoredAutoIds(node.storage))
-        return _tools[node]
-
-
-@dataclass(frozen=True, slots=True)
-class OneRelation:
+class _OneRelation:
     """A relation under any name."""
 
     held: Relation
@@ -67,15 +49,15 @@ class OneRelation:
         return self.held
 
 
-def choose(relation: FixedRelation, condition: str, context: Context) -> ResultSet:
-    """Return the rows of a relation that a condition is true of, by the rules of SELECT. Raises SqlRefused."""
+def _choose(relation: FixedRelation, condition: str, context: Context) -> ResultSet:
+    """The rows of a relation that a condition is true of, by the rules of SELECT. Raises SqlRefused."""
     if condition == "TRUE":
         columns = tuple(ResultColumn(one.name, one.type, one.collation) for one in relation.columns)
         return ResultSet(columns, list(relation.held))
     text = f"SELECT * FROM `shown` WHERE {condition}"  # noqa: S608  the condition is the user's own SQL
     [statement] = parse(text, context.sql_mode - {"ANSI_QUOTES"})
     assert isinstance(statement, Dml), condition
-    return select(statement.node, OneRelation(relation), context)
+    return select(statement.node, _OneRelation(relation), context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +107,72 @@ def _select(text: str) -> Syntax:
     [statement] = parse(text)
     assert isinstance(statement, Dml), text
     return statement.node
+
+
+# --- what SHOW and information_schema see ---
+
+
+_SEPARATE_IDS: Final = 1
+"""AUTO_ID_CACHE 1: AUTO_INCREMENT has a counter of its own."""
+
+
+def view_of(session: SessionClient, context: Context) -> View:
+    """Return what SHOW sees."""
+    schema = _definitions(session)
+    return View(
+        session.state,
+        schema,
+        information_of(session, schema),
+        lambda relation, condition: _choose(relation, condition, context),
+        lambda table: _ids(session, table),
+        session.node.storage.oracle.next,
+    )
+
+
+def information_of(session: SessionClient, schema: StoredSnapshot | None = None) -> InformationSchema:
+    """information_schema over definitions, those of now if none are given."""
+    ddl_client = session.node.ddl_client
+    return InformationSchema(
+        Facts(
+            schema or _fresh(session),
+            jobs=lambda: [*ddl_client.jobs(), *ddl_client.history()],
+            processes=lambda: _processes(session),
+            zone=session.state.zone,
+            next_id=lambda schema_id, table_id: _next(session, schema_id, table_id, "TID"),
+        )
+    )
+
+
+def _definitions(session: SessionClient) -> StoredSnapshot:
+    if session.snapshot_ts is not None:
+        return session.node.schema_at(session.snapshot_ts)
+    opened = session.transaction.open
+    return opened.schema if opened else _fresh(session)
+
+
+def _fresh(session: SessionClient) -> StoredSnapshot:
+    if not session.node.has_lease(session.state.now_ms()):
+        session.node.reload()
+    return session.node.schema
+
+
+def _next(session: SessionClient, schema_id: int, table_id: int, kind: str) -> int:
+    return (Meta(session.node.storage.snapshot()).counter(kind, schema_id, table_id) or 0) + 1
+
+
+def _ids(session: SessionClient, table: TableVersion) -> NextIds:
+    stored, schema_id = table.stored, table.schema_id
+    kind = "IID" if stored.auto_id_cache == _SEPARATE_IDS else "TID"
+    numbered = any(column.type.flag & AUTO_INCREMENT for column in stored.cols or [])
+    increment = _next(session, schema_id, stored.id, kind) if numbered else 0
+    return NextIds(increment, _next(session, schema_id, stored.id, "TARID") if stored.auto_random_bits else 0)
+
+
+def _processes(session: SessionClient) -> Iterator[tuple[SqlValue, ...]]:
+    """A row for each client of the server, and for a session of none."""
+    listed = [one for one in session.peers.sessions() if isinstance(one, type(session))] if session.peers else []
+    for one in listed if session in listed else [*listed, session]:
+        command = "Query" if one.running else "Sleep"
+        state = "autocommit" if one.state.variables["autocommit"] else ""
+        head = (one.connection_id, one.state.user.partition("@")[0], "127.0.0.1", one.state.database or None)
+        yield (*head, command, 0, state, one.running or None)
