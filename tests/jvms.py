@@ -51,8 +51,9 @@ def archives() -> tuple[Path, Path]:
 
 
 def _spark(*options: str) -> None:
-    setting = f"spark.driver.defaultJavaOptions={' '.join(options)}"
-    os.environ[SUBMIT_ARGUMENTS] = f"--conf {shlex.quote(setting)} pyspark-shell"
+    settings = [f"spark.{process}.defaultJavaOptions={' '.join(options)}" for process in ("driver", "executor")]
+    words = [word for setting in settings for word in ("--conf", setting)]
+    os.environ[SUBMIT_ARGUMENTS] = shlex.join([*words, "pyspark-shell"])
 
 
 def write_spark(archive: Path) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.codec.columnar_rows import batch_of, by_columns, by_rows
 from tests.codec.encode_rows import TABLE, Claims, delete, insert, options, update
 from tests.codec.test_encode_properties import OPTIONS, TS, UTF8, columns
+from tests.counts import some
 from tidegate.codec import BatchEncoder, DecodeOptions, EncodeOptions, WireTable, decode
 from tidegate.codec.columnar import ColumnarEncoder, Cutter, decode_chunk
 from tidegate.codec.columnar.encode.cut import cuts_of
@@ -74,10 +75,10 @@ def test_both_protocols(drawn: list[Any], chosen: dict[str, Any], limits: dict[s
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=2_000)
+@settings(deadline=None, max_examples=some(200, 2_000))
 @given(drawn=parts(), chosen=OPTIONS, limits=LIMITS)
 def test_both_protocols_at_length(drawn: list[Any], chosen: dict[str, Any], limits: dict[str, int]) -> None:
-    """The same for some ten thousand rows."""
+    """The same for many more rows; in the soak, for some ten thousand."""
     check_parts(drawn, chosen | limits)
 
 

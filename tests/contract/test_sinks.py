@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.contract.adapters import Journal, lake_changes, lake_tables
 from tidegate.app.checkpoints import DirectoryCheckpoints
 from tidegate.app.trial import run_here
@@ -48,12 +50,14 @@ class TestReplica(SinkContract):
         return ReadBack(lake_tables(home / "lake"), changes=lake_changes(home / "lake", "shop.accounts"))
 
 
+@pytest.mark.slow
 class TestChangelog(TestReplica):
     """A lake of all changes."""
 
     mode = "changelog"
 
 
+@pytest.mark.slow
 class TestHistory(TestReplica):
     """A lake of all versions of rows."""
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.feed_tidb.kit import recorded_log
 
 from tidegate.testing.tasks import HereTasks
@@ -20,6 +21,7 @@ def blocks() -> dict[str, str]:
     return dict(BLOCK.findall((ROOT / "docs" / "write-a-sink.md").read_text()))
 
 
+@pytest.mark.slow
 def test_the_sink_of_the_page_passes_the_suite(tmp_path):
     """Every case of the contract suite passes, run as a user would run it."""
     for name, text in blocks().items():

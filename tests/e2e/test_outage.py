@@ -11,6 +11,7 @@ from tests.e2e.rig import Partitions, Topic, differences, halves, moment_ts, rec
 from tidegate.app.broker import Broker, start_broker, stop_broker
 from tidegate.app.changefeed import Changefeed
 from tidegate.app.progress import Progress
+from tidegate.feed import retry_policy
 from tidegate.model.errors import SourceError
 
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 MOMENT = 3
-AWAY_S = 12
-"""With one quick try of a second, the second and third are slow ones, ten seconds apart and more."""
+AWAY_S = 5
+"""With one quick try of a second, the second and third are slow ones, retry_policy.SLOW_S apart and more."""
 
 
 class Away:
@@ -48,8 +49,9 @@ class Away:
         self.topic.send(self.rest)
 
 
-def test_a_long_outage_is_waited_out(spark: "SparkSession", tmp_path: Path) -> None:
+def test_a_long_outage_is_waited_out(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the quick tries are over the feed does not end: it says what it waits for, goes on and ends equal."""
+    monkeypatch.setattr(retry_policy, "SLOW_S", 3.0)
     broker, (before, after) = start_broker(tmp_path / "broker"), halves(recorded("open", MOMENT))
     topic = Topic.fed(broker.bootstrap, "away", "open", before)
     away = Away(broker, topic, after)
@@ -62,7 +64,7 @@ def test_a_long_outage_is_waited_out(spark: "SparkSession", tmp_path: Path) -> N
         stop_broker(away.broker)
 
     assert away.back is not None
-    assert away.longest_pause_s >= 10
+    assert away.longest_pause_s >= retry_policy.SLOW_S
     assert away.errors == {"CDC:ErrSource"}
     assert done.error is None
     assert differences(tmp_path / "lake") == {}

@@ -1,7 +1,7 @@
 """Every source into every sink ends equal to what the database held, however often the feed is killed on its way."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,22 @@ from tidegate.testing.failpoint import armed
 ROOT = Path(__file__).parents[2]
 SEEDS = (11, 12, 13)
 EVERY = [(source, sink) for source in SOURCES for sink in SINKS]
-BY_COMMAND = {("open", "kafka-canal"), ("tidb", "replica"), ("canal", "callback")}
-"""Pairs whose command is killed in `make test`; the soak takes all."""
+BY_CHANGEFEED = {
+    *(("canal", "kafka-open"), ("tidb", "kafka-canal"), ("open", "callback")),
+    *(("open", "replica"), ("canal", "changelog"), ("tidb", "history")),
+}
+"""Pairs of which `make test` runs the feed of the API: each source, each sink and each protocol on both sides."""
+BY_COMMAND = {("open", "kafka-canal"), ("canal", "callback")}
+"""Pairs whose command is killed in `make test`; test_delta.py kills that of a change log into a lake."""
 DEEDS = ("round/planned=kill", "round/applied=kill", "")
+
+
+def ways(tested: Collection[tuple[str, str]]) -> list[Any]:
+    """Every pair: these in `make test`, the others in the soak."""
+    return [
+        pytest.param(way, marks=pytest.mark.slow if way in tested else pytest.mark.soak, id="-".join(way))
+        for way in EVERY
+    ]
 
 
 class Killed(BaseException):
@@ -61,8 +74,7 @@ def live(pair: Pair, spark: Any) -> None:
     assert (done.checkpoint_ts or 0) >= pair.world.end_ts
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("way", EVERY, ids="-".join)
+@pytest.mark.parametrize("way", ways(BY_CHANGEFEED))
 def test_changefeed(way: tuple[str, str], recorded: World, spark: Any, bootstrap: str, tmp_path: Path) -> None:
     """The recorded shop through `tidegate.Changefeed`, killed between a round and its checkpoint."""
     pair = Pair(recorded, *way, bootstrap, tmp_path)
@@ -81,13 +93,7 @@ def test_seeded(way: tuple[str, str], seeded: World, spark: Any, bootstrap: str,
     assert pair.differences() == []
 
 
-@pytest.mark.parametrize(
-    "way",
-    [
-        pytest.param(way, marks=pytest.mark.slow if way in BY_COMMAND else pytest.mark.soak, id="-".join(way))
-        for way in EVERY
-    ],
-)
+@pytest.mark.parametrize("way", ways(BY_COMMAND))
 def test_run(
     way: tuple[str, str], recorded: World, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

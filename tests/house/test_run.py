@@ -83,6 +83,7 @@ def run(home: Path, tests: str, *more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, cwd=home, env=env, capture_output=True, text=True, check=False, timeout=120)
 
 
+@pytest.mark.slow
 def test_a_test_that_hangs_fails(tmp_path: Path) -> None:
     """A test that hangs fails after its limit with the stacks of all threads, and the run goes on."""
     ran = run(tmp_path, HANGS)
@@ -95,6 +96,7 @@ def test_a_test_that_hangs_fails(tmp_path: Path) -> None:
     assert "in test_hangs" in ran.stderr
 
 
+@pytest.mark.slow
 def test_a_test_that_hears_no_signal_ends_the_run(tmp_path: Path) -> None:
     """Where the signal of the limit does not come through, stacks are printed and the run ends."""
     ran = run(tmp_path, DEAF)
@@ -118,6 +120,7 @@ def test_limits_by_mark(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     assert limit_of(request.node) == LIMITS_S["soak"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("-n", "2")], ids=["one process", "workers"])
 def test_what_is_left_behind_fails_the_run(tmp_path: Path, more: tuple[str, ...]) -> None:
     """A child, and a daemon whose parent is gone, are named with their tests and killed, and the run fails."""
@@ -140,6 +143,7 @@ def sleeping() -> list[list[str]]:
     return [words for words in lines if words[-1:] in wanted]
 
 
+@pytest.mark.slow
 def test_what_ends_soon_is_waited_for(tmp_path: Path) -> None:
     """A process that ends within seconds is no fault, and each run has a mark of its own."""
     ran = run(tmp_path, TIDY)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.e2e.rig import LAST, TIDEGATE, Topic, feed, moment_ts, recorded, running
+from tests.e2e.rig import LAST, TIDEGATE, Topic, differences, feed, moment_ts, recorded, running
 from tests.kill.published import Undisturbed, Witness, readable
 from tests.kill.victims import Victim, armed_processes, driver, group, jvm, live, worker
 from tidegate.app.demo.recorded import create_topic
@@ -40,8 +40,12 @@ OFTEN = {
 ONLY_BY_HAND = {"compact/before-commit", "compact/after-commit", "upkeep/table-half", "upkeep/before-cut"}
 """Feeds give readers an hour before they delete, and the recording has no table with so many small files."""
 IN_A_FEED = tuple(place for place in PLACES if place not in ONLY_BY_HAND)
-MANY_WORKERS: Sequence[Victim] = (worker, driver, worker, jvm, group)
-"""A dead worker costs no new start of Spark, so it dies as often as two others together."""
+OF_A_ROUND = tuple(place for place in IN_A_FEED if place.startswith(("round/", "apply/", "publish/")))
+AROUND_IT = tuple(place for place in IN_A_FEED if place not in OF_A_ROUND)
+"""Landing, logs, upkeep."""
+MANY_WORKERS: Sequence[Victim] = (worker, driver, worker, jvm, worker, group)
+"""A dead worker costs no new start of Spark, so it dies as often as all others together."""
+LAKES = 3
 
 
 class Death(NamedTuple):
@@ -153,3 +157,26 @@ class Lives:
         """The places where nobody died: `@n` was not reached."""
         done = {mark.stem.replace(".", "/", 1) for mark in (self.home / "marks").glob("*.done")}
         return sorted(self.plan.keys() - done)
+
+
+def each_once(bootstrap: str, home: Path, by_chance: Random, places: Sequence[str], last: int) -> None:
+    """A SIGKILL at each of the places, until `last`: all published snapshots and the final tables equal TiDB's.
+
+    Places that one lake's lives did not come to as often as the seed wanted have their turn in another lake."""
+    kind = by_chance.choice(("open", "canal"))
+    plan = planned(by_chance, places)
+    for number in range(LAKES):
+        lake = home / f"{number}" / "lake"
+        lake.parent.mkdir()
+        lives = Lives(lake.parent, Paced(bootstrap, f"{places[-1].replace('/', '-')}-{number}", kind, lake, last), plan)
+
+        lives.until_the_end()
+
+        assert differences(lake) == {}
+        assert lives.witness.by_truth
+        assert lives.witness.by_replay
+        plan = {place: plan[place]._replace(nth=1) for place in lives.left()}
+        if not plan:
+            break
+
+    assert plan == {}

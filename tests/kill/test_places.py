@@ -28,7 +28,7 @@ from tidegate.testing.failpoint import PLACES, armed
 
 LAST = TRUTHS[-1]
 NUMBERS = range(1, 1 + int(os.environ.get("TIDEGATE_KILL_SEEDS", "3")))
-IN_TEST = {("open", 1), ("canal", 1)}
+IN_TEST = {("open", 1)}
 RARE = {
     *("apply/exchange-half", "apply/before-trim", "log/before-checkpoint", "log/after-checkpoint"),
     *("compact/before-commit", "compact/after-commit", "upkeep/table-half", "upkeep/before-cut"),

@@ -1,4 +1,5 @@
-"""A real feed on a real broker, whose driver, JVM, workers or whole group get SIGKILL at every named place.
+"""A real feed on a real broker, whose driver, JVM, workers or whole group get SIGKILL at every named place: those of a
+round here, those around it in test_landing_processes.py, so that two processes of tests share them.
 
 One lake, many lives (lives.py): all places are armed, each once; whichever is reached first pauses, somebody dies, and
 the next life begins at once, beside what the signal left over.  Who dies where and at which time follows from the seed.
@@ -14,39 +15,16 @@ import pytest
 
 from tests.e2e.rig import Topic, differences, feed, running
 from tests.kill.conftest import MOMENT
-from tests.kill.lives import AT_START, IN_A_FEED, OFTEN, Death, Lives, Paced, planned
+from tests.kill.lives import AT_START, IN_A_FEED, OF_A_ROUND, OFTEN, Death, Lives, Paced, each_once
 from tests.kill.seeds import SEED, chance
 from tests.kill.victims import VICTIMS, Victim, armed_processes, worker
 
 pytestmark = pytest.mark.slow
 
-LAKES = 3
 
-
-@pytest.mark.limit(3600)
-def test_every_place_once(bootstrap: str, tmp_path: Path) -> None:
-    """A SIGKILL at each place that a feed reaches: all published snapshots and the final tables equal TiDB's.
-
-    Places that one lake's lives did not come to as often as the seed wanted have their turn in another lake."""
-    by_chance = chance("every place once")
-    kind = by_chance.choice(("open", "canal"))
-    plan = planned(by_chance, IN_A_FEED)
-    for number in range(LAKES):
-        home = tmp_path / f"{number}"
-        home.mkdir()
-        paced = Paced(bootstrap, f"every-place-{number}", kind, home / "lake", last=MOMENT)
-        lives = Lives(home, paced, plan)
-
-        lives.until_the_end()
-
-        assert differences(home / "lake") == {}
-        assert lives.witness.by_truth
-        assert lives.witness.by_replay
-        plan = {place: plan[place]._replace(nth=1) for place in lives.left()}
-        if not plan:
-            break
-
-    assert plan == {}
+def test_every_place_of_a_round(bootstrap: str, tmp_path: Path) -> None:
+    """Somebody dies at each place of planning, applying and publishing."""
+    each_once(bootstrap, tmp_path, chance("every place of a round"), OF_A_ROUND, MOMENT)
 
 
 DONE = os.environ.get("TIDEGATE_SOAK_LOG", "")

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.counts import some
 from tests.kv.kv_recordings import STREAMS, Pair, pairs
 from tidegate.kv import decode_index_entry, decode_meta_key, decode_row, decode_table_key
 from tidegate.kv.column_text import column_text
@@ -99,7 +100,7 @@ def test_damaged_pairs(data):
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=5000)
+@settings(deadline=None, max_examples=some(1_000, 5_000))
 @given(data=st.data())
 def test_much_damage(data):
     """The same, many times."""

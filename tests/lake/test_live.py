@@ -19,7 +19,10 @@ MERGED_EVERY = {"open": 3, "canal": 5, "open_table": 4, "canal_table": 2}
 
 @pytest.mark.parametrize(
     ("recording", "merged_every"),
-    [pytest.param(name, every, marks=SLOW) for name, every in MERGED_EVERY.items()],
+    [
+        pytest.param(name, every, marks=SLOW if name in {"open", "canal_table"} else pytest.mark.soak)
+        for name, every in MERGED_EVERY.items()
+    ],
 )
 def test_live_equals_the_database(tmp_path: Path, recording: str, merged_every: int) -> None:
     """Landed up to a moment, the live view is the database at that moment, whatever DDLs the tail holds."""

@@ -41,7 +41,10 @@ def play(root: Path, recording: str, mode: str) -> Play:
     return made
 
 
-@pytest.mark.parametrize(("recording", "mode"), [("open", "replica"), ("canal", "changelog"), ("canal", "history")])
+@pytest.mark.parametrize(
+    ("recording", "mode"),
+    [("open", "replica"), pytest.param("canal", "changelog", marks=pytest.mark.soak), ("canal", "history")],
+)
 def test_every_moment_has_the_chosen_columns(tmp_path: Path, recording: str, mode: str) -> None:
     """Through all DDLs of the recording: merged, live ahead of what is merged, and compared with the database."""
     made = play(tmp_path, recording, mode)

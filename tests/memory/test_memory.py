@@ -81,7 +81,7 @@ def test_many_tables(bootstrap: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["open", "canal"])
+@pytest.mark.parametrize("kind", ["open", pytest.param("canal", marks=pytest.mark.soak)])
 def test_rows_of_ten_megabytes(bootstrap: str, tmp_path: Path, kind: str) -> None:
     """Messages of TiCDC's default limit, many in a row, cost one worker some multiple of a few of them."""
     topic, lake = Topic.begun(bootstrap, f"wide-{kind}", kind, ["rows"]), tmp_path / "lake"

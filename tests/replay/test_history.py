@@ -90,8 +90,7 @@ def past(lake: Lake, moment: Past, heirs: dict[str, str]) -> list[str]:
     "recording",
     [
         pytest.param("open", marks=SLOW),
-        pytest.param("canal", marks=SLOW),
-        *(pytest.param(name, marks=pytest.mark.soak) for name in ("open_table", "canal_table")),
+        *(pytest.param(name, marks=pytest.mark.soak) for name in ("canal", "open_table", "canal_table")),
     ],
 )
 @pytest.mark.usefixtures("mode")
@@ -109,7 +108,7 @@ def test_every_moment_is_told_later_too(tmp_path, recording):
 
 
 @SLOW
-@pytest.mark.parametrize(("recording", "seed"), [("open", 1), ("canal", 2)])
+@pytest.mark.parametrize(("recording", "seed"), [pytest.param("open", 1, marks=pytest.mark.soak), ("canal", 2)])
 def test_killed_again_and_again_nothing_is_told_twice(tmp_path, mode, recording, seed):
     """Killed at random places, the tables are row for row what an undisturbed run writes."""
     messages, last = partitions_of(WORKLOAD / recording), TRUTHS[-1]

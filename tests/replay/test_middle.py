@@ -50,6 +50,7 @@ def test_rows_written_after_the_start_are_there(tmp_path, recording, protocol):
     assert lake.definition("shop.order_items").inferred
 
 
+@pytest.mark.slow
 def test_partition_ddl_on_an_inferred_table_stops(tmp_path):
     """Which rows a dropped partition held cannot be known without its definition: the feed says so and stops."""
     options = DecodeOptions(protocol="open-protocol")

@@ -20,11 +20,16 @@ def differences(root: Path, truth) -> list[str]:
     return [f"{report.name}: {report.differences[:2]}" for report in reports if not report.equal]
 
 
-SLOW = pytest.mark.slow
+SLOW, SOAK = pytest.mark.slow, pytest.mark.soak
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("recording", ["open", "open_table", "canal", "canal_table"])
+@pytest.mark.parametrize(
+    "recording",
+    [
+        *(pytest.param(name, marks=SLOW) for name in ("open", "canal")),
+        *(pytest.param(name, marks=SOAK) for name in ("open_table", "canal_table")),
+    ],
+)
 def test_equal_at_every_moment(tmp_path, recording):
     """All tables equal TiDB's at all twelve moments, with replays, repeats and re-sent DDLs in the topic."""
     stage = Stage(tmp_path, PROTOCOLS[recording], partitions_of(WORKLOAD / recording), seed=1)
@@ -35,7 +40,10 @@ def test_equal_at_every_moment(tmp_path, recording):
 
 @pytest.mark.parametrize(
     ("recording", "seed"),
-    [pytest.param(*case, marks=SLOW) for case in (("open", 1), ("canal", 1), ("open", 2), ("open", 3))],
+    [
+        *(pytest.param(name, 1, marks=SLOW) for name in ("open", "canal")),
+        *(pytest.param("open", seed, marks=SOAK) for seed in (2, 3)),
+    ],
 )
 def test_killed_again_and_again(tmp_path, recording, seed):
     """Killed at random places of landing, applying and publishing, the end is the same and nothing is lost."""

@@ -104,6 +104,7 @@ def written(
     return replace(found, roads={}), broker.messages
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("newarch", [False, True])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("variant", VARIANTS)

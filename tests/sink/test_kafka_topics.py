@@ -18,6 +18,8 @@ from tidegate.sink.kafka import target as target_module
 from tidegate.source.kafka.message import TopicMessage
 from tidegate.testing.validators.events import ddls, keep_promises, resolved, rows
 
+pytestmark = pytest.mark.slow
+
 PROTOCOLS = {"open": "open-protocol", "canal": "canal-json"}
 OTHER = {"open": "canal-json", "canal": "open-protocol"}
 SPREAD = ({"matcher": ["*.orders"], "partition": "index-value"},)

@@ -267,7 +267,7 @@ RECORDED = [("open", 0), ("open", 1), ("open_table", 2), ("canal", 0), ("canal",
 
 @pytest.mark.parametrize(
     ("name", "partition"),
-    [case if number % 3 == 1 else pytest.param(*case, marks=pytest.mark.slow) for number, case in enumerate(RECORDED)],
+    [case if number % 9 == 1 else pytest.param(*case, marks=pytest.mark.slow) for number, case in enumerate(RECORDED)],
 )
 def test_both_ways_land_the_same(monkeypatch, name, partition):
     """Whether a row came as a column or as an event, the same lands, text by text."""

@@ -30,7 +30,10 @@ def readable(root: Path) -> dict[int, int]:
 SLOW = pytest.mark.slow
 
 
-@pytest.mark.parametrize("snapshot_ms", [pytest.param(kept_ms, marks=SLOW) for kept_ms in (0, 1_500, FOREVER)])
+@pytest.mark.parametrize(
+    "snapshot_ms",
+    [pytest.param(0, marks=SLOW), *(pytest.param(kept_ms, marks=pytest.mark.soak) for kept_ms in (1_500, FOREVER))],
+)
 def test_equal_at_every_moment(tmp_path, snapshot_ms):
     """Whatever is forgotten on the way, the newest state is right at every moment and all that is kept is readable."""
     limits = Limits(snapshot_ms, recover_ms=FOREVER, changelog_ms=0, reader_grace_ms=0, orphan_grace_ms=0)
@@ -78,7 +81,7 @@ def test_nothing_superfluous_stays(tmp_path):
 
 
 @SLOW
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (2, 3))])
 def test_killed_while_deleting(tmp_path, seed, monkeypatch):
     """Killed before any deletion, again and again, the lake stays whole, and tending goes on where it stopped."""
     messages = partitions_of(WORKLOAD / "open")

@@ -66,7 +66,7 @@ def test_known_differences(maria: Any, text: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 4))])
 def test_random_expressions(maria: Any, seed: int) -> None:
     """Four times 400 random expressions have MariaDB's values."""
     generator = Generator(seed)
