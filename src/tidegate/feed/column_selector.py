@@ -32,7 +32,6 @@ from tidegate.model.errors import ConfigError, TidegateError
 from tidegate.model.event import Field, RowChange, Values
 from tidegate.model.feed_errors import ColumnSelectorFailed
 from tidegate.model.table import ColumnInfo, TableInfo, TableName
-from tidegate.schema.partition import partition_of
 
 __all__ = ["ColumnSelectors", "Selection", "SelectorRule", "selector_rules"]
 
@@ -171,6 +170,8 @@ def _check_stored(info: TableInfo, left: TableInfo, rule: SelectorRule) -> None:
 
 
 def _tells_partition(info: TableInfo) -> bool:
+    from tidegate.schema.partition import partition_of  # it needs sqlglot, which most commands do without
+
     assert info.partition is not None
     try:
         partition_of(info.partition, info.columns, primary_key=info.handle_key)
