@@ -12,10 +12,8 @@ from tidegate.kv.decimal_bin import DecimalForm, decode_decimal, encode_decimal
 from tidegate.kv.handle import IntHandle, unsigned_handle
 from tidegate.kv.memcomparable import (
     decode_bytes,
-    decode_bytes_desc,
     decode_compact,
     encode_bytes,
-    encode_bytes_desc,
     encode_compact,
 )
 from tidegate.kv.number import (
@@ -82,10 +80,9 @@ def test_order_is_kept(kind, data):
 @given(data=BYTES, tail=st.binary(max_size=20))
 def test_strings_end_by_themselves(data, tail):
     """A string is read back whatever follows it, in every form; the length is a multiple of nine."""
-    ascending, descending, compact = encode_bytes(data), encode_bytes_desc(data), encode_compact(data)
+    ascending, compact = encode_bytes(data), encode_compact(data)
 
     assert decode_bytes(ascending + tail) == (data, len(ascending))
-    assert decode_bytes_desc(descending + tail) == (data, len(descending))
     assert decode_compact(compact + tail) == (data, len(compact))
     assert len(ascending) == (len(data) // 8 + 1) * 9
 

@@ -7,11 +7,11 @@ import pytest
 
 from tests.model_checker.checker.anomaly import AnomalyKind
 from tests.model_checker.checker.correct import BASIC
-from tests.model_checker.checker.pairs import PAIRS, Pair
+from tests.model_checker.checker.pairs import PAIRS, Pair, coexist
 from tests.model_checker.checker.report import BLOCKS
 from tests.model_checker.checker.scenario import run, run_mixed
 from tests.model_checker.test_correct import in_document
-from tidegate.schema.f1 import ACCESS, ElementKind, ElementState, Operation, Touch, coexist
+from tidegate.schema.f1 import ACCESS, ElementKind, ElementState, Operation, Touch
 from tidegate.schema.f1_operations import OPERATIONS
 
 S, K = ElementState, ElementKind

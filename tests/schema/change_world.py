@@ -1,10 +1,11 @@
 """Definitions in memory: statements become jobs, and jobs go their steps, as TiDB with a single node takes them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
-from tidegate.schema.change.outcome import SnapshotDefinitions, StepOutcome
+from tidegate.schema.change.outcome import StepOutcome
 from tidegate.schema.change.plan.statement import plan
 from tidegate.schema.change.request import NewIds, Request, number, operation_of
 from tidegate.schema.change.session import DdlSession, StatementPlan
@@ -13,6 +14,30 @@ from tidegate.schema.f1 import ElementState, rollback
 from tidegate.schema.parse.ddl import parse
 from tidegate.schema.stored.definition import StoredSchema, StoredTable, render_stored
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotDefinitions:
+    """The definitions of a snapshot, whose tables may have any state."""
+
+    snapshot: StoredSnapshot
+
+    def schema(self, schema_id: int) -> StoredSchema | None:
+        """Return the database of that id."""
+        return self.snapshot.schemas.get(schema_id)
+
+    def schemas(self) -> Iterable[StoredSchema]:
+        """Return all databases."""
+        return self.snapshot.schemas.values()
+
+    def table(self, schema_id: int, table_id: int) -> StoredTable | None:
+        """Return the table of that id if it is in that database."""
+        found = self.snapshot.tables.get(table_id)
+        return found.stored if found is not None and found.schema_id == schema_id else None
+
+    def tables(self, schema_id: int) -> Iterator[StoredTable]:
+        """Return the tables of that database, by id."""
+        return (found.stored for _, found in sorted(self.snapshot.tables.items()) if found.schema_id == schema_id)
 
 
 class World:

@@ -2,10 +2,9 @@
 
 import msgspec
 import pytest
-from tests.schema.change_world import World, example
+from tests.schema.change_world import SnapshotDefinitions, World, example
 
 from tidegate.model.errors import SchemaError
-from tidegate.schema.change.outcome import SnapshotDefinitions
 from tidegate.schema.change.request import operation_of
 from tidegate.schema.change.step import step, step_back
 from tidegate.schema.f1 import rollback

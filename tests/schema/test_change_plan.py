@@ -6,12 +6,11 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
-from tests.schema.change_world import World, example
+from tests.schema.change_world import SnapshotDefinitions, World, example
 
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.change.flags import PREVENT_NULL
 from tidegate.schema.change.move.constraint import foreign_keys_of
-from tidegate.schema.change.outcome import SnapshotDefinitions
 from tidegate.schema.change.plan.statement import plan
 from tidegate.schema.change.request import ModifyKind, operation_of
 from tidegate.schema.change.restore import restore

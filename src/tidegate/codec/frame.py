@@ -7,14 +7,14 @@ A missing key or value has length 0.
 Source: the recordings' framed form.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from io import BytesIO
 from struct import Struct
 from typing import Final, Protocol
 
 from tidegate.model.errors import DecodeError
 
-__all__ = ["CODEC", "MAX_FRAME_BYTES", "pack_frame", "read_frames", "write_frames"]
+__all__ = ["CODEC", "MAX_FRAME_BYTES", "pack_frame", "read_frames"]
 
 CODEC: Final = "frame"
 MAX_FRAME_BYTES: Final = 256 << 20
@@ -33,13 +33,6 @@ class Readable(Protocol):
         """Up to `size` bytes; b"" at the end."""
 
 
-class Writable(Protocol):
-    """A binary stream that takes bytes."""
-
-    def write(self, data: bytes, /) -> object:
-        """Take all of `data`."""
-
-
 def read_frames(source: bytes | Readable) -> Iterator[tuple[bytes, bytes]]:
     """(key, value) of each message; DecodeError where the input ends inside one or claims too much."""
     stream = BytesIO(source) if isinstance(source, bytes) else source
@@ -51,15 +44,6 @@ def read_frames(source: bytes | Readable) -> Iterator[tuple[bytes, bytes]]:
         key, at = _sized(stream, first, at, "key")
         value, at = _sized(stream, _read(stream, _LENGTH.size), at, "value")
         yield key, value
-
-
-def write_frames(messages: Iterable[tuple[bytes | None, bytes | None]], stream: Writable) -> int:
-    """Return how many messages were written."""
-    count = 0
-    for key, value in messages:
-        stream.write(pack_frame(key, value))
-        count += 1
-    return count
 
 
 def pack_frame(key: bytes | None, value: bytes | None) -> bytes:

@@ -56,7 +56,6 @@ __all__ = [
     "Unsigned",
     "Vector",
     "decode_datum",
-    "decode_datums",
     "decode_vector",
     "encode_key",
     "encode_value",
@@ -128,15 +127,6 @@ def decode_datum(buf: bytes, at: int = 0) -> tuple[Datum, int]:
     if read is None:
         raise DecodeError(f"flag {flag:#04x} is none of a value", CODEC, at)
     return read(buf, at + 1)
-
-
-def decode_datums(buf: bytes, at: int = 0) -> list[Datum]:
-    """Return all datums from `at` to the end."""
-    found = []
-    while at < len(buf):
-        datum, at = decode_datum(buf, at)
-        found.append(datum)
-    return found
 
 
 def encode_vector(vector: Iterable[float]) -> bytes:

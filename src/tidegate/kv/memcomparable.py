@@ -5,7 +5,6 @@
 
     marker   ff: the group is full and another one follows;  ff - n: the last n bytes of the group are padding
     length   (n // 8 + 1) * 9: a string of 8k bytes ends with a group that is all padding (marker f7)
-    desc     every byte inverted
 
 A decoder refuses a marker below f7 and padding that is not zero, so that a string has one form only.  The compact form,
 for values that nobody compares, is a varint length and the bytes.
@@ -16,15 +15,13 @@ Source: TiDB pkg/util/codec/bytes.go.
 from typing import Final
 
 from tidegate.kv.cursor import take
-from tidegate.kv.number import decode_varint, encode_varint, invert
+from tidegate.kv.number import decode_varint, encode_varint
 from tidegate.model.errors import DecodeError
 
-__all__ = ["decode_bytes", "decode_bytes_desc", "decode_compact", "encode_bytes", "encode_bytes_desc", "encode_compact"]
+__all__ = ["decode_bytes", "decode_compact", "encode_bytes", "encode_compact"]
 
 CODEC: Final = "memcomparable"
 _GROUP: Final = 8
-_ASCENDING: Final = bytes(range(256))
-_DESCENDING: Final = invert(_ASCENDING)
 
 
 def encode_bytes(data: bytes) -> bytes:
@@ -37,23 +34,9 @@ def encode_bytes(data: bytes) -> bytes:
 
 def decode_bytes(buf: bytes, at: int = 0) -> tuple[bytes, int]:
     """Return a string and the offset after it; DecodeError for bad markers and padding."""
-    return _decode(buf, at, _ASCENDING)
-
-
-def encode_bytes_desc(data: bytes) -> bytes:
-    """Return the form that sorts the other way round."""
-    return invert(encode_bytes(data))
-
-
-def decode_bytes_desc(buf: bytes, at: int = 0) -> tuple[bytes, int]:
-    """Return a string in descending form and the offset after it."""
-    return _decode(buf, at, _DESCENDING)
-
-
-def _decode(buf: bytes, at: int, order: bytes) -> tuple[bytes, int]:
     out = bytearray()
     while True:
-        group = take(buf, at, _GROUP + 1, CODEC).translate(order)
+        group = take(buf, at, _GROUP + 1, CODEC)
         padding = 0xFF - group[_GROUP]
         if padding > _GROUP:
             raise DecodeError(f"marker {group[_GROUP]:#x} is below 0xf7", CODEC, at + _GROUP)

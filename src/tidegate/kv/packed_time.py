@@ -21,7 +21,6 @@ from tidegate.model.errors import DecodeError, EncodeError
 __all__ = ["ZERO", "Time", "from_utc", "pack_core", "pack_time", "to_utc", "unpack_core", "unpack_time"]
 
 CODEC: Final = "time"
-MAX_FSP: Final = 6
 _LIMITS: Final = (9999, 12, 31, 23, 59, 59, 999_999)
 
 

@@ -13,7 +13,6 @@
     span          [ t id _r , t id _s ): what a changefeed subscribes to; index keys lie below it
 
     in TiKV       memcomparable(key) | timestamp as uint, descending: the newest version first; locks have none
-    API v2        x | keyspace id (3 bytes) in front of a key
 
 Source: TiDB pkg/tablecodec; TiKV components/txn_types.
 """
@@ -36,7 +35,6 @@ __all__ = [
     "record_key",
     "record_prefix",
     "split_mvcc_key",
-    "strip_keyspace",
     "table_prefix",
     "table_span",
 ]
@@ -49,9 +47,6 @@ _AFTER_RECORD: Final = b"_s"
 _BODY_AT: Final = 11
 _TEMPORARY: Final = 0x7FFF_0000_0000_0000
 _INDEX_ID: Final = 0x0000_FFFF_FFFF_FFFF
-_KEYSPACE_MODE: Final = b"x"
-_KEYSPACE_SIZE: Final = 4
-_MAX_KEYSPACE: Final = 0xFF_FFFF
 
 
 class RecordKey(NamedTuple):
@@ -144,10 +139,3 @@ def split_mvcc_key(stored: bytes) -> tuple[bytes, int | None]:
     except DecodeError as error:
         raise KvDecodeError(error.what, error.codec, error.offset, stored) from error
     return key, ts
-
-
-def strip_keyspace(key: bytes) -> tuple[bytes, int | None]:
-    """Return the key without the prefix of API v2, and the keyspace's id; keys of other clusters stay as they are."""
-    if key[:1] != _KEYSPACE_MODE or len(key) < _KEYSPACE_SIZE:
-        return key, None
-    return key[_KEYSPACE_SIZE:], int.from_bytes(key[1:_KEYSPACE_SIZE], "big")

@@ -1,4 +1,4 @@
-"""Timestamps of TiDB's timestamp oracle, each meaning with a type of its own.
+"""Timestamps of TiDB's timestamp oracle.
 
     63                                  18 17            0
     +-------------------------------------+---------------+
@@ -20,10 +20,6 @@ from tidegate.model.errors import ConfigError
 __all__ = [
     "LOGICAL_BITS",
     "MAX_TS",
-    "CheckpointTs",
-    "CommitTs",
-    "ResolvedTs",
-    "StartTs",
     "Tso",
     "compose",
     "parse_ts",
@@ -33,14 +29,6 @@ __all__ = [
 
 Tso = NewType("Tso", int)
 """Physical milliseconds << 18 | logical counter."""
-StartTs = NewType("StartTs", Tso)
-"""When a transaction began."""
-CommitTs = NewType("CommitTs", Tso)
-"""When a transaction became visible."""
-ResolvedTs = NewType("ResolvedTs", Tso)
-"""Nothing at or below it is still to come."""
-CheckpointTs = NewType("CheckpointTs", Tso)
-"""Everything at or below it is in the sink."""
 
 LOGICAL_BITS: Final = 18
 MAX_TS: Final = (1 << 63) - 1

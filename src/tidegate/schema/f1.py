@@ -39,10 +39,6 @@ __all__ = [
     "Touch",
     "Work",
     "access",
-    "alive",
-    "coexist",
-    "element_path",
-    "job_path",
     "next_step",
     "rollback",
     "state_of",
@@ -210,34 +206,6 @@ def state_of(operation: Operation, step: Step, role: str) -> ElementState:
     return step.states[names.index(role)]
 
 
-_ALIKE: Final = {_S.WRITE_REORG: _S.WRITE_ONLY, _S.DELETE_REORG: _S.DELETE_ONLY}
-_STEP_BY_STEP: Final = frozenset(
-    {
-        frozenset({_S.NONE, _S.DELETE_ONLY}),
-        frozenset({_S.DELETE_ONLY, _S.WRITE_ONLY}),
-        frozenset({_S.WRITE_ONLY, _S.PUBLIC}),
-    }
-)
-_ROW_WIDE: Final = _STEP_BY_STEP | {frozenset({_S.NONE, _S.WRITE_ONLY})}
-_TOGETHER: Final[Mapping[ElementKind, frozenset[frozenset[ElementState]]]] = {
-    ElementKind.INDEX: _STEP_BY_STEP,
-    ElementKind.COPY: _STEP_BY_STEP,
-    ElementKind.COLUMN: _ROW_WIDE,
-    ElementKind.CONSTRAINT: _ROW_WIDE,
-}
-
-
-def coexist(kind: ElementKind, one: ElementState, other: ElementState) -> bool:
-    """Return whether nodes at either state can write at once and break nothing for the other, from data that is fine
-    for both.
-
-    Says nothing of delete ranges, which let an index or copy on its way out be unknown to some and written by others.
-    The checker confirms each answer for columns, indexes, copies and constraints.  Tables, partitions and attributes
-    always can: nothing else refers to them."""
-    pair = frozenset({_ALIKE.get(one, one), _ALIKE.get(other, other)})
-    return kind not in _TOGETHER or len(pair) == 1 or pair in _TOGETHER[kind]
-
-
 def next_step(operation: Operation, at: int) -> int | None:
     """Return the step after step `at`; None when there is none."""
     return at + 1 if at + 1 < len(operation.steps) else None
@@ -249,20 +217,3 @@ def rollback(operation: Operation, at: int) -> tuple[Step, ...] | None:
 
     Empty at step 0: nothing has happened yet, the job is `cancelled`; after any others it is `rollback_done`."""
     return operation.back[at] if at <= operation.revertible and next_step(operation, at) is not None else None
-
-
-def alive(operation: Operation, published: int) -> tuple[Step, ...]:
-    """Return the versions that nodes may hold when step `published` is the newest: it and the one before."""
-    return operation.steps[max(published - 1, 0) : published + 1]
-
-
-def element_path(operation: Operation, role: str) -> tuple[ElementState, ...]:
-    """Return the states that the element `role` goes through, each once in a row."""
-    states = [state_of(operation, step, role) for step in operation.steps]
-    return tuple(state for at, state in enumerate(states) if at == 0 or state is not states[at - 1])
-
-
-def job_path(operation: Operation) -> tuple[ElementState, ...]:
-    """Return the job's `schema_state` after each of its versions, each once in a row: what mysql.tidb_ddl_job shows."""
-    states = [step.job for step in operation.steps[1:]]
-    return tuple(state for at, state in enumerate(states) if at == 0 or state is not states[at - 1])

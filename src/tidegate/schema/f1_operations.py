@@ -14,7 +14,7 @@ and two keep writing what was there before until the very step that removes it, 
 before the job was done, which TiCDC is, finds each value: the lossy MODIFY COLUMN the old column, a reorganisation of
 partitions the rows in their old places.  Two are done earlier, so that the same reader knows where rows lie before the
 first one lies there: truncate partition when the new partitions come, drop partition with its first step, from which
-on rows of the range go to the next partition.  `job_path` of all others is what TiDB records.
+on rows of the range go to the next partition.  The job states of all others are what TiDB records.
 Source: mysql.tidb_ddl_job of a real TiDB, recorded step by step; TiDB pkg/ddl (column.go, index.go, partition.go).
 """
 

@@ -2,9 +2,10 @@
 
     node A at one state, node B at the other, no data yet      run_mixed(pair.scenario)
 
-Which pairs are fine is `schema.f1.coexist`; every step of an operation without delete ranges has to be such a pair.
+Which pairs are fine is `coexist`; every step of an operation without delete ranges has to be such a pair.
 """
 
+from collections.abc import Mapping
 from itertools import permutations
 from typing import Final, NamedTuple
 
@@ -14,11 +15,39 @@ from tests.model_checker.checker.scenario import Scenario, along
 from tidegate.schema.f1 import ElementKind, ElementState
 from tidegate.schema.f1_operations import operation
 
-__all__ = ["KINDS", "PAIRS", "STATES", "Pair"]
+__all__ = ["KINDS", "PAIRS", "STATES", "Pair", "coexist"]
 
 STRICT: Final = Rules(ranges=False)
 KINDS: Final = (ElementKind.COLUMN, ElementKind.INDEX, ElementKind.COPY, ElementKind.CONSTRAINT)
 STATES: Final = (ElementState.NONE, ElementState.DELETE_ONLY, ElementState.WRITE_ONLY, ElementState.PUBLIC)
+
+
+_ALIKE: Final = {ElementState.WRITE_REORG: ElementState.WRITE_ONLY, ElementState.DELETE_REORG: ElementState.DELETE_ONLY}
+_STEP_BY_STEP: Final = frozenset(
+    {
+        frozenset({ElementState.NONE, ElementState.DELETE_ONLY}),
+        frozenset({ElementState.DELETE_ONLY, ElementState.WRITE_ONLY}),
+        frozenset({ElementState.WRITE_ONLY, ElementState.PUBLIC}),
+    }
+)
+_ROW_WIDE: Final = _STEP_BY_STEP | {frozenset({ElementState.NONE, ElementState.WRITE_ONLY})}
+_TOGETHER: Final[Mapping[ElementKind, frozenset[frozenset[ElementState]]]] = {
+    ElementKind.INDEX: _STEP_BY_STEP,
+    ElementKind.COPY: _STEP_BY_STEP,
+    ElementKind.COLUMN: _ROW_WIDE,
+    ElementKind.CONSTRAINT: _ROW_WIDE,
+}
+
+
+def coexist(kind: ElementKind, one: ElementState, other: ElementState) -> bool:
+    """Return whether nodes at either state can write at once and break nothing for the other, from data that is fine
+    for both.
+
+    Says nothing of delete ranges, which let an index or copy on its way out be unknown to some and written by others.
+    The checker confirms each answer for columns, indexes, copies and constraints.  Tables, partitions and attributes
+    always can: nothing else refers to them."""
+    pair = frozenset({_ALIKE.get(one, one), _ALIKE.get(other, other)})
+    return kind not in _TOGETHER or len(pair) == 1 or pair in _TOGETHER[kind]
 
 
 class Pair(NamedTuple):

@@ -40,7 +40,6 @@ KNOWN_MAX: Final = 4096
 _VERSION: Final = (1).to_bytes(8, "big")
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _DIGITS: Final = frozenset({"ts", "rid", "ptn"})
-_OLD: Final = b',"p":'
 
 
 class _Template(NamedTuple):

@@ -29,7 +29,7 @@ from tidegate.kv.number import MAX_INT, MAX_UINT, MIN_INT, decode_uvarint, encod
 from tidegate.kv.packed_time import pack_core, unpack_core
 from tidegate.model.errors import DecodeError, EncodeError
 
-__all__ = ["decode_json", "encode_json", "json_size"]
+__all__ = ["decode_json", "encode_json"]
 
 CODEC: Final = "json"
 OBJECT, ARRAY, LITERAL, INT64, UINT64, DOUBLE = 0x01, 0x03, 0x04, 0x09, 0x0A, 0x0B
@@ -58,14 +58,6 @@ def encode_json(document: JsonValue) -> bytes:
 def decode_json(buf: bytes, at: int = 0) -> tuple[JsonValue, int]:
     """Return the document that begins at `at` and the offset after it."""
     return _decode(take_byte(buf, at, CODEC), buf, at + 1, 0)
-
-
-def json_size(buf: bytes, at: int = 0) -> int:
-    """Return how many bytes the document at `at` takes, type byte included; reads no more than its head."""
-    kind, start = take_byte(buf, at, CODEC), at + 1
-    if kind in _CONTAINERS:
-        return 1 + int(_HEAD.unpack(take(buf, start, _HEAD.size, CODEC))[1])
-    return _decode(kind, buf, start, 0)[1] - at
 
 
 def _encode(value: JsonValue, depth: int) -> tuple[int, bytes]:

@@ -18,7 +18,6 @@ from tidegate.schema.stored.definition import StoredIndex, StoredTable
 __all__ = [
     "AUTO_INCREMENT",
     "BINARY",
-    "GENERATED",
     "KEYS",
     "MULTIPLE",
     "NOT_NULL",
@@ -45,7 +44,6 @@ NO_DEFAULT: Final = 4096
 ON_UPDATE_NOW: Final = 8192
 PREVENT_NULL: Final = 1 << 20
 """New NULLs are refused while stored ones are looked for."""
-GENERATED: Final = 1 << 23
 KEYS: Final = PRIMARY | UNIQUE | MULTIPLE
 
 

@@ -14,7 +14,7 @@ All of it belongs into one transaction, with the job's row.
 Source: TiDB pkg/ddl (job_worker.go, meta mutator), pkg/meta/meta.go.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -23,9 +23,8 @@ from tidegate.schema.change.request import Request
 from tidegate.schema.f1 import ElementState, Work
 from tidegate.schema.job import SchemaDiff
 from tidegate.schema.stored.definition import StoredSchema, StoredTable
-from tidegate.schema.stored.snapshot import StoredSnapshot
 
-__all__ = ["CounterChange", "Definitions", "DeleteRange", "SnapshotDefinitions", "StepOutcome", "Task"]
+__all__ = ["CounterChange", "Definitions", "DeleteRange", "StepOutcome", "Task"]
 
 
 class Definitions(Protocol):
@@ -42,30 +41,6 @@ class Definitions(Protocol):
 
     def tables(self, schema_id: int) -> Iterable[StoredTable]:
         """Return all tables of a database, in the order of their ids."""
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotDefinitions:
-    """The definitions of a snapshot, whose tables may have any state."""
-
-    snapshot: StoredSnapshot
-
-    def schema(self, schema_id: int) -> StoredSchema | None:
-        """Return the database of that id."""
-        return self.snapshot.schemas.get(schema_id)
-
-    def schemas(self) -> Iterable[StoredSchema]:
-        """Return all databases."""
-        return self.snapshot.schemas.values()
-
-    def table(self, schema_id: int, table_id: int) -> StoredTable | None:
-        """Return the table of that id if it is in that database."""
-        found = self.snapshot.tables.get(table_id)
-        return found.stored if found is not None and found.schema_id == schema_id else None
-
-    def tables(self, schema_id: int) -> Iterator[StoredTable]:
-        """Return the tables of that database, by id."""
-        return (found.stored for _, found in sorted(self.snapshot.tables.items()) if found.schema_id == schema_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,6 @@ __all__ = ["Involved", "ModifyKind", "NewIds", "Request", "number", "operation_o
 
 NewIds: TypeAlias = Callable[[int], Sequence[int]]
 """The next n ids of the counter of databases, tables, partitions and jobs, in order."""
-_ADD_PARTITION: Final = 19
 _REMOVE_PARTITIONING: Final = 72
 
 
