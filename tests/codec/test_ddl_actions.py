@@ -3,8 +3,7 @@
 import pytest
 
 from tests.golden.codec_cases import events
-from tidegate.codec.canal.ddl_actions import action_of
-from tidegate.codec.canal.ddl_types import ddl_type
+from tidegate.codec.canal.ddl_actions import action_of, ddl_type
 
 STREAMS = ("types", "partition", "ddl", "interleave", "rename_swap")
 DDLS = [e for stream in STREAMS for e in events(stream).values() if e["kind"] == "ddl"]

@@ -9,7 +9,7 @@ import pytest
 from tests.feed.test_mount import NOT_NULL, TIMESTAMP, VARCHAR, column, history, record, table
 from tests.kv.kv_recordings import STREAMS, lines, raw
 
-from tidegate.codec.columnar.encode.plain import rows_of
+from tidegate.codec.columnar.encode.encoder import rows_of
 from tidegate.codec.columnar.values import Misfit
 from tidegate.feed import mount_columns
 from tidegate.feed.mount import Mounter
@@ -20,7 +20,7 @@ from tidegate.kv.packed_time import Time
 from tidegate.kv.row.v2 import encode_raw_row
 from tidegate.kv.table_key import RecordKey, decode_table_key
 from tidegate.model.errors import KvDecodeError, TableNotFound
-from tidegate.schema.job_row import decode_job_row
+from tidegate.schema.job import decode_job_row
 from tidegate.schema.stored.history import SchemaHistory
 from tidegate.schema.stored.layout import table_layout
 

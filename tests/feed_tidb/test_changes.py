@@ -16,7 +16,7 @@ from tests.feed_tidb.test_columns import TABLES, VERSIONS, made
 from tests.feed_tidb.test_transactions import SPANS, Log
 from tests.kv.kv_recordings import STREAMS
 from tidegate.app.segment_log import SegmentLog
-from tidegate.codec.columnar.encode.plain import rows_of
+from tidegate.codec.columnar.encode.encoder import rows_of
 from tidegate.codec.wire_table import table_of_fields, wire_table
 from tidegate.feed.change import Chunk
 from tidegate.feed.event_filter import EventFilter, EventRule

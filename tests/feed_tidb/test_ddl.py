@@ -13,8 +13,7 @@ from tidegate.kv.row.row import select_stored
 from tidegate.model.errors import RenameRefused, SchemaError
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.model.mysql import ActionType
-from tidegate.schema.job import Job, parse_job
-from tidegate.schema.job_row import JOB_TABLE
+from tidegate.schema.job import JOB_TABLE, Job, parse_job
 from tidegate.schema.stored.definition import (
     Name,
     StoredColumn,

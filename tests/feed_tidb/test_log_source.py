@@ -10,7 +10,7 @@ from tests.feed_tidb.kit import changes, recorded_log
 from tests.feed_tidb.test_chain import Upstream
 from tidegate.app.log_safe_points import safe_point_name, safe_points
 from tidegate.app.segment_log import SegmentLog
-from tidegate.codec.columnar.encode.plain import rows_of
+from tidegate.codec.columnar.encode.encoder import rows_of
 from tidegate.codec.wire_table import table_of_fields
 from tidegate.feed.change import Place, PlacedDdl
 from tidegate.feed.event_filter import EventFilter

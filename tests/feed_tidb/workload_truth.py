@@ -23,8 +23,7 @@ from tidegate.kv.row.row import decode_row
 from tidegate.kv.table_key import RecordKey, decode_table_key, split_mvcc_key
 from tidegate.model.kv_change import LOSSY_DDL
 from tidegate.schema.f1 import ElementState
-from tidegate.schema.job import Job, JobState
-from tidegate.schema.job_row import JOB_TABLE, decode_job_row
+from tidegate.schema.job import JOB_TABLE, Job, JobState, decode_job_row
 from tidegate.schema.stored.definition import StoredTable
 from tidegate.schema.stored.history import SchemaHistory
 from tidegate.schema.stored.snapshot import REPLICATED, StoredSnapshot, TableVersion

@@ -12,7 +12,7 @@ from tidegate.codec.wire_table import WireTable
 from tidegate.feed.mount import Mounted, Mounter
 from tidegate.model.errors import SchemaError
 from tidegate.model.event import RowChange
-from tidegate.schema.job_row import decode_job_row
+from tidegate.schema.job import decode_job_row
 from tidegate.schema.stored.history import SchemaHistory
 
 OPTIONS = {

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tidegate.kv import TableLayout, decode_meta_key, decode_table_key
-from tidegate.schema.job_row import JOB_TABLE
+from tidegate.schema.job import JOB_TABLE
 from tidegate.schema.stored.definition import StoredTable, parse_stored
 from tidegate.schema.stored.layout import table_layout
 

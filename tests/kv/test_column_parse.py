@@ -21,7 +21,7 @@ from tidegate.model.errors import EncodeError, SchemaError
 from tidegate.model.event import images
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
-from tidegate.schema.job_row import decode_job_row
+from tidegate.schema.job import decode_job_row
 from tidegate.schema.stored.history import SchemaHistory
 
 LOST_IN_TEXT = "base64:type"

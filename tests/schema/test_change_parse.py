@@ -3,14 +3,14 @@
 import pytest
 
 from tidegate.model.table import TableName
-from tidegate.schema.definition import IndexDef
-from tidegate.schema.detail import (
+from tidegate.schema.definition import (
     AddCheck,
     AlterCheck,
     CheckDef,
     DropConstraint,
     DropForeignKey,
     DropSequences,
+    IndexDef,
     IndexDetail,
     OptionsDetail,
     References,

@@ -16,8 +16,7 @@ from tests.schema.change_world import World
 from tidegate.kv import decode_meta_key
 from tidegate.schema.change.outcome import StepOutcome
 from tidegate.schema.change.request import Request, operation_of, raw_arguments, request_of
-from tidegate.schema.job import Job, JobState, SchemaDiff
-from tidegate.schema.job_row import decode_job_row
+from tidegate.schema.job import Job, JobState, SchemaDiff, decode_job_row
 from tidegate.schema.stored.definition import StoredSchema, StoredTable, parse_stored, render_stored
 
 pytestmark = pytest.mark.slow

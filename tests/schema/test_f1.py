@@ -19,11 +19,12 @@ from tidegate.schema.f1 import (
     Touch,
     Work,
     access,
+    combine,
+    interleave,
     next_step,
     rollback,
     state_of,
 )
-from tidegate.schema.f1_multi import combine, interleave
 from tidegate.schema.f1_operations import BY_ACTION, OPERATIONS
 
 RECORDINGS = sorted((Path(__file__).parents[1] / "data" / "kv").glob("*.jsonl.xz"))

@@ -16,8 +16,7 @@ from tidegate.kv import decode_meta_key
 from tidegate.kv.meta_key import job_field
 from tidegate.model.errors import SchemaError, TableNotFound
 from tidegate.model.mysql import ActionType
-from tidegate.schema.job import Job, JobState, SchemaDiff, parse_job
-from tidegate.schema.job_row import decode_job_row
+from tidegate.schema.job import Job, JobState, SchemaDiff, decode_job_row, parse_job
 from tidegate.schema.stored.definition import (
     Name,
     StoredColumn,

@@ -7,19 +7,60 @@
 Only the base name of a location counts: the reader looks for it in its own configured storage, so that a message
 cannot send it anywhere else.  Fetching and storing are the caller's; this module has no I/O.
 
+How much of a row a message holds, and what its mark says.
+
+    WHOLE        all columns                                    no mark
+    HANDLES      handle key columns, because all were too many  ohk / onlyHandleKey
+    claim(at)    handle key columns; all lie at `at`            ccl / claimCheckLocation
+
 Source: TiCDC's "Send large messages to external storage" document; recordings.
 """
 
 import binascii
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from tidegate.codec.jsontext import parse
 from tidegate.codec.options import DecodeOptions
 from tidegate.model.errors import DecodeError
+from tidegate.model.event import RowChange
 
-__all__ = ["CODEC", "claim_location", "claim_name", "open_claim", "pack_claim"]
+__all__ = [
+    "CODEC",
+    "HANDLES",
+    "WHOLE",
+    "Cut",
+    "claim",
+    "claim_location",
+    "claim_name",
+    "cut_of",
+    "open_claim",
+    "pack_claim",
+]
+
+
+class Cut(NamedTuple):
+    """Whether columns are left out, and the two marks."""
+
+    handles: bool = False
+    only_handles: bool = False
+    location: str | None = None
+
+
+WHOLE: Final = Cut()
+HANDLES: Final = Cut(handles=True, only_handles=True)
+
+
+def claim(location: str) -> Cut:
+    """Return the cut of a row that lies whole at `location`."""
+    return Cut(handles=True, location=location)
+
+
+def cut_of(row: RowChange) -> Cut:
+    """Return what was done to a decoded row before: its marks go on, its columns are those that it has."""
+    return Cut(False, row.handle_only, row.claim_check) if row.handle_only or row.claim_check else WHOLE
+
 
 CODEC: Final = "claim-check"
 

@@ -35,8 +35,7 @@ from tidegate.model.errors import DecodeError, SchemaError, SqlError
 from tidegate.model.event import Delete, Field, Insert, RowChange, Update, Value, Values, images
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import TableName
-from tidegate.schema.build import build_table
-from tidegate.schema.ddl_context import DdlContext
+from tidegate.schema.build import DdlContext, build_table
 from tidegate.schema.parse.ddl import parse
 from tidegate.schema.statement import CreateTable
 

@@ -20,8 +20,7 @@ from tidegate.model.errors import InputError
 from tidegate.model.event import Ddl
 from tidegate.model.mysql import ActionType
 from tidegate.schema import spec, statement
-from tidegate.schema.definition import TableOptions
-from tidegate.schema.detail import DropForeignKey, RemoveTtl
+from tidegate.schema.definition import DropForeignKey, RemoveTtl, TableOptions
 
 __all__ = ["acting", "action_of_text"]
 

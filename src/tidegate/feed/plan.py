@@ -38,9 +38,8 @@ from tidegate.schema.effects import (
     TableRenamed,
     TableTruncated,
 )
-from tidegate.schema.infer import infer_table
+from tidegate.schema.infer import infer_table, merge_inferred
 from tidegate.schema.state import SchemaState, apply_ddl
-from tidegate.schema.widen import merge_inferred
 
 __all__ = ["Barrier", "Checkpoint", "Landed", "Round", "identity", "plan_round", "replace_ts"]
 

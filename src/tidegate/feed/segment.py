@@ -27,9 +27,8 @@ from tidegate.model.errors import InputError, SchemaError
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.effects import Effect
-from tidegate.schema.infer import infer_table
+from tidegate.schema.infer import infer_table, merge_inferred
 from tidegate.schema.state import SchemaState, apply_ddl
-from tidegate.schema.widen import merge_inferred
 
 __all__ = ["plan_segment", "segment_end"]
 

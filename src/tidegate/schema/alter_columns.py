@@ -18,9 +18,8 @@ import msgspec
 
 from tidegate.expr.syntax.tokens import TokenKind, tokenize
 from tidegate.model.table import ColumnInfo, IndexInfo, PartitionInfo, TableInfo
-from tidegate.schema.build import build_column
+from tidegate.schema.build import DdlContext, build_column
 from tidegate.schema.cursor import Cursor
-from tidegate.schema.ddl_context import DdlContext
 from tidegate.schema.defaults import keep_default
 from tidegate.schema.definition import Position
 from tidegate.schema.spec import AddColumns, DropColumn, ModifyColumn, RenameColumn, SetDefault, Spec

@@ -8,20 +8,42 @@
 Source: TiDB pkg/ddl/create_table.go (buildColumnsAndConstraints, checkConstraintNames, BuildTableInfo).
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
 
+from tidegate.model.errors import SchemaError
 from tidegate.model.mysql import MysqlType as T
-from tidegate.model.table import ColumnInfo, IndexInfo, PartitionInfo, TableInfo
+from tidegate.model.table import ColumnInfo, IndexInfo, PartitionInfo, TableInfo, TableName
 from tidegate.schema.columns import complete_type
-from tidegate.schema.ddl_context import DdlContext
 from tidegate.schema.defaults import keep_default, origin_default
 from tidegate.schema.definition import ColumnDef, IndexDef
 from tidegate.schema.statement import CreateTable
 
-__all__ = ["add_index", "build_column", "build_table", "complete_partition", "inline_indexes"]
+__all__ = ["DdlContext", "add_index", "build_column", "build_table", "complete_partition", "inline_indexes"]
+
+
+@dataclass(frozen=True, slots=True)
+class DdlContext:
+    """One DDL event: `seq` is its place among all DDLs with this `commit_ts`."""
+
+    commit_ts: int
+    seq: int
+    query: str
+
+    def incarnation(self, made: int) -> str:
+        """Return the name of the rows of the table number `made` (from 0) that this DDL creates or empties."""
+        name = f"{self.commit_ts:x}-{self.seq}"
+        return f"{name}-{made}" if made else name
+
+    def error(self, table: TableName | str, what: str) -> SchemaError:
+        """Return the error of a DDL that does not fit the tables; names table, timestamp and DDL."""
+        return SchemaError(
+            f"table {table}: {what} at commit_ts {self.commit_ts} by DDL {self.query[:500]!r}; "
+            "the schema history and the topic disagree: start the feed again from a point before the table's creation"
+        )
+
 
 _INTEGERS: Final = frozenset({T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG})
 

@@ -1,6 +1,16 @@
 """The parts that DDL statements define tables with: types, defaults, columns, indexes, options, as written.
 
 Nothing here is completed: an unwritten charset, length or nullability stays open until the table is built.
+
+What DDL statements say that only TiDB's own definitions need: no row, message or later statement depends on it.
+
+    IndexDef("i", ("a", ""))                      what change capture compares
+      └ detail: IndexDetail(lengths=(10, -1),     what TiDB stores besides: prefixes, expressions, comments
+                            expressions=("", "b + 1"))
+
+Details hang at the definitions, specs and statements and take no part in comparing those.  Expressions are the user's
+own text.
+
 Source: TiDB parser/ast/ddl.go (ColumnDef, Constraint), as far as change capture needs it.
 """
 
@@ -8,22 +18,183 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tidegate.model.mysql import MysqlType
-from tidegate.schema.detail import ColumnDetail, IndexDetail, OptionsDetail
+from tidegate.model.table import TableName
 
 __all__ = [
+    "AddCheck",
+    "AlterCheck",
     "Blob",
+    "CheckDef",
     "ColumnDef",
     "Default",
     "DefaultNumber",
     "DefaultText",
+    "DropConstraint",
+    "DropForeignKey",
+    "DropSequences",
     "Expression",
     "IndexDef",
+    "IndexDetail",
     "Now",
     "Null",
+    "OptionsDetail",
     "Position",
+    "References",
+    "RemoveTtl",
+    "SequenceDef",
+    "SpecDetail",
+    "StatementDetail",
+    "TableDetail",
     "TableOptions",
     "TypeDef",
+    "ViewDetail",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckDef:
+    """CHECK (expression); `name` is None where TiDB chooses one."""
+
+    name: str | None
+    expression: str
+    enforced: bool = True
+    in_column: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """REFERENCES: the table (schema None: the child's), its columns, what happens to children ("" if not said)."""
+
+    schema: str | None
+    table: str
+    columns: tuple[str, ...]
+    on_delete: str = ""
+    on_update: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDetail:
+    """Of a column: ON UPDATE CURRENT_TIMESTAMP(fsp), AUTO_RANDOM(shard bits, range bits), COLLATE, CHECKs."""
+
+    on_update: int | None = None
+    auto_random: tuple[int, int] | None = None
+    collate: str | None = None
+    checks: tuple[CheckDef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class IndexDetail:
+    """Of an index, part by part: prefix lengths (-1 the whole column) and expressions ("" a column).
+
+    `references` of a foreign key; `using` 1 BTREE, 2 HASH, 3 RTREE."""
+
+    lengths: tuple[int, ...] = ()
+    expressions: tuple[str, ...] = ()
+    comment: str = ""
+    references: References | None = None
+    is_global: bool = False
+    using: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class OptionsDetail:
+    """Of a table's options; None where not written.  `ttl` is (column, count, unit)."""
+
+    collate: str | None = None
+    auto_increment: int | None = None
+    forced: bool = False
+    auto_id_cache: int | None = None
+    auto_random_base: int | None = None
+    shard_row_id_bits: int | None = None
+    pre_split_regions: int | None = None
+    compression: str | None = None
+    ttl: tuple[str, str, str] | None = None
+    ttl_enable: bool | None = None
+    ttl_job_interval: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableDetail:
+    """Of CREATE TABLE: table CHECKs, GLOBAL TEMPORARY."""
+
+    checks: tuple[CheckDef, ...] = ()
+    global_temporary: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ViewDetail:
+    """Of CREATE VIEW: its own column names if written, and the SELECT as written."""
+
+    select: str = ""
+    columns: tuple[str, ...] = ()
+    or_replace: bool = False
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AddCheck:
+    """ADD CHECK."""
+
+    check: CheckDef
+
+
+@dataclass(frozen=True, slots=True)
+class AlterCheck:
+    """ALTER CHECK .. [NOT] ENFORCED."""
+
+    name: str
+    enforced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DropForeignKey:
+    """DROP FOREIGN KEY."""
+
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropConstraint:
+    """DROP CHECK and DROP CONSTRAINT."""
+
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveTtl:
+    """REMOVE TTL."""
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceDef:
+    """CREATE SEQUENCE and, with `alter`, ALTER SEQUENCE; None where not written."""
+
+    name: TableName
+    alter: bool = False
+    if_exists: bool = False
+    start: int | None = None
+    increment: int | None = None
+    minimum: int | None = None
+    maximum: int | None = None
+    cache: int | None = None
+    """0 is NOCACHE."""
+    cycle: bool | None = None
+    restart: int | None = None
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DropSequences:
+    """DROP SEQUENCE."""
+
+    names: tuple[TableName, ...]
+    if_exists: bool = False
+
+
+SpecDetail: TypeAlias = AddCheck | AlterCheck | DropForeignKey | DropConstraint | RemoveTtl
+StatementDetail: TypeAlias = SequenceDef | DropSequences
 
 
 @dataclass(frozen=True, slots=True)

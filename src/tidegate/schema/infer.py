@@ -5,10 +5,21 @@
 
 What the message leaves out is left open (-1, None); virtual columns never stand in messages, so they are missing.
 `incarnation` is m-{crc32 of the lower-case name}-{version}, so that readers of one topic agree on it.
+
+`merge_inferred` joins what several messages tell of such a table.
+
+    layout A  id, name          ─┐
+    layout B  id, name, email   ─┴►  id, name, email      a column stays once it was seen; NULL where a row lacks it
+
+A handle-only message adds nothing; a key, once known, stays.
+
 Source: Open Protocol and Canal-JSON documents (column flags, mysqlType, pkNames).
 """
 
+from collections.abc import Sequence
 from zlib import crc32
+
+import msgspec
 
 from tidegate.model.errors import SchemaError
 from tidegate.model.event import Field
@@ -17,7 +28,7 @@ from tidegate.model.table import ColumnInfo, ColumnType, IndexInfo, TableInfo, T
 from tidegate.schema.columns import complete_type, parse_type
 from tidegate.schema.definition import TypeDef
 
-__all__ = ["infer_table"]
+__all__ = ["infer_table", "merge_inferred"]
 
 
 def infer_table(
@@ -86,3 +97,22 @@ def _keys(fields: tuple[Field, ...], pk_names: tuple[str, ...] | None) -> tuple[
         return (IndexInfo(1, "PRIMARY", primary, unique=True, primary=True),)
     handle = tuple(field.name for field in fields if field.handle)
     return (IndexInfo(1, "handle", handle, unique=True),) if handle else ()
+
+
+def merge_inferred(tables: Sequence[TableInfo]) -> TableInfo:
+    """Return the first table with the columns that later ones have and it has not; names compare without case."""
+    merged, *others = tables
+    for other in others:
+        known = {column.name.lower() for column in merged.columns}
+        strangers = [column for column in other.columns if column.name.lower() not in known]
+        added = tuple(
+            msgspec.structs.replace(column, id=merged.max_column_id + nth, nullable=True)
+            for nth, column in enumerate(strangers, 1)
+        )
+        merged = msgspec.structs.replace(
+            merged,
+            columns=merged.columns + added,
+            max_column_id=merged.max_column_id + len(added),
+            indexes=merged.indexes or other.indexes,
+        )
+    return merged

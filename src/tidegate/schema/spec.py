@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tidegate.model.table import PartitionDef, PartitionInfo, TableName
-from tidegate.schema.definition import ColumnDef, Default, IndexDef, Position, TableOptions
-from tidegate.schema.detail import SpecDetail
+from tidegate.schema.definition import ColumnDef, Default, IndexDef, Position, SpecDetail, TableOptions
 
 __all__ = [
     "AddColumns",

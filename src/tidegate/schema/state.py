@@ -22,12 +22,10 @@ from tidegate.model.event import Ddl
 from tidegate.model.table import TableInfo, TableName
 from tidegate.model.tso import compose
 from tidegate.schema import effects
-from tidegate.schema.alter import alter_table
-from tidegate.schema.build import build_table
-from tidegate.schema.ddl_context import DdlContext
+from tidegate.schema.alter import alter_table, named_partitions
+from tidegate.schema.build import DdlContext, build_table
 from tidegate.schema.effects import Effect, NoEffect
 from tidegate.schema.parse.ddl import parse
-from tidegate.schema.repartition import named_partitions
 from tidegate.schema.snapshot import Database, SchemaState
 from tidegate.schema.spec import DropPartitions, ExchangePartition, RenameTo, TruncatePartitions
 from tidegate.schema.statement import (

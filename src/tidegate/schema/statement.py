@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tidegate.model.table import PartitionInfo, TableName
-from tidegate.schema.definition import ColumnDef, IndexDef, TableOptions
-from tidegate.schema.detail import StatementDetail, TableDetail, ViewDetail
+from tidegate.schema.definition import ColumnDef, IndexDef, StatementDetail, TableDetail, TableOptions, ViewDetail
 from tidegate.schema.spec import Spec
 
 __all__ = [

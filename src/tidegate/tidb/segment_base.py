@@ -22,7 +22,7 @@ from tidegate.kv.meta_key import decode_meta_key
 from tidegate.kv.table_key import table_span
 from tidegate.model.errors import EnvironmentFault
 from tidegate.model.kv_change import KvChange, KvOp, LogType
-from tidegate.schema.job_row import JOB_TABLE
+from tidegate.schema.job import JOB_TABLE
 from tidegate.schema.stored.snapshot import StoredSnapshot
 from tidegate.tidb.meta.keys import Meta
 from tidegate.tidb.meta.load import load_all

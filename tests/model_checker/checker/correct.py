@@ -16,8 +16,7 @@ from tests.model_checker.checker.rules import Guard, Rules
 from tests.model_checker.checker.scenario import Ranges, Scenario, under
 from tests.model_checker.checker.spaces import Binding
 from tidegate.schema import f1_operations as operations
-from tidegate.schema.f1 import Operation, Work
-from tidegate.schema.f1_multi import combine
+from tidegate.schema.f1 import Operation, Work, combine
 
 __all__ = [
     "ADDED",

@@ -19,8 +19,7 @@ from tidegate.kv.table_key import RecordKey, decode_table_key
 from tidegate.model.errors import TableNotFound
 from tidegate.model.event import Delete
 from tidegate.model.kv_change import KvChange
-from tidegate.schema.job import Job, JobState
-from tidegate.schema.job_row import JOB_TABLE, decode_job_row
+from tidegate.schema.job import JOB_TABLE, Job, JobState, decode_job_row
 from tidegate.schema.stored.definition import StoredTable
 from tidegate.schema.stored.history import SchemaHistory
 from tidegate.schema.stored.snapshot import StoredSnapshot

@@ -20,8 +20,7 @@ from tidegate.feed.mount import Mounter
 from tidegate.kv.table_key import RecordKey, decode_table_key
 from tidegate.model.errors import SchemaError, SqlRefused, TableNotFound
 from tidegate.model.kv_change import KvChange
-from tidegate.schema.job import Job, JobState
-from tidegate.schema.job_row import JOB_TABLE, decode_job_row
+from tidegate.schema.job import JOB_TABLE, Job, JobState, decode_job_row
 from tidegate.schema.stored.history import SchemaHistory
 from tidegate.tidb.change_log import ChangeLog
 from tidegate.tidb.cluster import Cluster

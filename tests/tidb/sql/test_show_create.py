@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from tests.tidb.sql.recorded import schemas, tables
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnInfo, TableInfo
-from tidegate.schema.build import build_table
+from tidegate.schema.build import DdlContext, build_table
 from tidegate.schema.columns import render_type
-from tidegate.schema.ddl_context import DdlContext
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.parse.ddl import parse
 from tidegate.schema.statement import CreateDatabase, CreateTable

@@ -33,8 +33,7 @@ from tidegate.expr.convert.number import (
     to_float,
     to_integer,
 )
-from tidegate.expr.convert.span import round_span, span_number
-from tidegate.expr.convert.time import moment_number, round_moment
+from tidegate.expr.convert.time import moment_number, round_moment, round_span, span_number
 from tidegate.expr.value.kinds import Bits, Named, SqlValue
 from tidegate.kv.datum import Duration, JsonDatum, Unsigned
 from tidegate.kv.packed_time import Time

@@ -21,9 +21,8 @@ from tidegate.expr.cast.problem import Converted, Problem
 from tidegate.expr.convert.number import float_text
 from tidegate.expr.convert.text import BLOB_LIMITS, CODECS, capacity
 from tidegate.expr.value.kinds import Named, SqlValue
-from tidegate.kv.clock_text import render_date, render_duration, render_time
 from tidegate.kv.collation import sort_key
-from tidegate.kv.column_text import column_text
+from tidegate.kv.column_text import column_text, render_date, render_duration, render_time
 from tidegate.kv.datum import Duration, JsonDatum, Unsigned, Vector
 from tidegate.kv.json.text import render_json
 from tidegate.kv.packed_time import Time

@@ -21,12 +21,14 @@ from tidegate.expr.cast.problem import Converted, Problem
 from tidegate.expr.cast.text import plain_text
 from tidegate.expr.context import Context
 from tidegate.expr.convert.number import to_integer
-from tidegate.expr.convert.span import SPAN_LIMIT, parse_span, round_span
 from tidegate.expr.convert.time import (
+    SPAN_LIMIT,
     fsp_of,
     parse_moment,
     parse_moment_number,
+    parse_span,
     round_moment,
+    round_span,
     shift,
     span_of_moment,
     valid_timestamp,

@@ -15,7 +15,7 @@ from typing import Final
 
 from tidegate.expr.compiled import Compiled
 from tidegate.expr.context import NO_CONTEXT, Context
-from tidegate.expr.convert.span import parse_span
+from tidegate.expr.convert.time import parse_span
 from tidegate.expr.form import compile_scalar
 from tidegate.expr.function.form import Function, arguments, define
 from tidegate.expr.function.format import DAYS, MONTHS, format_time, week, year_week

@@ -13,8 +13,7 @@ from functools import lru_cache
 from typing import Final
 
 from tidegate.expr.context import Context
-from tidegate.expr.convert.span import SPAN_LIMIT, parse_span
-from tidegate.expr.convert.time import parse_moment, parse_moment_number, round_moment
+from tidegate.expr.convert.time import SPAN_LIMIT, parse_moment, parse_moment_number, parse_span, round_moment
 from tidegate.expr.value.kinds import Duration, JsonDatum, SqlValue
 from tidegate.expr.value.number import number_of
 from tidegate.expr.value.text import string_of

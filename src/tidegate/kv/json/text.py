@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Final
 
-from tidegate.kv.clock_text import render_date, render_duration, render_time
+from tidegate.kv.column_text import render_date, render_duration, render_time
 from tidegate.kv.json.value import JsonDuration, JsonTime, JsonValue, Opaque, Unsigned
 
 __all__ = ["quote_json", "render_json"]

@@ -18,6 +18,16 @@ the layout does not know stay as bytes in `unknown`.
     >>> decode_row(table, bytes.fromhex(key), bytes.fromhex(value)).columns
     {1: 1}
 
+Rows of version 1: column ids and values in turn, each a datum in value form.
+
+    {1: 1, 2: "abc", 3: NULL}     08 02 | 08 02    08 04 | 02 06 61 62 63    08 06 | 00
+                                  id 1    1        id 2    "abc"             id 3    NULL
+
+    no column at all              00
+
+Times stand as their packed number, durations as nanoseconds, ENUM, SET and BIT as unsigned numbers.  The first byte is
+08 or 00 and never 80, which tells this version from the second.  Columns stand in the order in which they were given.
+
 Source: TiDB pkg/tablecodec, pkg/table/tables (CanSkip); TiCDC's mounter.
 """
 
@@ -27,10 +37,9 @@ from typing import Any, Final, NamedTuple
 from tidegate.kv.checksum import column_checksum, key_checksum
 from tidegate.kv.collation import sort_key
 from tidegate.kv.column_value import KvValue, from_datum, old_row_datum, read_value, to_datum, write_value
-from tidegate.kv.datum import Datum, Unsigned
+from tidegate.kv.datum import Datum, Unsigned, decode_datum, encode_value
 from tidegate.kv.handle import CommonHandle, Handle, IntHandle, common_handle, unsigned_handle
 from tidegate.kv.layout import WHOLE, ColumnLayout, IndexPart, TableLayout
-from tidegate.kv.row.v1 import decode_old_row, encode_old_row
 from tidegate.kv.row.v2 import VERSION_BYTE, RowChecksums, body_of, decode_raw_row, encode_raw_row, render_tail
 from tidegate.kv.table_key import RecordKey, decode_table_key, record_key
 from tidegate.model.errors import DecodeError, EncodeError, KvDecodeError
@@ -41,8 +50,10 @@ __all__ = [
     "ChecksumForm",
     "Row",
     "cut_part",
+    "decode_old_row",
     "decode_row",
     "decode_row_value",
+    "encode_old_row",
     "encode_row",
     "handle_columns",
     "handle_of",
@@ -50,6 +61,30 @@ __all__ = [
     "select_stored",
     "verify_checksum",
 ]
+
+V1_CODEC: Final = "row v1"
+_EMPTY: Final = b"\x00"
+
+
+def encode_old_row(values: Mapping[int, Datum]) -> bytes:
+    """Return the row of these columns, in their order."""
+    return b"".join(encode_value((column_id, value)) for column_id, value in values.items()) or _EMPTY
+
+
+def decode_old_row(buf: bytes) -> dict[int, Datum]:
+    """Return the columns of a row by id, in their order."""
+    if buf == _EMPTY:
+        return {}
+    found: dict[int, Datum] = {}
+    at = 0
+    while at < len(buf):
+        start = at
+        column_id, at = decode_datum(buf, at)
+        if type(column_id) is not int or column_id in found:
+            raise DecodeError(f"{column_id!r} where a new column id stands", V1_CODEC, start)
+        found[column_id], at = decode_datum(buf, at)
+    return found
+
 
 CODEC: Final = "row"
 Columns = dict[int, KvValue]

@@ -34,8 +34,7 @@ from tidegate.schema.change.arguments import (
     NewTableArgs,
     TruncatePartitionsArgs,
 )
-from tidegate.schema.f1 import Operation
-from tidegate.schema.f1_multi import MULTI_SCHEMA_CHANGE, combine
+from tidegate.schema.f1 import MULTI_SCHEMA_CHANGE, Operation, combine
 from tidegate.schema.f1_operations import BY_ACTION, OPERATIONS
 from tidegate.schema.job import Job
 from tidegate.schema.stored.definition import StoredPartition

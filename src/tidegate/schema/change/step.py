@@ -11,11 +11,19 @@ change, in order, and backwards the other way round.  Pure: the same arguments g
 SqlRefused says that the definitions no longer allow it (another job came first): with the first step all are rehearsed,
 so that a job is cancelled before it has done anything.
 
+`DryRun` has the definitions as a job would leave them, step after step.
+
+    definitions of now ── step 1 ── step 2 ── .. ── step n        every outcome lies over those before it; nothing is
+            └─ .. compared with what each step made (invariants.py)    written
+
+Jobs of one table run one after the other, so nobody changes the table between the steps: what the rehearsal allows no
+later step will refuse, where a job might have no way back.
+
 Source: TiDB pkg/ddl/job_worker.go (runOneJobStep), multi_schema_change.go.
 """
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -23,7 +31,6 @@ from msgspec import UNSET
 
 from tidegate.model.errors import SchemaError
 from tidegate.schema.change.draft import Draft, Move
-from tidegate.schema.change.dry_run import DryRun
 from tidegate.schema.change.invariants import check_invariants
 from tidegate.schema.change.move.attribute import ATTRIBUTE_MOVES
 from tidegate.schema.change.move.column import COLUMN_MOVES
@@ -36,9 +43,9 @@ from tidegate.schema.change.move.table import TABLE_MOVES
 from tidegate.schema.change.outcome import Definitions, StepOutcome
 from tidegate.schema.change.request import Request, operation_of
 from tidegate.schema.change.task import TASKS
-from tidegate.schema.f1 import ElementState, Operation, Step, Work, rollback
-from tidegate.schema.f1_multi import MULTI_SCHEMA_CHANGE
+from tidegate.schema.f1 import MULTI_SCHEMA_CHANGE, ElementState, Operation, Step, Work, rollback
 from tidegate.schema.job import SchemaDiff
+from tidegate.schema.stored.definition import StoredSchema, StoredTable
 
 __all__ = ["step", "step_back"]
 
@@ -148,3 +155,38 @@ def _places(parts: Sequence[Request]) -> list[tuple[Request, int, Operation]]:
         found.append((part, first, operation))
         first += len(operation.roles)
     return found
+
+
+class DryRun:
+    """Definitions with the outcomes of some steps over them."""
+
+    def __init__(self, below: Definitions) -> None:
+        self._below = below
+        self._tables: dict[tuple[int, int], StoredTable | None] = {}
+        self._schemas: dict[int, StoredSchema | None] = {}
+
+    def take(self, draft: Draft) -> None:
+        """Lay what a step made over the rest."""
+        self._tables |= dict.fromkeys(draft.removes) | draft.puts
+        self._schemas |= dict.fromkeys(draft.schemas_removed) | {one.id: one for one in draft.schemas_put}
+
+    def schema(self, schema_id: int) -> StoredSchema | None:
+        """Return the database of that id."""
+        return self._schemas[schema_id] if schema_id in self._schemas else self._below.schema(schema_id)
+
+    def schemas(self) -> Iterator[StoredSchema]:
+        """Return all databases."""
+        ids = dict.fromkeys((*(one.id for one in self._below.schemas()), *self._schemas))
+        return (found for found in map(self.schema, ids) if found is not None)
+
+    def table(self, schema_id: int, table_id: int) -> StoredTable | None:
+        """Return the table of that id in that database."""
+        key = (schema_id, table_id)
+        return self._tables[key] if key in self._tables else self._below.table(schema_id, table_id)
+
+    def tables(self, schema_id: int) -> Iterator[StoredTable]:
+        """Return the tables of that database, by id."""
+        ids = {one.id for one in self._below.tables(schema_id)} | {
+            one for home, one in self._tables if home == schema_id
+        }
+        return (found for found in (self.table(schema_id, one) for one in sorted(ids)) if found is not None)

@@ -12,8 +12,17 @@ from typing import Final
 from tidegate.expr.syntax.tokens import TokenKind
 from tidegate.schema.columns import charset_of_collation, normal_charset, read_charset_name
 from tidegate.schema.cursor import Cursor
-from tidegate.schema.definition import ColumnDef, IndexDef, Position
-from tidegate.schema.detail import AddCheck, AlterCheck, CheckDef, DropConstraint, DropForeignKey, RemoveTtl
+from tidegate.schema.definition import (
+    AddCheck,
+    AlterCheck,
+    CheckDef,
+    ColumnDef,
+    DropConstraint,
+    DropForeignKey,
+    IndexDef,
+    Position,
+    RemoveTtl,
+)
 from tidegate.schema.parse.column import read_column, read_default
 from tidegate.schema.parse.key import is_constraint, read_constraint
 from tidegate.schema.parse.table import read_options, read_partition_by, read_partition_definitions

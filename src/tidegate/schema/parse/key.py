@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from tidegate.schema.cursor import Cursor
-from tidegate.schema.definition import IndexDef
-from tidegate.schema.detail import CheckDef, IndexDetail, References
+from tidegate.schema.definition import CheckDef, IndexDef, IndexDetail, References
 
 __all__ = ["is_constraint", "read_check", "read_constraint", "read_index_tail", "read_references"]
 

@@ -15,8 +15,7 @@ from tidegate.expr.syntax.tokens import TokenKind
 from tidegate.model.table import PartitionDef, PartitionInfo
 from tidegate.schema.columns import charset_of_collation, normal_charset, read_charset_name
 from tidegate.schema.cursor import Cursor
-from tidegate.schema.definition import TableOptions
-from tidegate.schema.detail import OptionsDetail
+from tidegate.schema.definition import OptionsDetail, TableOptions
 
 __all__ = ["MOST_PARTITIONS", "read_options", "read_partition_by", "read_partition_definitions"]
 

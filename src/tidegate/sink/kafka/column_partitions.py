@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.codec.columnar import Batch, ColumnarEncoder, Cutter, EncodedRows, MessageArrays, typed_batch
-from tidegate.codec.columnar.encode.plain import rows_of
+from tidegate.codec.columnar.encode.encoder import rows_of
 from tidegate.codec.open.encode.encoder import Pair
 from tidegate.feed.change import Chunk
 from tidegate.model.errors import EncodeError, MessageTooLarge

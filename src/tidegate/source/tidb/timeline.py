@@ -23,8 +23,7 @@ from tidegate.feed.filter import TableFilter
 from tidegate.kv.table_key import table_span
 from tidegate.model.errors import HistoryLost, TidegateError
 from tidegate.model.kv_change import KvOp
-from tidegate.schema.job import Job, JobState
-from tidegate.schema.job_row import JOB_TABLE, decode_job_row
+from tidegate.schema.job import JOB_TABLE, Job, JobState, decode_job_row
 from tidegate.schema.stored.snapshot import StoredSnapshot, apply_job
 from tidegate.source.tidb.ddl import DdlEvent, ddl_events, is_followed, schema_name
 from tidegate.source.tidb.log import KvLog, Span

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from tidegate.codec.columnar import typed_batch
-from tidegate.codec.columnar.encode.plain import rows_of
+from tidegate.codec.columnar.encode.encoder import rows_of
 from tidegate.codec.neutral import event_object
 from tidegate.codec.wire_table import table_of_fields
 from tidegate.feed.change import Batch

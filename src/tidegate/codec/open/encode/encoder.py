@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-from tidegate.codec.cut import Cut
+from tidegate.codec.claim import Cut
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.open.encode.row import TableForm, row_value
 from tidegate.codec.open.encode.values import style_of

@@ -7,21 +7,35 @@
 
 All of a column but its value is the same in every row, so a table is prepared once (`TableForm`).
 
+One of encoding.FAULTS, with only-output-updated-columns, in `p` of an UPDATE:
+
+    unnamed-null    "p":{"a":{"t":3,"f":65,"v":1}}  arrives as  "p":{"t":3,"f":65,"v":1}   when `a` became NULL
+
 Source: Open Protocol document, "Row Changed Event"; recordings of both emitters.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.go.json import Quote
-from tidegate.codec.open.encode.faults import unnamed_null
 from tidegate.codec.open.encode.values import Write, style_of, writer
 from tidegate.codec.wire_table import WireColumn, WireTable
 from tidegate.model.errors import EncodeError, HandleKeyMissing
 from tidegate.model.event import Delete, Insert, RowChange, Update, Value, Values
 
 __all__ = ["OpenField", "TableForm", "row_value"]
+
+_NAME: Final = re.compile(r'"(?:[^"\\]|\\.)*+":\{', re.DOTALL)
+
+
+def unnamed_null(member: str) -> str:
+    """`"name":{members}` without name and braces."""
+    found = _NAME.match(member)
+    assert found is not None, member
+    return member[found.end() : -1]
+
 
 _MISSING: Final = "no handle key column in table {}; give it a primary key, or a unique key on NOT NULL columns"
 

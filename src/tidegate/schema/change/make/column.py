@@ -5,10 +5,24 @@
 
 Moments in defaults of TIMESTAMP are UTC; the bytes of BIT stand in `default_bit`, since JSON cannot hold them.
 
+Origin defaults: what rows hold that were written before a column was there.
+
+    column has a default    that default (CURRENT_TIMESTAMP: the moment of the DDL)
+    NOT NULL, no default    the zero value: 0, "", 0000-00-00 00:00:00, the first member of an ENUM
+    else                    NULL
+
+Default values of DATE, DATETIME and TIMESTAMP as definitions keep them: one form, TIMESTAMP in UTC.
+
+    '2020-1-2'          DATETIME(3)             "2020-01-02 00:00:00.000"
+    '2020-01-01 8:00'   TIMESTAMP, zone +08     "2020-01-01 00:00:00"
+
 Source: TiDB pkg/ddl/add_column.go (buildColumnAndConstraint, columnDefToCol), pkg/types/field_type_builder.go.
 """
 
+import re
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Final
 
 import msgspec
@@ -28,13 +42,85 @@ from tidegate.schema.change.flags import (
 )
 from tidegate.schema.change.restore import restore
 from tidegate.schema.change.session import DdlSession
-from tidegate.schema.change.temporal_default import MOMENTS, kept_moment
 from tidegate.schema.columns import complete_type
 from tidegate.schema.defaults import keep_default
 from tidegate.schema.definition import ColumnDef, Default, DefaultText, Expression, Now, Null, TypeDef
 from tidegate.schema.stored.definition import Name, StoredColumn, StoredType
 
-__all__ = ["default_collation", "make_column", "make_type", "with_default"]
+__all__ = ["default_collation", "make_column", "make_type", "with_default", "with_origin", "zero_default"]
+
+MOMENTS: Final = frozenset({T.DATE, T.DATETIME, T.TIMESTAMP})
+_MOMENT: Final = re.compile(r"^(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(\.\d+)?)?)?$")
+_STRICT: Final = frozenset({"STRICT_TRANS_TABLES", "STRICT_ALL_TABLES"})
+
+
+def kept_moment(kind: StoredType, value: str, session: DdlSession, refused: SqlRefused) -> str:
+    """`value` in the definition's form; raises `refused` for no moment, and for a zero date where sql_mode forbids it.
+
+    Forms without signs between the numbers ("20200102") are kept as they were written."""
+    text = value.strip()
+    if text.startswith("0000-00-00"):
+        if "NO_ZERO_DATE" in session.sql_mode and session.sql_mode & _STRICT:
+            raise refused
+        return value
+    found = _MOMENT.match(text)
+    if found is None:
+        if not text[:1].isdigit():
+            raise refused
+        return value
+    year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[:6])
+    try:
+        moment = datetime(year, month, day, hour, minute, second, tzinfo=session.zone)
+    except ValueError:
+        raise refused from None
+    if kind.tp == T.DATE:
+        return moment.date().isoformat()
+    digits = max(kind.decimal, 0)
+    fraction = Decimal("0" + (found[7] or ".0")).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)
+    if fraction == 1:
+        moment, fraction = moment + timedelta(seconds=1), Decimal(0)
+    if kind.tp == T.TIMESTAMP:
+        moment = moment.astimezone(UTC)
+    shown = f"{moment.year:04d}-{moment:%m-%d %H:%M:%S}"
+    return f"{shown}.{int(fraction.scaleb(digits)):0{digits}d}" if digits else shown
+
+
+_ZEROS: Final[Mapping[int, str]] = {
+    **dict.fromkeys((T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG, T.FLOAT, T.DOUBLE, T.DECIMAL), "0"),
+    T.YEAR: "0000",
+    T.DATE: "0000-00-00",
+    T.TIME: "00:00:00",
+    T.BIT: "\0",
+    T.JSON: "null",
+}
+
+
+def zero_default(column: StoredColumn) -> str | None:
+    """Return the zero value as a definition writes it."""
+    kind = column.type
+    if kind.tp in (T.DATETIME, T.TIMESTAMP):
+        return "0000-00-00 00:00:00" + ("." + "0" * kind.decimal if kind.decimal > 0 else "")
+    if kind.tp == T.ENUM:
+        return kind.elems[0] if kind.elems else ""
+    if kind.tp == T.STRING and kind.charset == "binary":
+        return "\0" * kind.flen
+    return _ZEROS.get(kind.tp, "")
+
+
+def with_origin(column: StoredColumn, now: str) -> StoredColumn:
+    """`column` with the origin default that adding it at the moment `now` (UTC, as text) gives it."""
+    if column.generated_expr_string:
+        return column
+    default, bits = column.default, column.default_bit
+    if isinstance(default, str) and default.upper().startswith("CURRENT_TIMESTAMP"):
+        default = now
+    elif column.default_is_expr:
+        default = None
+    if default is None and column.type.flag & NOT_NULL:
+        default = zero_default(column)
+        bits = b"\0" * ((max(column.type.flen, 1) + 7) // 8) if column.type.tp == T.BIT else None
+    return msgspec.structs.replace(column, origin_default=default, origin_default_bit=bits)
+
 
 _COLLATIONS: Final = {"gbk": "gbk_chinese_ci", "gb18030": "gb18030_chinese_ci", "binary": "binary"}
 _CHARSETS: Final = frozenset({"utf8mb4", "utf8", "latin1", "ascii", "gbk", "gb18030", "binary"})

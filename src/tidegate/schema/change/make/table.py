@@ -29,8 +29,7 @@ from tidegate.schema.change.move.index import append_index
 from tidegate.schema.change.restore import restore
 from tidegate.schema.change.session import DdlSession
 from tidegate.schema.columns import charset_of_collation
-from tidegate.schema.definition import ColumnDef, IndexDef, TableOptions
-from tidegate.schema.detail import CheckDef, OptionsDetail
+from tidegate.schema.definition import CheckDef, ColumnDef, IndexDef, OptionsDetail, TableOptions
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.statement import CreateTable
 from tidegate.schema.stored.definition import Name, StoredSchema, StoredTable

@@ -17,7 +17,7 @@ from tidegate.model.errors import SqlRefused
 from tidegate.schema.change.arguments import AddColumnArgs, DropColumnArgs, PositionArgs
 from tidegate.schema.change.draft import Draft, Move, States, column_of, move_column, with_columns, with_index
 from tidegate.schema.change.flags import NOT_NULL, PRIMARY, without_index
-from tidegate.schema.change.origin_default import zero_default
+from tidegate.schema.change.make.column import zero_default
 from tidegate.schema.change.outcome import DeleteRange
 from tidegate.schema.change.request import Request
 from tidegate.schema.f1 import ElementState

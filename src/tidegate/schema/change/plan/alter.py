@@ -6,6 +6,17 @@
 
 All parts look at the table as it stood before, so none may touch a column or index that another one touches.
 
+No two parts of one job may change the same thing, and none may use what another changes (`check_multi_schema`).
+
+    part                  changes                              uses
+    ADD COLUMN c AFTER b  c                                    b
+    DROP COLUMN c         c, the indexes on c alone
+    MODIFY COLUMN c       c; with new bytes, its indexes too   the column after which it goes
+    ADD INDEX i (a, b)    i                                    a, b
+    RENAME INDEX i TO j   i, j
+
+Each table option is a part of its own, where it changes something.
+
 Source: TiDB pkg/ddl/executor.go (AlterTable), multi_schema_change.go (checkOperateSameColAndIdx).
 """
 
@@ -16,9 +27,28 @@ import msgspec
 
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.change.alteration import Alteration, AlterPart
-from tidegate.schema.change.arguments import AddForeignKeyArgs
+from tidegate.schema.change.arguments import (
+    AddColumnArgs,
+    AddForeignKeyArgs,
+    AddIndexArgs,
+    CharsetArgs,
+    CommentArgs,
+    DropColumnArgs,
+    DropIndexArgs,
+    ModifyColumnArgs,
+    NewCacheArgs,
+    PositionArgs,
+    RebaseArgs,
+    RenameIndexArgs,
+    SetDefaultArgs,
+    ShardBitsArgs,
+    TtlArgs,
+    VisibilityArgs,
+)
 from tidegate.schema.change.catalog import Catalog
-from tidegate.schema.change.multi_schema import check_multi_schema
+from tidegate.schema.change.draft import column_of
+from tidegate.schema.change.make.table import make_ttl, with_charset
+from tidegate.schema.change.move.column import own_indexes
 from tidegate.schema.change.plan.column import (
     add_columns,
     drop_column,
@@ -35,13 +65,12 @@ from tidegate.schema.change.plan.index import (
     rename_index,
     set_visibility,
 )
-from tidegate.schema.change.plan.option import convert_charset, set_options
 from tidegate.schema.change.plan.partition import PARTITION_RULES
 from tidegate.schema.change.plan.table import rename_pairs
-from tidegate.schema.change.request import Involved, Request
+from tidegate.schema.change.request import Involved, ModifyKind, Request
 from tidegate.schema.change.session import DdlSession, StatementPlan
-from tidegate.schema.definition import TableOptions
-from tidegate.schema.f1_multi import MULTI_SCHEMA_CHANGE
+from tidegate.schema.definition import OptionsDetail, TableOptions
+from tidegate.schema.f1 import MULTI_SCHEMA_CHANGE
 from tidegate.schema.spec import (
     AddColumns,
     AddForeignKey,
@@ -61,8 +90,130 @@ from tidegate.schema.spec import (
     Spec,
 )
 from tidegate.schema.statement import AlterTable, RenamePair
+from tidegate.schema.stored.definition import StoredTable
 
 __all__ = ["plan_alter"]
+
+_NULL = b"null"
+
+
+def set_options(alteration: Alteration, spec: TableOptions) -> Iterator[AlterPart]:
+    """Options of a table."""
+    table, detail = alteration.table, spec.detail
+    if spec.charset is not None or detail.collate is not None:
+        charset, collate = with_charset(spec.charset, detail.collate, (table.charset, table.collate))
+        if (charset, collate) != (table.charset, table.collate):
+            yield AlterPart(22, CharsetArgs(charset, collate))
+    if spec.comment is not None:
+        yield AlterPart(17, CommentArgs(spec.comment))
+    yield from _counters(alteration, detail)
+    if detail.ttl is not None or detail.ttl_enable is not None or detail.ttl_job_interval is not None:
+        yield _ttl(alteration, detail)
+
+
+def _counters(alteration: Alteration, detail: OptionsDetail) -> Iterator[AlterPart]:
+    table = alteration.table
+    if detail.auto_increment is not None:
+        yield AlterPart(13, RebaseArgs(max(detail.auto_increment, 1), detail.forced))
+    if detail.auto_id_cache is not None:
+        yield AlterPart(39, NewCacheArgs(detail.auto_id_cache))
+    if detail.auto_random_base is not None:
+        if not table.auto_random_bits:
+            raise SqlRefused(8216, "Invalid auto random: alter auto_random_base of a non auto_random table", "HY000")
+        yield AlterPart(40, RebaseArgs(detail.auto_random_base))
+    if detail.shard_row_id_bits is not None:
+        if detail.shard_row_id_bits and (table.pk_is_handle or table.is_common_handle):
+            raise SqlRefused(8200, "Unsupported shard_row_id_bits for table with primary key as row id", "HY000")
+        yield AlterPart(16, ShardBitsArgs(detail.shard_row_id_bits))
+
+
+def _ttl(alteration: Alteration, detail: OptionsDetail) -> AlterPart:
+    made = None
+    if detail.ttl is not None:
+        made = make_ttl(alteration.table, detail)
+    elif bytes(alteration.table.ttl_info) == _NULL:
+        raise SqlRefused(8150, "Cannot set TTL_ENABLE on a table without TTL config", "HY000")
+    return AlterPart(65, TtlArgs(made, detail.ttl_enable, detail.ttl_job_interval))
+
+
+def convert_charset(alteration: Alteration, spec: ConvertCharset) -> Iterator[AlterPart]:
+    """CONVERT TO: the table's charset and that of its text columns."""
+    table, schema = alteration.table, alteration.schema
+    charset, collate = with_charset(spec.charset, spec.collate, (schema.charset, schema.collate))
+    columns = [column.type for column in table.cols or () if column.type.charset not in ("binary", "")]
+    same = all((kind.charset, kind.collate) == (charset, collate) for kind in columns)
+    if same and (table.charset, table.collate) == (charset, collate):
+        return
+    if any(kind.charset != charset and (kind.charset, charset) != ("utf8", "utf8mb4") for kind in columns):
+        raise SqlRefused(8200, f"Unsupported converting text columns to charset {charset}", "HY000")
+    yield AlterPart(22, CharsetArgs(charset, collate, needs_overwrite_cols=True))
+
+
+_TOGETHER: Final = frozenset({5, 6, 7, 8, 9, 12, 13, 15, 17, 18, 22, 32, 33, 41})
+"""Actions that may be parts of a multi-schema change."""
+
+
+def check_multi_schema(table: StoredTable, parts: Sequence[AlterPart]) -> None:
+    """SqlRefused 8200 where parts of a change of `table` cannot be one job."""
+    alone = next((part for part in parts if part.action not in _TOGETHER), None)
+    if alone is not None:
+        raise SqlRefused(8200, f"Unsupported multi schema change for action {alone.action}", "HY000")
+    changed: set[str] = set()
+    indexes: set[str] = set()
+    for part in parts:
+        columns, own = set(_columns(part)), set(_indexes(table, part))
+        _refuse_same("column", columns & changed)
+        _refuse_same("index", own & indexes)
+        changed |= columns
+        indexes |= own
+    for place, part in enumerate(parts):
+        others = {name for at, other in enumerate(parts) if at != place for name in _columns(other)}
+        _refuse_same("column", others & set(_used(part)))
+
+
+def _refuse_same(what: str, names: set[str]) -> None:
+    if names:
+        raise SqlRefused(8200, f"Unsupported operate same {what} '{min(names)}'", "HY000")
+
+
+def _columns(part: AlterPart) -> Iterator[str]:
+    match part.arguments:
+        case AddColumnArgs(column_info=column) | SetDefaultArgs(column):
+            yield column.name.lower
+        case DropColumnArgs(column_name=name):
+            yield name.lower
+        case ModifyColumnArgs(column=column, old_column_name=old):
+            yield from {column.name.lower, old.lower}
+
+
+def _indexes(table: StoredTable, part: AlterPart) -> Iterator[str]:
+    match part.arguments:
+        case AddIndexArgs(index=index):
+            yield index.idx_name.lower
+        case DropIndexArgs(name) | VisibilityArgs(name):
+            yield name.lower
+        case RenameIndexArgs(old, new):
+            yield from {old.lower, new.lower}
+        case DropColumnArgs(name):
+            column = column_of(table, name.lower)
+            yield from (index.idx_name.lower for index in own_indexes(table, column)) if column is not None else ()
+        case ModifyColumnArgs(old_column_name=old, kind=ModifyKind.LOSSY):
+            for index in table.index_info or ():
+                if any(one.name.lower == old.lower for one in index.idx_cols):
+                    yield index.idx_name.lower
+
+
+def _used(part: AlterPart) -> Iterator[str]:
+    match part.arguments:
+        case AddIndexArgs(index=index, hidden=hidden):
+            yield from (one.name.lower for one in index.idx_cols)
+            yield from (name for column in hidden for name in column.dependences or ())
+        case AddColumnArgs(position=PositionArgs(relative_column=after), column_info=column):
+            yield from column.dependences or ()
+            if after is not None:
+                yield after.lower
+        case ModifyColumnArgs(position=PositionArgs(relative_column=after)) if after is not None:
+            yield after.lower
 
 
 def _refuse(_alteration: Alteration, spec: NotSupported) -> Iterator[AlterPart]:

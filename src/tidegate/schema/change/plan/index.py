@@ -27,8 +27,7 @@ from tidegate.schema.change.make.index import chosen_name, covers, make_foreign_
 from tidegate.schema.change.make.partition import check_keys
 from tidegate.schema.change.make.table import made_check
 from tidegate.schema.change.move.constraint import checks_of, foreign_keys_of
-from tidegate.schema.definition import IndexDef
-from tidegate.schema.detail import AddCheck, AlterCheck, DropConstraint, DropForeignKey, RemoveTtl
+from tidegate.schema.definition import AddCheck, AlterCheck, DropConstraint, DropForeignKey, IndexDef, RemoveTtl
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.spec import (
     AddForeignKey,

@@ -18,7 +18,7 @@ from tidegate.schema.change.elements import StoredSequence
 from tidegate.schema.change.make.table import check_name
 from tidegate.schema.change.request import Request
 from tidegate.schema.change.session import DdlSession, StatementNote, StatementPlan
-from tidegate.schema.detail import DropSequences, SequenceDef
+from tidegate.schema.definition import DropSequences, SequenceDef
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.statement import Ignored
 from tidegate.schema.stored.definition import Name, StoredTable

@@ -6,6 +6,8 @@ A rule checks what can be checked against the snapshot and refuses with MySQL's 
 does before it submits jobs; a job checks again against the definitions as it finds them.  A statement that changes
 nothing has no requests.  Pure: the same statement, snapshot and session give the same plan.
 
+The rules of databases stand here, the others in files of their own.
+
 Source: TiDB pkg/ddl/executor.go.
 """
 
@@ -14,9 +16,11 @@ from typing import Any, Final
 
 import msgspec
 
+from tidegate.model.errors import SqlRefused
+from tidegate.schema.change.arguments import CharsetArgs, CreateSchemaArgs, DropObjectArgs
 from tidegate.schema.change.catalog import Catalog
+from tidegate.schema.change.make.table import check_name, with_charset
 from tidegate.schema.change.plan.alter import plan_alter
-from tidegate.schema.change.plan.database import alter_database, create_database, drop_database, recover_database
 from tidegate.schema.change.plan.sequence import plan_ignored
 from tidegate.schema.change.plan.table import (
     create_table,
@@ -27,7 +31,9 @@ from tidegate.schema.change.plan.table import (
     truncate_table,
 )
 from tidegate.schema.change.plan.view import create_view, drop_views
-from tidegate.schema.change.session import DdlSession, StatementPlan
+from tidegate.schema.change.request import Involved, Request
+from tidegate.schema.change.session import DdlSession, StatementNote, StatementPlan
+from tidegate.schema.f1 import ElementState
 from tidegate.schema.statement import (
     AlterDatabase,
     AlterTable,
@@ -45,9 +51,56 @@ from tidegate.schema.statement import (
     Statement,
     TruncateTable,
 )
+from tidegate.schema.stored.definition import Name, StoredSchema
 from tidegate.schema.stored.snapshot import StoredSnapshot
 
 __all__ = ["plan"]
+
+
+def _whole(name: str) -> tuple[Involved, ...]:
+    return (Involved(name, "*"),)
+
+
+def create_database(statement: CreateDatabase, catalog: Catalog, session: DdlSession) -> StatementPlan:
+    """Return one job, or a note when the database exists and may."""
+    check_name(statement.name, "database")
+    if catalog.find_schema(statement.name) is not None:
+        message = f"Can't create database '{statement.name}'; database exists"
+        if statement.if_not_exists:
+            return StatementPlan(warnings=(StatementNote("Note", 1007, message),))
+        raise SqlRefused(1007, message, "HY000")
+    charset, collate = with_charset(statement.charset, statement.collate, (session.charset, session.collate))
+    name = Name.of(statement.name)
+    made = StoredSchema(0, name, charset, collate, state=ElementState.NONE)
+    return StatementPlan((Request(1, 0, 0, name.lower, "", CreateSchemaArgs(made), involved=_whole(name.lower)),))
+
+
+def alter_database(statement: AlterDatabase, catalog: Catalog, session: DdlSession) -> StatementPlan:
+    """Return one job unless the database is that way already."""
+    found = catalog.schema(statement.name or session.database)
+    charset, collate = with_charset(statement.charset, statement.collate, (found.charset, found.collate))
+    if (charset, collate) == (found.charset, found.collate):
+        return StatementPlan()
+    name = found.name.lower
+    return StatementPlan((Request(26, found.id, 0, name, "", CharsetArgs(charset, collate), involved=_whole(name)),))
+
+
+def drop_database(statement: DropDatabase, catalog: Catalog, _session: DdlSession) -> StatementPlan:
+    """Return one job, or a note when there is no such database and need not be."""
+    found = catalog.find_schema(statement.name)
+    if found is None:
+        message = f"Can't drop database '{statement.name}'; database doesn't exist"
+        if statement.if_exists:
+            return StatementPlan(warnings=(StatementNote("Note", 1008, message),))
+        raise SqlRefused(1008, message, "HY000")
+    name = found.name.lower
+    return StatementPlan((Request(2, found.id, 0, name, "", DropObjectArgs(), involved=_whole(name)),))
+
+
+def recover_database(statement: RecoverDatabase, _catalog: Catalog, _session: DdlSession) -> StatementPlan:
+    """Not in this TiDB: SqlRefused 8200."""
+    raise SqlRefused(8200, f"Unsupported FLASHBACK DATABASE {statement.name}", "HY000")
+
 
 _RULES: Final[Mapping[type[Statement], Callable[[Any, Catalog, DdlSession], StatementPlan]]] = {
     CreateDatabase: create_database,
