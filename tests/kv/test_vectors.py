@@ -25,7 +25,6 @@ from tidegate.kv import (
 )
 from tidegate.kv.checksum import column_checksum
 from tidegate.kv.collation import sort_key
-from tidegate.kv.column_text import render_duration
 from tidegate.kv.column_value import read_value, write_value
 from tidegate.kv.datum import (
     Bound,
@@ -45,7 +44,7 @@ from tidegate.kv.json.binary import decode_json
 from tidegate.kv.json.text import render_json
 from tidegate.kv.memcomparable import decode_bytes, encode_bytes
 from tidegate.kv.meta_key import hash_key, string_key
-from tidegate.kv.packed_time import Time, pack_time, to_utc
+from tidegate.kv.packed_time import Time, pack_time, render_duration, to_utc
 from tidegate.kv.row.row import Row, decode_old_row, encode_old_row, verify_checksum
 from tidegate.kv.row.v2 import RowChecksums, decode_raw_row, encode_raw_row
 from tidegate.kv.table_key import index_prefix, mvcc_key, split_mvcc_key, table_prefix

@@ -10,6 +10,9 @@ Zero parts are legal (0000-00-00, 2020-00-01), so a time is seven numbers and no
 neither the type nor the number of decimals: both come from the column.  A TIMESTAMP is stored in UTC; the zero
 timestamp belongs to no zone.
 
+As text a DATE is 2024-01-31, a DATETIME(2) 2024-01-31 01:02:03.45, a TIME(3) -838:59:59.500: as many digits as the
+column has.
+
 Source: TiDB pkg/types/time.go (ToPackedUint, FromPackedUint), core_time.go.
 """
 
@@ -18,9 +21,22 @@ from typing import Final, NamedTuple
 
 from tidegate.model.errors import DecodeError, EncodeError
 
-__all__ = ["ZERO", "Time", "from_utc", "pack_core", "pack_time", "to_utc", "unpack_core", "unpack_time"]
+__all__ = [
+    "ZERO",
+    "Time",
+    "from_utc",
+    "pack_core",
+    "pack_time",
+    "render_date",
+    "render_duration",
+    "render_time",
+    "to_utc",
+    "unpack_core",
+    "unpack_time",
+]
 
 CODEC: Final = "time"
+_NS_A_SECOND: Final = 1_000_000_000
 _LIMITS: Final = (9999, 12, 31, 23, 59, 59, 999_999)
 
 
@@ -108,3 +124,27 @@ def to_utc(time: Time, zone: tzinfo) -> Time:
 
 def _parts(moment: datetime) -> Time:
     return Time(moment.year, moment.month, moment.day, moment.hour, moment.minute, moment.second, moment.microsecond)
+
+
+def render_date(time: Time) -> str:
+    """Return the date alone."""
+    return f"{time.year:04}-{time.month:02}-{time.day:02}"
+
+
+def render_time(time: Time, fsp: int) -> str:
+    """Date and clock with `fsp` decimals, cut off and not rounded: the column's values have no more."""
+    clock = f"{time.hour:02}:{time.minute:02}:{time.second:02}"
+    return f"{render_date(time)} {clock}{_fraction(time.microsecond, fsp)}"
+
+
+def render_duration(duration_ns: int, fsp: int) -> str:
+    """Return a span of time with `fsp` decimals."""
+    seconds, ns = divmod(abs(duration_ns), _NS_A_SECOND)
+    minutes, second = divmod(seconds, 60)
+    hour, minute = divmod(minutes, 60)
+    sign = "-" if duration_ns < 0 else ""
+    return f"{sign}{hour:02}:{minute:02}:{second:02}{_fraction(ns // 1000, fsp)}"
+
+
+def _fraction(microsecond: int, fsp: int) -> str:
+    return f".{microsecond:06}"[: fsp + 1] if fsp > 0 else ""

@@ -28,10 +28,10 @@ import msgspec
 from tidegate.codec.go.float import positional64
 from tidegate.codec.neutral import Json, event_object, render
 from tidegate.feed.mount import ColumnPlan, Mounted, Mounter
-from tidegate.kv.column_text import render_duration
 from tidegate.kv.datum import Datum, DecimalDatum, Duration
 from tidegate.kv.handle import Handle, IntHandle
 from tidegate.kv.layout import TableLayout
+from tidegate.kv.packed_time import render_duration
 from tidegate.model.errors import InputError, SchemaError, TidegateError
 from tidegate.model.event import Field, Value, Values, images
 from tidegate.model.mysql import STRINGS

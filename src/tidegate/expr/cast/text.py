@@ -22,10 +22,10 @@ from tidegate.expr.convert.number import float_text
 from tidegate.expr.convert.text import BLOB_LIMITS, CODECS, capacity
 from tidegate.expr.value.kinds import Named, SqlValue
 from tidegate.kv.collation import sort_key
-from tidegate.kv.column_text import column_text, render_date, render_duration, render_time
+from tidegate.kv.column_text import column_text
 from tidegate.kv.datum import Duration, JsonDatum, Unsigned, Vector
 from tidegate.kv.json.text import render_json
-from tidegate.kv.packed_time import Time
+from tidegate.kv.packed_time import Time, render_date, render_duration, render_time
 from tidegate.model.errors import EncodeError
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType

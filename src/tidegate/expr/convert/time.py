@@ -26,8 +26,7 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tidegate.expr.convert.number import full_year
-from tidegate.kv.column_text import render_duration
-from tidegate.kv.packed_time import ZERO, Time
+from tidegate.kv.packed_time import ZERO, Time, render_duration
 from tidegate.model.errors import ConfigError
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType

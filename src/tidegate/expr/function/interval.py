@@ -33,7 +33,7 @@ from tidegate.expr.value.kinds import Duration, SqlValue, Time
 from tidegate.expr.value.number import decimal_of
 from tidegate.expr.value.text import string_of
 from tidegate.expr.value.time import clock, is_real, moment_of, span_of, to_datetime
-from tidegate.kv.column_text import render_date, render_time
+from tidegate.kv.packed_time import render_date, render_time
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType

@@ -15,8 +15,9 @@ from typing import Final, TypeAlias
 from tidegate.expr.convert.number import float_text, shortest_single
 from tidegate.expr.convert.text import encode_text
 from tidegate.expr.value.kinds import Duration, JsonDatum, SqlValue, Time, Vector
-from tidegate.kv.column_text import column_text, render_date, render_duration, render_time
+from tidegate.kv.column_text import column_text
 from tidegate.kv.json.text import render_json
+from tidegate.kv.packed_time import render_date, render_duration, render_time
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 

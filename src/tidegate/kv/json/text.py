@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Final
 
-from tidegate.kv.column_text import render_date, render_duration, render_time
 from tidegate.kv.json.value import JsonDuration, JsonTime, JsonValue, Opaque, Unsigned
+from tidegate.kv.packed_time import render_date, render_duration, render_time
 
 __all__ = ["quote_json", "render_json"]
 

@@ -1,6 +1,6 @@
 """One ALTER TABLE while it is planned: the table as it stands, and the parts that its specs ask for.
 
-rule(alteration, spec) -> AlterPart, ..      plan/column.py, plan/index.py, plan/option.py, plan/partition.py
+rule(alteration, spec) -> AlterPart, ..      plan/column.py, plan/index.py, plan/partition.py
 """
 
 from dataclasses import dataclass, field

@@ -8,7 +8,7 @@
     DECIMAL, times …      "text"                        text
     JSON and others       "text"                        text
 
-Source: `open/encode/values.py`, `canal/encode/values.py`.
+Source: `open/encode/values.py`, `canal/encode/row.py`.
 """
 
 from collections.abc import Callable
