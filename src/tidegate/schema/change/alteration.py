@@ -10,7 +10,7 @@ from tidegate.schema.change.arguments import Arguments
 from tidegate.schema.change.catalog import Catalog
 from tidegate.schema.change.draft import column_of
 from tidegate.schema.change.request import Involved
-from tidegate.schema.change.session import DdlSession, StatementNote
+from tidegate.schema.change.session import DdlSession, StatementNote, passed_over
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import StoredColumn, StoredSchema, StoredTable
 from tidegate.schema.stored.snapshot import TableVersion
@@ -47,9 +47,9 @@ class Alteration:
         """The table's database."""
         return self.catalog.schema(self.found.schema)
 
-    def note(self, code: int, message: str) -> None:
-        """Tell the user what IF [NOT] EXISTS passed over."""
-        self.notes.append(StatementNote("Note", code, message))
+    def pass_over(self, code: int, message: str, state: str, *, accepted: bool) -> None:
+        """Tell the user what IF [NOT] EXISTS passed over; SqlRefused where it is not accepted."""
+        self.notes += passed_over(code, message, state, accepted=accepted).warnings
 
     def column(self, name: str) -> StoredColumn:
         """Return the public column of that name; SqlRefused 1054."""

@@ -32,6 +32,7 @@ __all__ = [
     "States",
     "column_of",
     "index_of",
+    "known_index",
     "move_column",
     "with_columns",
     "with_flag",
@@ -179,6 +180,14 @@ def _placed(part: StoredPart, ids: list[int], offsets: Mapping[int, int], column
     if offset is None:
         return part
     return msgspec.structs.replace(part, name=columns[offset].name, offset=offset)
+
+
+def known_index(table: StoredTable, name: str) -> StoredIndex:
+    """Return the index of that name in any case; SqlRefused 1176."""
+    found = index_of(table, name)
+    if found is None:
+        raise SqlRefused(1176, f"Key '{name}' doesn't exist in table '{table.name.original}'", "42000")
+    return found
 
 
 def move_column(table: StoredTable, column: StoredColumn, to: int) -> StoredTable:

@@ -37,9 +37,21 @@ from tidegate.schema.change.arguments import (
 from tidegate.schema.f1 import MULTI_SCHEMA_CHANGE, Operation, combine
 from tidegate.schema.f1_operations import BY_ACTION, OPERATIONS
 from tidegate.schema.job import Job
-from tidegate.schema.stored.definition import StoredPartition
+from tidegate.schema.stored.definition import StoredPartition, StoredSchema
+from tidegate.schema.stored.snapshot import TableVersion
 
-__all__ = ["Involved", "ModifyKind", "NewIds", "Request", "number", "operation_of", "raw_arguments", "request_of"]
+__all__ = [
+    "Involved",
+    "ModifyKind",
+    "NewIds",
+    "Request",
+    "number",
+    "operation_of",
+    "raw_arguments",
+    "request_new",
+    "request_of",
+    "request_on",
+]
 
 NewIds: TypeAlias = Callable[[int], Sequence[int]]
 """The next n ids of the counter of databases, tables, partitions and jobs, in order."""
@@ -83,6 +95,18 @@ class Request(msgspec.Struct, frozen=True):
     def involves(self) -> tuple[Involved, ...]:
         """What the job needs for itself: `involved`, else its own table."""
         return self.involved or (Involved(self.schema_name.lower(), self.table_name.lower()),)
+
+
+def request_on(action: int, found: TableVersion, arguments: Arguments | None, *involved: Involved) -> Request:
+    """Return the request of a job on a table, view or sequence that is there."""
+    names = found.schema.lower(), found.stored.name.lower
+    return Request(action, found.schema_id, found.stored.id, *names, arguments, involved=involved)
+
+
+def request_new(action: int, schema: StoredSchema, arguments: CreateTableArgs, *involved: Involved) -> Request:
+    """Return the request of a job that makes a table, view or sequence in that database."""
+    names = schema.name.lower, arguments.table_info.name.lower
+    return Request(action, schema.id, 0, *names, arguments, involved=involved)
 
 
 def operation_of(request: Request) -> Operation:

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 
+from tidegate.model.errors import SqlRefused
 from tidegate.schema.change.request import Request
 from tidegate.schema.stored.snapshot import TableVersion
 
-__all__ = ["DdlSession", "StatementNote", "StatementPlan"]
+__all__ = ["DdlSession", "StatementNote", "StatementPlan", "passed_over"]
 
 
 def _nothing_dropped(_schema: str, _table: str) -> TableVersion | None:
@@ -57,3 +58,10 @@ class StatementPlan:
 
     requests: tuple[Request, ...] = ()
     warnings: tuple[StatementNote, ...] = ()
+
+
+def passed_over(code: int, message: str, state: str, *, accepted: bool) -> StatementPlan:
+    """Return the plan that does nothing but note why, where IF [NOT] EXISTS accepts it; else raises SqlRefused."""
+    if not accepted:
+        raise SqlRefused(code, message, state)
+    return StatementPlan(warnings=(StatementNote("Note", code, message),))

@@ -24,7 +24,7 @@ from tidegate.schema.change.make.column import default_collation, make_column
 from tidegate.schema.change.make.index import chosen_name, covers, make_foreign_key, make_index
 from tidegate.schema.change.make.partition import make_partition
 from tidegate.schema.change.move.column import append_column
-from tidegate.schema.change.move.constraint import with_checks, with_foreign_keys
+from tidegate.schema.change.move.constraint import checks_of, with_checks, with_foreign_keys
 from tidegate.schema.change.move.index import append_index
 from tidegate.schema.change.restore import restore
 from tidegate.schema.change.session import DdlSession
@@ -81,8 +81,7 @@ def make_table(statement: CreateTable, schema: StoredSchema, session: DdlSession
     checks = [*statement.detail.checks, *(check for column in statement.columns for check in column.detail.checks)]
     for check in checks if session.check_constraints else ():
         made = msgspec.structs.replace(made_check(table, check), id=table.max_cst_id + 1, state=int(_PUBLIC))
-        present = [msgspec.json.decode(raw, type=StoredCheck) for raw in table.constraint_info or ()]
-        table = msgspec.structs.replace(with_checks(table, [*present, made]), max_cst_id=made.id)
+        table = msgspec.structs.replace(with_checks(table, [*checks_of(table), made]), max_cst_id=made.id)
     table = _with_options(table, options, statement.columns)
     if statement.detail.global_temporary:
         table = msgspec.structs.replace(table, temp_table_type=1)

@@ -25,14 +25,14 @@ from tidegate.schema.change.arguments import (
     TtlArgs,
     VisibilityArgs,
 )
-from tidegate.schema.change.draft import Draft, Move, States, column_of, index_of, move_column, with_index
+from tidegate.schema.change.draft import Draft, Move, States, column_of, index_of, known_index, move_column, with_index
 from tidegate.schema.change.elements import StoredTtl
 from tidegate.schema.change.flags import NO_DEFAULT
 from tidegate.schema.change.move.constraint import checks_of, with_checks
 from tidegate.schema.change.outcome import CounterChange
 from tidegate.schema.change.request import Request
 from tidegate.schema.f1 import ElementState
-from tidegate.schema.stored.definition import StoredColumn, StoredIndex, StoredTable
+from tidegate.schema.stored.definition import StoredColumn, StoredTable
 
 __all__ = ["ATTRIBUTE_MOVES", "converted", "counter_kind"]
 
@@ -60,15 +60,8 @@ def converted(column: StoredColumn, charset: str, collate: str) -> StoredColumn:
     return msgspec.structs.replace(column, type=msgspec.structs.replace(column.type, charset=charset, collate=collate))
 
 
-def _index(table: StoredTable, name: str) -> StoredIndex:
-    found = index_of(table, name)
-    if found is None:
-        raise SqlRefused(1176, f"Key '{name}' doesn't exist in table '{table.name.original}'", "42000")
-    return found
-
-
 def _rename_index(table: StoredTable, arguments: RenameIndexArgs) -> StoredTable:
-    found = _index(table, arguments.old_name.original)
+    found = known_index(table, arguments.old_name.original)
     taken = index_of(table, arguments.new_name.lower)
     if taken is not None and taken.id != found.id:
         raise SqlRefused(1061, f"Duplicate key name '{arguments.new_name.original}'", "42000")
@@ -76,7 +69,7 @@ def _rename_index(table: StoredTable, arguments: RenameIndexArgs) -> StoredTable
 
 
 def _visibility(table: StoredTable, arguments: VisibilityArgs) -> StoredTable:
-    found = _index(table, arguments.index_name.original)
+    found = known_index(table, arguments.index_name.original)
     return with_index(table, msgspec.structs.replace(found, is_invisible=arguments.invisible))
 
 

@@ -67,7 +67,7 @@ from tidegate.schema.change.plan.index import (
 )
 from tidegate.schema.change.plan.partition import PARTITION_RULES
 from tidegate.schema.change.plan.table import rename_pairs
-from tidegate.schema.change.request import Involved, ModifyKind, Request
+from tidegate.schema.change.request import Involved, ModifyKind, request_on
 from tidegate.schema.change.session import DdlSession, StatementPlan
 from tidegate.schema.definition import OptionsDetail, TableOptions
 from tidegate.schema.f1 import MULTI_SCHEMA_CHANGE
@@ -250,30 +250,13 @@ def plan_alter(statement: AlterTable, catalog: Catalog, session: DdlSession) -> 
     parts = _merged(parts)
     if not parts:
         return StatementPlan(warnings=tuple(alteration.notes))
-    request = Request(
-        MULTI_SCHEMA_CHANGE,
-        found.schema_id,
-        found.stored.id,
-        found.schema.lower(),
-        found.stored.name.lower,
-        None,
-        involved=_involved(found.schema.lower(), found.stored.name.lower, parts),
-    )
-    subs = tuple(
-        msgspec.structs.replace(request, action=part.action, arguments=part.arguments, involved=()) for part in parts
-    )
-    if len(subs) == 1:
-        only = parts[0]
-        request = msgspec.structs.replace(subs[0], involved=request.involved or only.involved)
-        if only.table is not None:
-            request = msgspec.structs.replace(
-                request,
-                schema_id=only.table.schema_id,
-                table_id=only.table.stored.id,
-                schema_name=only.table.schema.lower(),
-                table_name=only.table.stored.name.lower,
-            )
+    involved = _involved(found.schema.lower(), found.stored.name.lower, parts)
+    if len(parts) == 1:
+        (only,) = parts
+        request = request_on(only.action, only.table or found, only.arguments, *(involved or only.involved))
         return StatementPlan((request,), tuple(alteration.notes))
+    request = request_on(MULTI_SCHEMA_CHANGE, found, None, *involved)
+    subs = tuple(request_on(part.action, found, part.arguments) for part in parts)
     check_multi_schema(alteration.table, parts)
     return StatementPlan((msgspec.structs.replace(request, parts=subs),), tuple(alteration.notes))
 

@@ -131,9 +131,7 @@ def add_columns(alteration: Alteration, spec: AddColumns) -> Iterator[AlterPart]
         check_name(definition.name, "column")
         if column_of(table, definition.name) is not None:
             message = f"Duplicate column name '{definition.name}'"
-            if not spec.if_not_exists:
-                raise SqlRefused(1060, message, "42S21")
-            alteration.note(1060, message)
+            alteration.pass_over(1060, message, "42S21", accepted=spec.if_not_exists)
             continue
         _check_added(definition)
         column = make_column(definition, len(table.cols or ()), table.charset, table.collate, alteration.session)
@@ -168,9 +166,7 @@ def drop_column(alteration: Alteration, spec: DropColumn) -> Iterator[AlterPart]
     column = column_of(table, spec.name)
     if column is None or column.hidden:
         message = f"Can't DROP '{spec.name}'; check that column/key exists"
-        if not spec.if_exists:
-            raise SqlRefused(1091, message, "42000")
-        alteration.note(1091, message)
+        alteration.pass_over(1091, message, "42000", accepted=spec.if_exists)
         return
     visible = [one for one in table.cols or () if one.state == ElementState.PUBLIC and not one.hidden]
     if len(visible) == 1:
@@ -189,7 +185,8 @@ def modify_column(alteration: Alteration, spec: ModifyColumn) -> Iterator[AlterP
     """MODIFY and CHANGE COLUMN."""
     table = alteration.table
     if spec.if_exists and column_of(table, spec.name) is None:
-        alteration.note(1054, f"Unknown column '{spec.name}' in '{table.name.original}'")
+        message = f"Unknown column '{spec.name}' in '{table.name.original}'"
+        alteration.pass_over(1054, message, "42S22", accepted=True)
         return
     old = alteration.column(spec.name)
     _check_new_name(alteration, old, spec.column.name)

@@ -22,7 +22,7 @@ from tidegate.schema.change.arguments import (
     TtlArgs,
     VisibilityArgs,
 )
-from tidegate.schema.change.draft import index_of
+from tidegate.schema.change.draft import index_of, known_index
 from tidegate.schema.change.make.index import chosen_name, covers, make_foreign_key, make_index
 from tidegate.schema.change.make.partition import check_keys
 from tidegate.schema.change.make.table import made_check
@@ -38,7 +38,7 @@ from tidegate.schema.spec import (
     RenameIndex,
     SetVisibility,
 )
-from tidegate.schema.stored.definition import Name, StoredIndex
+from tidegate.schema.stored.definition import Name
 
 __all__ = [
     "add_foreign_key",
@@ -63,10 +63,7 @@ def add_index(alteration: Alteration, spec: AddIndex) -> Iterator[AlterPart]:
         raise SqlRefused(8200, "Unsupported VECTOR and COLUMNAR indexes", "HY000")
     name = chosen_name(index, (one.idx_name.lower for one in table.index_info or ()))
     if index_of(table, name) is not None:
-        message = f"Duplicate key name '{name}'"
-        if not spec.if_not_exists:
-            raise SqlRefused(1061, message, "42000")
-        alteration.note(1061, message)
+        alteration.pass_over(1061, f"Duplicate key name '{name}'", "42000", accepted=spec.if_not_exists)
         return
     yield _index_part(alteration, index, name, if_not_exists=spec.if_not_exists)
 
@@ -116,14 +113,6 @@ def add_foreign_key(alteration: Alteration, spec: AddForeignKey) -> Iterator[Alt
     yield AlterPart(9, AddForeignKeyArgs(key))
 
 
-def _index(alteration: Alteration, name: str) -> StoredIndex:
-    found = index_of(alteration.table, name)
-    if found is None:
-        message = f"Key '{name}' doesn't exist in table '{alteration.table.name.original}'"
-        raise SqlRefused(1176, message, "42000")
-    return found
-
-
 def drop_index(alteration: Alteration, spec: DropIndex) -> Iterator[AlterPart]:
     """DROP INDEX; of a primary key too."""
     table = alteration.table
@@ -133,9 +122,7 @@ def drop_index(alteration: Alteration, spec: DropIndex) -> Iterator[AlterPart]:
     found = index_of(table, spec.name)
     if found is None:
         message = f"Can't DROP '{spec.name}'; check that column/key exists"
-        if not spec.if_exists:
-            raise SqlRefused(1091, message, "42000")
-        alteration.note(1091, message)
+        alteration.pass_over(1091, message, "42000", accepted=spec.if_exists)
         return
     rest = msgspec.structs.replace(table, index_info=[one for one in table.index_info or () if one is not found])
     for key in foreign_keys_of(table) if alteration.session.foreign_key_checks else ():
@@ -160,7 +147,7 @@ def drop_primary_key(alteration: Alteration, _spec: DropPrimaryKey) -> Iterator[
 
 def rename_index(alteration: Alteration, spec: RenameIndex) -> Iterator[AlterPart]:
     """RENAME INDEX."""
-    found = _index(alteration, spec.old)
+    found = known_index(alteration.table, spec.old)
     taken = index_of(alteration.table, spec.new)
     if taken is not None and taken is not found:
         raise SqlRefused(1061, f"Duplicate key name '{spec.new}'", "42000")
@@ -171,7 +158,7 @@ def rename_index(alteration: Alteration, spec: RenameIndex) -> Iterator[AlterPar
 
 def set_visibility(alteration: Alteration, spec: SetVisibility) -> Iterator[AlterPart]:
     """ALTER INDEX .. VISIBLE and INVISIBLE."""
-    found = _index(alteration, spec.index)
+    found = known_index(alteration.table, spec.index)
     if found.is_primary:
         raise SqlRefused(3522, "A primary key index cannot be invisible", "HY000")
     if found.is_invisible == spec.visible:
@@ -220,6 +207,4 @@ def _drop_foreign_key(alteration: Alteration, name: str, *, if_exists: bool) -> 
             yield AlterPart(10, DropForeignKeyArgs(key.fk_name))
             return
     message = f"Can't DROP '{name}'; check that column/key exists"
-    if not if_exists:
-        raise SqlRefused(1091, message, "42000")
-    alteration.note(1091, message)
+    alteration.pass_over(1091, message, "42000", accepted=if_exists)

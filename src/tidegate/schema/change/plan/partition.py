@@ -76,7 +76,7 @@ def add_partitions(alteration: Alteration, spec: AddPartitions) -> Iterator[Alte
     taken = {one.name.lower for one in present}
     twice = next((one for one in added if one.name.lower in taken), None)
     if twice is not None and spec.if_not_exists:
-        alteration.note(1517, f"Duplicate partition name {twice.name.original}")
+        alteration.pass_over(1517, f"Duplicate partition name {twice.name.original}", "HY000", accepted=True)
         return
     check_names([*present, *added])
     check_order(partition, [*present, *added])
@@ -122,10 +122,7 @@ def drop_partitions(alteration: Alteration, spec: DropPartitions) -> Iterator[Al
     known = {one.name.lower for one in partition.definitions or ()}
     names = [name.lower() for name in spec.names]
     if not known >= set(names):
-        message = "Error in list of partitions to DROP"
-        if not spec.if_exists:
-            raise SqlRefused(1507, message, "HY000")
-        alteration.note(1507, message)
+        alteration.pass_over(1507, "Error in list of partitions to DROP", "HY000", accepted=spec.if_exists)
         return
     if known == set(names):
         raise SqlRefused(1508, "Cannot remove all partitions, use DROP TABLE instead", "HY000")
@@ -185,16 +182,8 @@ def _all_names(table: StoredTable) -> list[str]:
 def remove_partitioning(alteration: Alteration, _spec: RemovePartitioning) -> Iterator[AlterPart]:
     """REMOVE PARTITIONING."""
     partition = partition_of(alteration.table)
-    whole = StoredPartition(
-        0,
-        partition.expr,
-        partition.columns,
-        definitions=[StoredPartitionDef(0, Name.of(_COLLAPSED))],
-        num=1,
-        new_table_id=0,
-        ddl_type=partition.ddl_type,
-        ddl_expr=partition.ddl_expr,
-        ddl_columns=partition.ddl_columns,
+    whole = msgspec.structs.replace(
+        _coming(partition, [StoredPartitionDef(0, Name.of(_COLLAPSED))]), type=0, is_empty_columns=False, new_table_id=0
     )
     yield AlterPart(72, NewPartitionsArgs(whole, _all_names(alteration.table)))
 

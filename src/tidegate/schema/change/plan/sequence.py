@@ -16,8 +16,8 @@ from tidegate.schema.change.arguments import AlterSequenceArgs, CreateTableArgs,
 from tidegate.schema.change.catalog import Catalog
 from tidegate.schema.change.elements import StoredSequence
 from tidegate.schema.change.make.table import check_name
-from tidegate.schema.change.request import Request
-from tidegate.schema.change.session import DdlSession, StatementNote, StatementPlan
+from tidegate.schema.change.request import Request, request_new, request_on
+from tidegate.schema.change.session import DdlSession, StatementNote, StatementPlan, passed_over
 from tidegate.schema.definition import DropSequences, SequenceDef
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.statement import Ignored
@@ -63,9 +63,7 @@ def _create(definition: SequenceDef, catalog: Catalog) -> StatementPlan:
     check_name(name.table)
     if catalog.find(name) is not None:
         message = f"Table '{name.schema}.{name.table}' already exists"
-        if definition.if_exists:
-            return StatementPlan(warnings=(StatementNote("Note", 1050, message),))
-        raise SqlRefused(1050, message, "42S01")
+        return passed_over(1050, message, "42S01", accepted=definition.if_exists)
     made = StoredTable(
         0,
         Name.of(name.table),
@@ -75,7 +73,7 @@ def _create(definition: SequenceDef, catalog: Catalog) -> StatementPlan:
         comment=definition.comment or "",
         sequence=Raw(msgspec.json.encode(_made(definition))),
     )
-    return StatementPlan((Request(34, schema.id, 0, schema.name.lower, made.name.lower, CreateTableArgs(made)),))
+    return StatementPlan((request_new(34, schema, CreateTableArgs(made)),))
 
 
 def _alter(definition: SequenceDef, catalog: Catalog) -> StatementPlan:
@@ -97,23 +95,17 @@ def _alter(definition: SequenceDef, catalog: Catalog) -> StatementPlan:
         comment=now.sequence_comment if definition.comment is None else definition.comment,
     )
     arguments = AlterSequenceArgs(_made(whole), None if definition.restart is None else definition.restart - 1)
-    stored = found.stored
-    return StatementPlan((Request(35, found.schema_id, stored.id, found.schema.lower(), stored.name.lower, arguments),))
+    return StatementPlan((request_on(35, found, arguments),))
 
 
 def _drop(dropped: DropSequences, catalog: Catalog) -> StatementPlan:
-    requests, notes = [], []
+    requests: list[Request] = []
+    notes: list[StatementNote] = []
     for name in dropped.names:
         found = catalog.find(name)
         if found is None or not found.stored.is_sequence:
             message = f"Unknown SEQUENCE: '{name.schema}.{name.table}'"
-            if not dropped.if_exists:
-                raise SqlRefused(4139, message, "42S02")
-            notes.append(StatementNote("Note", 4139, message))
+            notes += passed_over(4139, message, "42S02", accepted=dropped.if_exists).warnings
             continue
-        requests.append(
-            Request(
-                36, found.schema_id, found.stored.id, found.schema.lower(), found.stored.name.lower, DropObjectArgs()
-            )
-        )
+        requests.append(request_on(36, found, DropObjectArgs()))
     return StatementPlan(tuple(requests), tuple(notes))

@@ -32,7 +32,7 @@ from tidegate.schema.change.plan.table import (
 )
 from tidegate.schema.change.plan.view import create_view, drop_views
 from tidegate.schema.change.request import Involved, Request
-from tidegate.schema.change.session import DdlSession, StatementNote, StatementPlan
+from tidegate.schema.change.session import DdlSession, StatementPlan, passed_over
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.statement import (
     AlterDatabase,
@@ -66,9 +66,7 @@ def create_database(statement: CreateDatabase, catalog: Catalog, session: DdlSes
     check_name(statement.name, "database")
     if catalog.find_schema(statement.name) is not None:
         message = f"Can't create database '{statement.name}'; database exists"
-        if statement.if_not_exists:
-            return StatementPlan(warnings=(StatementNote("Note", 1007, message),))
-        raise SqlRefused(1007, message, "HY000")
+        return passed_over(1007, message, "HY000", accepted=statement.if_not_exists)
     charset, collate = with_charset(statement.charset, statement.collate, (session.charset, session.collate))
     name = Name.of(statement.name)
     made = StoredSchema(0, name, charset, collate, state=ElementState.NONE)
@@ -90,9 +88,7 @@ def drop_database(statement: DropDatabase, catalog: Catalog, _session: DdlSessio
     found = catalog.find_schema(statement.name)
     if found is None:
         message = f"Can't drop database '{statement.name}'; database doesn't exist"
-        if statement.if_exists:
-            return StatementPlan(warnings=(StatementNote("Note", 1008, message),))
-        raise SqlRefused(1008, message, "HY000")
+        return passed_over(1008, message, "HY000", accepted=statement.if_exists)
     name = found.name.lower
     return StatementPlan((Request(2, found.id, 0, name, "", DropObjectArgs(), involved=_whole(name)),))
 

@@ -22,8 +22,8 @@ from tidegate.schema.change.catalog import Catalog, missing_table
 from tidegate.schema.change.make.table import check_name, make_table
 from tidegate.schema.change.move.constraint import foreign_keys_of
 from tidegate.schema.change.move.partition import at_rest
-from tidegate.schema.change.request import Involved, Request
-from tidegate.schema.change.session import DdlSession, StatementNote, StatementPlan
+from tidegate.schema.change.request import Involved, Request, request_new, request_on
+from tidegate.schema.change.session import DdlSession, StatementNote, StatementPlan, passed_over
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.statement import (
     CreateTable,
@@ -49,10 +49,7 @@ __all__ = [
 
 
 def _exists(name: TableName, *, accepted: bool) -> StatementPlan:
-    message = f"Table '{name.schema}.{name.table}' already exists"
-    if accepted:
-        return StatementPlan(warnings=(StatementNote("Note", 1050, message),))
-    raise SqlRefused(1050, message, "42S01")
+    return passed_over(1050, f"Table '{name.schema}.{name.table}' already exists", "42S01", accepted=accepted)
 
 
 def create_table(statement: CreateTable, catalog: Catalog, session: DdlSession) -> StatementPlan:
@@ -70,8 +67,7 @@ def create_table(statement: CreateTable, catalog: Catalog, session: DdlSession) 
         Involved(schema.name.lower, made.name.lower),
         *(Involved(*parent.key, mode=1) for parent in parents if parent.key != statement.table.key),
     )
-    request = Request(3, schema.id, 0, schema.name.lower, made.name.lower, CreateTableArgs(made))
-    return StatementPlan((msgspec.structs.replace(request, involved=involved if parents else ()),))
+    return StatementPlan((request_new(3, schema, CreateTableArgs(made), *(involved if parents else ())),))
 
 
 def create_table_like(statement: CreateTableLike, catalog: Catalog, _session: DdlSession) -> StatementPlan:
@@ -94,12 +90,8 @@ def create_table_like(statement: CreateTableLike, catalog: Catalog, _session: Dd
         old_schema_id=UNSET,
         partition=None if stored.partition is None else at_rest(stored.partition),
     )
-    involved = (
-        Involved(schema.name.lower, name.lower),
-        Involved(source.schema.lower(), stored.name.lower, mode=1),
-    )
-    request = Request(3, schema.id, 0, schema.name.lower, name.lower, CreateTableArgs(made), involved=involved)
-    return StatementPlan((request,))
+    own, shared = Involved(schema.name.lower, name.lower), Involved(source.schema.lower(), stored.name.lower, mode=1)
+    return StatementPlan((request_new(3, schema, CreateTableArgs(made), own, shared),))
 
 
 def _unknown(names: Sequence[TableName]) -> str:
@@ -127,10 +119,7 @@ def drop_tables(statement: DropTables, catalog: Catalog, session: DdlSession) ->
                     f"'{key.fk_name.original}' on table '{child.stored.name.original}'."
                 )
                 raise SqlRefused(3730, message, "HY000")
-    requests = tuple(
-        Request(4, one.schema_id, one.stored.id, one.schema.lower(), one.stored.name.lower, DropObjectArgs())
-        for one in found
-    )
+    requests = tuple(request_on(4, one, DropObjectArgs()) for one in found)
     return StatementPlan(requests, tuple(StatementNote("Note", 1051, _unknown([name])) for name in missing))
 
 
@@ -147,10 +136,7 @@ def truncate_table(statement: TruncateTable, catalog: Catalog, session: DdlSessi
             )
             raise SqlRefused(1701, message, "42000")
     old = None if one.stored.partition is None else list(one.stored.physical_ids)
-    arguments = NewTableArgs(old_partition_ids=old)
-    return StatementPlan(
-        (Request(11, one.schema_id, one.stored.id, one.schema.lower(), one.stored.name.lower, arguments),)
-    )
+    return StatementPlan((request_on(11, one, NewTableArgs(old_partition_ids=old)),))
 
 
 def rename_tables(statement: RenameTables, catalog: Catalog, _session: DdlSession) -> StatementPlan:

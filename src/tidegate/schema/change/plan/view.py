@@ -21,8 +21,8 @@ from tidegate.schema.change.arguments import CreateTableArgs, DropObjectArgs
 from tidegate.schema.change.catalog import Catalog
 from tidegate.schema.change.elements import StoredView
 from tidegate.schema.change.make.table import check_name
-from tidegate.schema.change.request import Request
-from tidegate.schema.change.session import DdlSession, StatementNote, StatementPlan
+from tidegate.schema.change.request import request_new, request_on
+from tidegate.schema.change.session import DdlSession, StatementNote, StatementPlan, passed_over
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.statement import CreateView, DropViews
 from tidegate.schema.stored.definition import Name, StoredColumn, StoredTable, StoredType
@@ -42,9 +42,7 @@ def create_view(statement: CreateView, catalog: Catalog, session: DdlSession) ->
         raise SqlRefused(1347, f"'{statement.view.schema}.{statement.view.table}' is not VIEW", "HY000")
     if old is not None and not statement.detail.or_replace:
         message = f"Table '{statement.view.schema}.{statement.view.table}' already exists"
-        if statement.detail.if_not_exists:
-            return StatementPlan(warnings=(StatementNote("Note", 1050, message),))
-        raise SqlRefused(1050, message, "42S01")
+        return passed_over(1050, message, "42S01", accepted=statement.detail.if_not_exists)
     text, names = _written_out(statement.detail.select, catalog, session.database)
     if statement.detail.columns:
         if len(statement.detail.columns) != len(names):
@@ -67,7 +65,7 @@ def create_view(statement: CreateView, catalog: Catalog, session: DdlSession) ->
         view=Raw(msgspec.json.encode(view)),
     )
     arguments = CreateTableArgs(made, statement.detail.or_replace, 0 if old is None else old.stored.id)
-    return StatementPlan((Request(21, schema.id, 0, schema.name.lower, made.name.lower, arguments),))
+    return StatementPlan((request_new(21, schema, arguments),))
 
 
 def _written_out(select: str, catalog: Catalog, database: str) -> tuple[str, list[str]]:
@@ -123,20 +121,14 @@ def _shown(one: exp.Expression, sources: dict[str, StoredTable]) -> list[exp.Ali
 def drop_views(statement: DropViews, catalog: Catalog, _session: DdlSession) -> StatementPlan:
     """Return one job a view; SqlRefused 1051 where there is none, 1347 for a table."""
     requests = []
-    notes = []
+    notes: list[StatementNote] = []
     for name in statement.views:
         found = catalog.find(name)
         if found is None:
             message = f"Unknown table '{name.schema}.{name.table}'"
-            if not statement.if_exists:
-                raise SqlRefused(1051, message, "42S02")
-            notes.append(StatementNote("Note", 1051, message))
+            notes += passed_over(1051, message, "42S02", accepted=statement.if_exists).warnings
             continue
         if not found.stored.is_view:
             raise SqlRefused(1347, f"'{name.schema}.{name.table}' is not VIEW", "HY000")
-        requests.append(
-            Request(
-                24, found.schema_id, found.stored.id, found.schema.lower(), found.stored.name.lower, DropObjectArgs()
-            )
-        )
+        requests.append(request_on(24, found, DropObjectArgs()))
     return StatementPlan(tuple(requests), tuple(notes))
