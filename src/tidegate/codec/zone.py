@@ -14,9 +14,10 @@ from datetime import UTC, datetime
 from typing import Final
 from zoneinfo import ZoneInfo
 
+from tidegate.codec.go.json import PRINTED
 from tidegate.model.errors import EncodeError
 
-__all__ = ["zone_shift"]
+__all__ = ["shifted_text", "zone_shift"]
 
 _ZERO: Final = "0000-00-00"
 
@@ -40,3 +41,9 @@ def zone_shift(name: str) -> Callable[[str], str]:
         return f"{moved.isoformat(' ')}{dot}{fraction}"
 
     return shift
+
+
+def shifted_text(name: str) -> Callable[[str], str]:
+    """Return the function that writes a UTC TIMESTAMP text in the zone `name` as a JSON string."""
+    shift = zone_shift(name)
+    return lambda text: PRINTED(shift(text))

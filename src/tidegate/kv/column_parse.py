@@ -30,7 +30,7 @@ from tidegate.kv.number import MAX_UINT, MIN_INT
 from tidegate.kv.packed_time import Time, pack_time, to_utc
 from tidegate.model.errors import EncodeError
 from tidegate.model.event import Value
-from tidegate.model.mysql import STRINGS
+from tidegate.model.mysql import INTEGERS, STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 
@@ -39,7 +39,6 @@ __all__ = ["parse_document", "parse_value"]
 _MOMENT: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?)?", re.ASCII)
 _SPAN: Final = re.compile(r"(-?)(\d{2,3}):([0-5]\d):([0-5]\d)(?:\.(\d{1,6}))?", re.ASCII)
 _VECTOR: Final = re.compile(r"\[[-+.,\deE ]*\]", re.ASCII)
-_INTEGERS: Final = frozenset({T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG})
 _ALWAYS_UNSIGNED: Final = frozenset({T.BIT, T.ENUM, T.SET})
 _LONGEST_INT: Final = 20
 """Characters of a 64-bit number; longer ones are doubles."""
@@ -59,7 +58,7 @@ def parse_value(kind: ColumnType, value: Value, zone: tzinfo = UTC) -> KvValue:
 
 
 def _integer(kind: ColumnType, value: int, _zone: tzinfo) -> KvValue:
-    unsigned = kind.code in _ALWAYS_UNSIGNED or (kind.unsigned and kind.code in _INTEGERS)
+    unsigned = kind.code in _ALWAYS_UNSIGNED or (kind.unsigned and kind.code in INTEGERS)
     return Unsigned(value) if unsigned else int(value)
 
 
@@ -112,7 +111,7 @@ def _vector(_kind: ColumnType, value: str, _zone: tzinfo) -> KvValue:
 
 
 _PARSERS: Final[Mapping[T, Callable[..., KvValue]]] = {
-    **dict.fromkeys((*_INTEGERS, T.YEAR, *_ALWAYS_UNSIGNED), _integer),
+    **dict.fromkeys((*INTEGERS, T.YEAR, *_ALWAYS_UNSIGNED), _integer),
     **dict.fromkeys((T.FLOAT, T.DOUBLE), lambda _kind, value, _zone: float(value)),
     **dict.fromkeys(STRINGS, _string),
     **dict.fromkeys((T.DATE, T.NEWDATE, T.DATETIME, T.TIMESTAMP), _moment),

@@ -7,7 +7,19 @@ and model packages for the codes that the document leaves out (14, 16, 225, 60 t
 from enum import IntEnum, IntFlag
 from typing import Final
 
-__all__ = ["BLOBS", "CHARS", "FLOATS", "NUMBERS", "PRINTED_TYPES", "STRINGS", "ActionType", "ColumnFlag", "MysqlType"]
+__all__ = [
+    "BLOBS",
+    "CHARS",
+    "FLOATS",
+    "INTEGERS",
+    "NUMBERS",
+    "PRINTED_TYPES",
+    "STRINGS",
+    "ActionType",
+    "ColumnFlag",
+    "MysqlType",
+    "sql_name",
+]
 
 
 class MysqlType(IntEnum):
@@ -48,6 +60,7 @@ CHARS: Final = frozenset({MysqlType.VARCHAR, MysqlType.VAR_STRING, MysqlType.STR
 BLOBS: Final = frozenset({MysqlType.TINY_BLOB, MysqlType.MEDIUM_BLOB, MysqlType.LONG_BLOB, MysqlType.BLOB})
 STRINGS: Final = CHARS | BLOBS
 """Types of texts and, with the charset binary, of bytes."""
+INTEGERS: Final = frozenset({MysqlType.TINY, MysqlType.SHORT, MysqlType.INT24, MysqlType.LONG, MysqlType.LONGLONG})
 FLOATS: Final = frozenset({MysqlType.FLOAT, MysqlType.DOUBLE})
 NUMBERS: Final = frozenset(
     {
@@ -74,6 +87,37 @@ PRINTED_TYPES: Final = frozenset(
     }
 )
 """Types whose values TiDB prints as text."""
+
+
+_SQL_NAMES: Final = {
+    MysqlType.DECIMAL_OLD: "decimal",
+    MysqlType.TINY: "tinyint",
+    MysqlType.SHORT: "smallint",
+    MysqlType.LONG: "int",
+    MysqlType.LONGLONG: "bigint",
+    MysqlType.INT24: "mediumint",
+    MysqlType.NEWDATE: "date",
+    MysqlType.STRING: "char",
+    MysqlType.TINY_BLOB: "tinytext",
+    MysqlType.MEDIUM_BLOB: "mediumtext",
+    MysqlType.LONG_BLOB: "longtext",
+    MysqlType.BLOB: "text",
+}
+"""Types whose SQL names are not those of the code."""
+_BINARY_NAMES: Final = {
+    "char": "binary",
+    "varchar": "varbinary",
+    "tinytext": "tinyblob",
+    "text": "blob",
+    "mediumtext": "mediumblob",
+    "longtext": "longblob",
+}
+
+
+def sql_name(code: MysqlType, *, binary: bool = False) -> str:
+    """Return a type's name in SQL, in lower case; of string types that of texts, or of bytes if `binary`."""
+    name = _SQL_NAMES.get(code, code.name.lower())
+    return _BINARY_NAMES.get(name, name) if binary else name
 
 
 class ColumnFlag(IntFlag):

@@ -9,12 +9,11 @@ Source: TiDB pkg/ddl/create_table.go (buildColumnsAndConstraints, checkConstrain
 """
 
 from dataclasses import dataclass, replace
-from typing import Final
 
 import msgspec
 
 from tidegate.model.errors import SchemaError
-from tidegate.model.mysql import MysqlType as T
+from tidegate.model.mysql import INTEGERS
 from tidegate.model.table import ColumnInfo, IndexInfo, PartitionInfo, TableInfo, TableName
 from tidegate.schema.columns import complete_type
 from tidegate.schema.defaults import keep_default, origin_default
@@ -43,9 +42,6 @@ class DdlContext:
             f"table {table}: {what} at commit_ts {self.commit_ts} by DDL {self.query[:500]!r}; "
             "the schema history and the topic disagree: start the feed again from a point before the table's creation"
         )
-
-
-_INTEGERS: Final = frozenset({T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG})
 
 
 def build_column(
@@ -181,7 +177,7 @@ def _free_name(columns: tuple[str, ...], taken: set[str]) -> str:
 
 def _is_integer_key(table: TableInfo, columns: tuple[str, ...]) -> bool:
     column = table.column(columns[0]) if len(columns) == 1 else None
-    return column is not None and column.type.code in _INTEGERS
+    return column is not None and column.type.code in INTEGERS
 
 
 def _not_null(table: TableInfo, names: tuple[str, ...]) -> TableInfo:

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from tidegate.expr.syntax.tokens import TokenKind, reveal, tokenize
+from tidegate.model.mysql import STRINGS, sql_name
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 from tidegate.schema.cursor import Cursor
@@ -120,39 +121,7 @@ _TIMES: Final = frozenset({T.TIME, T.DATETIME, T.TIMESTAMP})
 _BLOB_BYTES: Final = ((T.TINY_BLOB, 255), (T.BLOB, 65535), (T.MEDIUM_BLOB, 16777215), (T.LONG_BLOB, 4294967295))
 _CHARSET_BYTES: Final = {"binary": 1, "ascii": 1, "latin1": 1, "gbk": 2, "utf8": 3}
 
-_NAMES: Final = {
-    T.TINY: "tinyint",
-    T.SHORT: "smallint",
-    T.INT24: "mediumint",
-    T.LONG: "int",
-    T.LONGLONG: "bigint",
-    T.DECIMAL: "decimal",
-    T.FLOAT: "float",
-    T.DOUBLE: "double",
-    T.BIT: "bit",
-    T.YEAR: "year",
-    T.DATE: "date",
-    T.NEWDATE: "date",
-    T.TIME: "time",
-    T.DATETIME: "datetime",
-    T.TIMESTAMP: "timestamp",
-    T.JSON: "json",
-    T.ENUM: "enum",
-    T.SET: "set",
-    T.VECTOR: "vector",
-    T.VAR_STRING: "var_string",
-    T.NULL: "null",
-    T.DECIMAL_OLD: "decimal",
-    T.GEOMETRY: "geometry",
-}
-_TEXT_NAMES: Final = {
-    T.STRING: ("char", "binary"),
-    T.VARCHAR: ("varchar", "varbinary"),
-    T.TINY_BLOB: ("tinytext", "tinyblob"),
-    T.BLOB: ("text", "blob"),
-    T.MEDIUM_BLOB: ("mediumtext", "mediumblob"),
-    T.LONG_BLOB: ("longtext", "longblob"),
-}
+_SIZED: Final = STRINGS - {T.VAR_STRING}
 _ELEM_ESCAPES: Final = str.maketrans({"\0": "\\0", "'": "''", "\n": "\\n", "\r": "\\r"})
 
 
@@ -256,7 +225,7 @@ def complete_type(definition: TypeDef, table_charset: str) -> ColumnType:
     """Return the complete type of a definition in a table whose charset is `table_charset`."""
     code, flen, decimal = definition.code, definition.flen, definition.decimal
     charset = table_charset if definition.charset is None else definition.charset
-    if code not in _TEXT_NAMES and code not in (T.ENUM, T.SET, T.VAR_STRING):
+    if code not in STRINGS and code not in (T.ENUM, T.SET):
         charset = "binary"
     if code in _INT_WIDTHS:
         flen = _INT_WIDTHS[code][definition.unsigned] if flen < 0 else flen
@@ -282,11 +251,10 @@ def complete_type(definition: TypeDef, table_charset: str) -> ColumnType:
 def render_type(column_type: ColumnType) -> str:
     """Return the type as TiDB's information_schema.COLUMN_TYPE prints it: "int(10) unsigned", "enum('a','b')"."""
     code, flen, decimal = column_type.code, column_type.flen, column_type.decimal
-    if code in _TEXT_NAMES:
-        name = _TEXT_NAMES[code][column_type.charset == "binary"]
+    name = sql_name(code, binary=column_type.charset == "binary" and code in _SIZED)
+    if code in _SIZED:
         sized = code in (T.STRING, T.VARCHAR) and flen >= 0
         return f"{name}({flen})" if sized else name
-    name = _NAMES.get(code, code.name.lower())
     if code in (T.ENUM, T.SET):
         if column_type.elems is None:
             return name

@@ -27,7 +27,7 @@ import msgspec
 from tidegate.codec.values import INT_RANGES, double, float32, integer_range
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Value
-from tidegate.model.mysql import MysqlType
+from tidegate.model.mysql import STRINGS, MysqlType, sql_name
 
 __all__ = ["CODEC", "ColumnKind", "kind_of"]
 
@@ -35,44 +35,15 @@ CODEC: Final = "canal-json"
 
 Read: TypeAlias = Callable[[str], Value]
 
+_OLD: Final = frozenset({MysqlType.DECIMAL_OLD, MysqlType.NEWDATE, MysqlType.NULL})
 NAMES: Final[dict[str, MysqlType]] = {
+    **{sql_name(code): code for code in MysqlType if code not in _OLD},
+    **{sql_name(code, binary=True): code for code in STRINGS},
     "bool": MysqlType.TINY,
     "boolean": MysqlType.TINY,
-    "tinyint": MysqlType.TINY,
-    "smallint": MysqlType.SHORT,
-    "mediumint": MysqlType.INT24,
-    "int": MysqlType.LONG,
     "integer": MysqlType.LONG,
-    "bigint": MysqlType.LONGLONG,
-    "float": MysqlType.FLOAT,
-    "double": MysqlType.DOUBLE,
     "real": MysqlType.DOUBLE,
-    "decimal": MysqlType.DECIMAL,
     "numeric": MysqlType.DECIMAL,
-    "bit": MysqlType.BIT,
-    "year": MysqlType.YEAR,
-    "date": MysqlType.DATE,
-    "time": MysqlType.TIME,
-    "datetime": MysqlType.DATETIME,
-    "timestamp": MysqlType.TIMESTAMP,
-    "json": MysqlType.JSON,
-    "enum": MysqlType.ENUM,
-    "set": MysqlType.SET,
-    "char": MysqlType.STRING,
-    "binary": MysqlType.STRING,
-    "varchar": MysqlType.VARCHAR,
-    "varbinary": MysqlType.VARCHAR,
-    "var_string": MysqlType.VAR_STRING,
-    "tinytext": MysqlType.TINY_BLOB,
-    "tinyblob": MysqlType.TINY_BLOB,
-    "text": MysqlType.BLOB,
-    "blob": MysqlType.BLOB,
-    "mediumtext": MysqlType.MEDIUM_BLOB,
-    "mediumblob": MysqlType.MEDIUM_BLOB,
-    "longtext": MysqlType.LONG_BLOB,
-    "longblob": MysqlType.LONG_BLOB,
-    "vector": MysqlType.VECTOR,
-    "geometry": MysqlType.GEOMETRY,
 }
 """The type code of each name; text and binary kinds share codes, as they do in TiDB."""
 

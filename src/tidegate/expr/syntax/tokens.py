@@ -3,8 +3,9 @@
     ALTER TABLE `t` ADD c BIT(3) DEFAULT b'101' /*T![auto_rand] AUTO_RANDOM(5) */
     WORD  WORD  NAME WORD ..        WORD BITS           WORD SIGN NUMBER SIGN
 
-sqlglot's tokenizer does the cutting.  `TiDB` mends what keeps it from DDL: RENAME no longer swallows the rest of the
-statement, and comments that TiDB executes (`/*T! .. */`, `/*T![feature] .. */`, `/*! .. */`, `/*!40101 .. */`) are
+sqlglot's tokenizer does the cutting, in our dialect (dialect.py), where no word swallows the rest of its statement.
+Comments that TiDB executes (`/*T! .. */`, `/*T![feature] .. */`, `/*! .. */`, `/*!40101 .. */`) are
+are
 opened first, by blanks of the same length, so that every offset still fits the user's text.  sqlglot's parser is not
 used for DDL: it lacks a third of the statements, and what it reads it cannot give back word for word.
 
@@ -17,16 +18,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, Final
+from typing import Final
 
-from sqlglot.dialects.mysql import MySQL
 from sqlglot.errors import TokenError
 from sqlglot.tokens import Token as GlotToken
 from sqlglot.tokens import TokenType
 
+from tidegate.expr.syntax.dialect import DIALECTS
 from tidegate.model.errors import SqlError
 
-__all__ = ["TiDB", "Token", "TokenKind", "fail", "quote", "reveal", "tokenize", "unquote"]
+__all__ = ["Token", "TokenKind", "fail", "quote", "reveal", "tokenize", "unquote"]
 
 _REST: Final = r"""|`(?:[^`]|``)*`)
       | (?P<line>\#[^\n]*|--(?=[\s\x00-\x1f]|\Z)[^\n]*)
@@ -40,25 +41,6 @@ _LEXEMES: Final = {
 """What may hide or end a comment; the key says whether backslashes escape."""
 _ESCAPES: Final = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 _WORD_START: Final = re.compile(r"[A-Za-z0-9_$\x80-\U0010ffff]")
-
-
-class TiDB(MySQL):  # type: ignore[misc]
-    """MySQL's dialect with statements left whole; for text that went through `reveal`."""
-
-    class Tokenizer(MySQL.Tokenizer):  # type: ignore[misc]
-        """MySQL's tokens, none of which swallows the rest of its statement."""
-
-        COMMANDS: ClassVar[set[TokenType]] = set()
-
-
-class _PlainTiDB(MySQL):  # type: ignore[misc]
-    """TiDB's dialect where backslashes do not escape (NO_BACKSLASH_ESCAPES, texts restored without doubling them)."""
-
-    class Tokenizer(MySQL.Tokenizer):  # type: ignore[misc]
-        """MySQL's tokens with plain backslashes."""
-
-        COMMANDS: ClassVar[set[TokenType]] = set()
-        STRING_ESCAPES: ClassVar[list[str]] = ["'", '"']
 
 
 class TokenKind(Enum):
@@ -144,7 +126,7 @@ def tokenize(text: str, *, escapes: bool = True) -> tuple[Token, ...]:
 
     Raises SqlError at an open quote, an open comment or a malformed literal."""
     try:
-        found = (TiDB if escapes else _PlainTiDB)().tokenize(text)
+        found = DIALECTS[False, not escapes]().tokenize(text)
     except (TokenError, ValueError, IndexError) as error:
         raise fail(
             "unreadable text (an open quote or comment, or a malformed literal)", text, _stop(text, escapes=escapes)

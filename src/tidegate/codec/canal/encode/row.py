@@ -27,7 +27,7 @@ from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.go.float import positional32, positional64
 from tidegate.codec.go.json import EASY, PRINTED
 from tidegate.codec.wire_table import WireColumn, WireTable
-from tidegate.codec.zone import zone_shift
+from tidegate.codec.zone import shifted_text
 from tidegate.model.errors import EncodeError
 from tidegate.model.event import Delete, Insert, RowChange, Update, Value, Values
 from tidegate.model.mysql import NUMBERS, PRINTED_TYPES, STRINGS, MysqlType
@@ -44,7 +44,7 @@ def writer(column: WireColumn, time_zone: str) -> Write:
     if code in STRINGS:
         return _latin1 if column.binary else EASY
     if code == MysqlType.TIMESTAMP and time_zone != "UTC":
-        return _shifted(time_zone)
+        return shifted_text(time_zone)
     return _WRITERS.get(code, EASY)
 
 
@@ -62,15 +62,6 @@ def _double(value: float) -> str:
 
 def _latin1(value: bytes) -> str:
     return EASY(value.decode("latin-1"))
-
-
-def _shifted(time_zone: str) -> Write:
-    shift = zone_shift(time_zone)
-
-    def write(value: str) -> str:
-        return PRINTED(shift(value))
-
-    return write
 
 
 _WRITERS: Final[dict[MysqlType, Write]] = {

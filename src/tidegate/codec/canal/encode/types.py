@@ -31,52 +31,46 @@ from collections.abc import Callable
 from typing import Final
 
 from tidegate.codec.wire_table import WireColumn
-from tidegate.model.mysql import MysqlType
+from tidegate.model.mysql import CHARS, INTEGERS, STRINGS, MysqlType, sql_name
 from tidegate.model.table import ColumnType
 
 __all__ = ["PROMOTIONS", "mysql_type", "sql_type"]
 
-_NAMES: Final[dict[MysqlType, tuple[str, int, int]]] = {
-    MysqlType.DECIMAL_OLD: ("decimal", 3, 3),
-    MysqlType.TINY: ("tinyint", -6, -6),
-    MysqlType.SHORT: ("smallint", 5, 5),
-    MysqlType.LONG: ("int", 4, 4),
-    MysqlType.FLOAT: ("float", 7, 7),
-    MysqlType.DOUBLE: ("double", 8, 8),
-    MysqlType.NULL: ("null", 0, 0),
-    MysqlType.TIMESTAMP: ("timestamp", 93, 93),
-    MysqlType.LONGLONG: ("bigint", -5, -5),
-    MysqlType.INT24: ("mediumint", 4, 4),
-    MysqlType.DATE: ("date", 91, 91),
-    MysqlType.TIME: ("time", 92, 92),
-    MysqlType.DATETIME: ("datetime", 93, 93),
-    MysqlType.YEAR: ("year", 12, 12),
-    MysqlType.NEWDATE: ("date", 91, 91),
-    MysqlType.VARCHAR: ("varchar", 12, 2004),
-    MysqlType.BIT: ("bit", -7, -7),
-    MysqlType.VECTOR: ("vector", 12, 12),
-    MysqlType.JSON: ("json", 12, 12),
-    MysqlType.DECIMAL: ("decimal", 3, 3),
-    MysqlType.ENUM: ("enum", 4, 4),
-    MysqlType.SET: ("set", -7, -7),
-    MysqlType.TINY_BLOB: ("tinytext", 2005, 2004),
-    MysqlType.MEDIUM_BLOB: ("mediumtext", 2005, 2004),
-    MysqlType.LONG_BLOB: ("longtext", 2005, 2004),
-    MysqlType.BLOB: ("text", 2005, 2004),
-    MysqlType.VAR_STRING: ("var_string", 12, 2004),
-    MysqlType.STRING: ("char", 1, 2004),
-    MysqlType.GEOMETRY: ("geometry", -2, -2),
+_SQL_TYPES: Final[dict[MysqlType, int]] = {
+    MysqlType.DECIMAL_OLD: 3,
+    MysqlType.TINY: -6,
+    MysqlType.SHORT: 5,
+    MysqlType.LONG: 4,
+    MysqlType.FLOAT: 7,
+    MysqlType.DOUBLE: 8,
+    MysqlType.NULL: 0,
+    MysqlType.TIMESTAMP: 93,
+    MysqlType.LONGLONG: -5,
+    MysqlType.INT24: 4,
+    MysqlType.DATE: 91,
+    MysqlType.TIME: 92,
+    MysqlType.DATETIME: 93,
+    MysqlType.YEAR: 12,
+    MysqlType.NEWDATE: 91,
+    MysqlType.VARCHAR: 12,
+    MysqlType.BIT: -7,
+    MysqlType.VECTOR: 12,
+    MysqlType.JSON: 12,
+    MysqlType.DECIMAL: 3,
+    MysqlType.ENUM: 4,
+    MysqlType.SET: -7,
+    MysqlType.TINY_BLOB: 2005,
+    MysqlType.MEDIUM_BLOB: 2005,
+    MysqlType.LONG_BLOB: 2005,
+    MysqlType.BLOB: 2005,
+    MysqlType.VAR_STRING: 12,
+    MysqlType.STRING: 1,
+    MysqlType.GEOMETRY: -2,
 }
-"""Name of the type with a text charset; sqlType of it as text and as bytes."""
+"""sqlType of each type; of strings as text."""
+_BINARY: Final = 2004
+"""sqlType of strings as bytes."""
 
-_BINARY_NAMES: Final = {
-    "char": "binary",
-    "varchar": "varbinary",
-    "tinytext": "tinyblob",
-    "text": "blob",
-    "mediumtext": "mediumblob",
-    "longtext": "longblob",
-}
 PROMOTIONS: Final[dict[MysqlType, tuple[int, int]]] = {
     MysqlType.TINY: ((1 << 7) - 1, 5),
     MysqlType.SHORT: ((1 << 15) - 1, 4),
@@ -105,8 +99,8 @@ _ESCAPES: Final = str.maketrans({"\0": "\\0", "'": "''", "\n": "\\n", "\r": "\\r
 
 def sql_type(column: WireColumn) -> int:
     """Return the sqlType of a column's NULL and of all values that are not promoted."""
-    _, text, binary = _NAMES[column.type.code]
-    return binary if column.binary else text
+    code = column.type.code
+    return _BINARY if column.binary and code in STRINGS else _SQL_TYPES[code]
 
 
 def mysql_type(column: WireColumn, *, full: bool) -> str:
@@ -114,9 +108,7 @@ def mysql_type(column: WireColumn, *, full: bool) -> str:
     if column.mysql_type:
         return column.mysql_type
     kind = column.type
-    name = _NAMES[kind.code][0]
-    if kind.charset == "binary":
-        name = _BINARY_NAMES.get(name, name)
+    name = sql_name(kind.code, binary=kind.charset == "binary")
     if full:
         name += _PARAMETERS.get(kind.code, _none)(kind)
     if (kind.unsigned or kind.zerofill) and kind.code not in {MysqlType.BIT, MysqlType.YEAR}:
@@ -158,18 +150,7 @@ def _flen(kind: ColumnType) -> int:
 
 _PARAMETERS: Final[dict[MysqlType, Callable[[ColumnType], str]]] = {
     **dict.fromkeys(
-        (
-            MysqlType.BIT,
-            MysqlType.TINY,
-            MysqlType.SHORT,
-            MysqlType.INT24,
-            MysqlType.LONG,
-            MysqlType.LONGLONG,
-            MysqlType.YEAR,
-            MysqlType.STRING,
-            MysqlType.VARCHAR,
-            MysqlType.VAR_STRING,
-        ),
+        (*INTEGERS, *CHARS, MysqlType.BIT, MysqlType.YEAR),
         _length,
     ),
     **dict.fromkeys((MysqlType.DATETIME, MysqlType.TIMESTAMP, MysqlType.TIME), _fraction),

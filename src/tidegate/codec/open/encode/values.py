@@ -22,7 +22,7 @@ from tidegate.codec.go.float import FloatText, json32, json64, newarch_json32, n
 from tidegate.codec.go.json import PRINTED, RAW, REPAIRED, STANDARD, Quote
 from tidegate.codec.go.quote import quote
 from tidegate.codec.wire_table import WireColumn
-from tidegate.codec.zone import zone_shift
+from tidegate.codec.zone import shifted_text
 from tidegate.model.mysql import BLOBS, CHARS, NUMBERS, PRINTED_TYPES, MysqlType
 
 __all__ = ["Style", "Write", "style_of", "writer"]
@@ -56,7 +56,7 @@ def writer(column: WireColumn, style: Style, time_zone: str) -> Write:
     if code in BLOBS:
         return _bytes_base64 if column.binary else _text_base64
     if code == MysqlType.TIMESTAMP and time_zone != "UTC":
-        return _shifted(time_zone)
+        return shifted_text(time_zone)
     if code in PRINTED_TYPES:
         return PRINTED
     return {MysqlType.FLOAT: style.float32, MysqlType.DOUBLE: style.float64}.get(code, style.quote)
@@ -65,15 +65,6 @@ def writer(column: WireColumn, style: Style, time_zone: str) -> Write:
 def _quoted(outer: Quote) -> Write:
     def write(value: bytes) -> str:
         return outer(quote(value))
-
-    return write
-
-
-def _shifted(time_zone: str) -> Write:
-    shift = zone_shift(time_zone)
-
-    def write(value: str) -> str:
-        return PRINTED(shift(value))
 
     return write
 

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from tidegate.model.errors import SqlRefused
+from tidegate.model.mysql import INTEGERS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.schema.build import inline_indexes
 from tidegate.schema.change.draft import column_of, with_flag
@@ -37,7 +38,6 @@ from tidegate.schema.stored.definition import Name, StoredSchema, StoredTable
 __all__ = ["check_name", "made_check", "make_table", "make_ttl", "with_charset"]
 
 _PUBLIC: Final = ElementState.PUBLIC
-_INTEGERS: Final = frozenset({T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG})
 _UNITS: Final = ["MICROSECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR"]
 _MOST_COLUMNS: Final = 1017
 _LONGEST_NAME: Final = 64
@@ -154,7 +154,7 @@ def _is_clustered(one: IndexDef, session: DdlSession) -> bool:
 def _as_row_key(table: StoredTable, one: IndexDef, session: DdlSession) -> StoredTable | None:
     """`table` with that primary key as its integer handle; None where it cannot be."""
     column = column_of(table, one.columns[0]) if len(one.columns) == 1 else None
-    if column is None or column.type.tp not in _INTEGERS or not _is_clustered(one, session):
+    if column is None or column.type.tp not in INTEGERS or not _is_clustered(one, session):
         return None
     return msgspec.structs.replace(with_flag(table, [column.offset], add=PRIMARY), pk_is_handle=True)
 

@@ -29,7 +29,7 @@ from tidegate.kv.number import MAX_INT
 from tidegate.kv.row.row import decode_row, decode_row_value, handle_of, part_datum
 from tidegate.kv.table_key import RecordKey, index_prefix, record_key, table_span
 from tidegate.model.errors import EncodeError
-from tidegate.model.mysql import STRINGS
+from tidegate.model.mysql import INTEGERS, STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.tidb.meta.keys import Reader
 from tidegate.tidb.sql.rows.row import RowImage, image_of
@@ -40,7 +40,6 @@ __all__ = ["Equal", "TableReader", "key_after"]
 Equal = Mapping[str, tuple[SqlValue, ...]]
 _MANY: Final = 1_000
 """Keys that are looked up one by one; more are not worth it."""
-_INTEGERS: Final = frozenset({T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG})
 
 
 class _Way(NamedTuple):
@@ -220,7 +219,7 @@ def _exact(column: ShapeColumn, value: SqlValue, context: Context) -> KvValue:
     kind = column.target.type
     if isinstance(value, Named):
         value = str(value)
-    if kind.code in _INTEGERS:
+    if kind.code in INTEGERS:
         fits = isinstance(value, int) and not isinstance(value, bool)
     elif kind.code in STRINGS:
         fits = isinstance(value, str) if kind.charset != "binary" else isinstance(value, bytes)
