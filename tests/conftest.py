@@ -1,13 +1,21 @@
-"""What holds for every test: a time limit, no process that outlives the run, and JVMs that are soon at work."""
+"""What holds for every test: a time limit, no process that outlives the run, and JVMs that are soon at work.
 
+A broker and a Spark are for the modules of folders that have none in common."""
+
+from collections.abc import Iterator
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.jvms import soon
 from tests.leftovers import Leftovers
 from tests.limits import Limits
+from tidegate.app.broker import running_broker
 from tidegate.model.errors import EnvironmentFault
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -16,3 +24,20 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Leftovers(), "tidegate-leftovers")
     with suppress(EnvironmentFault):
         soon()
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    """The address of a real broker."""
+    with running_broker() as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator["SparkSession"]:
+    """The Spark of this process."""
+    from tidegate.spark.session import session
+
+    started = session()
+    yield started
+    started.stop()

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.codec.encode_rows import TABLE, Claims, encoder, insert
 from tests.golden.codec_cases import DATA, cases
-
 from tidegate.codec.frame import pack_frame
 
 pytestmark = pytest.mark.slow

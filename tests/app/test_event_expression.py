@@ -3,8 +3,8 @@
 import pickle
 
 import pytest
-from tests.feed.test_mount import column, table
 
+from tests.feed.test_mount import column, table
 from tidegate.app.event_expression import SqlExpressions, event_filter
 from tidegate.model.errors import TidegateError
 from tidegate.model.event import Field, Values

@@ -7,8 +7,8 @@ from copy import deepcopy
 
 import pytest
 from click.testing import CliRunner
-from tests.kv.kv_recordings import STREAMS, lines, text_of
 
+from tests.kv.kv_recordings import STREAMS, lines, text_of
 from tidegate.app.cli.main import main
 from tidegate.codec.zone import zone_shift
 from tidegate.model.mysql import MysqlType

@@ -1,8 +1,8 @@
 """`tidegate decode --pretty`: events for people."""
 
 from click.testing import CliRunner
-from tests.codec.encode_rows import TABLE, TS, encoder, insert, update
 
+from tests.codec.encode_rows import TABLE, TS, encoder, insert, update
 from tidegate.app.cli.decode import decode
 from tidegate.app.cli.pretty import block
 from tidegate.codec.frame import pack_frame

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from tests.feed_tidb.kit import Broker, target
+from tests.source.tidb.kit import Broker, target
 from tidegate.app.checkpoints import DirectoryCheckpoints
 from tidegate.app.trial import run_here
 from tidegate.feed.filter import TableFilter

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.feed_tidb.kit import recorded_log
+from tests.source.tidb.kit import recorded_log
 from tidegate.app.segment_log import SegmentLog
 from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.filter import TableFilter

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lake.stages import PROTOCOLS, WORKLOAD
+from tests.lakes.stages import PROTOCOLS, WORKLOAD
 from tidegate.changelog.source import LandedSource
 from tidegate.codec import decode
 from tidegate.codec.options import DecodeOptions

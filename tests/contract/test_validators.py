@@ -1,4 +1,4 @@
-"""The validators of what arrived find what they are there for; those of order are tried in tests/feed_tidb."""
+"""The validators of what arrived find what they are there for; those of order are tried in tests/workloads."""
 
 import msgspec
 

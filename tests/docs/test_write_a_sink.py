@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.feed_tidb.kit import recorded_log
 
+from tests.source.tidb.kit import recorded_log
 from tidegate.testing.tasks import HereTasks
 
 ROOT = Path(__file__).parents[2]

@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 from tests.e2e import collected
 from tests.e2e.rig import EXTENSION, PROTOCOLS, RECORDING, Topic, moment_ts, truths
-from tests.feed_tidb.kit import write_log
-from tests.feed_tidb.workload_lake import moment_differences
-from tests.feed_tidb.workload_real import real_setting
-from tests.feed_tidb.workload_story import Story
 from tests.replay.stage import Stage
+from tests.source.tidb.kit import write_log
+from tests.workloads.lake import moment_differences
+from tests.workloads.real import real_setting
+from tests.workloads.story import Story
 from tidegate.app.changefeed import Changefeed
 from tidegate.app.verify import compare_tables
 from tidegate.codec.options import DecodeOptions

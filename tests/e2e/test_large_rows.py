@@ -10,7 +10,7 @@ from click.testing import Result
 
 from tests.codec.encode_rows import TABLE, TS, Claims, encoder, insert, update
 from tests.e2e.rig import Topic, cli
-from tests.large.server import QUOTED, running_server
+from tests.mariadb import QUOTED, running_server
 from tidegate.model.event import Resolved
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.rig import LAST, Running, Topic, feed, recorded, running, truths
-from tests.lake.stages import cut, differences
-from tests.lake.test_concurrent import broken
+from tests.lakes.stages import cut, differences
+from tests.lakes.test_concurrent import broken
 from tidegate.app.demo.recorded import Frame
 from tidegate.lakes.lake import Lake
 from tidegate.lakes.live import Live

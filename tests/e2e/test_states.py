@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from tests.e2e.rig import started_again
-from tests.feed_tidb import kit
+from tests.source.tidb import kit
 from tidegate.app.broker import Broker, start_broker, stop_broker
 from tidegate.app.changefeed import Changefeed
 from tidegate.app.config.load import load

@@ -13,7 +13,7 @@ import pytest
 from tests.e2e.rig import Topic, cli, moment_ts, recorded
 from tests.e2e.test_poison import JUNK
 from tests.e2e.test_transcode import target
-from tests.feed_tidb.kit import recorded_log
+from tests.source.tidb.kit import recorded_log
 from tidegate.app.changefeed import Changefeed
 from tidegate.app.progress import Progress
 from tidegate.model.errors import PoisonMessage

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pyarrow as pa
-from tests.lake.stages import Play, truths
 
+from tests.lakes.stages import Play, truths
 from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.changelog.columns import LANDED_SCHEMA
 from tidegate.changelog.files import RowFiles

@@ -1,9 +1,9 @@
 """Which columns of a table are sent, and which selections would lose rows."""
 
 import pytest
+
 from tests.feed.dispatch_rows import dispatched
 from tests.feed.test_mount import column, record, table
-
 from tidegate.codec import encode_options
 from tidegate.feed.column_selector import ColumnSelectors, SelectorRule, selector_rules
 from tidegate.feed.dispatch_rule import dispatch_rules

@@ -1,8 +1,8 @@
 """The action of a DDL, read off its text alone."""
 
 import pytest
-from tests.golden.codec_cases import events
 
+from tests.golden.codec_cases import events
 from tidegate.feed.ddl_event import action_of_text
 from tidegate.model.mysql import ActionType
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.lake.stages import Play, differences, truths
 
+from tests.lakes.stages import Play, differences, truths
 from tidegate.app.engine import Engine
 from tidegate.app.meter import Meter
 from tidegate.app.progress import Progress, line

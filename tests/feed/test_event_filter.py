@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from tests.feed.test_mount import column, record, table
 
+from tests.feed.test_mount import column, record, table
 from tidegate.feed.event_filter import EventFilter, EventRule, Test, event_rules
 from tidegate.feed.event_kind import EVENTS
 from tidegate.feed.mount import Mounted

@@ -6,9 +6,9 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 import pytest
+
 from tests.feed.test_mount import NOT_NULL, TIMESTAMP, VARCHAR, column, history, record, table
 from tests.kv.kv_recordings import STREAMS, lines, raw
-
 from tidegate.codec.columnar.encode.encoder import rows_of
 from tidegate.codec.columnar.values import Misfit
 from tidegate.feed import mount_columns

@@ -1,8 +1,8 @@
 """Rows that were mounted one by one as a batch."""
 
 import pyarrow as pa
-from tests.feed.test_mount import VARCHAR, column, finished, record, table
 
+from tests.feed.test_mount import VARCHAR, column, finished, record, table
 from tidegate.feed.change import RowTexts
 from tidegate.feed.mount import Mounted, Mounter
 from tidegate.feed.mount_rows import batch_of_rows

@@ -2,8 +2,8 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.feed.test_plan import CREATE, placed
 
+from tests.feed.test_plan import CREATE, placed
 from tidegate.feed.change import PlacedDdl
 from tidegate.feed.pace import Most, Stretch
 from tidegate.feed.plan import Checkpoint, Landed, plan_round

@@ -7,8 +7,8 @@ from zlib import crc32
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.feed.dispatch_rows import FIELDS, INFO, NAME, ROW, TS, delete, insert, plan, router, update
 
+from tests.feed.dispatch_rows import FIELDS, INFO, NAME, ROW, TS, delete, insert, plan, router, update
 from tidegate.feed.dispatch_rule import complaints, dispatch_rules, topic_name, topic_pattern
 from tidegate.feed.value_text import value_text
 from tidegate.model.errors import (

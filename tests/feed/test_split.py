@@ -1,8 +1,8 @@
 """Updates are split where the order of partitions would break a reader."""
 
 import pytest
-from tests.feed.dispatch_rows import FIELDS, ROW, TS, delete, insert, plan, update
 
+from tests.feed.dispatch_rows import FIELDS, ROW, TS, delete, insert, plan, update
 from tidegate.feed.split import SplitPolicy, Splitter, halves
 from tidegate.model.errors import DispatcherFailed, EncodeError
 from tidegate.model.event import Delete, Field, Insert, Update

@@ -21,6 +21,10 @@ FLOORS = (
     *("model", "codec", "kv", "expr", "schema", "tidb", "feed", "objectstore", "spark", "changelog", "source", "sink"),
     *("lakes", "testing", "app"),
 )
+SUITES = {
+    *("contract", "docs", "e2e", "golden", "house", "kill", "memory", "model_checker", "replay", "workloads"),
+}
+"""Tests of what no floor does alone."""
 RULES = {"model", "codec", "kv", "expr", "schema"}
 LANDED = RULES | {"feed", "objectstore", "spark", "changelog"}
 MAY_IMPORT: dict[str, set[str]] = {
@@ -206,6 +210,17 @@ def test_folders(folder: Path) -> None:
 
     assert len(stems) <= FOLDER_FILES
     assert not {prefix: number for prefix, number in prefixes.items() if number >= PREFIX_FILES}
+
+
+def test_tests_mirror_the_floors() -> None:
+    """A folder of tests is a floor of the package, or a suite over several floors that CONTRIBUTING names."""
+    told = (ROOT / "CONTRIBUTING.md").read_text()
+    homes = Counter(path.parent for path in TESTS)
+    names = {home.relative_to(ROOT / "tests").parts[0] for home in homes if home != ROOT / "tests"}
+
+    assert names - set(FLOORS) == SUITES
+    assert {name for name in SUITES if f"`{name}`" not in told} == set()
+    assert {name_of(home): files for home, files in homes.items() if files > FOLDER_FILES} == {}
 
 
 @holds_in([*FILES, *sorted((ROOT / "docs" / "architecture").glob("*.md"))])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from tests.leftovers import MARK
 from tests.limits import LIMIT_S, LIMITS_S, limit_of
 

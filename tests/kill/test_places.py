@@ -19,7 +19,7 @@ from tests.kill.published import PROTOCOLS, TRUTHS, WORKLOAD, Undisturbed, Witne
 from tests.kill.seeds import chance
 from tests.replay.stage import Crash, Stage, partitions_of
 from tests.replay.test_workload import differences
-from tests.upkeep.tended import Tended
+from tests.sink.delta.tended import Tended
 from tidegate.changelog import trim
 from tidegate.feed.retention import Limits
 from tidegate.objectstore import deltalog

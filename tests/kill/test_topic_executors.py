@@ -17,10 +17,10 @@ import psutil
 import pytest
 
 from tests.e2e.rig import Running, running
-from tests.feed_tidb.workload_real import Real
 from tests.kill.seeds import chance
 from tests.kill.test_cluster import ON_CLUSTER
 from tests.kill.victims import LIFE_S, POLL_S, armed_processes
+from tests.workloads.real import Real
 from tidegate.app.broker import running_broker
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ from tests.kill.seeds import chance
 from tests.kill.victims import armed_processes
 from tests.replay.stage import Stage, partitions_of
 from tests.replay.test_workload import differences
-from tests.upkeep.tended import NO_MERCY, Tended
+from tests.sink.delta.tended import NO_MERCY, Tended
 from tidegate.objectstore import deltalog
 from tidegate.sink.delta import merge
 from tidegate.sink.delta.lake_upkeep import note_limits

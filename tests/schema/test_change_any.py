@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.schema.change_world import World
 
+from tests.schema.change_world import World
 from tidegate.model.errors import SqlRefused
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableInfo, TableName

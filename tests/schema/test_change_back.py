@@ -2,8 +2,8 @@
 
 import msgspec
 import pytest
-from tests.schema.change_world import SnapshotDefinitions, World, example
 
+from tests.schema.change_world import SnapshotDefinitions, World, example
 from tidegate.model.errors import SchemaError
 from tidegate.schema.change.request import operation_of
 from tidegate.schema.change.step import step, step_back

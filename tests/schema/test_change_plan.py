@@ -6,8 +6,8 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
-from tests.schema.change_world import SnapshotDefinitions, World, example
 
+from tests.schema.change_world import SnapshotDefinitions, World, example
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.change.flags import PREVENT_NULL
 from tidegate.schema.change.move.constraint import foreign_keys_of

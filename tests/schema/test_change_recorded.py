@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 import msgspec
 import pytest
 from msgspec import UNSET
+
 from tests.kv.kv_recordings import STREAMS, lines, raw
 from tests.schema.change_world import World
-
 from tidegate.kv import decode_meta_key
 from tidegate.schema.change.outcome import StepOutcome
 from tidegate.schema.change.request import Request, operation_of, raw_arguments, request_of

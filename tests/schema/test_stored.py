@@ -7,10 +7,10 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tests.golden.codec_cases import DATA
 from tests.golden.codec_cases import lines as golden_lines
 from tests.kv.kv_recordings import STREAMS, lines, raw
-
 from tidegate.codec.wire_table import flags_of, wire_table
 from tidegate.kv import decode_meta_key
 from tidegate.kv.meta_key import job_field

@@ -1,1 +1,1 @@
-"""The Kafka source."""
+"""The sources."""

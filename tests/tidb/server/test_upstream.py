@@ -14,7 +14,7 @@ import pymysql
 import pytest
 from pymysql.constants import CLIENT
 
-from tests.large import test_upstream as large
+from tests.source.large import test_upstream as large
 from tidegate.feed.complete import defined
 from tidegate.model.errors import TidegateError
 from tidegate.model.event import Update

@@ -6,9 +6,9 @@ from typing import Any
 import pymysql
 import pytest
 
-from tests.large.server import running_server
+from tests.expr.kit import shown
+from tests.mariadb import running_server
 from tests.tidb.sql.dml_generator import Generator
-from tests.tidb.sql.expr_kit import shown
 from tidegate.expr.relation import ResultSet
 from tidegate.model.errors import SqlRefused
 from tidegate.tidb.cluster import Cluster

@@ -9,7 +9,7 @@ t   id  a     s     d           u   id  b
 
 import pytest
 
-from tests.tidb.sql.expr_kit import Tables, answer, column, context, rows, shown
+from tests.expr.kit import Tables, answer, column, context, rows, shown
 from tidegate.expr.relation import FixedRelation
 from tidegate.expr.result_type import INT
 from tidegate.expr.value.kinds import Named

@@ -6,8 +6,8 @@ from typing import Any
 import pymysql
 import pytest
 
-from tests.large.server import running_server
-from tests.tidb.sql.expr_kit import answer, shown
+from tests.expr.kit import answer, shown
+from tests.mariadb import running_server
 from tests.tidb.sql.query_generator import Generator
 from tests.tidb.sql.test_select import QUERIES
 from tidegate.model.errors import SqlRefused

@@ -1,0 +1,92 @@
+"""Functions that the data file does not tell of: other names, the session's, TiDB's own; and none is left untold."""
+
+import re
+import uuid
+
+import pytest
+
+from tests.expr import test_expr
+from tests.expr.kit import EXPRESSIONS, answer, context, value
+from tests.tidb.sql import test_select
+from tidegate.expr.compiler import compile_text
+from tidegate.expr.function.calls import AGGREGATES, FUNCTIONS
+from tidegate.expr.operator.literal import constant
+from tidegate.expr.result_type import TEXT
+from tidegate.expr.scope import Scope
+from tidegate.model.errors import SqlRefused
+
+TRUTHS = {
+    "ceiling(1.2)": "2",
+    "character_length('é')": "1",
+    "octet_length('é')": "2",
+    "current_date": "2026-02-03",
+    "current_time": "04:05:06",
+    "localtime(1)": "2026-02-03 04:05:06.7",
+    "localtimestamp": "2026-02-03 04:05:06",
+    "utc_time()": "04:05:06",
+    "dayofmonth('2024-02-29')": "29",
+    "lcase('A')": "a",
+    "ucase('a')": "A",
+    "substr('abc', 2)": "bc",
+    "sha('abc')": "a9993e364706816aba3e25717850c26c9cd0d89d",
+    "regexp_like('Abc', 'a')": "0",
+    "regexp_like('Abc', 'a', 'i')": "1",
+}
+
+
+@pytest.mark.parametrize("text", TRUTHS)
+def test_truths(text: str) -> None:
+    """Each function has the value that the manuals give it."""
+    assert value(text) == TRUTHS[text]
+
+
+def test_session_functions() -> None:
+    """What the session knows is what they say."""
+    used = context(user="me@here", connection_id=7, row_count=3, found_rows=4, start_ts=99)
+    users = ("user", "current_user")
+    names = (*users, "schema", "database", "connection_id", "row_count", "found_rows")
+    wanted = [*["me@here"] * 2, "d", "d", "7", "3", "4"]
+
+    assert [value(f"{name}()", used) for name in names] == wanted
+    assert value("tidb_current_tso()", used) == "99"
+    assert str(value("version()", used)).startswith("8.0.11-TiDB-")
+    assert str(value("version()", used)) in str(value("tidb_version()", used))
+
+
+def test_chance() -> None:
+    """RAND lies in [0, 1), and a seed brings the same again; UUIDs differ."""
+    first, second = (answer("select rand(3), rand(3) from t").rows for _ in range(2))
+
+    assert first == second
+    assert len({row[0] for row in first}) == 4
+    assert all(0 <= row[0] < 1 for row in answer("select rand() from t").rows)
+    assert uuid.UUID(value("uuid()")) != uuid.UUID(value("uuid()"))
+
+
+def test_values() -> None:
+    """VALUES(c) is what the statement tells for the column, and unknown where none does."""
+    scope = Scope(values=lambda name: constant(f"new {name}", TEXT))
+
+    assert compile_text("values(c)", scope).run((), context()) == "new c"
+    with pytest.raises(SqlRefused, match="1054"):
+        compile_text("values(c)", Scope())
+
+
+@pytest.mark.parametrize(
+    "text", ["lower(1, 2)", "if(1, 2)", "now(1, 2)", "json_object('a')", "week()", "timestampdiff(day, 1)"]
+)
+def test_counts(text: str) -> None:
+    """Too few or too many arguments are error 1582."""
+    with pytest.raises(SqlRefused, match="Incorrect parameter count"):
+        answer(f"select {text}")
+
+
+def test_no_function_is_untold() -> None:
+    """Every function is in the data file or in one of the tables of truths."""
+    told = [EXPRESSIONS.read_text(encoding="utf-8"), *TRUTHS, *test_select.QUERIES]
+    told += [str(mark.args) for mark in test_expr.test_truths_of_tidb.pytestmark]
+    told += [str(function.__code__.co_consts) for function in (test_session_functions, test_chance)]
+    words = set(re.findall(r"\w+", "\n".join(told).upper()))
+    elsewhere = {"LAST_INSERT_ID", "VALUES"}
+
+    assert {name.split()[0] for name in {*FUNCTIONS, *AGGREGATES}} - words == elsewhere

@@ -1,1 +1,0 @@
-"""The changefeed from a change log into topics."""

@@ -1,0 +1,160 @@
+"""`tidegate lake`: rows in every format, exactly, and mistakes answered in one line."""
+
+import csv
+import io
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.lakes.stages import Play, truths
+from tidegate.app.cli.main import main
+from tidegate.app.cli.rows import FORMATS, tell
+from tidegate.lakes.lake import Lake
+
+
+def call(*words: object) -> Result:
+    """The command line in this process."""
+    return CliRunner().invoke(main, ["lake", *map(str, words)])
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake merged up to the second moment and landed up to the fourth."""
+    where = tmp_path_factory.mktemp("lake")
+    play = Play(where)
+    for truth in truths()[:4]:
+        play.land(truth.ts)
+        if truth.n <= 2:
+            play.merge(truth.ts)
+    return where
+
+
+def test_show(root: Path) -> None:
+    """`show` lists tables with rows, key, version and directory, as text and as JSON, at any moment."""
+    told = json.loads(call("show", root, "--json").stdout)
+    lines = call("show", root, "--at", truths()[0].ts).stdout.splitlines()
+    live = json.loads(call("show", root, "--json", "--live").stdout)
+
+    assert told["checkpoint_ts"] == truths()[1].ts
+    rows = {table["table"]: table["rows"] for table in told["tables"]}
+    assert rows == {name: len(table.rows) for name, table in truths()[1].tables.items()}
+    assert {table["key"] for table in told["tables"] if table["table"] == "shop.order_items"} == {"order_id, line_no"}
+    assert str(truths()[0].ts) in lines[0]
+    assert any(line.startswith("bank.accounts  key (id)  58 rows") for line in lines)
+    assert live["checkpoint_ts"] == truths()[3].ts
+    assert [table["table"] for table in live["tables"]] == sorted(truths()[3].tables)
+
+
+def test_history(root: Path) -> None:
+    """`history` prints one snapshot a line, newest last, with what it changed."""
+    lines = call("history", root).stdout.splitlines()
+    (last,) = map(json.loads, call("history", root, "--json", "--limit", 1).stdout.splitlines())
+
+    assert [line.split()[:2] for line in lines] == [["0", str(truths()[0].ts)], ["1", str(truths()[1].ts)]]
+    assert last["checkpoint_ts"] == truths()[1].ts
+    assert "bank.accounts" in last["changed"]
+
+
+@pytest.mark.parametrize(("options", "moment"), [((), 2), (("--live",), 4), (("--at", str(truths()[0].ts)), 1)])
+def test_read(root: Path, options: tuple[str, ...], moment: int) -> None:
+    """`read` gives the table's rows at the moment that is asked for, in each format the same."""
+    expected = len(truths()[moment - 1].tables["shop.customers"].rows)
+
+    stream = CliRunner().invoke(main, ["lake", "read", str(root), "shop.customers", "--format", "arrow", *options])
+    arrow = pa.ipc.open_stream(stream.stdout_bytes).read_all()
+    lines = call("read", root, "shop.customers", "--format", "json", *options).stdout.splitlines()
+    text = call("read", root, "shop.customers", "--format", "csv", *options).stdout
+    names, *rows = csv.reader(io.StringIO(text, newline=""))
+
+    assert arrow.num_rows == len(lines) == len(rows) == expected
+    assert names == arrow.column_names == list(json.loads(lines[0]))
+    assert sorted(row[0] for row in rows) == sorted(str(value) for value in arrow.column(0).to_pylist())
+
+
+def test_choice_of_columns(root: Path) -> None:
+    """`--columns` and `--limit` bound what is printed; the table for people counts its rows on stderr."""
+    told = call("read", root, "bank.accounts", "--columns", "Balance, `id`", "--limit", 3)
+
+    assert told.stdout.splitlines()[0].split() == ["balance", "id"]
+    assert len(told.stdout.splitlines()) == 5
+    assert told.stderr == "(3 rows)\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("read", "bank.nosuch"), "no table bank.nosuch"),
+        (("read", "bank.accounts", "--columns", "x"), "has no column x; it has: id, balance"),
+        (("read", "bank.accounts", "--columns", "`x"), "not closed"),
+        (("read", "bank.accounts", "--at", "soon"), "neither a TSO"),
+        (("read", "bank.accounts", "--at", "1"), "no published snapshot at or before 1"),
+        (("read", "bank.accounts", "--live", "--at", "now"), "has landed up to"),
+        (("show", "--at", "1970-01-01"), "no published snapshot"),
+    ],
+)
+def test_mistakes(root: Path, words: tuple[str, ...], says: str) -> None:
+    """A wrong name or moment is one line on stderr and exit status 1."""
+    command, *rest = words
+
+    told = call(command, root, *rest)
+
+    assert told.exit_code == 1
+    assert says in told.stderr
+    assert len(told.stderr.splitlines()) == 1
+
+
+ODD = pa.table(
+    {
+        "id": pa.array([1, 2], pa.decimal128(20, 0)),
+        "text": ['a,"b"\r\nc', ""],
+        "none": pa.array([None, "NULL"]),
+        "bytes": [b"\x00\xff", b""],
+        "price": pa.array([Decimal("1.50"), Decimal("-0.01")], pa.decimal128(38, 2)),
+        "day": [date(2026, 1, 2), date(1, 1, 1)],
+        "at": pa.array([datetime(2026, 1, 2, 3, 4, 5, 6, UTC), None], pa.timestamp("us", "UTC")),
+        "real": [1e21, 0.1],
+    }
+)
+
+
+def printed(form: str, capfd: pytest.CaptureFixture[str]) -> str:
+    tell(ODD, form)
+    return capfd.readouterr().out
+
+
+def test_odd_values(capfd: pytest.CaptureFixture[str]) -> None:
+    """Bytes, decimals, times, NULL against '' and texts with line breaks come out whole and unmistakable."""
+    assert printed("csv", capfd) == (
+        "id,text,none,bytes,price,day,at,real\r\n"
+        '1,"a,""b""\r\nc",,0x00ff,1.50,2026-01-02,2026-01-02 03:04:05.000006+00:00,1e+21\r\n'
+        '2,"",NULL,0x,-0.01,0001-01-01,,0.1\r\n'
+    )
+    first, second = map(json.loads, printed("json", capfd).splitlines())
+    assert first["id"] == "1"
+    assert first["none"] is None
+    assert (second["text"], second["bytes"], second["price"]) == ("", "0x", "-0.01")
+    assert len(printed("table", capfd).splitlines()) == 4
+
+
+@pytest.mark.parametrize("form", [name for name in FORMATS if name != "arrow"])
+def test_no_rows(form: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """An empty result still prints its header where the format has one, and nothing else."""
+    tell(ODD.slice(0, 0), form)
+
+    assert len(capfd.readouterr().out.splitlines()) == {"table": 2, "csv": 1, "json": 0}[form]
+
+
+def test_tables_by_python(root: Path) -> None:
+    """What the command prints is what the Python API gives."""
+    lake = Lake(str(root))
+
+    lines = call("read", root, "bank.accounts", "--format", "json").stdout.splitlines()
+
+    assert sorted(map(json.loads, lines), key=lambda row: row["id"]) == sorted(
+        lake.arrow("bank.accounts").to_pylist(), key=lambda row: row["id"]
+    )

@@ -1,0 +1,59 @@
+"""A feed of hand-made rows and DDLs on a lake: planning, applying and publishing, without topics."""
+
+from pathlib import Path
+
+from tests.sink.delta.lake import Rows
+from tidegate.feed.change import Place, PlacedDdl
+from tidegate.feed.plan import Landed, plan_round
+from tidegate.feed.retention import Limits
+from tidegate.model.event import Ddl
+from tidegate.model.table import TableName
+from tidegate.sink.delta.apply import run_unit
+from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.sink import DeltaSink
+from tidegate.sink.delta.upkeep import Kept, Upkeep, adopt
+
+
+class Small:
+    """One life of a feed."""
+
+    def __init__(self, root: Path, limits: Limits) -> None:
+        self.options = DeltaOptions(root=str(root), feed="f")
+        self.rows = Rows()
+        self.ddls: list[PlacedDdl] = []
+        self.start(limits)
+
+    def start(self, limits: Limits) -> None:
+        """Begin a new life."""
+        self.sink = DeltaSink(self.options)
+        self.sink.recover()
+        self.upkeep = Upkeep(self.options, limits)
+
+    def ddl(self, ts: int, query: str, table: str = "t") -> None:
+        """Let a DDL happen at `ts`."""
+        placed = PlacedDdl(Place("x", 0, len(self.ddls)), Ddl(schema="s", table=table, query=query, commit_ts=ts))
+        self.ddls.append(placed)
+
+    def round(self, upto: int) -> None:
+        """Apply everything up to a ts and publish it."""
+        at = self.sink.snapshot.checkpoint
+        spans: dict[TableName, tuple[int, int, int]] = {}
+        for change in self.rows.changes:
+            ts = change.commit_ts or 0
+            if at.ts < ts <= upto:
+                rows, low, high = spans.get(TableName("s", change.table), (0, ts, ts))
+                spans[TableName("s", change.table)] = rows + 1, min(low, ts), max(high, ts)
+        landed = Landed(spans, lambda *_: (), lambda *_: True)
+        ddls = [placed for placed in self.ddls if at.ts <= placed.ddl.commit_ts <= upto]
+        planned = plan_round(self.sink.snapshot.state, at, ddls, upto, landed)
+        self.sink.admit(planned)
+        results = [result for unit in planned.units for result in run_unit(unit, self.rows, self.options)]
+        self.sink.advance(planned, results)
+
+    def tend(self, now_ms: int | None = None) -> Kept:
+        """One pass of upkeep."""
+        done = self.upkeep.run(
+            self.sink.snapshot, lambda work, jobs: [work(job) for job in jobs], lambda: False, now_ms=now_ms
+        )
+        self.sink.snapshot = adopt(self.sink.snapshot, done)
+        return done

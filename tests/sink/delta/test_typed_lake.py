@@ -1,0 +1,111 @@
+"""A lake fed straight from a change log, in typed columns, is the lake that the same log makes through a changelog."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.source.tidb.kit import recorded_log
+from tests.source.tidb.test_landing import landed, landing
+from tests.source.tidb.test_log_source import source
+from tidegate.changelog.changelog import Changelog
+from tidegate.feed.change import PlacedDdl
+from tidegate.feed.filter import TableFilter
+from tidegate.feed.ports import Changes
+from tidegate.feed.round import plan_landed
+from tidegate.feed.segment import segment_end
+from tidegate.objectstore import deltalog
+from tidegate.sink.delta.columns import stored_columns
+from tidegate.sink.delta.files import read
+from tidegate.sink.delta.modes import Mode
+from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.sink import DeltaSink
+from tidegate.source.tidb import changes as log_changes
+from tidegate.testing.tasks import HereTasks
+
+TASKS = HereTasks()
+Lake = dict[str, list[str]]
+
+
+class Fed:
+    """A lake that takes rounds as an engine gives them."""
+
+    def __init__(self, root: Path, mode: Mode) -> None:
+        self.sink = DeltaSink(DeltaOptions(root=str(root), feed="f", mode=mode))
+        self.standing = self.sink.recover()
+        self.rows = 0
+        self.roads: set[str] = set()
+
+    def round(self, ddls: Sequence[PlacedDdl], upto: int, changes: Changes) -> None:
+        """The changes up to a ts."""
+        at, state = self.standing.checkpoint, self.standing.state
+        accept = TableFilter.parse(("*.*",)).matches
+        planned = plan_landed(state, at, ddls, upto, changes, accept=accept)
+        self.sink.admit(planned)
+        results = self.sink.run(TASKS, planned.units, changes)
+        self.rows += sum(result.rows for result in results)
+        self.roads |= {road for result in results for road in result.roads}
+        self.standing = self.sink.advance(planned, results)
+
+    def held(self) -> Lake:
+        """The stored rows of all tables, those that were dropped too, whatever their order."""
+        found = {}
+        published = self.sink.snapshot
+        versions = {incarnation: table.version for incarnation, table in published.tables.items()} | published.retired
+        for incarnation, version in versions.items():
+            snapshot = deltalog.load(self.sink.options.table_uri(incarnation), version)
+            assert snapshot is not None
+            columns = stored_columns(snapshot)
+            rows = [row for file in snapshot.files() for row in read(snapshot.uri, file, columns).to_pylist()]
+            found[incarnation] = sorted(map(repr, rows))
+        return found
+
+
+def straight(log: Path, fed: Fed) -> None:
+    """One round between two DDLs after the other, as long as the log goes on."""
+    found = source(log)
+    at = found.start(TASKS, None)
+    while True:
+        found.refresh()
+        frontier = found.frontier()
+        assert frontier is not None
+        ddls = found.ddls(at, frontier)
+        upto = segment_end(fed.standing.checkpoint, ddls, frontier)
+        if upto == at:
+            return
+        fed.round(ddls, upto, found.changes(at, upto))
+        at = upto
+        found.release(at)
+
+
+def through(changelog: Changelog, fed: Fed) -> None:
+    """All at once."""
+    frontier = changelog.frontier()
+    assert frontier is not None
+    fed.round(changelog.ddls(0, frontier), frontier, changelog.slice(0, frontier))
+
+
+CASES = [(stream, mode) for stream in ("types", "ddl", "partition") for mode in ("replica", "changelog", "history")]
+
+
+@pytest.mark.parametrize(
+    ("stream", "mode"),
+    [case if case == ("types", "replica") else pytest.param(*case, marks=pytest.mark.slow) for case in CASES],
+)
+def test_a_lake_without_a_changelog(tmp_path: Path, stream: str, mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In each mode, with tables that have no key, every type and every DDL that a recording has, the lakes hold the
+    same rows; the one was fed in typed columns, the other in texts."""
+    monkeypatch.setattr(log_changes, "FEW_ROWS", 2)
+    log = recorded_log(tmp_path / "log", stream)
+    landing(log, tmp_path / "landed").batch()
+    changelog = landed(tmp_path / "landed")
+    one, other = Fed(tmp_path / "straight", mode), Fed(tmp_path / "through", mode)
+    straight(log, one)
+    through(changelog, other)
+
+    assert one.held() == other.held()
+    assert any(one.held().values())
+    assert one.rows == other.rows > 0
+    assert one.standing.checkpoint == other.standing.checkpoint
+    assert one.roads == {"mount/columns", "mount/rows"}
+    assert other.roads == {"changelog/columns"}

@@ -1,0 +1,1 @@
+"""The change log as a source."""

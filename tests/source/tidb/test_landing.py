@@ -1,0 +1,125 @@
+"""A change log into a changelog, without Spark: rows and DDLs without places, and changelogs of the time before."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tests.source.tidb.kit import recorded_log
+from tidegate.app.definitions import create_statements
+from tidegate.app.segment_log import SegmentLog
+from tidegate.changelog import ledger
+from tidegate.changelog.changelog import Changelog, changelog_uri
+from tidegate.changelog.files import RowFiles
+from tidegate.changelog.report import State, TaskReport
+from tidegate.feed.change import Place
+from tidegate.feed.filter import TableFilter
+from tidegate.feed.frontier import Reached
+from tidegate.model.table import TableName
+from tidegate.source.tidb.land import LogLanding
+from tidegate.source.tidb.transactions import MountOptions
+from tidegate.testing.tasks import HereTasks
+
+PLACE = ("topic", "partition", "offset")
+
+
+class Landing(LogLanding):
+    """A landing that lands what it is told to."""
+
+    def begin(self) -> "Landing":
+        """Claim the changelog, without a thread."""
+        self._tasks, self._state = HereTasks(), self._claim()
+        return self
+
+    def batch(self) -> State:
+        """One batch."""
+        self._batch()
+        return self._state
+
+
+def landing(log: Path, lake: Path, **given: Any) -> Landing:
+    """A landing of everything in a log."""
+    rules, mount = TableFilter.parse(("*.*",)), MountOptions(force_replicate=True)
+    return Landing(
+        SegmentLog(log), str(lake), "f", rules=rules, definitions=create_statements, mount=mount, **given
+    ).begin()
+
+
+def landed(lake: Path) -> Changelog:
+    """The changelog of a lake."""
+    found = Changelog(changelog_uri(str(lake)))
+    found.refresh()
+    return found
+
+
+def rows(changelog: Changelog) -> list[dict[str, Any]]:
+    """All rows, table by table in order, without their places."""
+    whole = changelog.slice(0, 1 << 62)
+    tables = [whole.read(name).drop_columns([*PLACE, "seq"]) for name in sorted(whole.tables())]
+    return [row for table in tables for row in table.to_pylist()]
+
+
+def test_rows_and_ddls_have_no_place(tmp_path: Path) -> None:
+    """Topic, partition and offset are NULL, positions and partitions are none, the frontier is the end of the log; DDLs
+    of one ts keep their order."""
+    log = recorded_log(tmp_path / "log", "types")
+    state = landing(log, tmp_path / "lake").batch()
+    changelog = landed(tmp_path / "lake")
+    whole = changelog.slice(0, 1 << 62)
+
+    assert (state.positions, state.frontier) == ({}, SegmentLog(log).parts(0)[-1].high)
+    assert (changelog.positions(), changelog.slowest(), changelog.frontier()) == ({}, None, state.frontier)
+    some = pa.concat_tables([whole.read(name) for name in whole.tables()])
+    assert [some.column(name).null_count for name in (*PLACE, "seq")] == [some.num_rows] * 3 + [0]
+    ddls = changelog.ddls(0, 1 << 62)
+    assert [placed.place for placed in ddls] == [Place(seq=seq) for seq in range(len(ddls))] != []
+
+
+def test_a_changelog_of_the_time_before_goes_on(tmp_path: Path) -> None:
+    """Where a log stood as topic "tidb" with timestamps for offsets, landing goes on behind them, and the lake has what
+    one has that is begun now."""
+    log = recorded_log(tmp_path / "log", "interleave")
+    landing(log, tmp_path / "new").batch()
+    every = rows(landed(tmp_path / "new"))
+    middle = SegmentLog(log).parts(0)[2].high
+    uri, known = changelog_uri(str(tmp_path / "old")), Changelog(changelog_uri(str(tmp_path / "new")))
+    known.refresh()
+    before = ledger.claim(uri, "f", None, lambda _: {"tidb": {0: Reached(0)}})
+    files, whole = RowFiles(uri, flush_bytes=1 << 20), known.slice(0, middle)
+    for name in whole.tables():
+        files.add([(name, _placed(whole.read(name)))])
+    report = TaskReport(topic="tidb", partition=0, start=0, position=middle, resolved=middle, files=files.close())
+    before = ledger.commit_batch(uri, before, [report])
+    assert before.frontier == middle
+
+    now = landing(log, tmp_path / "old")
+    assert (now._state.positions, now._state.frontier) == ({}, middle)
+    state = now.batch()
+    assert (state.positions, state.frontier) == ({}, known.frontier())
+    assert rows(landed(tmp_path / "old")) == every != []
+    assert landing(log, tmp_path / "old").batch().frontier == state.frontier
+
+
+def _placed(table: pa.Table) -> pa.Table:
+    """Rows as they stood in the time before."""
+    count = table.num_rows
+    old = {"topic": pa.repeat(pa.scalar("tidb"), count), "partition": pa.repeat(pa.scalar(0, pa.int32()), count)}
+    old["offset"] = table.column("commit_ts")
+    for name, column in old.items():
+        table = table.set_column(table.schema.get_field_index(name), name, column)
+    return table
+
+
+def test_definitions_land_before_the_first_rows(tmp_path: Path) -> None:
+    """A feed that begins above 0 lands the tables of that moment at that ts, also when it died between its claim and
+    its first batch."""
+    log = recorded_log(tmp_path / "log", "types")
+    start_ts = SegmentLog(log).parts(0)[3].high
+    landing(log, tmp_path / "lake", start_ts=start_ts, complete=False)
+    state = landing(log, tmp_path / "lake", start_ts=start_ts, complete=False).batch()
+    ddls = landed(tmp_path / "lake").ddls(0, 1 << 62)
+
+    assert state.frontier is not None
+    assert state.frontier > start_ts
+    assert next(placed.ddl.commit_ts for placed in ddls if placed.ddl.table) == start_ts
+    assert TableName("gt", "t_int") in {TableName(placed.ddl.schema, placed.ddl.table) for placed in ddls}

@@ -1,0 +1,258 @@
+"""A change log as a source: frontier, DDLs and changes as an engine asks for them, from any checkpoint on."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.app.test_chain import Upstream
+from tests.source.tidb.kit import changes, recorded_log
+from tidegate.app.log_safe_points import safe_point_name, safe_points
+from tidegate.app.segment_log import SegmentLog
+from tidegate.codec.columnar.encode.encoder import rows_of
+from tidegate.codec.wire_table import table_of_fields
+from tidegate.feed.change import Place, PlacedDdl
+from tidegate.feed.event_filter import EventFilter
+from tidegate.feed.filter import TableFilter
+from tidegate.feed.ports import Reading, Source
+from tidegate.model.errors import HistoryLost, SchemaError
+from tidegate.model.event import RowChange
+from tidegate.model.feed_errors import SourceBehind
+from tidegate.model.table import TableInfo
+from tidegate.schema.stored.table import table_info
+from tidegate.source.tidb.log import KvLog
+from tidegate.source.tidb.source import LogSource
+from tidegate.source.tidb.tables import Tables
+from tidegate.source.tidb.timeline import Timeline
+from tidegate.source.tidb.transactions import MountOptions, mounter_of, transactions
+from tidegate.testing.tasks import HereTasks
+from tidegate.tidb.segment_base import trim
+
+TASKS = HereTasks()
+FORCED = MountOptions(force_replicate=True)
+
+
+def source(
+    log: Path | KvLog, *, rules: Sequence[str] = ("*.*",), start_ts: int | None = None, **given: Any
+) -> LogSource:
+    """A source of some tables of a log."""
+    events = given.pop("events", EventFilter())
+    log = SegmentLog(log) if isinstance(log, Path) else log
+    return LogSource(
+        log, "feed", rules=TableFilter.parse(rules), mount=FORCED, events=events, start_ts=start_ts, **given
+    )
+
+
+class Walked(NamedTuple):
+    """What an engine gets: rows and DDLs in order, checkpoints on the way, and the definitions at each."""
+
+    rows: list[RowChange]
+    ddls: list[PlacedDdl]
+    definitions: dict[int, list[TableInfo]]
+
+
+def walked(found: Source, checkpoint_ts: int | None = None) -> Walked:
+    """What rounds between DDLs give, up to the frontier or a failure."""
+    at = found.start(TASKS, checkpoint_ts)
+    told = Walked([], [], {})
+    while True:
+        found.refresh()
+        frontier = found.frontier()
+        assert frontier is not None
+        told.definitions[at] = list(found.definitions(at))
+        ddls = found.ddls(at, frontier)
+        end = min([frontier, *(placed.ddl.commit_ts or 0 for placed in ddls)])
+        if end == at:
+            return told
+        assert {placed.ddl.commit_ts for placed in ddls} <= {end}
+        told.rows.extend(rows_between(found, at, end))
+        told.ddls.extend(ddls)
+        at = end
+        found.release(at)
+
+
+def rows_between(found: Source, after: int, upto: int) -> Iterator[RowChange]:
+    """The rows of all tables in commit order."""
+    some = found.changes(after, upto)
+    for chunk in some.in_order(list(some.tables()), after, upto):
+        rows: dict[int, RowChange] = {}
+        for batch, numbers in chunk.parts:
+            table = table_of_fields(batch.fields, batch.pk_names)
+            events = rows_of(batch, range(batch.rows), table, batch.row_ids)
+            rows.update(zip(numbers.tolist(), events, strict=True))
+        yield from (rows[number] for number in range(len(chunk)))
+
+
+def plainly(log: Path) -> Walked:
+    """The same, stop by stop, row by row."""
+    kv, timeline, at = SegmentLog(log), Timeline(SegmentLog(log), TableFilter.parse(("*.*",)), force=True), 0
+    timeline.start(0)
+    high = kv.parts(0)[-1].high
+    timeline.read(high)
+    told = Walked([], [], {})
+    while at < high:
+        upto = timeline.stop() or high
+        tables = list(timeline.tables.replicated(timeline.snapshot))
+        spans = [span for version in tables for span in Tables.spans(version)]
+        for rows in transactions(kv, (at, upto), spans, mounter_of(tables, at, FORCED)):
+            told.rows.extend(one.row for one in rows)
+        events = timeline.walk(upto)
+        told.ddls.extend(PlacedDdl(Place(seq=seq), one.ddl, False, one.previous) for seq, one in enumerate(events))
+        at = upto
+        versions = timeline.tables.replicated(timeline.snapshot)
+        told.definitions[at] = [table_info(one.stored, one.schema, one.version, every_state=True) for one in versions]
+    return told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stream", ["types", "partition", "ddl", "interleave"])
+def test_an_engine_gets_everything(tmp_path: Path, stream: str) -> None:
+    """Rows, DDLs with the names that tables had before, and definitions are those of the log, stop by stop; from every
+    checkpoint on the rest is the same."""
+    log = recorded_log(tmp_path, stream)
+    found, wanted = walked(source(log)), plainly(log)
+
+    assert (found.rows, found.ddls) == (wanted.rows, wanted.ddls)
+    assert {ts: found.definitions[ts] for ts in found.definitions if ts} == {
+        ts: wanted.definitions[ts] for ts in found.definitions if ts
+    }
+    times = sorted(found.definitions)
+    for at in times[1 :: max(len(times) // 4, 1)]:
+        again = walked(source(log), at)
+        assert again.rows == [row for row in found.rows if (row.commit_ts or 0) > at]
+        assert again.ddls == [placed for placed in found.ddls if (placed.ddl.commit_ts or 0) > at]
+        assert again.definitions == {ts: tables for ts, tables in found.definitions.items() if ts >= at}
+
+
+class Counted:
+    """A log that counts how often rows are asked for."""
+
+    def __init__(self, log: SegmentLog) -> None:
+        self.log, self.reads = log, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.log, name)
+
+    def rows(self, *given: Any) -> Any:
+        """Rows, counted."""
+        self.reads += 1
+        return self.log.rows(*given)
+
+
+def test_asking_again_reads_nothing(tmp_path: Path) -> None:
+    """DDLs are found ahead once; asking again, or a log without news, reads no row, and the schema stays behind."""
+    log: Any = Counted(SegmentLog(recorded_log(tmp_path, "ddl")))
+    found = source(log)
+    at = found.start(TASKS, None)
+    frontier = found.frontier()
+    assert frontier is not None
+    reads, first, tables = log.reads, found.ddls(at, frontier), found.definitions(at)
+    for _ in range(3):
+        found.refresh()
+        assert (found.ddls(at, frontier), found.definitions(at)) == (first, tables)
+
+    assert log.reads == reads
+    assert found.ddls(at, (first[0].ddl.commit_ts or 0) - 1) == []
+    assert not found.idle()
+    found.release(frontier)
+    assert found.idle()
+    assert (found.failure(), found.reading()) == (None, Reading())
+
+
+def test_where_a_feed_begins(tmp_path: Path) -> None:
+    """A new feed at start-ts or with the log, another one at its checkpoint; a log that is not there yet or does not
+    reach it may come."""
+    log = tmp_path / "log"
+    with pytest.raises(SourceBehind, match="is empty"):
+        source(log).start(TASKS, None)
+    *_, middle, high = (part.high for part in SegmentLog(recorded_log(log, "ddl")).parts(0))
+
+    assert source(log).start(TASKS, None) == 0
+    assert source(log, start_ts=middle + 7).start(TASKS, None) == middle + 7
+    assert source(log, start_ts=5).start(TASKS, middle) == middle
+    end = source(log)
+    assert (end.start(TASKS, high), end.frontier(), end.ddls(high, high)) == (high, high, [])
+    with pytest.raises(SourceBehind, match=f"goes up to {high}, below {high + 1}"):
+        source(log).start(TASKS, high + 1)
+
+
+def test_a_log_that_was_trimmed(tmp_path: Path) -> None:
+    """A new feed begins where the log does, with the tables that are there; a checkpoint below it is lost history."""
+    upstream = Upstream(1, tmp_path)
+    for key in (1, 2):
+        upstream.run(f"INSERT INTO a VALUES ({key}, 1, {key})")
+        upstream.writer.write()
+    begin = trim(tmp_path, upstream.writer.low)
+    upstream.run("INSERT INTO a VALUES (3, 3, 3)")
+    upstream.writer.write()
+    assert begin is not None
+
+    told = walked(source(tmp_path, rules=("test.*",)))
+    assert min(told.definitions) == begin > 0
+    assert [one.name.table for one in told.definitions[begin]] == ["a", "b", "c"]
+    assert [row.after[0] for row in told.rows] == [2, 3]  # type: ignore[union-attr]
+    with pytest.raises(HistoryLost, match="--log-keep"):
+        source(tmp_path).start(TASKS, begin - 1)
+
+
+def test_the_log_hears_who_needs_it(tmp_path: Path) -> None:
+    """The safe point is that of the feed and its sink, from the start on."""
+    log = recorded_log(tmp_path, "types")
+    names = [safe_point_name("shop", sink) for sink in ("kafka://a/x", "kafka://b/x")]
+    for name, start_ts in zip(names, (7, 9), strict=True):
+        given: dict[str, Any] = {"rules": TableFilter.parse(()), "mount": FORCED, "events": EventFilter()}
+        LogSource(SegmentLog(log), name, start_ts=start_ts, **given).start(TASKS, None)
+
+    assert sorted((hold.changefeed, hold.checkpoint_ts) for hold in safe_points(log)) == [("shop", 7), ("shop", 9)]
+
+
+def test_transactions_that_are_left_out(tmp_path: Path) -> None:
+    """Their DDLs are told as left out and change the schema all the same; their rows do not come."""
+    log = recorded_log(tmp_path, "types")
+    whole = walked(source(log))
+    starts = {row.commit_ts: row.start_ts for row in changes("types")}
+    chosen = [whole.ddls[3].ddl.commit_ts or 0, whole.rows[5].commit_ts or 0]
+    left = walked(source(log, events=EventFilter(frozenset(starts[ts] for ts in chosen))))
+
+    assert [placed.ddl for placed in left.ddls] == [placed.ddl for placed in whole.ddls]
+    assert [placed.ddl.commit_ts for placed in left.ddls if placed.left_out] == chosen[:1]
+    assert left.rows == [row for row in whole.rows if row.commit_ts not in chosen]
+    assert left.definitions == whole.definitions
+
+
+def test_a_ddl_that_cannot_be_followed(tmp_path: Path) -> None:
+    """What comes before it is read first; then the source has failed, and so it has for whoever starts again there."""
+    log = recorded_log(tmp_path, "rename_swap")
+    found = source(log)
+    told = walked(found)
+    failure, frontier = found.failure(), found.frontier()
+
+    assert len(told.rows) > 0
+    assert isinstance(failure, SchemaError)
+    assert "rename table s1" in str(failure)
+    assert frontier == max(told.definitions)
+    again = source(log)
+    again.start(TASKS, frontier)
+    assert isinstance(again.failure(), SchemaError)
+    early = source(log)
+    early.start(TASKS, None)
+    assert early.failure() is None
+
+
+@pytest.mark.slow
+def test_an_exchange_with_a_table_outside_the_filter(tmp_path: Path) -> None:
+    """No DDL is told, but the table's rows lie elsewhere from then on; none is missed."""
+    upstream = Upstream(1, tmp_path / "log")
+    upstream.run(
+        "CREATE TABLE p (id INT PRIMARY KEY, v INT) PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10));"
+        "CREATE TABLE s (id INT PRIMARY KEY, v INT); INSERT INTO s VALUES (1, 1);"
+        "CREATE TABLE x (id INT PRIMARY KEY); ALTER TABLE p EXCHANGE PARTITION p0 WITH TABLE s;"
+        "INSERT INTO s VALUES (2, 2); CREATE TABLE y (id INT PRIMARY KEY); INSERT INTO s VALUES (3, 3)"
+    )
+    upstream.writer.write(empty=True)
+    told = walked(source(tmp_path / "log", rules=("test.s",)))
+
+    assert [(row.table, row.after[0]) for row in told.rows] == [("s", 1), ("s", 2), ("s", 3)]  # type: ignore[union-attr]
+    assert [placed.ddl.query.split()[:3] for placed in told.ddls] == [["CREATE", "TABLE", "s"]]
+    assert [one.name.table for one in told.definitions[max(told.definitions)]] == ["s"]
