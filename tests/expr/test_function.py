@@ -8,8 +8,7 @@ import pytest
 from tests.expr import test_expr
 from tests.expr.kit import EXPRESSIONS, answer, context, value
 from tests.tidb.sql import test_select
-from tidegate.expr.compiler import compile_text
-from tidegate.expr.function.calls import AGGREGATES, FUNCTIONS
+from tidegate.expr.compiler import AGGREGATES, FUNCTIONS, compile_text
 from tidegate.expr.operator.literal import constant
 from tidegate.expr.result_type import TEXT
 from tidegate.expr.scope import Scope

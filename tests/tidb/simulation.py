@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from random import Random
 
 from tests.tidb.worlds import TTL_MS, Model, World
-from tidegate.model.errors import KeyExists, KeyLocked, SchemaChanged, TransactionGone, WriteConflict
+from tidegate.model.errors import KeyLocked, SchemaChanged, TransactionGone, WriteConflict
 from tidegate.model.tso import physical_ms
 from tidegate.tidb.store.engine import KvEngine
 from tidegate.tidb.store.gc import collect_garbage
@@ -18,7 +18,7 @@ from tidegate.tidb.transaction import Options, Stage, Transaction
 
 KEYS = [b"t%d" % at for at in range(8)]
 CLIENTS = 4
-ACTIONS = ("get", "get", "scan", "put", "put", "put", "delete", "insert", "lock", *["commit"] * 4, "give up")
+ACTIONS = ("get", "get", "scan", "put", "put", "put", "delete", "lock", *["commit"] * 4, "give up")
 VALUES = (b"", b"short", b"L" * 300)
 
 
@@ -80,7 +80,7 @@ class Simulation:
             self.note(f"{number} {error!r}")
             if client.commit is not None:
                 self.clients[number] = Client()
-        except (WriteConflict, TransactionGone, KeyExists, SchemaChanged) as error:
+        except (WriteConflict, TransactionGone, SchemaChanged) as error:
             self.note(f"{number} {error!r}")
             self.clients[number] = Client()
 
@@ -115,9 +115,6 @@ class Simulation:
             case "delete":
                 client.writes[key] = None
                 txn.delete(key)
-            case "insert" if key not in client.writes:
-                client.writes[key] = b"new"
-                txn.insert(key, b"new")
             case "lock" if key not in client.writes:
                 client.locked.add(key)
                 txn.lock(key)

@@ -12,7 +12,6 @@ from tidegate.model import errors
 from tidegate.model.errors import (
     DecodeError,
     HistoryCollected,
-    KeyExists,
     KeyLocked,
     SnapshotTooOld,
     StoreUnavailable,
@@ -21,7 +20,7 @@ from tidegate.model.errors import (
 )
 from tidegate.tidb.store.engine import ColumnFamily, KvEngine
 from tidegate.tidb.store.gc import collect_garbage
-from tidegate.tidb.store.mvcc import Alive, Committed, Mutation, RolledBack, Verb
+from tidegate.tidb.store.mvcc import Alive, Committed, Mutation, RolledBack
 from tidegate.tidb.store.record import Lock, Write, WriteKind, decode_lock, decode_write, encode_lock, encode_write
 from tidegate.tidb.store.sqlite import SqliteEngine
 
@@ -35,9 +34,9 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
     return World(ENGINES[request.param](tmp_path / "store"))
 
 
-def prewrite(world: World, *keys: bytes, verb: Verb = Verb.PUT, value: bytes | None = b"new") -> int:
+def prewrite(world: World, *keys: bytes, kind: WriteKind = WriteKind.PUT, value: bytes | None = b"new") -> int:
     start_ts = world.oracle.next()
-    world.store.prewrite([Mutation(verb, key, value) for key in keys], keys[0], start_ts, TTL_MS)
+    world.store.prewrite([Mutation(kind, key, value) for key in keys], keys[0], start_ts, TTL_MS)
     return start_ts
 
 
@@ -103,7 +102,7 @@ def test_lock_blocks_later_readers(world: World) -> None:
     """A reader at or after a lock's start has to wait, one before it does not, and a LOCK lock holds no reader."""
     before = world.put(a=b"old", b=b"old")
     start_ts = prewrite(world, b"a")
-    prewrite(world, b"b", verb=Verb.LOCK, value=None)
+    prewrite(world, b"b", kind=WriteKind.LOCK, value=None)
 
     assert world.store.get(b"a", before) == b"old"
     assert world.store.get(b"b", world.oracle.next()) == b"old"
@@ -117,13 +116,13 @@ def test_lock_blocks_later_readers(world: World) -> None:
 
 
 def test_conflicts(world: World) -> None:
-    """A prewrite fails over a newer commit, over a lock and, as an insert, over a value; then nothing is locked."""
+    """A prewrite fails over a newer commit and over a lock; then nothing is locked."""
     begun = world.oracle.next()
     committed = world.put(a=b"1")
     with pytest.raises(WriteConflict, match=str(committed)) as conflict:
-        world.store.prewrite([Mutation(Verb.PUT, b"b", b""), Mutation(Verb.PUT, b"a", b"")], b"b", begun, TTL_MS)
-    with pytest.raises(KeyExists):
-        prewrite(world, b"b", b"a", verb=Verb.INSERT)
+        world.store.prewrite(
+            [Mutation(WriteKind.PUT, b"b", b""), Mutation(WriteKind.PUT, b"a", b"")], b"b", begun, TTL_MS
+        )
     holder = prewrite(world, b"c")
     with pytest.raises(KeyLocked):
         prewrite(world, b"b", b"c")
@@ -135,17 +134,17 @@ def test_conflicts(world: World) -> None:
 def test_lock_only_conflicts(world: World) -> None:
     """A committed LOCK makes an older writer of the key fail, and changes no value."""
     begun, before = world.oracle.next(), world.put(b=b"1")
-    start_ts = prewrite(world, b"b", verb=Verb.LOCK, value=None)
+    start_ts = prewrite(world, b"b", kind=WriteKind.LOCK, value=None)
     world.store.commit([b"b"], start_ts, world.oracle.next())
     with pytest.raises(WriteConflict):
-        world.store.prewrite([Mutation(Verb.PUT, b"b", b"")], b"b", begun, TTL_MS)
+        world.store.prewrite([Mutation(WriteKind.PUT, b"b", b"")], b"b", begun, TTL_MS)
 
     assert world.store.get(b"b", world.oracle.next()) == world.store.get(b"b", before) == b"1"
 
 
 def test_repeated(world: World) -> None:
     """Each call may come twice, as requests over a network do."""
-    mutations, start_ts = [Mutation(Verb.PUT, b"a", LONG)], world.oracle.next()
+    mutations, start_ts = [Mutation(WriteKind.PUT, b"a", LONG)], world.oracle.next()
     for _ in range(2):
         world.store.prewrite(mutations, b"a", start_ts, TTL_MS)
     commit_ts = world.oracle.next()
@@ -166,7 +165,7 @@ def test_rollback_is_final(world: World) -> None:
     start_ts = world.oracle.next()
     world.store.rollback([b"a"], start_ts)
     with pytest.raises(TransactionGone):
-        world.store.prewrite([Mutation(Verb.PUT, b"a", b"")], b"a", start_ts, TTL_MS)
+        world.store.prewrite([Mutation(WriteKind.PUT, b"a", b"")], b"a", start_ts, TTL_MS)
     with pytest.raises(TransactionGone):
         world.store.commit([b"a"], start_ts, world.oracle.next())
 
@@ -185,7 +184,7 @@ def test_status(world: World) -> None:
     assert check(b"b", committed, now()) == Committed(commit_ts)
     assert check(b"c", missing, now()) == RolledBack()
     with pytest.raises(TransactionGone):
-        world.store.prewrite([Mutation(Verb.PUT, b"c", b"")], b"c", missing, TTL_MS)
+        world.store.prewrite([Mutation(WriteKind.PUT, b"c", b"")], b"c", missing, TTL_MS)
     world.store.heartbeat(b"a", alive, 2 * TTL_MS)
     world.clock.ms += TTL_MS
     assert isinstance(check(b"a", alive, now()), Alive)
@@ -214,7 +213,7 @@ def test_garbage(world: World) -> None:
     with pytest.raises(HistoryCollected, match="GC life time is shorter than transaction duration"):
         old.store.get(b"a", first)
     with pytest.raises(HistoryCollected):
-        old.store.prewrite([Mutation(Verb.PUT, b"d", b"")], b"d", first, TTL_MS)
+        old.store.prewrite([Mutation(WriteKind.PUT, b"d", b"")], b"d", first, TTL_MS)
     with pytest.raises(SnapshotTooOld, match="older than the GC safe point"):
         old.storage.snapshot(first)
 
@@ -237,7 +236,6 @@ def test_errors_travel() -> None:
         errors.WriteConflict(5, 6, 7, b"k"): 9007,
         errors.KeyLocked(b"k", b"p", 5, 50): 9004,
         errors.TransactionGone(5, b"k"): 8022,
-        errors.KeyExists(b"k"): 1062,
         errors.HistoryCollected(5, 9): 9006,
         errors.SnapshotTooOld(5, 9): 8055,
         errors.SchemaOutdated("x"): 8027,

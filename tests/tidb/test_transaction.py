@@ -12,7 +12,6 @@ from tests.tidb.simulation import Simulation
 from tests.tidb.worlds import TTL_MS, World, seeds
 from tidegate.model.errors import (
     EntryTooLarge,
-    KeyExists,
     KeyLocked,
     SchemaChanged,
     StoreUnavailable,
@@ -53,7 +52,6 @@ def test_more_interleavings(engine: str, tmp_path: Path) -> None:
         "KeyLocked",
         "WriteConflict",
         "TransactionGone",
-        "KeyExists",
         "SchemaChanged",
     ]
     assert engine == "sqlite" or not [what for what in (*stages, *faults) if not counts[what]], counts
@@ -198,23 +196,6 @@ def test_savepoints(writes, data) -> None:
         if mark <= txn.savepoint():
             txn.restore(mark)
             assert list(txn.scan(b"")) == rows
-
-
-def test_insert() -> None:
-    """An insert fails over a value, even when it is put again; not after a delete by the same transaction."""
-    world = World()
-    world.put(a=b"1")
-    txn = world.storage.begin()
-    txn.insert(b"a", b"2")
-    txn.put(b"a", b"3")
-    with pytest.raises(KeyExists):
-        txn.commit()
-    txn = world.storage.begin()
-    txn.delete(b"a")
-    txn.insert(b"a", b"4")
-    txn.commit()
-
-    assert world.storage.snapshot().get(b"a") == b"4"
 
 
 def test_limits() -> None:

@@ -38,8 +38,6 @@ class Slot:
     table: str = ""
     schema: str = ""
     hidden: bool = False
-    merged: bool = False
-    """True where only the qualified name means it: the row that ON DUPLICATE KEY UPDATE did not insert."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +117,6 @@ class Scope:
             slot
             for slot in self.slots
             if slot.name.lower() == name
-            and (slot.table.lower() == table if table else not slot.merged)
+            and (not table or slot.table.lower() == table)
             and (not schema or slot.schema.lower() == schema)
         ]

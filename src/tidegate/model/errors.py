@@ -19,7 +19,7 @@
     |  +- RenameRefused      a RENAME brings a table into the filter whose rows were left out until then
     +- UpstreamError         the embedded TiDB refuses; `mysql_code` is TiDB's number   LATER
     |  +- WriteConflict, KeyLocked, TransactionGone, SchemaOutdated, SchemaChanged    begin the transaction anew
-    |  +- SqlRefused, KeyExists, HistoryCollected, SnapshotTooOld, EntryTooLarge, TransactionTooLarge   NEVER
+    |  +- SqlRefused, HistoryCollected, SnapshotTooOld, EntryTooLarge, TransactionTooLarge   NEVER
     |  +- StoreUnavailable   its directory cannot be read or written
     +- SourceError           the upstream topic or log                       LATER
     |  +- HistoryLost        what we need next is gone                       NEVER
@@ -58,7 +58,6 @@ __all__ = [
     "HistoryLost",
     "InputError",
     "KafkaConfigInvalid",
-    "KeyExists",
     "KeyLocked",
     "KvDecodeError",
     "LoginRefused",
@@ -407,21 +406,6 @@ class SchemaChanged(UpstreamError):
 
     code = "domain:8028"
     mysql_code = 8028
-
-
-class KeyExists(UpstreamError):
-    """A key that was to be inserted is there: (key,)."""
-
-    code = "kv:1062"
-    retry = Retry.NEVER
-    mysql_code = 1062
-
-    def __init__(self, key: bytes, /) -> None:
-        super().__init__(key)
-        self.key = key
-
-    def __str__(self) -> str:
-        return f"key {self.key.hex()} exists already"
 
 
 class SqlRefused(UpstreamError):

@@ -28,7 +28,7 @@ from tidegate.tidb.ddl.registry import Registry
 from tidegate.tidb.meta.keys import Meta
 from tidegate.tidb.meta.load import LoadedSchema, load, load_all
 from tidegate.tidb.meta.tables import LOCK_INFO
-from tidegate.tidb.store.mvcc import Verb
+from tidegate.tidb.store.record import WriteKind
 from tidegate.tidb.transaction import Options, Stage, Storage, Transaction
 
 __all__ = ["PREFIX_BYTES", "GuardedTransaction", "Node", "NodeOptions", "changed_tables", "physical_id", "physical_ids"]
@@ -116,7 +116,7 @@ class GuardedTransaction(Transaction):
         self._use(start)
         return super().scan(start, end, reverse=reverse)
 
-    def _set(self, key: bytes, entry: tuple[Verb, bytes | None]) -> None:
+    def _set(self, key: bytes, entry: tuple[WriteKind, bytes | None]) -> None:
         self._use(key)
         super()._set(key, entry)
 

@@ -37,7 +37,8 @@ from tidegate.model.errors import (
 )
 from tidegate.model.tso import physical_ms
 from tidegate.tidb.snapshot import StoreSnapshot, settle
-from tidegate.tidb.store.mvcc import Mutation, Store, Verb
+from tidegate.tidb.store.mvcc import Mutation, Store
+from tidegate.tidb.store.record import WriteKind
 from tidegate.tidb.tso import Oracle
 
 __all__ = ["CommitCheck", "Options", "Stage", "Storage", "Transaction"]
@@ -45,7 +46,7 @@ __all__ = ["CommitCheck", "Options", "Stage", "Storage", "Transaction"]
 CommitCheck: TypeAlias = Callable[[int, int, tuple[bytes, ...]], None]
 """Called with (start_ts, commit_ts, keys); raises an UpstreamError, such as SchemaChanged, to forbid the commit."""
 
-_Entry: TypeAlias = tuple[Verb, bytes | None]
+_Entry: TypeAlias = tuple[WriteKind, bytes | None]
 
 
 class Stage(Enum):
@@ -115,19 +116,19 @@ class Transaction:
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key as this transaction sees it. Raises KeyLocked, HistoryCollected."""
-        verb, value = self._buffer.get(key, (Verb.LOCK, None))
-        return self._snapshot.get(key) if verb is Verb.LOCK else value
+        kind, value = self._buffer.get(key, (WriteKind.LOCK, None))
+        return self._snapshot.get(key) if kind is WriteKind.LOCK else value
 
     def scan(self, start: bytes, end: bytes = b"", *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Return keys of [start, end) with values, in order or backwards, with the writes made until the scan began."""
         mine = self._buffered(start, end, reverse=reverse)
         theirs = self._snapshot.scan(start, end, reverse=reverse)
         stored = next(theirs, None)
-        for key, (verb, value) in mine:
+        for key, (kind, value) in mine:
             while stored and (stored[0] > key if reverse else stored[0] < key):
                 yield stored
                 stored = next(theirs, None)
-            if verb is Verb.LOCK:
+            if kind is WriteKind.LOCK:
                 continue
             if stored and stored[0] == key:
                 stored = next(theirs, None)
@@ -141,25 +142,16 @@ class Transaction:
 
     def put(self, key: bytes, value: bytes) -> None:
         """Set the value of a key. Raises EntryTooLarge, TransactionTooLarge."""
-        was = self._buffer.get(key)
-        self._set(key, (Verb.INSERT if was and was[0] is Verb.INSERT else Verb.PUT, value))
-
-    def insert(self, key: bytes, value: bytes) -> None:
-        """Set the value of a key that must not exist when this commits (KeyExists, then).
-
-        A key that this transaction wrote before is put: whether it exists is known, and the caller's to ask.
-        """
-        was = self._buffer.get(key)
-        self._set(key, (Verb.PUT if was and was[0] in (Verb.PUT, Verb.DELETE) else Verb.INSERT, value))
+        self._set(key, (WriteKind.PUT, value))
 
     def delete(self, key: bytes) -> None:
-        """Remove a key, there or not; an insert of it by this transaction is not checked any more."""
-        self._set(key, (Verb.DELETE, None))
+        """Remove a key, there or not."""
+        self._set(key, (WriteKind.DELETE, None))
 
     def lock(self, key: bytes) -> None:
         """Fail at commit if another transaction commits the key meanwhile; changes nothing."""
         if key not in self._buffer:
-            self._set(key, (Verb.LOCK, None))
+            self._set(key, (WriteKind.LOCK, None))
 
     def savepoint(self) -> int:
         """Return a mark of what is written so far."""
@@ -186,7 +178,7 @@ class Transaction:
     def commit(self) -> int | None:
         """Make the writes visible; the commit_ts, None when nothing was written.
 
-        Raises WriteConflict, KeyLocked, TransactionGone (begin anew), KeyExists, HistoryCollected, what the check
+        Raises WriteConflict, KeyLocked, TransactionGone (begin anew), HistoryCollected, what the check
         raises, StoreUnavailable.
         """
         for _ in self.steps():
@@ -197,7 +189,7 @@ class Transaction:
         """Return the commit stage by stage; one that is not taken to its end is a crash."""
         assert self._open, self.start_ts
         self._open = False
-        mutations = [Mutation(verb, key, value) for key, (verb, value) in sorted(self._buffer.items())]
+        mutations = [Mutation(kind, key, value) for key, (kind, value) in sorted(self._buffer.items())]
         size = self._options.batch_keys
         batches = [mutations[at : at + size] for at in range(0, len(mutations), size)]
         if not batches:

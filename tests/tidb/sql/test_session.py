@@ -163,7 +163,7 @@ def test_read_only(client: Client) -> None:
     assert client.code("DELETE FROM t") == 1792
 
 
-@pytest.mark.parametrize("sql", ["SET @a = 1 + 1", "SELECT 1", "SELECT @@version", "DO 1", "SHOW TABLES", "USE test"])
+@pytest.mark.parametrize("sql", ["SET @a = 1 + 1", "SELECT 1", "SELECT @@version", "SHOW TABLES", "USE test"])
 def test_what_reads_no_table_opens_nothing(client: Client, sql: str) -> None:
     """With autocommit off, a transaction begins with the first statement that needs one."""
     client.run(f"SET autocommit = 0; {sql}")
@@ -284,6 +284,7 @@ def test_a_syntax_error_runs_nothing(client: Client) -> None:
     assert client.code("DELETE FROM t; SELEC 1") == 1064
     assert client.code("ALTER TABLE t ADD") == 1064
     assert client.code("SHOW NOTHING") == 1064
+    assert client.code("DO 1") == client.code("EXECUTE find") == 1064
     assert client.code("SELECT * FROM t AS OF TIMESTAMP '2024-01-31'") == 1064
     assert client.code("START TRANSACTION READ ONLY AS OF TIMESTAMP '2024-01-31'") == 1064
 
@@ -323,18 +324,6 @@ def test_interrupt(client: Client, cluster: Cluster) -> None:
 
     assert client.rows("ADMIN SHOW DDL JOBS 1")[0][-2] in ("rollback done", "cancelled")
     assert client.rows("SELECT * FROM t") == [(1, 10), (2, 20)]
-
-
-def test_prepared_statements(client: Client) -> None:
-    """PREPARE keeps a statement by name, EXECUTE runs it with values of user variables, until DEALLOCATE."""
-    client.run("PREPARE find FROM 'SELECT v, ? FROM t WHERE id = ?'; SET @id = 2, @text = 'it''s ?'")
-
-    assert client.rows("EXECUTE find USING @text, @id") == [(20, "it's ?")]
-    assert client.code("EXECUTE find USING @id") == 1210
-    client.run("PREPARE gone FROM 'DROP TABLE IF EXISTS nope'; EXECUTE gone")
-    assert client.rows("SHOW WARNINGS") == [("Note", 1051, "Unknown table 'test.nope'")]
-    client.run("DEALLOCATE PREPARE find")
-    assert client.code("EXECUTE find") == 1243
 
 
 def test_reset(client: Client, cluster: Cluster) -> None:

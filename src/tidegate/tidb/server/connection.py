@@ -27,10 +27,9 @@ from tidegate.model.errors import SqlRefused, TidegateError, UpstreamError
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType
 from tidegate.tidb.server.packet import binary_row, column_packet, error_packet, text_row
-from tidegate.tidb.server.prepared import ClientStatement, read_parameters
+from tidegate.tidb.server.prepared import ClientStatement, Prepared, bind, read_parameters
 from tidegate.tidb.server.served import UTF8, ServedSession
 from tidegate.tidb.sql.outcome import Outcome
-from tidegate.tidb.sql.session.prepared import Prepared, bind
 
 __all__ = ["CAPABILITIES", "Client"]
 

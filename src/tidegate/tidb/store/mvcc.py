@@ -23,21 +23,20 @@ Source: Percolator; TiKV's prewrite, commit, rollback, check_txn_status and reso
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from itertools import islice
 from threading import RLock
 from typing import Final, NamedTuple, TypeAlias
 
 from tidegate.kv.memcomparable import decode_bytes, encode_bytes
 from tidegate.kv.table_key import mvcc_key
-from tidegate.model.errors import HistoryCollected, KeyExists, KeyLocked, TransactionGone, WriteConflict
+from tidegate.model.errors import HistoryCollected, KeyLocked, TransactionGone, WriteConflict
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.model.tso import physical_ms
 from tidegate.tidb.store.engine import ColumnFamily, Edit, KvEngine
 from tidegate.tidb.store.read import bound, value_at, value_of, values_in, versions
 from tidegate.tidb.store.record import SHORT_BYTES, Lock, Write, WriteKind, decode_lock, encode_lock, encode_write
 
-__all__ = ["Alive", "Committed", "Mutation", "Observer", "RolledBack", "Status", "Store", "Verb"]
+__all__ = ["Alive", "Committed", "Mutation", "Observer", "RolledBack", "Status", "Store"]
 
 Observer: TypeAlias = Callable[[Sequence[KvChange]], None]
 """Called with what a batch did, while the store is locked: it may read the store, and must not write it."""
@@ -46,26 +45,12 @@ _OPS: Final = {WriteKind.PUT: KvOp.PUT, WriteKind.DELETE: KvOp.DELETE}
 _SAFE_POINT: Final = b"gc/safe_point"
 
 
-class Verb(Enum):
-    """What a transaction wants of a key. INSERT is a put that fails where the key exists."""
-
-    PUT = WriteKind.PUT
-    DELETE = WriteKind.DELETE
-    LOCK = WriteKind.LOCK
-    INSERT = "insert"
-
-
 class Mutation(NamedTuple):
-    """One key of a transaction. `value` is for PUT and INSERT."""
+    """What a transaction wants of one key: PUT, DELETE or LOCK. `value` is for PUT."""
 
-    verb: Verb
+    kind: WriteKind
     key: bytes
     value: bytes | None = None
-
-    @property
-    def kind(self) -> WriteKind:
-        """What the record says."""
-        return WriteKind.PUT if self.verb is Verb.INSERT else WriteKind(self.verb.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +133,7 @@ class Store:
     ) -> None:
         """Lock all keys with their values, or none.
 
-        Raises WriteConflict, KeyLocked, KeyExists, TransactionGone, HistoryCollected.
+        Raises WriteConflict, KeyLocked, TransactionGone, HistoryCollected.
         """
         with self.guard:
             prepared = self._prepare(mutations, start_ts)
@@ -318,8 +303,6 @@ class Store:
                 break
         else:
             old = None
-        if mutation.verb is Verb.INSERT and old is not None:
-            raise KeyExists(key)
         return old, True
 
     def _write(self, edits: list[Edit], changes: list[KvChange]) -> None:

@@ -123,7 +123,7 @@ def _expanded(item: Node, source: Joined) -> Iterator[Node]:
         yield item
         return
     table = item.table.lower() if type(item).__name__ == "Column" else ""
-    slots = [s for s in source.scope.slots if not s.hidden and (s.table.lower() == table if table else not s.merged)]
+    slots = [s for s in source.scope.slots if not s.hidden and (not table or s.table.lower() == table)]
     if not source.scope.slots and not table:
         raise SqlRefused(_NO_TABLES, "No tables used", "HY000")
     if table and not any(slot.table.lower() == table for slot in source.scope.slots):

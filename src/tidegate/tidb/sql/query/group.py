@@ -19,9 +19,9 @@ from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
 from tidegate.expr.compiled import Compiled
+from tidegate.expr.compiler import is_aggregate
 from tidegate.expr.context import Context
 from tidegate.expr.form import compile_scalar
-from tidegate.expr.function.calls import is_aggregate
 from tidegate.expr.relation import Row
 from tidegate.expr.result_type import DOUBLE, INT, ValueFamily, decimal_type, digits_of, number_family
 from tidegate.expr.scope import Scope

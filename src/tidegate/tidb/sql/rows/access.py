@@ -32,11 +32,10 @@ from tidegate.schema.f1 import Touch
 from tidegate.schema.stored.snapshot import TableVersion
 from tidegate.tidb.sql.rows.auto_id import StoredAutoIds
 from tidegate.tidb.sql.rows.default_value import now_of, without_default
-from tidegate.tidb.sql.rows.error import duplicate, no_partition, violated
 from tidegate.tidb.sql.rows.mutation import KeyMutation, RowForm, row_mutations
 from tidegate.tidb.sql.rows.number import RowNumbers
 from tidegate.tidb.sql.rows.read import Equal, TableReader
-from tidegate.tidb.sql.rows.row import RowImage, complete, same, values_of
+from tidegate.tidb.sql.rows.row import RowImage, complete, duplicate, no_partition, same, values_of, violated
 from tidegate.tidb.sql.rows.shape import ROW_ID, ShapeColumn, ShapeIndex, TableShape
 from tidegate.tidb.transaction import Transaction
 

@@ -21,7 +21,7 @@ from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.kinds import SqlValue, from_column
 from tidegate.model.errors import SqlRefused
 from tidegate.tidb.sql.rows.access import DEFAULT, Given, TableAccess
-from tidegate.tidb.sql.rows.error import unknown_column
+from tidegate.tidb.sql.rows.row import unknown_column
 from tidegate.tidb.sql.rows.shape import ShapeColumn
 
 __all__ = ["Assignment", "assign_all", "assignment", "assignments_of", "named_column"]

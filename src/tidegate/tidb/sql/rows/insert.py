@@ -2,7 +2,7 @@
 
     VALUES (..), (..)   SET a = 1   SELECT ..        a row's earlier values can be named by its later ones
     IGNORE              what a column refuses is bent, a row that a key refuses is left out, each with a warning
-    ON DUPLICATE KEY    the row that holds the key is changed; VALUES(a) and an alias of the new row name its values
+    ON DUPLICATE KEY    the row that holds the key is changed; VALUES(a) names its value in the new row
     REPLACE             the rows that hold its keys go first
 
     affected            INSERT 1   ON DUPLICATE KEY 2, 0 when nothing changed   REPLACE 1 + the rows that went
@@ -21,7 +21,7 @@ from tidegate.expr.cast.source import fitted
 from tidegate.expr.compiled import Compiled
 from tidegate.expr.compiler import compile_scalar
 from tidegate.expr.context import Context
-from tidegate.expr.scope import Scope, Slot
+from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.kinds import SqlValue, from_column
 from tidegate.model.errors import SqlRefused, TidegateError
@@ -30,9 +30,8 @@ from tidegate.tidb.sql.query.select import select
 from tidegate.tidb.sql.rows.access import Conflict, Given
 from tidegate.tidb.sql.rows.assign import assign_all, assignment, assignments_of, named_column
 from tidegate.tidb.sql.rows.change import ChangedTable, opened
-from tidegate.tidb.sql.rows.error import unknown_column
 from tidegate.tidb.sql.rows.open import TableOpener
-from tidegate.tidb.sql.rows.row import RowImage, same
+from tidegate.tidb.sql.rows.row import RowImage, same, unknown_column
 from tidegate.tidb.sql.rows.shape import ROW_ID, ShapeColumn
 
 __all__ = ["run_insert"]
@@ -192,16 +191,10 @@ class _Insert:
         return 2
 
     def _duplicate_scope(self) -> Scope:
-        """The old row by the table's names, the new one by VALUES() and its alias."""
+        """The old row by the table's names, the new one by VALUES()."""
+        if self.node.expression.args.get("alias"):
+            raise SqlRefused(1235, "This version of Tidegate doesn't yet support an alias of the new row", "42000")
         width = len(self.access.columns)
-        alias = self.node.expression.args.get("alias") if isinstance(self.node.expression, exp.Values) else None
-        names = [column.name for column in alias.columns] if alias is not None else []
-        new = [
-            Slot(width + at, column.name, column.type, column.collation, alias.name if alias else "", merged=not names)
-            for at, column in enumerate(self.access.columns)
-        ]
-        if names:
-            new = [replace(slot, name=name) for slot, name in zip(new, names, strict=False)]
         by_name = {column.name.lower(): width + at for at, column in enumerate(self.access.columns)}
 
         def value_of(name: str) -> Compiled:
@@ -211,4 +204,4 @@ class _Insert:
             column = self.access.columns[at - width]
             return Compiled(lambda row, _context: row[at], column.type, column.collation, 2)
 
-        return replace(self.scope, slots=(*self.scope.slots, *(new if alias else ())), values=value_of)
+        return replace(self.scope, values=value_of)

@@ -14,21 +14,34 @@ A RowImage has a value for every column of the definition, so that index entries
 Source: TiDB pkg/table/tables/tables.go (AddRecord, UpdateRecord); reference of schema states in schema/f1.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from tidegate.expr.cast.assign import assign, convert, not_null
 from tidegate.expr.cast.source import fitted, recast
+from tidegate.expr.cast.text import plain_text
 from tidegate.expr.context import Context
 from tidegate.expr.value.kinds import SqlValue, from_column
 from tidegate.kv.column_value import KvValue, write_value
 from tidegate.kv.datum import DecimalDatum, JsonDatum
 from tidegate.kv.handle import Handle
-from tidegate.kv.row.row import Row
+from tidegate.kv.layout import IndexPart
+from tidegate.kv.row.row import Row, cut_part
+from tidegate.model.errors import SqlRefused
 from tidegate.model.table import ColumnType
-from tidegate.tidb.sql.rows.shape import ShapeColumn, TableShape
+from tidegate.tidb.sql.rows.shape import ShapeColumn, ShapeIndex, TableShape
 
-__all__ = ["RowImage", "complete", "image_of", "same", "values_of"]
+__all__ = [
+    "RowImage",
+    "complete",
+    "duplicate",
+    "image_of",
+    "no_partition",
+    "same",
+    "unknown_column",
+    "values_of",
+    "violated",
+]
 
 
 class RowImage(NamedTuple):
@@ -129,3 +142,53 @@ def _generate(
             else assign(value, column.target, context, row_number, lenient=lenient)
         )
         values[column.stored.offset] = from_column(column.target.type, columns[column.id], context.zone)
+
+
+# --- what a table says when it refuses a row, in MySQL's words ---
+
+
+def duplicate(shape: TableShape, within: ShapeIndex | None, image: RowImage, context: Context) -> SqlRefused:
+    """1062: another row has the key. `within` None means the clustered primary key."""
+    layout = shape.layout
+    if within is not None:
+        parts, name = within.layout.parts, within.name
+    elif layout.int_handle is not None:
+        parts, name = (IndexPart(layout.int_handle),), "PRIMARY"
+    else:
+        parts, name = layout.common_handle.parts if layout.common_handle else (), "PRIMARY"
+    entry = "-".join(_texts(shape, parts, image.columns, context)) or str(getattr(image.handle, "value", ""))
+    return SqlRefused(1062, f"Duplicate entry '{entry}' for key '{shape.name}.{name}'", "23000")
+
+
+def _texts(
+    shape: TableShape, parts: Iterable[IndexPart], columns: Mapping[int, KvValue], context: Context
+) -> list[str]:
+    found = []
+    for part in parts:
+        layout, column = shape.layout.by_id[part.column_id], shape.by_id[part.column_id]
+        value = from_column(column.target.type, cut_part(layout, part, columns[part.column_id]), context.zone)
+        text = plain_text(value)
+        found.append(text if isinstance(text, str) else text.decode("utf-8", "backslashreplace"))
+    return found
+
+
+def no_partition(shape: TableShape, columns: Mapping[int, KvValue], context: Context) -> SqlRefused:
+    """1526: no partition takes the row."""
+    partition = shape.stored.partition
+    name = partition.expr.strip("`").lower() if partition else ""
+    column = shape.by_name.get(name)
+    shown = "from column_list"
+    if column is not None:
+        text = plain_text(from_column(column.target.type, columns[column.id], context.zone))
+        shown = "NULL" if columns[column.id] is None else str(text)
+    return SqlRefused(1526, f"Table has no partition for value {shown}")
+
+
+def violated(name: str) -> SqlRefused:
+    """3819: a CHECK constraint does not allow the row."""
+    return SqlRefused(3819, f"Check constraint '{name}' is violated.")
+
+
+def unknown_column(name: str, clause: str) -> SqlRefused:
+    """1054: the table does not show such a column."""
+    return SqlRefused(1054, f"Unknown column '{name}' in '{clause}'", "42S22")

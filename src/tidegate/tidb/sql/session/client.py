@@ -7,13 +7,10 @@ from typing import Final, Protocol
 from weakref import WeakKeyDictionary
 
 from tidegate.expr.context import Context
-from tidegate.expr.relation import ResultSet
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.tidb.node import Node
-from tidegate.tidb.sql.outcome import Outcome
 from tidegate.tidb.sql.rows.auto_id import StoredAutoIds
 from tidegate.tidb.sql.rows.open import Shapes
-from tidegate.tidb.sql.session.prepared import Prepared
 from tidegate.tidb.sql.session.state import SessionState
 from tidegate.tidb.sql.session.transaction import SessionTransaction
 from tidegate.tidb.sql.show.statement import View
@@ -61,7 +58,6 @@ class SessionClient(Protocol):
     transaction: SessionTransaction
     tools: NodeTools
     peers: Peers | None
-    prepared: dict[str, Prepared]
     running: str
     snapshot_ts: int | None
 
@@ -72,10 +68,6 @@ class SessionClient(Protocol):
 
     def use(self, database: str) -> None:
         """USE. Raises SqlRefused 1049."""
-        ...
-
-    def execute(self, sql: str) -> list[ResultSet | Outcome]:
-        """Return the answers to all statements of a text."""
         ...
 
     def evaluate(self, text: str) -> SqlValue:

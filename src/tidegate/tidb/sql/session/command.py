@@ -1,13 +1,12 @@
 """Commands: what is neither rows nor definitions, found by its first word.
 
     BEGIN, START TRANSACTION, COMMIT, ROLLBACK [TO s], SAVEPOINT s, RELEASE SAVEPOINT s
-    SET, USE, SHOW, DESC, DESCRIBE, EXPLAIN t, KILL, DO
+    SET, USE, SHOW, DESC, DESCRIBE, EXPLAIN t, KILL
     ADMIN SHOW DDL                            schema version, owner, what runs
     ADMIN SHOW DDL JOBS [n] [WHERE ..]        those that run, then the newest n (10) that are over
     ADMIN SHOW DDL JOB QUERIES 118, 119       their texts
     ADMIN CANCEL DDL JOBS 118, 119            one line each: successful, or error: ..
     ADMIN CHECK TABLE t, u                    nothing when rows and index entries agree, else 8223
-    PREPARE s FROM 'text', EXECUTE s USING @a, DEALLOCATE PREPARE s
     accepted, and nothing to do here: LOCK TABLES, FLUSH, ANALYZE, GRANT, CREATE USER ..
 
 Source: MySQL manual, "SQL Statements"; TiDB documentation, "SQL Statement Overview", "ADMIN SHOW DDL
@@ -30,7 +29,6 @@ from tidegate.tidb.information.relations import columns_of
 from tidegate.tidb.sql.outcome import Outcome
 from tidegate.tidb.sql.rows.check import check_table, refusal
 from tidegate.tidb.sql.session.client import SessionClient
-from tidegate.tidb.sql.session.prepared import Bound, Prepared, bind
 from tidegate.tidb.sql.session.set import apply, read_set
 from tidegate.tidb.sql.show.statement import describe, show
 
@@ -60,7 +58,7 @@ def run_command(session: SessionClient, command: Command, context: Context) -> _
     revealed = reveal(command.text, escapes=escapes)
     cursor = Cursor(revealed, tokenize(revealed, escapes=escapes))
     if rule is None:
-        raise cursor.error("not a statement that is known")
+        raise cursor.error("not a statement that is known here")
     if rule is not _set:
         cursor.next()
     return rule(session, cursor, context)
@@ -147,54 +145,6 @@ def _set(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
 
 def _use(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
     session.use(cursor.name("a database"))
-    return Outcome()
-
-
-def _do(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
-    while not cursor.done():
-        start = cursor.at
-        cursor.skip_balanced(",")
-        session.evaluate(cursor.slice(start))
-        cursor.sign(",")
-    return Outcome()
-
-
-# --- prepared statements ---
-
-
-def _prepare(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
-    name = cursor.name("a name").lower()
-    cursor.expect("FROM")
-    start = cursor.at
-    cursor.skip_balanced()
-    text = session.evaluate(cursor.slice(start))
-    if not isinstance(text, str):
-        raise cursor.error("expected the text of a statement")
-    session.prepared[name] = Prepared.of(text, session.state.sql_mode)
-    return Outcome()
-
-
-def _execute(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
-    name = cursor.name("a name")
-    statement = session.prepared.get(name.lower())
-    if statement is None:
-        raise SqlRefused(1243, f"Unknown prepared statement handler ({name}) given to EXECUTE")
-    values: list[Bound] = []
-    if cursor.accept("USING"):
-        while not cursor.done():
-            cursor.expect_sign("@")
-            value = session.state.user_variables.get(cursor.next().text.lower())
-            values.append(value if isinstance(value, int | float | bytes | None) else str(value))
-            cursor.sign(",")
-    [answer] = session.execute(bind(statement, values, session.state.sql_mode))
-    return answer
-
-
-def _deallocate(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
-    cursor.accept("PREPARE")
-    name = cursor.name("a name")
-    if session.prepared.pop(name.lower(), None) is None:
-        raise SqlRefused(1243, f"Unknown prepared statement handler ({name}) given to DEALLOCATE PREPARE")
     return Outcome()
 
 
@@ -312,14 +262,10 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "RELEASE": _release,
     "SET": _set,
     "USE": _use,
-    "DO": _do,
     "SHOW": _show,
     "DESC": _describe,
     "DESCRIBE": _describe,
     "EXPLAIN": _describe,
     "ADMIN": _admin,
     "KILL": _kill,
-    "PREPARE": _prepare,
-    "EXECUTE": _execute,
-    "DEALLOCATE": _deallocate,
 }

@@ -14,15 +14,16 @@ Source: TiDB pkg/session; MySQL manual, "SQL Statements".
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from threading import Event
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final
 
 from sqlglot import exp
 
 from tidegate.expr.compiler import compile_text
 from tidegate.expr.context import Context
-from tidegate.expr.relation import Relations, ResultSet
+from tidegate.expr.relation import ResultSet
 from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.parse import Command, DdlText, Dml, Parsed
 from tidegate.expr.value.kinds import SqlValue
@@ -30,6 +31,7 @@ from tidegate.model.errors import SqlError, SqlRefused, TidegateError
 from tidegate.model.tso import physical_ms
 from tidegate.schema.stored.snapshot import StoredSnapshot
 from tidegate.tidb.information.relations import InformationSchema, is_information
+from tidegate.tidb.meta.keys import Reader
 from tidegate.tidb.node import GuardedTransaction, Node
 from tidegate.tidb.sql.outcome import Outcome
 from tidegate.tidb.sql.query.select import select
@@ -39,7 +41,6 @@ from tidegate.tidb.sql.rows.open import OpenTables, PastTables
 from tidegate.tidb.sql.session.client import Peers, tools_of
 from tidegate.tidb.sql.session.command import run_command
 from tidegate.tidb.sql.session.ddl import run_ddl
-from tidegate.tidb.sql.session.prepared import Prepared
 from tidegate.tidb.sql.session.set import moment_ts, set_names
 from tidegate.tidb.sql.session.shape import StatementShapes
 from tidegate.tidb.sql.session.state import SessionState
@@ -48,13 +49,10 @@ from tidegate.tidb.sql.session.view import SystemRelations, information_of, view
 from tidegate.tidb.sql.show.statement import View
 from tidegate.tidb.sql.variable.variables import GlobalVariables, SessionVariables
 
-if TYPE_CHECKING:
-    from tidegate.tidb.snapshot import StoreSnapshot
-
 __all__ = ["Session"]
 
-_ASKS: Final = re.compile(r"\s*(?:SHOW\s+(?:WARNINGS|ERRORS|COUNT)|EXECUTE)\b", re.IGNORECASE)
-"""Statements that leave the warnings as they are, or as the statement in them did."""
+_ASKS: Final = re.compile(r"\s*SHOW\s+WARNINGS\b", re.IGNORECASE)
+"""What leaves the warnings as they are."""
 _WRITES: Final = {exp.Insert: run_insert, exp.Update: run_update, exp.Delete: run_delete}
 
 
@@ -71,7 +69,6 @@ class Session:
         )
         self.snapshot_ts: int | None = None
         self.running = ""
-        self.prepared: dict[str, Prepared] = {}
         self._interrupted = Event()
         self._shapes = StatementShapes()
 
@@ -123,7 +120,6 @@ class Session:
         self.state = SessionState.of(self._shared, old.now_ms, oracle.next)
         self.state.connection_id, self.state.user = old.connection_id, old.user
         self.snapshot_ts = None
-        self.prepared.clear()
 
     def close(self) -> None:
         """Roll back."""
@@ -245,21 +241,19 @@ class Session:
         return self.transaction.read(answer, passing=True)
 
     def _open(self, transaction: GuardedTransaction, context: Context, depth: int = 0) -> OpenTables:
-        within: Callable[[Context, int], Relations] = lambda inner, deeper: self._open(transaction, inner, deeper)  # noqa: E731
-        system = SystemRelations(self.information, transaction.schema, context, within, depth)
+        system = SystemRelations(self.information, transaction.schema, context, partial(self._open, transaction), depth)
         return OpenTables(transaction, transaction.schema, context, self.tools.auto_ids, self.tools.shapes, system)
 
-    def _locked(self, transaction: GuardedTransaction, context: Context, depth: int = 0) -> PastTables:
-        within: Callable[[Context, int], Relations] = lambda inner, deeper: self._locked(transaction, inner, deeper)  # noqa: E731
-        system = SystemRelations(self.information, transaction.schema, context, within, depth)
-        source = cast("StoreSnapshot", LockingReads(transaction))
-        return PastTables(source, transaction.schema, context, self.tools.shapes, system)
+    def _locked(self, transaction: GuardedTransaction, context: Context) -> PastTables:
+        return self._read_only(LockingReads(transaction), transaction.schema, context)
 
-    def _past(self, ts: int, context: Context, depth: int = 0) -> PastTables:
-        within: Callable[[Context, int], Relations] = lambda inner, deeper: self._past(ts, inner, deeper)  # noqa: E731
-        schema = self.node.schema_at(ts)
+    def _past(self, ts: int, context: Context) -> PastTables:
+        return self._read_only(self.node.storage.snapshot(ts), self.node.schema_at(ts), context)
+
+    def _read_only(self, reader: Reader, schema: StoredSnapshot, context: Context, depth: int = 0) -> PastTables:
+        within = partial(self._read_only, reader, schema)
         system = SystemRelations(lambda: self.information(schema), schema, context, within, depth)
-        return PastTables(self.node.storage.snapshot(ts), schema, context, self.tools.shapes, system)
+        return PastTables(reader, schema, context, self.tools.shapes, system)
 
     # --- looking around ---
 
