@@ -1,13 +1,16 @@
 """Prepared statements: where their parameters stand, the parameters as a client sends them, and the statement with
 literals in those places.
 
-    SELECT * FROM t WHERE a = ? AND b = '?'    one place; bound to 'it''s':  SELECT * FROM t WHERE a = 'it''s' AND b = '?'
+    prepare   INSERT INTO t VALUES (?, 'why?', ?)           places 23 and 34; the one in the string is text
+    bound     INSERT INTO t VALUES (7, 'why?', 'it''s')
+
+Values become literals in the text, so that a statement means the same prepared and plain.
 
     bit of each NULL | 01 | type: 2 bytes each | values      types stay for the next time when 01 is 00
 
     sent for long texts beforehand, in pieces: COM_STMT_SEND_LONG_DATA
 
-Source: MySQL Internals, "COM_STMT_EXECUTE", "Binary Protocol Value".
+Source: MySQL manual, "Prepared Statements"; MySQL Internals, "COM_STMT_EXECUTE", "Binary Protocol Value".
 """
 
 import struct
