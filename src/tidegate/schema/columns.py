@@ -152,13 +152,10 @@ def read_type(cursor: Cursor) -> TypeDef:
 
 
 def _read_arguments(cursor: Cursor, word: _Word, found: TypeDef) -> TypeDef:
-    cursor.expect_sign("(")
     if word.shape is _Shape.LIST:
-        elems = [_read_elem(cursor)]
-        while cursor.sign(","):
-            elems.append(_read_elem(cursor))
-        found = replace(found, elems=tuple(elems))
-    elif word.shape is _Shape.FSP:
+        return replace(found, elems=cursor.group(_read_elem))
+    cursor.expect_sign("(")
+    if word.shape is _Shape.FSP:
         found = replace(found, decimal=cursor.integer("fractional digits"))
     else:
         found = replace(found, flen=cursor.integer("a length"))

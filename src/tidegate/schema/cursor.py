@@ -6,8 +6,9 @@ unquoted words without case, `name` takes whatever can be one.  `slice` gives ba
 Invariant: the place only moves forward, so no rule loops.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from tidegate.expr.syntax.tokens import Token, TokenKind, fail
 from tidegate.model.errors import SqlError
@@ -17,6 +18,9 @@ __all__ = ["Cursor", "Qualified"]
 
 _OPENING: Final = frozenset("([{")
 _CLOSING: Final = frozenset(")]}")
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,24 @@ class Cursor:
         while self.sign(","):
             found.append(self.name())
         return tuple(found)
+
+    def group(self, read: Callable[["Cursor"], T]) -> tuple[T, ...]:
+        """Return what `read` finds in each place of `(.., ..)` here, moving past it."""
+        self.expect_sign("(")
+        found = [read(self)]
+        while self.sign(","):
+            found.append(read(self))
+        self.expect_sign(")")
+        return tuple(found)
+
+    def string(self) -> str:
+        """Return the string here, after an optional `=` and introducer, moving past it."""
+        self.sign("=")
+        if self.peek().word.startswith("_"):
+            self.next()
+        if self.peek().kind is not TokenKind.STRING:
+            raise self.error("expected a string")
+        return self.next().text
 
     def integer(self, what: str = "a number") -> int:
         """Return the unsigned integer here, moving past it."""

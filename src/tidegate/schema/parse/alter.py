@@ -16,14 +16,13 @@ from tidegate.schema.definition import (
     AddCheck,
     AlterCheck,
     CheckDef,
-    ColumnDef,
     DropConstraint,
     DropForeignKey,
-    IndexDef,
     Position,
     RemoveTtl,
 )
 from tidegate.schema.parse.column import read_column, read_default
+from tidegate.schema.parse.create import read_body
 from tidegate.schema.parse.key import is_constraint, read_constraint
 from tidegate.schema.parse.table import read_options, read_partition_by, read_partition_definitions
 from tidegate.schema.spec import (
@@ -111,20 +110,10 @@ def _add(cursor: Cursor) -> Spec:
         return AddForeignKey(index) if index.foreign else AddIndex(index, if_not_exists)
     cursor.accept("COLUMN")
     if_not_exists = cursor.accept("IF NOT EXISTS") != ""
-    if not cursor.sign("("):
+    if not cursor.is_sign("("):
         column = read_column(cursor)
         return AddColumns((column,), (), _position(cursor), if_not_exists)
-    columns: list[ColumnDef] = []
-    indexes: list[IndexDef] = []
-    while True:
-        if is_constraint(cursor):
-            index, _ = read_constraint(cursor)
-            indexes += [] if isinstance(index, CheckDef) else [index]
-        else:
-            columns.append(read_column(cursor))
-        if not cursor.sign(","):
-            break
-    cursor.expect_sign(")")
+    columns, indexes, _ = read_body(cursor)
     return AddColumns(tuple(columns), tuple(indexes), None, if_not_exists)
 
 

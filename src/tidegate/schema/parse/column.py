@@ -77,7 +77,7 @@ def _read_option(cursor: Cursor, column: ColumnDef) -> ColumnDef | None:
         case "DEFAULT":
             return replace(column, default=read_default(cursor))
         case "COMMENT":
-            return replace(column, comment=_string(cursor))
+            return replace(column, comment=cursor.string())
         case "COLLATE":
             return _collated(column, read_charset_name(cursor))
         case "GENERATED ALWAYS AS" | "AS":
@@ -126,7 +126,7 @@ def _skip_option(cursor: Cursor) -> bool:
         case _:
             if cursor.accept("ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE"):
                 cursor.sign("=")
-                _string(cursor)
+                cursor.string()
                 return True
             return cursor.accept("VISIBLE", "INVISIBLE", "GLOBAL", "LOCAL", "ENFORCED", "NOT ENFORCED") != ""
     return True
@@ -138,16 +138,6 @@ def _collated(column: ColumnDef, collation: str) -> ColumnDef:
     if column.type.charset is not None:
         return column
     return replace(column, type=replace(column.type, charset=charset_of_collation(collation)))
-
-
-def _string(cursor: Cursor) -> str:
-    """The string at the cursor (after an optional `=` and introducer), moving past it."""
-    cursor.sign("=")
-    if cursor.peek().word.startswith("_"):
-        cursor.next()
-    if cursor.peek().kind is not TokenKind.STRING:
-        raise cursor.error("expected a string")
-    return cursor.next().text
 
 
 def _read_call(cursor: Cursor) -> int:

@@ -43,7 +43,7 @@ from tidegate.schema.statement import (
     Statement,
 )
 
-__all__ = ["CREATED", "database_charset", "ignore", "read_create"]
+__all__ = ["CREATED", "database_charset", "ignore", "read_body", "read_create"]
 
 _NUMBERED: Final[Mapping[str, str]] = {
     "START WITH": "start",
@@ -248,7 +248,7 @@ def _create_table(cursor: Cursor, default_schema: str, temporary: str) -> Statem
     indexes: list[IndexDef] = []
     checks: list[CheckDef] = []
     if cursor.is_sign("(") and not cursor.looking_at("SELECT", ahead=1):
-        columns, indexes, checks = _table_body(cursor)
+        columns, indexes, checks = read_body(cursor)
     options, _ = read_options(cursor, commas=True)
     partition, not_supported = read_partition_by(cursor) if cursor.accept("PARTITION BY") else (None, "")
     while not cursor.done() and read_options(cursor, commas=True)[1]:
@@ -269,21 +269,9 @@ def _create_table(cursor: Cursor, default_schema: str, temporary: str) -> Statem
     return CreateTable(table, tuple(columns), tuple(indexes), options, partition, if_not_exists, not_supported, detail)
 
 
-def _table_body(cursor: Cursor) -> tuple[list[ColumnDef], list[IndexDef], list[CheckDef]]:
-    columns: list[ColumnDef] = []
-    indexes: list[IndexDef] = []
-    checks: list[CheckDef] = []
-    cursor.expect_sign("(")
-    while True:
-        if is_constraint(cursor):
-            index, _ = read_constraint(cursor)
-            if isinstance(index, CheckDef):
-                checks.append(index)
-            else:
-                indexes.append(index)
-        else:
-            columns.append(read_column(cursor))
-        if not cursor.sign(","):
-            break
-    cursor.expect_sign(")")
-    return columns, indexes, checks
+def read_body(cursor: Cursor) -> tuple[list[ColumnDef], list[IndexDef], list[CheckDef]]:
+    """The columns, keys and checks of `(..)`, moving past it."""
+    found = cursor.group(lambda here: read_constraint(here)[0] if is_constraint(here) else read_column(here))
+    columns = [one for one in found if isinstance(one, ColumnDef)]
+    indexes = [one for one in found if isinstance(one, IndexDef)]
+    return columns, indexes, [one for one in found if isinstance(one, CheckDef)]

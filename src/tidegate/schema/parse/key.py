@@ -144,12 +144,7 @@ def _read_index_option(cursor: Cursor, option: str, detail: IndexDetail) -> Inde
 
 def _read_parts(cursor: Cursor) -> tuple[tuple[str, ...], IndexDetail]:
     """The column names of `(part, ..)`, '' for an expression, and what else the parts say; moving past it."""
-    cursor.expect_sign("(")
-    parts = [_read_part(cursor)]
-    while cursor.sign(","):
-        parts.append(_read_part(cursor))
-    cursor.expect_sign(")")
-    names, lengths, expressions = zip(*parts, strict=True)
+    names, lengths, expressions = zip(*cursor.group(_read_part), strict=True)
     return names, IndexDetail(lengths, expressions)
 
 

@@ -89,7 +89,7 @@ def read_options(cursor: Cursor, *, commas: bool) -> tuple[TableOptions, int]:
             case "COLLATE":
                 collation = read_charset_name(cursor)
             case "COMMENT":
-                comment = _read_comment(cursor)
+                comment = cursor.string()
             case "TTL":
                 detail = replace(detail, ttl=_read_ttl(cursor))
             case _:
@@ -103,15 +103,6 @@ def read_options(cursor: Cursor, *, commas: bool) -> tuple[TableOptions, int]:
         charset = charset_of_collation(collation)
     detail = replace(detail, collate=None if collation is None else collation.lower())
     return TableOptions(charset, comment, detail), count
-
-
-def _read_comment(cursor: Cursor) -> str:
-    cursor.sign("=")
-    if cursor.peek().word.startswith("_"):
-        cursor.next()
-    if cursor.peek().kind is not TokenKind.STRING:
-        raise cursor.error("expected a string")
-    return cursor.next().text
 
 
 def _read_ttl(cursor: Cursor) -> tuple[str, str, str]:
@@ -211,12 +202,7 @@ MOST_PARTITIONS: Final = 8192
 
 def read_partition_definitions(cursor: Cursor) -> tuple[PartitionDef, ...]:
     """Return the partitions of `(PARTITION name VALUES .., ..)`, moving past it."""
-    cursor.expect_sign("(")
-    found = [_read_definition(cursor)]
-    while cursor.sign(","):
-        found.append(_read_definition(cursor))
-    cursor.expect_sign(")")
-    return tuple(found)
+    return cursor.group(_read_definition)
 
 
 def _read_definition(cursor: Cursor) -> PartitionDef:
@@ -225,9 +211,9 @@ def _read_definition(cursor: Cursor) -> PartitionDef:
     less_than: tuple[str, ...] = ()
     in_values: tuple[tuple[str, ...], ...] = ()
     if cursor.accept("VALUES LESS THAN"):
-        less_than = ("MAXVALUE",) if cursor.accept("MAXVALUE") else _read_values(cursor)
+        less_than = ("MAXVALUE",) if cursor.accept("MAXVALUE") else cursor.group(_read_value)
     elif cursor.accept("VALUES IN"):
-        in_values = _read_tuples(cursor)
+        in_values = cursor.group(_read_tuple)
     elif cursor.accept("DEFAULT"):
         in_values = (("DEFAULT",),)
     read_options(cursor, commas=False)
@@ -236,25 +222,9 @@ def _read_definition(cursor: Cursor) -> PartitionDef:
     return PartitionDef(name, less_than, in_values)
 
 
-def _read_values(cursor: Cursor) -> tuple[str, ...]:
-    cursor.expect_sign("(")
-    values = [_read_value(cursor)]
-    while cursor.sign(","):
-        values.append(_read_value(cursor))
-    cursor.expect_sign(")")
-    return tuple(values)
-
-
-def _read_tuples(cursor: Cursor) -> tuple[tuple[str, ...], ...]:
-    """The tuples of `(1, 2)` or `((1, 'a'), (2, 'b'))`."""
-    cursor.expect_sign("(")
-    found = []
-    while True:
-        found.append(_read_values(cursor) if cursor.is_sign("(") else (_read_value(cursor),))
-        if not cursor.sign(","):
-            break
-    cursor.expect_sign(")")
-    return tuple(found)
+def _read_tuple(cursor: Cursor) -> tuple[str, ...]:
+    """One tuple of `(1, 2)` or `((1, 'a'), (2, 'b'))`."""
+    return cursor.group(_read_value) if cursor.is_sign("(") else (_read_value(cursor),)
 
 
 def _read_value(cursor: Cursor) -> str:
