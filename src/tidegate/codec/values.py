@@ -11,8 +11,9 @@ Source: TiDB's column types; MySQL reference manual, "Numeric Data Types".
 
 import struct
 from collections.abc import Mapping
+from enum import Enum, auto
 from math import isfinite
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidegate.model.errors import DecodeError
 from tidegate.model.mysql import MysqlType
@@ -22,6 +23,8 @@ __all__ = [
     "INT_RANGES",
     "MAX_RESOLVED_TS",
     "MAX_ROW_TS",
+    "ColumnForm",
+    "Form",
     "double",
     "float32",
     "integer_range",
@@ -48,6 +51,28 @@ MAX_ROW_TS: Final = (1 << 63) - 1
 """A row or DDL above it would lie after the year 3084, and no lake column (BIGINT) could hold its timestamp."""
 MAX_RESOLVED_TS: Final = (1 << 64) - 1
 """TiCDC does send the largest unsigned number as a resolved timestamp: "nothing is to come"."""
+
+
+class Form(Enum):
+    """How the values of a column stand in the message."""
+
+    INTEGER = auto()
+    FLOAT = auto()
+    DOUBLE = auto()
+    TEXT = auto()
+    BASE64 = auto()
+    BASE64_TEXT = auto()
+    QUOTED = auto()
+    LATIN1 = auto()
+
+
+class ColumnForm(NamedTuple):
+    """A form, and the bounds of an integer."""
+
+    form: Form
+    low: int = 0
+    high: int = 0
+
 
 _FLOAT32: Final = struct.Struct("<f")
 

@@ -12,12 +12,12 @@ that is bytes stands as {"hex": "00ff"}.  `from_json(to_json(state)) == state`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from tidegate.model.errors import SchemaError
-from tidegate.model.table import ColumnInfo, ColumnType, IndexInfo, PartitionInfo, TableInfo, TableName
+from tidegate.model.table import ColumnInfo, TableInfo, TableName
 
 __all__ = ["KEPT_DROPPED", "Database", "SchemaState"]
 
@@ -38,36 +38,23 @@ class _Bytes(msgspec.Struct, frozen=True):
     hex: str
 
 
-class _Column(msgspec.Struct, frozen=True):
-    """ColumnInfo's JSON form: a field for each, defaults as text or {"hex": ..}."""
-
-    id: int
-    name: str
-    type: ColumnType
-    nullable: bool
-    default: str | _Bytes | None
-    default_is_expr: bool
-    origin_default: str | _Bytes | None
-    generated: str | None
-    stored: bool
-    comment: str
-    auto_increment: bool
-
-
-class _Table(msgspec.Struct, frozen=True):
-    """TableInfo's JSON form."""
-
-    name: TableName
-    incarnation: str
-    version: int
-    columns: tuple[_Column, ...]
-    indexes: tuple[IndexInfo, ...]
-    partition: PartitionInfo | None
-    charset: str
-    comment: str
-    max_column_id: int
-    max_index_id: int
-    inferred: bool
+_DEFAULTS: Final = ("default", "origin_default")
+_Column: Any = msgspec.defstruct(
+    "_Column",
+    [
+        (one.name, str | _Bytes | None if one.name in _DEFAULTS else one.type)
+        for one in msgspec.structs.fields(ColumnInfo)
+    ],
+)
+"""ColumnInfo's JSON form: a field for each, defaults as text or {"hex": ..}."""
+_Table: Any = msgspec.defstruct(
+    "_Table",
+    [
+        (one.name, tuple[_Column, ...] if one.name == "columns" else one.type)
+        for one in msgspec.structs.fields(TableInfo)
+    ],
+)
+"""TableInfo's JSON form."""
 
 
 class _State(msgspec.Struct, frozen=True):
@@ -142,23 +129,23 @@ def _unpack_value(value: str | _Bytes | None) -> str | bytes | None:
     return bytes.fromhex(value.hex) if isinstance(value, _Bytes) else value
 
 
-def _pack_table(table: TableInfo) -> _Table:
+def _pack_table(table: TableInfo) -> Any:
     fields = {name: getattr(table, name) for name in _Table.__struct_fields__ if name != "columns"}
     return _Table(columns=tuple(map(_pack_column, table.columns)), **fields)
 
 
-def _pack_column(column: ColumnInfo) -> _Column:
+def _pack_column(column: ColumnInfo) -> Any:
     fields = {name: getattr(column, name) for name in _Column.__struct_fields__}
-    defaults = {name: _pack_value(fields[name]) for name in ("default", "origin_default")}
+    defaults = {name: _pack_value(fields[name]) for name in _DEFAULTS}
     return _Column(**{**fields, **defaults})
 
 
-def _unpack_table(table: _Table) -> TableInfo:
+def _unpack_table(table: Any) -> TableInfo:
     fields = {name: getattr(table, name) for name in _Table.__struct_fields__ if name != "columns"}
     return TableInfo(columns=tuple(map(_unpack_column, table.columns)), **fields)
 
 
-def _unpack_column(column: _Column) -> ColumnInfo:
+def _unpack_column(column: Any) -> ColumnInfo:
     fields = {name: getattr(column, name) for name in _Column.__struct_fields__}
-    defaults = {name: _unpack_value(fields[name]) for name in ("default", "origin_default")}
+    defaults = {name: _unpack_value(fields[name]) for name in _DEFAULTS}
     return ColumnInfo(**{**fields, **defaults})

@@ -21,8 +21,8 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from tidegate.codec.columnar.rows import PlacedRows, StructImages, StructLayout, transposed
-from tidegate.codec.columnar.values import WIDTH_MAX, ColumnForm, Form, Misfit, from_texts
-from tidegate.codec.values import INT_RANGES, MAX_ROW_TS, integer_range
+from tidegate.codec.columnar.values import WIDTH_MAX, Misfit, from_texts
+from tidegate.codec.values import INT_RANGES, MAX_ROW_TS, ColumnForm, Form, integer_range
 from tidegate.model.event import Event, Field, RowChange, Update
 from tidegate.model.mysql import MysqlType
 

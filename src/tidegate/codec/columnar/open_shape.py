@@ -14,15 +14,15 @@ Source: `codec/open/layout.py`, whose rules about values these are.
 
 from functools import lru_cache, partial
 from operator import attrgetter, is_
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from tidegate.codec.columnar.rows import StructImages, StructLayout, transposed
-from tidegate.codec.columnar.values import WIDTH_MAX, WIRE, ColumnForm, Form, Misfit, from_json
-from tidegate.codec.values import INT_RANGES, integer_range
+from tidegate.codec.columnar.values import WIDTH_MAX, WIRE, Misfit, from_json
+from tidegate.codec.open.layout import form_of
+from tidegate.codec.values import ColumnForm
 from tidegate.model.event import Field
-from tidegate.model.mysql import BLOBS, CHARS, MysqlType
 
 __all__ = ["OpenKey", "OpenShape", "shape_of"]
 
@@ -84,7 +84,7 @@ def _head(key: OpenKey) -> Any:
 
 def _row_struct(fields: tuple[Field, ...], legacy: bool, *, partial: bool) -> Any:  # noqa: FBT001 - as in layout_of
     names = {f"c{at}": field.name for at, field in enumerate(fields)}
-    cells = [_cell(field.type, field.flag, field.handle, _form(field, legacy=legacy)) for field in fields]
+    cells = [_cell(field.type, field.flag, field.handle, form_of(field, legacy=legacy)) for field in fields]
     members: list[Any] = [
         (name, cell, _absent(cell, field)) if partial else (name, cell)
         for name, cell, field in zip(names, cells, fields, strict=True)
@@ -155,40 +155,6 @@ def _images(values: list[Any], *, partial: bool) -> StructImages:
 
 
 def _forms(fields: tuple[Field, ...], *, legacy: bool) -> tuple[ColumnForm, ...] | None:
-    found = [_form(field, legacy=legacy) for field in fields]
+    found = [form_of(field, legacy=legacy) for field in fields]
     columns = tuple([column for column in found if column is not None])
     return columns if len(columns) == len(found) else None
-
-
-@lru_cache(maxsize=4096)
-def _form(field: Field, *, legacy: bool) -> ColumnForm | None:
-    """How a column's values stand on the wire; None for types that hold any scalar."""
-    if field.type in INT_RANGES:
-        return ColumnForm(Form.INTEGER, *integer_range(field.type, unsigned=field.unsigned))
-    if field.type in CHARS:
-        coded = legacy and field.flag is None
-        return ColumnForm(Form.BASE64_TEXT if coded else Form.QUOTED if field.binary else Form.TEXT)
-    if field.type in BLOBS:
-        return ColumnForm(Form.BASE64 if field.binary or field.flag is None else Form.BASE64_TEXT)
-    form = _FORMS.get(field.type)
-    return None if form is None else ColumnForm(form)
-
-
-_FORMS: Final[dict[int, Form]] = {
-    MysqlType.FLOAT: Form.FLOAT,
-    MysqlType.DOUBLE: Form.DOUBLE,
-    **dict.fromkeys(
-        (
-            MysqlType.DECIMAL_OLD,
-            MysqlType.DECIMAL,
-            MysqlType.DATE,
-            MysqlType.NEWDATE,
-            MysqlType.TIME,
-            MysqlType.DATETIME,
-            MysqlType.TIMESTAMP,
-            MysqlType.JSON,
-            MysqlType.VECTOR,
-        ),
-        Form.TEXT,
-    ),
-}

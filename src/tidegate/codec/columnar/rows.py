@@ -21,7 +21,8 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 from msgspec.structs import astuple
 
-from tidegate.codec.columnar.values import ColumnForm, Misfit
+from tidegate.codec.columnar.values import Misfit
+from tidegate.codec.values import ColumnForm
 from tidegate.model.event import Field
 from tidegate.model.table import TableInfo
 

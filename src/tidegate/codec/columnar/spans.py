@@ -25,8 +25,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tidegate.codec.columnar.values import WIRE, ColumnForm, Form, Misfit, from_json, from_texts
+from tidegate.codec.columnar.values import WIRE, Misfit, from_json, from_texts
 from tidegate.codec.columnar.walk import TextRun, ValueSpan
+from tidegate.codec.values import ColumnForm, Form
 
 __all__ = [
     "JSON_QUOTES",

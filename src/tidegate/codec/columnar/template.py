@@ -23,8 +23,9 @@ import pyarrow as pa
 
 from tidegate.codec.columnar.rows import Batch, RowTexts, StructLayout
 from tidegate.codec.columnar.spans import UNREADABLE, integers_of, listed, row_texts, texts_of
-from tidegate.codec.columnar.values import ColumnForm, Form, Misfit
+from tidegate.codec.columnar.values import Misfit
 from tidegate.codec.columnar.walk import LITERAL_MAX, TextRun, ValueSpan, Walk
+from tidegate.codec.values import ColumnForm, Form
 
 __all__ = [
     "ChunkTexts",

@@ -26,16 +26,16 @@ Source: `codec/open/layout.py`, `codec/canal/types.py`, `codec/go/quote.py`, who
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum, auto
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.codec.values import ColumnForm, Form
 from tidegate.model.errors import TidegateError
 
-__all__ = ["MISFITS", "WIDTH_MAX", "WIRE", "ColumnForm", "Form", "Misfit", "from_json", "from_texts"]
+__all__ = ["MISFITS", "WIDTH_MAX", "WIRE", "Misfit", "arrow_of", "from_json", "from_texts"]
 
 WIDTH_MAX: Final = 1024
 """Columns of a layout that structs are made for; TiDB allows 1017 unless it is told to allow more."""
@@ -59,32 +59,11 @@ MISFITS: Final = (Misfit, TidegateError, pa.ArrowException, UnicodeError, Overfl
 """What work on columns raises for rows that have to go one by one, which then says what is wrong with them."""
 
 
-class Form(Enum):
-    """How the values of a column stand in the message."""
-
-    INTEGER = auto()
-    FLOAT = auto()
-    DOUBLE = auto()
-    TEXT = auto()
-    BASE64 = auto()
-    BASE64_TEXT = auto()
-    QUOTED = auto()
-    LATIN1 = auto()
-
-
-class ColumnForm(NamedTuple):
-    """A form, and the bounds of an integer."""
-
-    form: Form
-    low: int = 0
-    high: int = 0
-
-    @property
-    def arrow(self) -> Any:
-        """The type of the column's arrays."""
-        if self.form is Form.INTEGER:
-            return pa.uint64() if self.low == 0 and self.high > INT64_MAX else pa.int64()
-        return _ARROW[self.form]
+def arrow_of(column: ColumnForm) -> Any:
+    """Return the type of the column's arrays."""
+    if column.form is Form.INTEGER:
+        return pa.uint64() if column.low == 0 and column.high > INT64_MAX else pa.int64()
+    return _ARROW[column.form]
 
 
 WIRE: Final[Mapping[Form, Any]] = {
@@ -137,11 +116,11 @@ def _array(values: Values, kind: Any) -> Any:
 
 
 def _arrow(column: ColumnForm, values: Values) -> Any:
-    return _array(values, column.arrow)
+    return _array(values, arrow_of(column))
 
 
 def _integers(column: ColumnForm, values: Values) -> Any:
-    return _bounded(column, _array(values, column.arrow))
+    return _bounded(column, _array(values, arrow_of(column)))
 
 
 def _integer_texts(column: ColumnForm, values: Values) -> Any:
@@ -150,7 +129,7 @@ def _integer_texts(column: ColumnForm, values: Values) -> Any:
         raise Misfit("characters that no integer has")
     if _ZEROS in _bytes(texts):
         _short(texts, MAX_DIGITS)
-    return _bounded(column, texts.cast(column.arrow))
+    return _bounded(column, texts.cast(arrow_of(column)))
 
 
 def _bounded(column: ColumnForm, array: Any) -> Any:

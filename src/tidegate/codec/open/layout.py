@@ -24,18 +24,21 @@ from typing import Final, TypeAlias
 import msgspec
 
 from tidegate.codec.go.quote import unquote
-from tidegate.codec.values import INT_RANGES, double, float32, integer_range
+from tidegate.codec.values import INT_RANGES, ColumnForm, Form, double, float32, integer_range
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Field, Value
-from tidegate.model.mysql import BLOBS, CHARS, ColumnFlag, MysqlType
+from tidegate.model.mysql import BLOBS, CHARS, FLOATS, PRINTED_TYPES, ColumnFlag, MysqlType
 
-__all__ = ["CODEC", "OpenColumn", "Shape", "WireLayout", "layout_of", "shape_of"]
+__all__ = ["CODEC", "OpenColumn", "Shape", "WireLayout", "form_of", "layout_of", "shape_of"]
 
 CODEC: Final = "open-protocol"
 
 Read: TypeAlias = Callable[[object], Value]
 Shape: TypeAlias = tuple[tuple[str, int, int | None, bool], ...]
 """(name, type, flag, handle) of each column, in message order."""
+
+
+_PRINTED: Final = PRINTED_TYPES | {MysqlType.DECIMAL_OLD, MysqlType.NEWDATE, MysqlType.JSON}
 
 
 class OpenColumn(msgspec.Struct, gc=False):
@@ -77,15 +80,28 @@ def _field(name: str, code: int, flag: int | None, handle: bool) -> Field:  # no
     return Field(name, code, flag, unsigned=unsigned, binary=binary, handle=handle)
 
 
-def _reader(field: Field, *, legacy: bool) -> Read:
+@lru_cache(maxsize=4096)
+def form_of(field: Field, *, legacy: bool) -> ColumnForm | None:
+    """Return how a column's values stand on the wire; None for types that hold any scalar."""
     if field.type in INT_RANGES:
-        low, high = integer_range(field.type, unsigned=field.unsigned)
-        return partial(_integer, low, high)
+        return ColumnForm(Form.INTEGER, *integer_range(field.type, unsigned=field.unsigned))
     if field.type in CHARS:
-        return _base64_text if legacy and field.flag is None else _quoted if field.binary else _text
+        coded = legacy and field.flag is None
+        return ColumnForm(Form.BASE64_TEXT if coded else Form.QUOTED if field.binary else Form.TEXT)
     if field.type in BLOBS:
-        return _base64 if field.binary or field.flag is None else _base64_text
-    return _READERS.get(field.type, _scalar)
+        return ColumnForm(Form.BASE64 if field.binary or field.flag is None else Form.BASE64_TEXT)
+    if field.type in FLOATS:
+        return ColumnForm(Form.FLOAT if field.type == MysqlType.FLOAT else Form.DOUBLE)
+    return ColumnForm(Form.TEXT) if field.type in _PRINTED else None
+
+
+def _reader(field: Field, *, legacy: bool) -> Read:
+    column = form_of(field, legacy=legacy)
+    if column is None:
+        return _scalar
+    if column.form is Form.INTEGER:
+        return partial(_integer, column.low, column.high)
+    return _READERS[column.form]
 
 
 def _integer(low: int, high: int, value: object) -> Value:
@@ -144,22 +160,11 @@ def _not_a(kind: str, value: object) -> DecodeError:
     return DecodeError(f"{value!a:.60} is not a {kind}", CODEC, 0)
 
 
-_READERS: Final[dict[int, Read]] = {
-    MysqlType.FLOAT: _float,
-    MysqlType.DOUBLE: _double,
-    **dict.fromkeys(
-        (
-            MysqlType.DECIMAL_OLD,
-            MysqlType.DECIMAL,
-            MysqlType.DATE,
-            MysqlType.NEWDATE,
-            MysqlType.TIME,
-            MysqlType.DATETIME,
-            MysqlType.TIMESTAMP,
-            MysqlType.JSON,
-            MysqlType.VECTOR,
-        ),
-        _text,
-    ),
+_READERS: Final[dict[Form, Read]] = {
+    Form.FLOAT: _float,
+    Form.DOUBLE: _double,
+    Form.TEXT: _text,
+    Form.QUOTED: _quoted,
+    Form.BASE64: _base64,
+    Form.BASE64_TEXT: _base64_text,
 }
-"""Readers of the types that neither flags nor options change."""
