@@ -10,7 +10,6 @@ import pytest
 from tests.schema.change_world import SnapshotDefinitions, World, example
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.change.flags import PREVENT_NULL
-from tidegate.schema.change.move.constraint import foreign_keys_of
 from tidegate.schema.change.plan.statement import plan
 from tidegate.schema.change.request import ModifyKind, operation_of
 from tidegate.schema.change.restore import restore
@@ -399,18 +398,18 @@ def test_sessions_defaults_are_tidbs():
 def test_foreign_keys_follow_renames():
     """A renamed table is referred to by its new name, a renamed column of a foreign key keeps its key."""
     world = example().run("create database e", "alter table child drop check c", "rename table parent to e.elders")
-    (key,) = foreign_keys_of(world.table("child"))
+    (key,) = world.table("child").fk_info or ()
     assert (key.ref_schema.original, key.ref_table.original) == ("e", "elders")
 
     world.run("alter table child rename column p to q")
-    (key,) = foreign_keys_of(world.table("child"))
+    (key,) = world.table("child").fk_info or ()
     assert [name.original for name in key.cols] == ["q"]
 
     world.run(
         "create table tree (id int primary key, up int, foreign key (up) references tree (id))",
         "rename table tree to d.wood",
     )
-    (key,) = foreign_keys_of(world.table("wood"))
+    (key,) = world.table("wood").fk_info or ()
     assert key.ref_table.original == "wood"
 
 

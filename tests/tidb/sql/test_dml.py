@@ -6,7 +6,7 @@ import pytest
 from tests.tidb.sql.table_kit import ID, NOT_NULL, PRIMARY, STRICT, World, column, index, integer, table, varchar
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
-from tidegate.schema.stored.definition import Name, StoredPartition, StoredPartitionDef, StoredType
+from tidegate.schema.stored.definition import Name, StoredCheck, StoredPartition, StoredPartitionDef, StoredType
 
 A, S = column(2, "a", integer()), column(3, "s", varchar(collate="utf8mb4_general_ci"))
 UNIQUE = index(1, "u", {"a": 1}, is_unique=True)
@@ -221,7 +221,7 @@ def test_common_handles():
 
 def test_check_constraints():
     """A row that a CHECK does not allow is 3819; NULL is allowed."""
-    check = msgspec.Raw(b'{"id": 1, "constraint_name": {"O": "c1", "L": "c1"}, "expr_string": "`a` > 0", "state": 5}')
+    check = StoredCheck(1, Name.of("c1"), expr_string="`a` > 0", state=5)
     world = World(table([ID, A], constraint_info=[check]))
     world.run("insert into t values (1, 1), (2, null)")
 

@@ -5,9 +5,8 @@ import pytest
 
 from tests.tidb.sql.table_kit import ID, World, column, index, integer, table
 from tidegate.model.errors import SqlRefused, WriteConflict
-from tidegate.schema.change.elements import StoredForeignKey
 from tidegate.schema.f1 import ElementState as S
-from tidegate.schema.stored.definition import Name, StoredTable
+from tidegate.schema.stored.definition import Name, StoredForeignKey, StoredTable
 
 PID = column(2, "pid", integer())
 RESTRICT, CASCADE, SET_NULL = 1, 2, 3
@@ -26,7 +25,7 @@ def family(action: int, state: S = S.PUBLIC) -> World:
         on_update=action,
         state=state,
     )
-    child = named("c", table([ID, PID], [index(1, "k", {"pid": 1})], fk_info=[msgspec.Raw(msgspec.json.encode(key))]))
+    child = named("c", table([ID, PID], [index(1, "k", {"pid": 1})], fk_info=[key]))
     world = World(child)
     world.define(child, named("p", table([ID, column(2, "v", integer())], id=101)))
     world.run("insert into p values (1, 1), (2, 2)")

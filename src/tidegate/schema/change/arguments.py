@@ -15,14 +15,17 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from tidegate.schema.change.elements import StoredCheck, StoredForeignKey, StoredSequence, StoredTtl
 from tidegate.schema.stored.definition import (
     Name,
+    StoredCheck,
     StoredColumn,
+    StoredForeignKey,
     StoredIndex,
     StoredPartition,
     StoredSchema,
+    StoredSequence,
     StoredTable,
+    StoredTtl,
 )
 
 __all__ = [

@@ -12,10 +12,8 @@ import msgspec
 
 from tidegate.model.errors import SqlRefused
 from tidegate.model.table import TableName
-from tidegate.schema.change.elements import StoredForeignKey
-from tidegate.schema.change.move.constraint import foreign_keys_of
 from tidegate.schema.f1 import ElementState
-from tidegate.schema.stored.definition import StoredSchema, StoredTable
+from tidegate.schema.stored.definition import StoredForeignKey, StoredSchema, StoredTable
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 
 __all__ = ["Catalog", "missing_table"]
@@ -70,7 +68,7 @@ class Catalog:
     def children(self, name: TableName) -> Iterator[tuple[TableVersion, StoredForeignKey]]:
         """Return the tables, and their foreign keys, that refer to the table of that name."""
         for found in self._tables.values():
-            for key in foreign_keys_of(found.stored):
+            for key in found.stored.fk_info or ():
                 if (key.ref_schema.lower, key.ref_table.lower) == name.key:
                     yield found, key
 

@@ -13,7 +13,6 @@ from msgspec import UNSET
 from tidegate.schema.change.arguments import AddForeignKeyArgs, AddIndexArgs, CheckArgs, ExchangeArgs, ModifyColumnArgs
 from tidegate.schema.change.draft import column_of, index_of
 from tidegate.schema.change.flags import PREVENT_NULL
-from tidegate.schema.change.move.constraint import checks_of, foreign_keys_of
 from tidegate.schema.change.move.modify import changing_name, copied_indexes
 from tidegate.schema.change.move.partition import partition_of
 from tidegate.schema.change.outcome import Task
@@ -69,14 +68,14 @@ def _modify(request: Request, table: StoredTable) -> Task:
 def _foreign_key(request: Request, table: StoredTable) -> Task:
     assert isinstance(request.arguments, AddForeignKeyArgs)
     name = request.arguments.fk_info.fk_name.lower
-    ids = tuple(key.id for key in foreign_keys_of(table) if key.fk_name.lower == name)
+    ids = tuple(key.id for key in table.fk_info or () if key.fk_name.lower == name)
     return Task(Work.VALIDATE, "foreign key", request.schema_id, table.id, foreign_keys=ids)
 
 
 def _check(request: Request, table: StoredTable) -> Task:
     assert isinstance(request.arguments, CheckArgs)
     name = request.arguments.constraint_info.constraint_name.lower
-    ids = tuple(check.id for check in checks_of(table) if check.constraint_name.lower == name)
+    ids = tuple(check.id for check in table.constraint_info or () if check.constraint_name.lower == name)
     return Task(Work.VALIDATE, "check", request.schema_id, table.id, checks=ids)
 
 

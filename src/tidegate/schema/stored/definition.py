@@ -3,10 +3,11 @@
     DB:2 -> Table:45    {"id":45,"name":{"O":"T","L":"t"},..,"cols":[..],"index_info":[..],..,"partition":null,..}
 
     StoredSchema      a database
-    StoredTable       a table: StoredColumn (type: StoredType), StoredIndex, StoredPartition
+    StoredTable       a table: StoredColumn (type: StoredType), StoredIndex, StoredPartition, StoredCheck,
+                      StoredForeignKey, StoredTtl, StoredView, StoredSequence
     render_stored     the JSON again, byte for byte: members in TiDB's order, < > & escaped as Go does
 
-Members that change capture has no use for (views, sequences, TTL, placement, statistics) are kept as they came.
+Members that nobody here has a use for (placement, statistics) are kept as they came.
 Members that TiDB leaves out when empty are UNSET when absent; members that this version of the format does not have are
 lost.
 
@@ -24,14 +25,20 @@ from tidegate.schema.f1 import ElementState
 __all__ = [
     "ChangeState",
     "Name",
+    "StoredCheck",
     "StoredColumn",
+    "StoredForeignKey",
     "StoredIndex",
     "StoredPart",
     "StoredPartition",
     "StoredPartitionDef",
     "StoredSchema",
+    "StoredSequence",
     "StoredTable",
+    "StoredTtl",
     "StoredType",
+    "StoredView",
+    "ViewDefiner",
     "parse_stored",
     "render_stored",
 ]
@@ -161,6 +168,79 @@ class StoredPartition(msgspec.Struct, frozen=True):
     ddl_columns: list[Name] | UnsetType = UNSET
 
 
+class StoredForeignKey(msgspec.Struct, frozen=True):
+    """A foreign key in `fk_info`; actions 0 none, 1 restrict, 2 cascade, 3 set null, 4 no action, 5 set default."""
+
+    id: int
+    fk_name: Name
+    ref_schema: Name = Name()
+    ref_table: Name = Name()
+    ref_cols: list[Name] = []
+    cols: list[Name] = []
+    on_delete: int = 0
+    on_update: int = 0
+    state: int = 0
+    version: int = 1
+
+
+class StoredCheck(msgspec.Struct, frozen=True):
+    """A check constraint in `constraint_info`."""
+
+    id: int
+    constraint_name: Name
+    tbl_name: Name = Name()
+    constraint_cols: list[Name] | None = None
+    enforced: bool = True
+    in_column: bool = False
+    expr_string: str = ""
+    state: int = 0
+
+
+class StoredTtl(msgspec.Struct, frozen=True):
+    """`ttl_info`: rows go when `column` + the interval is past; `interval_time_unit` is TiDB's number of a unit."""
+
+    column: Name
+    interval_expr: str
+    interval_time_unit: int
+    enable: bool = True
+    job_interval: str = "24h"
+
+
+class StoredSequence(msgspec.Struct, frozen=True):
+    """`sequence`."""
+
+    sequence_start: int = 1
+    sequence_cache: bool = True
+    sequence_cycle: bool = False
+    sequence_min_value: int = 1
+    sequence_max_value: int = 9223372036854775806
+    sequence_increment: int = 1
+    sequence_cache_value: int = 1000
+    sequence_comment: str = ""
+
+
+class ViewDefiner(msgspec.Struct, frozen=True, rename="pascal"):
+    """Who defined a view; nobody by name in this TiDB."""
+
+    username: str = ""
+    hostname: str = ""
+    current_user: bool = True
+    auth_username: str = ""
+    auth_hostname: str = ""
+    auth_plugin: str = ""
+
+
+class StoredView(msgspec.Struct, frozen=True):
+    """`view`: the SELECT with all names written out."""
+
+    view_algorithm: int = 0
+    view_definer: ViewDefiner | None = ViewDefiner()
+    view_security: int = 0
+    view_select: str = ""
+    view_checkoption: int = 1
+    view_cols: list[Name] | None = None
+
+
 class StoredTable(msgspec.Struct, frozen=True):
     """A table with all its elements, whatever their state."""
 
@@ -170,8 +250,8 @@ class StoredTable(msgspec.Struct, frozen=True):
     collate: str = "utf8mb4_bin"
     cols: list[StoredColumn] | None = None
     index_info: list[StoredIndex] | None = None
-    constraint_info: list[Raw] | None = None
-    fk_info: list[Raw] | None = None
+    constraint_info: list[StoredCheck] | None = None
+    fk_info: list[StoredForeignKey] | None = None
     state: int = ElementState.PUBLIC
     pk_is_handle: bool = False
     is_common_handle: bool = False
@@ -193,8 +273,8 @@ class StoredTable(msgspec.Struct, frozen=True):
     pre_split_regions: int = 0
     partition: StoredPartition | None = None
     compression: str = ""
-    view: Raw = _NULL
-    sequence: Raw = _NULL
+    view: StoredView | None = None
+    sequence: StoredSequence | None = None
     lock: Raw = msgspec.field(name="Lock", default=_NULL)
     version: int = 5
     tiflash_replica: Raw = _NULL
@@ -204,7 +284,7 @@ class StoredTable(msgspec.Struct, frozen=True):
     policy_ref_info: Raw = _NULL
     stats_options: Raw = _NULL
     exchange_partition_info: Raw = _NULL
-    ttl_info: Raw = _NULL
+    ttl_info: StoredTtl | None = None
     is_active_active: bool | UnsetType = UNSET
     softdelete_info: Raw | UnsetType = UNSET
     affinity: Raw | UnsetType = UNSET
@@ -214,12 +294,12 @@ class StoredTable(msgspec.Struct, frozen=True):
     @property
     def is_view(self) -> bool:
         """Whether the definition is a view's."""
-        return bytes(self.view) != b"null"
+        return self.view is not None
 
     @property
     def is_sequence(self) -> bool:
         """Whether the definition is a sequence's."""
-        return bytes(self.sequence) != b"null"
+        return self.sequence is not None
 
     @property
     def physical_ids(self) -> tuple[int, ...]:

@@ -23,7 +23,6 @@ from tidegate.expr.relation import RelationColumn
 from tidegate.expr.scope import Scope
 from tidegate.expr.value.kinds import SqlValue, from_column
 from tidegate.model.errors import SqlRefused
-from tidegate.schema.change.move.constraint import checks_of, foreign_keys_of
 from tidegate.schema.change.outcome import Task
 from tidegate.schema.f1 import Work
 from tidegate.schema.stored.layout import column_type
@@ -81,7 +80,7 @@ def _fits(shape: TableShape, column_id: int, context: Context) -> Look:
 
 
 def _checked(shape: TableShape, number: int, context: Context) -> Look:
-    check = next(one for one in checks_of(shape.stored) if one.id == number)
+    check = next(one for one in shape.stored.constraint_info or () if one.id == number)
     named = [RelationColumn(one.target.name, one.target.type, collation=one.target.collation) for one in shape.columns]
     compiled = compile_text(check.expr_string, Scope.of_columns(named, shape.name))
 
@@ -94,7 +93,7 @@ def _checked(shape: TableShape, number: int, context: Context) -> Look:
 
 def _has_parent(transaction: Transaction, schema_id: int, shape: TableShape, number: int, context: Context) -> Look:
     """The row's values are those of a row of the table that the foreign key names, unless one of them is NULL."""
-    key = next(one for one in foreign_keys_of(shape.stored) if one.id == number)
+    key = next(one for one in shape.stored.fk_info or () if one.id == number)
     meta = Meta(transaction)
     schemas = [one.id for one in meta.schemas() if one.name.lower == key.ref_schema.lower] or [schema_id]
     parent = next((one for one in meta.tables(schemas[0]) if one.name.lower == key.ref_table.lower), None)

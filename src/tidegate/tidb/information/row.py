@@ -11,7 +11,7 @@ Source: TiDB pkg/executor/infoschema_reader.go.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import tzinfo
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -110,9 +110,8 @@ def _policy(table: StoredTable) -> str | None:
 def views(snapshot: StoredSnapshot) -> Iterator[Row]:
     """VIEWS."""
     for found in visible(snapshot):
-        if found.stored.is_view:
-            text = msgspec.json.decode(found.stored.view)["view_select"]
-            head = (_CATALOG, found.schema, found.stored.name.original, text)
+        if found.stored.view is not None:
+            head = (_CATALOG, found.schema, found.stored.name.original, found.stored.view.view_select)
             yield (*head, "CASCADED", "NO", "root@%", "DEFINER", "utf8mb4", "utf8mb4_bin")
 
 
@@ -251,11 +250,11 @@ def usage(snapshot: StoredSnapshot) -> Iterator[Row]:
                 name = one.index.idx_name.original
                 position = 1 if one.index.is_primary else None
                 yield (*head, name, *table, one.name, one.position, position, None, None, None)
-        for key in _foreign_keys(found.stored):
-            pairs = zip(key["cols"], key["ref_cols"], strict=True)
+        for key in found.stored.fk_info or ():
+            pairs = zip(key.cols, key.ref_cols, strict=True) if key.state == ElementState.PUBLIC else ()
             for position, (own, other) in enumerate(pairs, start=1):
-                target = (key["ref_schema"]["O"], key["ref_table"]["O"], other["O"])
-                yield (*head, key["fk_name"]["O"], *table, own["O"], position, 1, *target)
+                target = (key.ref_schema.original, key.ref_table.original, other.original)
+                yield (*head, key.fk_name.original, *table, own.original, position, 1, *target)
 
 
 def constraints(snapshot: StoredSnapshot) -> Iterator[Row]:
@@ -266,12 +265,6 @@ def constraints(snapshot: StoredSnapshot) -> Iterator[Row]:
             if one.index.is_unique and one.position == 1:
                 kind = "PRIMARY KEY" if one.index.is_primary else "UNIQUE"
                 yield (_CATALOG, found.schema, one.index.idx_name.original, *place, kind)
-        for key in _foreign_keys(found.stored):
-            yield (_CATALOG, found.schema, key["fk_name"]["O"], *place, "FOREIGN KEY")
-
-
-def _foreign_keys(table: StoredTable) -> Iterator[dict[str, Any]]:
-    for raw in table.fk_info or []:
-        key = msgspec.json.decode(raw)
-        if key["state"] == ElementState.PUBLIC:
-            yield key
+        for key in found.stored.fk_info or ():
+            if key.state == ElementState.PUBLIC:
+                yield (_CATALOG, found.schema, key.fk_name.original, *place, "FOREIGN KEY")

@@ -28,11 +28,18 @@ from msgspec import Raw
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.schema.change.draft import column_of, move_column
-from tidegate.schema.change.elements import StoredForeignKey
 from tidegate.schema.change.flags import BINARY, UNSIGNED
 from tidegate.schema.change.restore import restore
 from tidegate.schema.definition import IndexDef
-from tidegate.schema.stored.definition import Name, StoredColumn, StoredIndex, StoredPart, StoredTable, StoredType
+from tidegate.schema.stored.definition import (
+    Name,
+    StoredColumn,
+    StoredForeignKey,
+    StoredIndex,
+    StoredPart,
+    StoredTable,
+    StoredType,
+)
 
 __all__ = ["check_indexes", "check_parts", "chosen_name", "covers", "make_foreign_key", "make_index"]
 

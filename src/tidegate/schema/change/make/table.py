@@ -12,20 +12,17 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-from msgspec import Raw
 
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import INTEGERS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.schema.build import inline_indexes
 from tidegate.schema.change.draft import column_of, with_flag
-from tidegate.schema.change.elements import StoredCheck, StoredForeignKey, StoredTtl
 from tidegate.schema.change.flags import AUTO_INCREMENT, PRIMARY, with_index_flags
 from tidegate.schema.change.make.column import default_collation, make_column
 from tidegate.schema.change.make.index import chosen_name, covers, make_foreign_key, make_index
 from tidegate.schema.change.make.partition import make_partition
 from tidegate.schema.change.move.column import append_column
-from tidegate.schema.change.move.constraint import checks_of, with_checks, with_foreign_keys
 from tidegate.schema.change.move.index import append_index
 from tidegate.schema.change.restore import restore
 from tidegate.schema.change.session import DdlSession
@@ -33,7 +30,7 @@ from tidegate.schema.columns import charset_of_collation
 from tidegate.schema.definition import CheckDef, ColumnDef, IndexDef, OptionsDetail, TableOptions
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.statement import CreateTable
-from tidegate.schema.stored.definition import Name, StoredSchema, StoredTable
+from tidegate.schema.stored.definition import Name, StoredCheck, StoredForeignKey, StoredSchema, StoredTable, StoredTtl
 
 __all__ = ["check_name", "made_check", "make_table", "make_ttl", "with_charset"]
 
@@ -81,7 +78,9 @@ def make_table(statement: CreateTable, schema: StoredSchema, session: DdlSession
     checks = [*statement.detail.checks, *(check for column in statement.columns for check in column.detail.checks)]
     for check in checks if session.check_constraints else ():
         made = msgspec.structs.replace(made_check(table, check), id=table.max_cst_id + 1, state=int(_PUBLIC))
-        table = msgspec.structs.replace(with_checks(table, [*checks_of(table), made]), max_cst_id=made.id)
+        table = msgspec.structs.replace(
+            table, constraint_info=[*(table.constraint_info or ()), made], max_cst_id=made.id
+        )
     table = _with_options(table, options, statement.columns)
     if statement.detail.global_temporary:
         table = msgspec.structs.replace(table, temp_table_type=1)
@@ -170,7 +169,7 @@ def _with_foreign_keys(table: StoredTable, keys: Sequence[IndexDef], schema: Sto
             table = _with_index(table, brought, key.fk_name.original)
     if not made:
         return table
-    return msgspec.structs.replace(with_foreign_keys(table, made), max_fk_id=len(made))
+    return msgspec.structs.replace(table, fk_info=made, max_fk_id=len(made))
 
 
 def made_check(table: StoredTable, check: CheckDef) -> StoredCheck:
@@ -215,9 +214,6 @@ def _with_options(table: StoredTable, options: TableOptions, columns: Sequence[C
     if random is not None and not (table.pk_is_handle and _is_random_key(table, columns)):
         message = "Invalid auto random: column must be the BIGINT clustered primary key"
         raise SqlRefused(8216, message, "HY000")
-    ttl = Raw(b"null")
-    if detail.ttl is not None:
-        ttl = Raw(msgspec.json.encode(make_ttl(table, detail)))
     return msgspec.structs.replace(
         table,
         auto_inc_id=detail.auto_increment or 0,
@@ -229,7 +225,7 @@ def _with_options(table: StoredTable, options: TableOptions, columns: Sequence[C
         auto_random_range_bits=random[1] if random else 0,
         pre_split_regions=min(detail.pre_split_regions or 0, bits),
         compression=detail.compression or "",
-        ttl_info=ttl,
+        ttl_info=None if detail.ttl is None else make_ttl(table, detail),
     )
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
-from msgspec import Raw
 
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.change.arguments import (
@@ -26,9 +25,7 @@ from tidegate.schema.change.arguments import (
     VisibilityArgs,
 )
 from tidegate.schema.change.draft import Draft, Move, States, column_of, index_of, known_index, move_column, with_index
-from tidegate.schema.change.elements import StoredTtl
 from tidegate.schema.change.flags import NO_DEFAULT
-from tidegate.schema.change.move.constraint import checks_of, with_checks
 from tidegate.schema.change.outcome import CounterChange
 from tidegate.schema.change.request import Request
 from tidegate.schema.f1 import ElementState
@@ -36,7 +33,6 @@ from tidegate.schema.stored.definition import StoredColumn, StoredTable
 
 __all__ = ["ATTRIBUTE_MOVES", "converted", "counter_kind"]
 
-_NULL: Final = Raw(b"null")
 _AUTO_RANDOM: Final = 40
 
 
@@ -93,22 +89,20 @@ def _set_default(table: StoredTable, arguments: SetDefaultArgs) -> StoredTable:
 
 
 def _enforced(table: StoredTable, arguments: CheckNameArgs) -> StoredTable:
-    checks = checks_of(table)
+    checks = table.constraint_info or ()
     if not any(check.constraint_name.lower == arguments.constraint_name.lower for check in checks):
         raise SqlRefused(3940, f"Constraint '{arguments.constraint_name.original}' does not exist.", "HY000")
-    return with_checks(
-        table,
-        [
-            msgspec.structs.replace(check, enforced=arguments.enforced)
-            if check.constraint_name.lower == arguments.constraint_name.lower
-            else check
-            for check in checks
-        ],
-    )
+    changed = [
+        msgspec.structs.replace(check, enforced=arguments.enforced)
+        if check.constraint_name.lower == arguments.constraint_name.lower
+        else check
+        for check in checks
+    ]
+    return msgspec.structs.replace(table, constraint_info=changed)
 
 
 def _ttl(table: StoredTable, arguments: TtlArgs) -> StoredTable:
-    now = None if bytes(table.ttl_info) == b"null" else msgspec.json.decode(table.ttl_info, type=StoredTtl)
+    now = table.ttl_info
     changed = arguments.ttl_info or now
     if changed is None:
         raise SqlRefused(8150, "Cannot set TTL_ENABLE on a table without TTL config", "HY000")
@@ -120,7 +114,7 @@ def _ttl(table: StoredTable, arguments: TtlArgs) -> StoredTable:
         changed = msgspec.structs.replace(changed, enable=arguments.ttl_enable)
     if arguments.ttl_cron_job_schedule is not None:
         changed = msgspec.structs.replace(changed, job_interval=arguments.ttl_cron_job_schedule)
-    return msgspec.structs.replace(table, ttl_info=Raw(msgspec.json.encode(changed)))
+    return msgspec.structs.replace(table, ttl_info=changed)
 
 
 def _shard_bits(table: StoredTable, arguments: ShardBitsArgs) -> StoredTable:
@@ -145,11 +139,11 @@ def _cache(table: StoredTable, arguments: NewCacheArgs) -> StoredTable:
 
 
 def _no_ttl(table: StoredTable, _arguments: TtlArgs) -> StoredTable:
-    return msgspec.structs.replace(table, ttl_info=_NULL)
+    return msgspec.structs.replace(table, ttl_info=None)
 
 
 def _sequence(table: StoredTable, arguments: AlterSequenceArgs) -> StoredTable:
-    return msgspec.structs.replace(table, sequence=Raw(msgspec.json.encode(arguments.sequence)))
+    return msgspec.structs.replace(table, sequence=arguments.sequence)
 
 
 _AFTER: Final[Mapping[int, Callable[[StoredTable, Any], StoredTable]]] = {

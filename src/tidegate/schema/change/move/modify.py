@@ -22,7 +22,6 @@ from tidegate.schema.change.draft import Draft, Move, States, column_of, index_o
 from tidegate.schema.change.flags import KEYS, NOT_NULL, PREVENT_NULL, PRIMARY
 from tidegate.schema.change.modify_kind import modify_kind
 from tidegate.schema.change.move.column import append_column, place_of
-from tidegate.schema.change.move.constraint import foreign_keys_of, with_foreign_keys
 from tidegate.schema.change.outcome import DeleteRange
 from tidegate.schema.change.request import ModifyKind, Request
 from tidegate.schema.f1 import ElementState
@@ -79,13 +78,13 @@ def _renamed(table: StoredTable, old: Name, new: Name) -> StoredTable:
     """`table` with the column's new name in its foreign keys and its partitioning."""
     if old.original == new.original:
         return table
-    keys = foreign_keys_of(table)
+    keys = table.fk_info or ()
     if any(name.lower == old.lower for key in keys for name in key.cols):
         keys = [
             msgspec.structs.replace(key, cols=[new if name.lower == old.lower else name for name in key.cols])
             for key in keys
         ]
-        table = with_foreign_keys(table, keys)
+        table = msgspec.structs.replace(table, fk_info=keys)
     partition = table.partition
     if partition is None or not partition.columns:
         return table

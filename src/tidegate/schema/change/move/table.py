@@ -26,14 +26,12 @@ from tidegate.schema.change.arguments import (
     RenameTablesArgs,
 )
 from tidegate.schema.change.draft import Draft, Move, States
-from tidegate.schema.change.elements import StoredForeignKey
 from tidegate.schema.change.move.attribute import counter_kind
-from tidegate.schema.change.move.constraint import foreign_keys_of, with_foreign_keys
 from tidegate.schema.change.outcome import CounterChange, DeleteRange
 from tidegate.schema.change.request import Request
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.job import AffectedTable, SchemaDiff
-from tidegate.schema.stored.definition import Name, StoredPartitionDef, StoredTable
+from tidegate.schema.stored.definition import Name, StoredForeignKey, StoredPartitionDef, StoredTable
 
 __all__ = ["TABLE_MOVES", "counter_home", "counters_deleted"]
 
@@ -170,7 +168,7 @@ def _renamed(draft: Draft, one: RenameTableArgs, table_id: int, request: Request
     new = draft.schema(one.new_schema_id, request.schema_name).name, one.new_table_name
     children = _children_renamed(draft, table_id, old, new)
     if table.fk_info:
-        table = with_foreign_keys(table, _referring(foreign_keys_of(table), old, new))
+        table = msgspec.structs.replace(table, fk_info=_referring(table.fk_info, old, new))
     draft.remove(one.old_schema_id, table_id)
     moved = msgspec.structs.replace(
         table, name=one.new_table_name, old_schema_id=UNSET if home == one.new_schema_id else home
@@ -187,11 +185,11 @@ def _children_renamed(draft: Draft, table_id: int, old: tuple[str, str], new: tu
             child = draft.find(schema.id, stored.id)
             if child is None or child.id == table_id or not child.fk_info:
                 continue
-            keys = foreign_keys_of(child)
+            keys = child.fk_info
             if all((key.ref_schema.lower, key.ref_table.lower) != old for key in keys):
                 continue
             renamed = _referring(keys, old, new)
-            child = msgspec.structs.replace(with_foreign_keys(child, renamed), revision=child.revision + 1)
+            child = msgspec.structs.replace(child, fk_info=renamed, revision=child.revision + 1)
             draft.put(schema.id, child, stamped=True)
             found.append(AffectedTable(schema.id, child.id, child.id, schema.id))
     return found

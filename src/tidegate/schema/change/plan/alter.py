@@ -94,8 +94,6 @@ from tidegate.schema.stored.definition import StoredTable
 
 __all__ = ["plan_alter"]
 
-_NULL = b"null"
-
 
 def set_options(alteration: Alteration, spec: TableOptions) -> Iterator[AlterPart]:
     """Options of a table."""
@@ -131,7 +129,7 @@ def _ttl(alteration: Alteration, detail: OptionsDetail) -> AlterPart:
     made = None
     if detail.ttl is not None:
         made = make_ttl(alteration.table, detail)
-    elif bytes(alteration.table.ttl_info) == _NULL:
+    elif alteration.table.ttl_info is None:
         raise SqlRefused(8150, "Cannot set TTL_ENABLE on a table without TTL config", "HY000")
     return AlterPart(65, TtlArgs(made, detail.ttl_enable, detail.ttl_job_interval))
 

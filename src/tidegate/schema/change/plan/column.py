@@ -32,7 +32,6 @@ from tidegate.schema.change.make.index import check_indexes
 from tidegate.schema.change.make.table import check_name
 from tidegate.schema.change.modify_kind import modify_kind
 from tidegate.schema.change.move.column import check_uncovered
-from tidegate.schema.change.move.constraint import checks_of, foreign_keys_of
 from tidegate.schema.change.move.modify import check_lossy
 from tidegate.schema.change.plan.index import add_index
 from tidegate.schema.change.request import ModifyKind
@@ -46,7 +45,7 @@ __all__ = ["add_columns", "drop_column", "modify_column", "rename_column", "set_
 
 def _own(alteration: Alteration, name: str) -> str | None:
     """The name of a foreign key of the table that has column `name`."""
-    keys = foreign_keys_of(alteration.table)
+    keys = alteration.table.fk_info or ()
     return next((key.fk_name.original for key in keys if any(one.lower == name for one in key.cols)), None)
 
 
@@ -60,7 +59,7 @@ def _others(alteration: Alteration, name: str) -> tuple[str, str] | None:
 
 
 def _check_of(alteration: Alteration, name: str) -> str | None:
-    for check in checks_of(alteration.table):
+    for check in alteration.table.constraint_info or ():
         if any(one.lower == name for one in check.constraint_cols or ()):
             return check.constraint_name.original
     return None

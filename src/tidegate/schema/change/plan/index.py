@@ -26,7 +26,6 @@ from tidegate.schema.change.draft import index_of, known_index
 from tidegate.schema.change.make.index import chosen_name, covers, make_foreign_key, make_index
 from tidegate.schema.change.make.partition import check_keys
 from tidegate.schema.change.make.table import made_check
-from tidegate.schema.change.move.constraint import checks_of, foreign_keys_of
 from tidegate.schema.definition import AddCheck, AlterCheck, DropConstraint, DropForeignKey, IndexDef, RemoveTtl
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.spec import (
@@ -92,7 +91,7 @@ def _index_part(alteration: Alteration, index: IndexDef, name: str, *, if_not_ex
 def add_foreign_key(alteration: Alteration, spec: AddForeignKey) -> Iterator[AlterPart]:
     """ADD FOREIGN KEY, after the index that it needs."""
     table, schema = alteration.table, alteration.found.schema
-    names = {key.fk_name.lower for key in foreign_keys_of(table)}
+    names = {key.fk_name.lower for key in table.fk_info or ()}
     number = next(number for number in range(1, len(names) + 2) if f"fk_{number}" not in names)
     key, brought = make_foreign_key(schema, table, spec.index, number)
     if key.fk_name.lower in names:
@@ -125,7 +124,7 @@ def drop_index(alteration: Alteration, spec: DropIndex) -> Iterator[AlterPart]:
         alteration.pass_over(1091, message, "42000", accepted=spec.if_exists)
         return
     rest = msgspec.structs.replace(table, index_info=[one for one in table.index_info or () if one is not found])
-    for key in foreign_keys_of(table) if alteration.session.foreign_key_checks else ():
+    for key in table.fk_info or () if alteration.session.foreign_key_checks else ():
         columns = tuple(name.lower for name in key.cols)
         if covers(table, columns) and not covers(rest, columns):
             message = f"Cannot drop index '{found.idx_name.original}': needed in a foreign key constraint"
@@ -178,31 +177,31 @@ def detailed(alteration: Alteration, spec: NoChange) -> Iterator[AlterPart]:
         case DropForeignKey(name, if_exists):
             yield from _drop_foreign_key(alteration, name, if_exists=if_exists)
         case DropConstraint(name):
-            if any(key.fk_name.lower == name.lower() for key in foreign_keys_of(alteration.table)):
+            if any(key.fk_name.lower == name.lower() for key in alteration.table.fk_info or ()):
                 yield from _drop_foreign_key(alteration, name, if_exists=False)
             else:
                 yield AlterPart(44, CheckNameArgs(_check(alteration, name)))
         case RemoveTtl():
-            if bytes(alteration.table.ttl_info) != b"null":
+            if alteration.table.ttl_info is not None:
                 yield AlterPart(67, TtlArgs())
         case None:
             return
 
 
 def _free_check(alteration: Alteration, name: Name) -> None:
-    if any(check.constraint_name.lower == name.lower for check in checks_of(alteration.table)):
+    if any(check.constraint_name.lower == name.lower for check in alteration.table.constraint_info or ()):
         raise SqlRefused(3822, f"Duplicate check constraint name '{name.original}'.", "HY000")
 
 
 def _check(alteration: Alteration, name: str) -> Name:
-    for check in checks_of(alteration.table):
+    for check in alteration.table.constraint_info or ():
         if check.constraint_name.lower == name.lower():
             return check.constraint_name
     raise SqlRefused(3940, f"Constraint '{name}' does not exist.", "HY000")
 
 
 def _drop_foreign_key(alteration: Alteration, name: str, *, if_exists: bool) -> Iterator[AlterPart]:
-    for key in foreign_keys_of(alteration.table):
+    for key in alteration.table.fk_info or ():
         if key.fk_name.lower == name.lower():
             yield AlterPart(10, DropForeignKeyArgs(key.fk_name))
             return

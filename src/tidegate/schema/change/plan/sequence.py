@@ -8,20 +8,16 @@ Source: TiDB pkg/ddl/sequence.go.
 from dataclasses import replace
 from typing import Final
 
-import msgspec
-from msgspec import Raw
-
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.change.arguments import AlterSequenceArgs, CreateTableArgs, DropObjectArgs
 from tidegate.schema.change.catalog import Catalog
-from tidegate.schema.change.elements import StoredSequence
 from tidegate.schema.change.make.table import check_name
 from tidegate.schema.change.request import Request, request_new, request_on
 from tidegate.schema.change.session import DdlSession, StatementNote, StatementPlan, passed_over
 from tidegate.schema.definition import DropSequences, SequenceDef
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.statement import Ignored
-from tidegate.schema.stored.definition import Name, StoredTable
+from tidegate.schema.stored.definition import Name, StoredSequence, StoredTable
 
 __all__ = ["plan_ignored"]
 
@@ -71,7 +67,7 @@ def _create(definition: SequenceDef, catalog: Catalog) -> StatementPlan:
         "",
         state=ElementState.NONE,
         comment=definition.comment or "",
-        sequence=Raw(msgspec.json.encode(_made(definition))),
+        sequence=_made(definition),
     )
     return StatementPlan((request_new(34, schema, CreateTableArgs(made)),))
 
@@ -79,11 +75,11 @@ def _create(definition: SequenceDef, catalog: Catalog) -> StatementPlan:
 def _alter(definition: SequenceDef, catalog: Catalog) -> StatementPlan:
     found = catalog.find(definition.name)
     name = f"{definition.name.schema}.{definition.name.table}"
-    if found is None or not found.stored.is_sequence:
+    now = None if found is None else found.stored.sequence
+    if found is None or now is None:
         if definition.if_exists:
             return StatementPlan(warnings=(StatementNote("Note", 4139, f"Unknown SEQUENCE: '{name}'"),))
         raise SqlRefused(1146, f"Table '{name}' doesn't exist", "42S02")
-    now = msgspec.json.decode(found.stored.sequence, type=StoredSequence)
     whole = replace(
         definition,
         start=now.sequence_start if definition.start is None else definition.start,

@@ -20,7 +20,6 @@ from tidegate.schema.change.arguments import (
 )
 from tidegate.schema.change.catalog import Catalog, missing_table
 from tidegate.schema.change.make.table import check_name, make_table
-from tidegate.schema.change.move.constraint import foreign_keys_of
 from tidegate.schema.change.move.partition import at_rest
 from tidegate.schema.change.request import Involved, Request, request_new, request_on
 from tidegate.schema.change.session import DdlSession, StatementNote, StatementPlan, passed_over
@@ -58,7 +57,7 @@ def create_table(statement: CreateTable, catalog: Catalog, session: DdlSession) 
     if catalog.find(statement.table) is not None:
         return _exists(statement.table, accepted=statement.if_not_exists)
     made = make_table(statement, schema, session)
-    keys = foreign_keys_of(made)
+    keys = made.fk_info or ()
     parents = [TableName(key.ref_schema.original, key.ref_table.original) for key in keys]
     for parent in parents if session.foreign_key_checks else ():
         if parent.key != statement.table.key and catalog.find(parent) is None:

@@ -10,22 +10,19 @@ Source: TiDB pkg/ddl/executor.go (CreateView, BuildViewInfo), pkg/parser/ast/dml
 
 from typing import Final
 
-import msgspec
 import sqlglot
-from msgspec import Raw
 from sqlglot import exp
 
 from tidegate.model.errors import SqlRefused
 from tidegate.model.table import TableName
 from tidegate.schema.change.arguments import CreateTableArgs, DropObjectArgs
 from tidegate.schema.change.catalog import Catalog
-from tidegate.schema.change.elements import StoredView
 from tidegate.schema.change.make.table import check_name
 from tidegate.schema.change.request import request_new, request_on
 from tidegate.schema.change.session import DdlSession, StatementNote, StatementPlan, passed_over
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.statement import CreateView, DropViews
-from tidegate.schema.stored.definition import Name, StoredColumn, StoredTable, StoredType
+from tidegate.schema.stored.definition import Name, StoredColumn, StoredTable, StoredType, StoredView
 
 __all__ = ["create_view", "drop_views"]
 
@@ -62,7 +59,7 @@ def create_view(statement: CreateView, catalog: Catalog, session: DdlSession) ->
         cols=columns,
         max_col_id=len(columns),
         state=ElementState.NONE,
-        view=Raw(msgspec.json.encode(view)),
+        view=view,
     )
     arguments = CreateTableArgs(made, statement.detail.or_replace, 0 if old is None else old.stored.id)
     return StatementPlan((request_new(21, schema, arguments),))

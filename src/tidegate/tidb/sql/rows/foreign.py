@@ -18,10 +18,8 @@ from typing import Final
 from tidegate.expr.value.compare import sort_key_of
 from tidegate.expr.value.kinds import SqlValue, from_column
 from tidegate.model.errors import SqlRefused
-from tidegate.schema.change.elements import StoredForeignKey
-from tidegate.schema.change.move.constraint import foreign_keys_of
 from tidegate.schema.f1 import ElementKind, ElementState, Touch, access
-from tidegate.schema.stored.definition import Name
+from tidegate.schema.stored.definition import Name, StoredForeignKey
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate.tidb.sql.rows.access import Given, TableAccess
 from tidegate.tidb.sql.rows.row import RowImage, same
@@ -37,13 +35,13 @@ Open = Callable[[str, str], TableAccess]
 
 def keys_between(snapshot: StoredSnapshot, version: TableVersion, tables: Open) -> "Keys | None":
     """Return the foreign keys from and to a table; None where there are none."""
-    own = [key for key in foreign_keys_of(version.stored) if _enforced(key)]
+    own = [key for key in version.stored.fk_info or () if _enforced(key)]
     name = (version.schema.lower(), version.stored.name.lower)
     others = [
         (other.schema, other.stored.name.lower, key)
         for other in snapshot.tables.values()
         if other.stored.fk_info
-        for key in foreign_keys_of(other.stored)
+        for key in other.stored.fk_info or ()
         if _enforced(key) and (key.ref_schema.lower or other.schema.lower(), key.ref_table.lower) == name
     ]
     return Keys(own, others, tables) if own or others else None

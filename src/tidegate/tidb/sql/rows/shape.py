@@ -27,7 +27,6 @@ from tidegate.kv.column_value import KvValue
 from tidegate.kv.layout import IndexLayout, TableLayout
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType
-from tidegate.schema.change.move.constraint import checks_of
 from tidegate.schema.f1 import Access, ElementKind, ElementState, Touch, access
 from tidegate.schema.stored.definition import StoredColumn, StoredIndex, StoredTable
 from tidegate.schema.stored.layout import table_layout, target_of
@@ -188,7 +187,7 @@ class TableShape:
         """(name, expression over all columns by offset) of the CHECK constraints that new rows obey."""
         return tuple(
             (check.constraint_name.original, compile_text(check.expr_string, self._scope))
-            for check in checks_of(self.stored)
+            for check in self.stored.constraint_info or ()
             if check.enforced and access(ElementKind.CONSTRAINT, ElementState(check.state)).insert is Touch.PUT
         )
 

@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from tidegate.expr.context import Context
 from tidegate.expr.relation import FixedRelation, Relation, RelationColumn, Relations, ResultColumn, ResultSet
 from tidegate.expr.syntax.dialect import Node as Syntax
@@ -84,11 +82,11 @@ class SystemRelations:
         return self._view(found)
 
     def _view(self, view: TableVersion) -> Relation:
-        told = msgspec.json.decode(view.stored.view)
+        assert view.stored.view is not None
         context = self.context
         outside, context.database = context.database, view.schema
         try:
-            node = _select(told["view_select"])
+            node = _select(view.stored.view.view_select)
             answer = select(node, self.within(context, self.depth + 1), context)
         finally:
             context.database = outside

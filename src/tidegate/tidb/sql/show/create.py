@@ -24,10 +24,15 @@ from typing import Final
 import msgspec
 
 from tidegate.model.mysql import MysqlType as T
-from tidegate.schema.change.elements import StoredCheck, StoredForeignKey, StoredSequence, StoredTtl, StoredView
 from tidegate.schema.columns import render_type
 from tidegate.schema.f1 import ElementState
-from tidegate.schema.stored.definition import StoredColumn, StoredIndex, StoredSchema, StoredTable
+from tidegate.schema.stored.definition import (
+    StoredColumn,
+    StoredForeignKey,
+    StoredIndex,
+    StoredSchema,
+    StoredTable,
+)
 from tidegate.schema.stored.layout import ZEROFILL, column_type
 from tidegate.tidb.sql.show.partition import render_partition
 
@@ -235,12 +240,10 @@ def _key(table: StoredTable, index: StoredIndex) -> str:
 
 
 def _constraints(table: StoredTable, schema: str | None) -> Iterator[str]:
-    for raw in table.fk_info or []:
-        key = msgspec.json.decode(raw, type=StoredForeignKey)
+    for key in table.fk_info or []:
         if key.state == ElementState.PUBLIC:
             yield _foreign_key(key, schema)
-    for raw in table.constraint_info or []:
-        check = msgspec.json.decode(raw, type=StoredCheck)
+    for check in table.constraint_info or []:
         if check.state == ElementState.PUBLIC:
             tail = "" if check.enforced else " /*!80016 NOT ENFORCED */"
             yield f"CONSTRAINT {quote_name(check.constraint_name.original)} CHECK (({check.expr_string})){tail}"
@@ -286,7 +289,7 @@ def _later_options(table: StoredTable) -> Iterator[str]:
     policy = msgspec.json.decode(table.policy_ref_info)
     if policy is not None:
         yield f"/*T![placement] PLACEMENT POLICY={quote_name(policy['name']['O'])} */"
-    ttl = msgspec.json.decode(table.ttl_info, type=StoredTtl | None)
+    ttl = table.ttl_info
     if ttl is not None:
         unit = _TTL_UNITS[ttl.interval_time_unit - 1]
         yield f"/*T![ttl] TTL={quote_name(ttl.column.original)} + INTERVAL {ttl.interval_expr} {unit} */"
@@ -295,7 +298,8 @@ def _later_options(table: StoredTable) -> Iterator[str]:
 
 
 def _render_view(table: StoredTable) -> str:
-    view = msgspec.json.decode(table.view, type=StoredView)
+    view = table.view
+    assert view is not None
     names: Mapping[str, None] = dict.fromkeys(quote_name(name.original) for name in view.view_cols or [])
     shown = ", ".join(names or [quote_name(column.name.original) for column in table.cols or []])
     head = "CREATE ALGORITHM=UNDEFINED DEFINER=CURRENT_USER SQL SECURITY DEFINER VIEW"
@@ -303,7 +307,8 @@ def _render_view(table: StoredTable) -> str:
 
 
 def _render_sequence(table: StoredTable) -> str:
-    found = msgspec.json.decode(table.sequence, type=StoredSequence)
+    found = table.sequence
+    assert found is not None
     cache = f"cache {found.sequence_cache_value}" if found.sequence_cache else "nocache"
     return (
         f"CREATE SEQUENCE {quote_name(table.name.original)} start with {found.sequence_start} "
