@@ -270,7 +270,7 @@ def _create_table(cursor: Cursor, default_schema: str, temporary: str) -> Statem
 
 
 def read_body(cursor: Cursor) -> tuple[list[ColumnDef], list[IndexDef], list[CheckDef]]:
-    """The columns, keys and checks of `(..)`, moving past it."""
+    """Return the columns, keys and checks of `(..)`, moving past it."""
     found = cursor.group(lambda here: read_constraint(here)[0] if is_constraint(here) else read_column(here))
     columns = [one for one in found if isinstance(one, ColumnDef)]
     indexes = [one for one in found if isinstance(one, IndexDef)]
