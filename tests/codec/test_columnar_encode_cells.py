@@ -7,7 +7,7 @@ import pytest
 
 from tests.codec.columnar_rows import array_of
 from tidegate.codec import EncodeOptions
-from tidegate.codec.canal.encode import values as canal_values
+from tidegate.codec.canal.encode import row as canal_values
 from tidegate.codec.columnar.encode.cells import canal_cell, open_cell
 from tidegate.codec.open.encode import values as open_values
 from tidegate.codec.wire_table import WireColumn
