@@ -43,8 +43,9 @@ def soon() -> None:
 def archives() -> tuple[Path, Path]:
     """The archives of Spark and of a broker for this Java and these jars. Raises EnvironmentFault where there is no
     Java, or no jars can be had."""
-    java, python = find_java(), find_spec("pyspark")
-    known = (java.runtime, java.version, python and python.origin, version("pyspark"), ensure_jars("broker"))
+    java, spark = find_java(), find_spec("pyspark")
+    place = None if spark is None else Path(str(spark.origin)).resolve()
+    known = (java.runtime, java.version, place, version("pyspark"), ensure_jars("broker"))
     digest = hashlib.sha256("\n".join(map(str, known)).encode()).hexdigest()[:16]
     home = cache_dir("jvms")
     return home / f"{digest}-spark.jsa", home / f"{digest}-broker.jsa"

@@ -10,7 +10,7 @@ import json
 import lzma
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from tests.workloads.lake import moment_differences
 from tests.workloads.real import real_setting
 from tests.workloads.story import Story
 from tidegate.app.changefeed import Changefeed
-from tidegate.app.verify import compare_tables
+from tidegate.app.verify import Truth, compare_tables
 from tidegate.codec.options import DecodeOptions
 from tidegate.lakes.lake import Lake
 from tidegate.model.kv_change import KvChange, KvOp, LogType
@@ -65,21 +65,21 @@ def _change(line: Mapping[str, object]) -> KvChange:
     return KvChange(LogType.COMMITTED, key or b"", line["start_ts"], line["commit_ts"], op, value, old)  # type: ignore[arg-type]
 
 
-def recorded_world(topics: Mapping[str, Topic], home: Path) -> World:
-    """The recorded shop: its topics, and its change log as segments that end at the last moment."""
+def recorded_world(topics: Mapping[str, Topic], home: Path, moment: int) -> World:
+    """The recorded shop up to a moment: its topics, and its change log as segments that end there."""
     rows = recorded_changes()
-    last = moment_ts(len(truths()))
+    last = moment_ts(moment)
     inside = [row for row in rows if row.commit_ts <= last]
     cuts = [inside[at * len(inside) // 6].commit_ts for at in range(1, 6)]
     log = write_log(home / "log", inside, [*cuts, *([last] if last > inside[-1].commit_ts + 1 else [])])
     if last > inside[-1].commit_ts + 1:
         _end_log(log, inside[-1].commit_ts + 1, last)
     sources = {kind: topic.uri() for kind, topic in topics.items()}
-    return World("recorded", {**sources, "tidb": f"tidb://{log}"}, last, _differences)
+    return World("recorded", {**sources, "tidb": f"tidb://{log}"}, last, partial(_differences, truths()[moment - 1]))
 
 
-def _differences(lake: Lake) -> Iterator[str]:
-    for report in compare_tables(truths()[-1], lake.tables(), lake.arrow):
+def _differences(truth: Truth, lake: Lake) -> Iterator[str]:
+    for report in compare_tables(truth, lake.tables(), lake.arrow):
         if not report.equal:
             yield f"{report.name}: {report.differences[:2]}"
 

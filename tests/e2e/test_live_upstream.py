@@ -38,7 +38,10 @@ TABLES = (
     "CREATE TABLE live.accounts (id INT PRIMARY KEY, balance BIGINT NOT NULL, owner VARCHAR(20) DEFAULT 'nobody')",
     "CREATE TABLE live.notes (id BIGINT AUTO_INCREMENT PRIMARY KEY, text VARCHAR(40), n INT)",
     "CREATE TABLE live.many (id INT PRIMARY KEY, v INT)",
-    f"INSERT INTO live.many VALUES {', '.join(f'({one}, {one % 97})' for one in range(MANY))}",
+    *(
+        f"INSERT INTO live.many VALUES {', '.join(f'({one}, {one % 97})' for one in range(first, first + MANY // 10))}"
+        for first in range(0, MANY, MANY // 10)
+    ),
     f"INSERT INTO live.accounts (id, balance) VALUES {', '.join(f'({one}, {START})' for one in range(ACCOUNTS))}",
 )
 DDL = (
@@ -75,7 +78,7 @@ class Upstream:
 
     def start(self) -> None:
         """Start it over its directory, at any ports."""
-        words = ("--data", str(self.data), "--port", "0", "--nodes", "2", "--lease", "1", "--log", str(self.log))
+        words = ("--data", str(self.data), "--port", "0", "--nodes", "2", "--lease", "0.5", "--log", str(self.log))
         told = json.loads(_said("upstream", "start", *words, "--json"))
         self.pid, self.ports = told["pid"], list(told["ports"].values())
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.counts import some
 from tests.e2e.pairs import SINKS, SOURCES, Pair, World, recorded_world, seeded_world
-from tests.e2e.rig import Topic, running
+from tests.e2e.rig import EXTENSION, LAST, Topic, running
+from tests.e2e.rig import recorded as partitions
 from tidegate.app.changefeed import Changefeed
 from tidegate.testing.failpoint import armed
 
@@ -22,6 +24,8 @@ BY_CHANGEFEED = {
 """Pairs of which `make test` runs the feed of the API: each source, each sink and each protocol on both sides."""
 BY_COMMAND = {("open", "kafka-canal"), ("canal", "callback")}
 """Pairs whose command is killed in `make test`; test_delta.py kills that of a change log into a lake."""
+MOMENT = some(6, LAST)
+"""How far the shop is told: far enough for every kind of DDL but the last few."""
 DEEDS = ("round/planned=kill", "round/applied=kill", "")
 
 
@@ -38,9 +42,10 @@ class Killed(BaseException):
 
 
 @pytest.fixture(scope="module")
-def recorded(open_topic: Topic, canal_topic: Topic, tmp_path_factory: pytest.TempPathFactory) -> World:
+def recorded(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> World:
     """The recorded shop."""
-    return recorded_world({"open": open_topic, "canal": canal_topic}, tmp_path_factory.mktemp("recorded"))
+    topics = {kind: Topic.fed(bootstrap, f"pairs-{kind}", kind, partitions(kind, MOMENT)) for kind in EXTENSION}
+    return recorded_world(topics, tmp_path_factory.mktemp("recorded"), MOMENT)
 
 
 @pytest.fixture(scope="module", params=[pytest.param(seed, marks=pytest.mark.soak) for seed in SEEDS])

@@ -165,8 +165,13 @@ def test_memory(name: str) -> None:
     check_memory(name, 1 << 16)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.soak if number % 2 else pytest.mark.slow)
+        for number, name in enumerate(FAMILIES)
+    ],
+)
 def test_time(name: str) -> None:
     """Time grows with the size of the input and not with its square."""
     for read in READERS:
