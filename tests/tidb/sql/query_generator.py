@@ -1,4 +1,4 @@
-"""Random queries over the tables of expr_kit, written so that TiDB and MariaDB agree on rows and columns.
+"""Random queries over the tables of tests/expr/kit.py, written so that TiDB and MariaDB agree on rows and columns.
 
 SELECT [DISTINCT] items FROM t a [JOIN u b ON ..]* [WHERE ..] [GROUP BY ..] [HAVING ..]      rows in any order
 """

@@ -26,7 +26,7 @@ ONLY_TIDB = ("_tidb_rowid", "json_arrayagg", "std(id)", "x (p, q)", "table u")
 
 @pytest.fixture(scope="module")
 def maria(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A cursor on a server that has the tables of expr_kit and gives texts."""
+    """A cursor on a server that has the tables of tests/expr/kit.py and gives texts."""
     with running_server(tmp_path_factory.mktemp("mariadb")) as server:
         port, options = server.port, {"charset": "utf8mb4", "autocommit": True, "conv": {}}
         connection = pymysql.connect(host="127.0.0.1", port=port, user="root", **options)
