@@ -182,6 +182,21 @@ def test_stored_rows_that_obey_are_no_hindrance() -> None:
     assert whole(world, "t") == [(1, 4, 1, 7, 1), (2, 5, 1, 8, None), (3, 5, None, 9, None)]
 
 
+def test_a_parent_is_found_by_its_collation() -> None:
+    """ADD FOREIGN KEY looks for a row's parent as INSERT does: without case where the columns' collation has none."""
+    world = World()
+    world.run(world.drop_table())
+    kind = "varchar(10) collate utf8mb4_general_ci"
+    world.sql(f"create table parent (id {kind} primary key)")
+    world.sql(f"create table t (id int, b {kind})")
+    world.fill("parent", ("x",))
+    world.fill("t", (1, "X"))
+
+    world.sql("alter table t add constraint fk foreign key (b) references parent(id)")
+
+    assert world.named("t").fk_info
+
+
 def test_rewrites_of_a_lossy_change_are_no_row_changes() -> None:
     """A feed hears of the writes of sessions only; both kinds are in the store."""
     world = World()

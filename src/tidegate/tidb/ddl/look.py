@@ -21,12 +21,12 @@ from tidegate.expr.compiler import compile_text
 from tidegate.expr.context import Context
 from tidegate.expr.relation import RelationColumn
 from tidegate.expr.scope import Scope
-from tidegate.expr.value.kinds import SqlValue, from_column
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.change.outcome import Task
 from tidegate.schema.f1 import Work
 from tidegate.schema.stored.layout import column_type
 from tidegate.tidb.meta.keys import Meta
+from tidegate.tidb.sql.rows.foreign import key_columns, key_values, matching
 from tidegate.tidb.sql.rows.read import TableReader
 from tidegate.tidb.sql.rows.row import RowImage, values_of
 from tidegate.tidb.sql.rows.shape import TableShape
@@ -98,14 +98,14 @@ def _has_parent(transaction: Transaction, schema_id: int, shape: TableShape, num
     schemas = [one.id for one in meta.schemas() if one.name.lower == key.ref_schema.lower] or [schema_id]
     parent = next((one for one in meta.tables(schemas[0]) if one.name.lower == key.ref_table.lower), None)
     reader = None if parent is None else TableReader(transaction, TableShape(parent), context)
-    columns = [shape.by_name[name.lower] for name in key.cols]
+    child = TableReader(transaction, shape, context)
+    columns = key_columns(child, key.cols)
 
     def look(image: RowImage) -> None:
-        values = [from_column(one.target.type, image.columns[one.id], context.zone) for one in columns]
-        if any(value is None for value in values):
+        values = key_values(child, columns, image)
+        if None in values:
             return
-        wanted = dict(zip((name.lower for name in key.ref_cols), values, strict=True))
-        if reader is None or not _has(reader, wanted, context):
+        if reader is None or next(matching(reader, key.ref_cols, values), None) is None:
             raise SqlRefused(
                 1452,
                 "Cannot add or update a child row: a foreign key constraint fails "
@@ -114,17 +114,6 @@ def _has_parent(transaction: Transaction, schema_id: int, shape: TableShape, num
             )
 
     return look
-
-
-def _has(reader: TableReader, wanted: dict[str, SqlValue], context: Context) -> bool:
-    """Whether a row of the parent has exactly those values."""
-    equal = {name: (value,) for name, value in wanted.items()}
-    for image in reader.find(equal):
-        columns = [reader.shape.by_name[name] for name in wanted]
-        found = [from_column(one.target.type, image.columns[one.id], context.zone) for one in columns]
-        if found == list(wanted.values()):
-            return True
-    return False
 
 
 def _in_partition(transaction: Transaction, task: Task) -> Look:

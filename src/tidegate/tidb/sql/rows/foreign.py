@@ -22,10 +22,11 @@ from tidegate.schema.f1 import ElementKind, ElementState, Touch, access
 from tidegate.schema.stored.definition import Name, StoredForeignKey
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate.tidb.sql.rows.access import Given, TableAccess
+from tidegate.tidb.sql.rows.read import TableReader
 from tidegate.tidb.sql.rows.row import RowImage, same
 from tidegate.tidb.sql.rows.shape import ShapeColumn
 
-__all__ = ["CHILD_IN_THE_WAY", "MISSING_PARENT", "keys_between"]
+__all__ = ["CHILD_IN_THE_WAY", "key_columns", "key_values", "keys_between", "matching"]
 
 _CASCADE, _SET_NULL = 2, 3
 MISSING_PARENT: Final = 1452
@@ -62,12 +63,12 @@ class Keys:
     def added(self, child: TableAccess, old: RowImage | None, new: RowImage) -> None:
         """SqlRefused 1452 when a row names a parent that is not there."""
         for key in self.own:
-            columns = _columns(child, key.cols)
-            values = _values(child, columns, new)
+            columns = key_columns(child.reader, key.cols)
+            values = key_values(child.reader, columns, new)
             if None in values or (old is not None and not _differ(columns, old, new)):
                 continue
             parent = self.tables(key.ref_schema.original or child.version.schema, key.ref_table.original)
-            found = next(_matching(parent, key.ref_cols, values), None)
+            found = next(matching(parent.reader, key.ref_cols, values), None)
             if found is not None:
                 parent.lock(found)
             elif not self._is_own_parent(child, key, values, new):
@@ -81,20 +82,20 @@ class Keys:
         """Whether the row names itself."""
         if key.ref_table.lower != child.shape.stored.name.lower:
             return False
-        return _values(child, _columns(child, key.ref_cols), new) == values
+        return key_values(child.reader, key_columns(child.reader, key.ref_cols), new) == values
 
     def removed(self, parent: TableAccess, old: RowImage, new: RowImage | None) -> None:
         """Follows a row that went or got another key to its children; SqlRefused 1451 when they are in the way."""
         for schema, table, key in self.others:
-            columns = _columns(parent, key.ref_cols)
+            columns = key_columns(parent.reader, key.ref_cols)
             if new is not None and not _differ(columns, old, new):
                 continue
-            values = _values(parent, columns, old)
+            values = key_values(parent.reader, columns, old)
             if None in values:
                 continue
             child = self.tables(schema, table)
-            fresh = None if new is None else _values(parent, columns, new)
-            for row in list(_matching(child, key.cols, values)):
+            fresh = None if new is None else key_values(parent.reader, columns, new)
+            for row in list(matching(child.reader, key.cols, values)):
                 self._follow(child, key, row, fresh)
 
     def _follow(self, child: TableAccess, key: StoredForeignKey, row: RowImage, fresh: list[SqlValue] | None) -> None:
@@ -116,11 +117,13 @@ class Keys:
             child.replace(row, changed)
 
 
-def _columns(table: TableAccess, names: list[Name]) -> list[ShapeColumn]:
+def key_columns(table: TableReader, names: list[Name]) -> list[ShapeColumn]:
+    """Return the columns of a key."""
     return [table.shape.by_name[name.lower] for name in names]
 
 
-def _values(table: TableAccess, columns: list[ShapeColumn], image: RowImage) -> list[SqlValue]:
+def key_values(table: TableReader, columns: list[ShapeColumn], image: RowImage) -> list[SqlValue]:
+    """Return what a row has in the columns of a key."""
     zone = table.context.zone
     return [from_column(column.target.type, image.columns[column.id], zone) for column in columns]
 
@@ -129,19 +132,17 @@ def _differ(columns: list[ShapeColumn], old: RowImage, new: RowImage) -> bool:
     return not all(same(column.target.type, old.columns[column.id], new.columns[column.id]) for column in columns)
 
 
-def _matching(table: TableAccess, names: list[Name], values: list[SqlValue]) -> Iterator[RowImage]:
-    """The rows whose columns have those values."""
-    columns = _columns(table, names)
-    equal = {name.lower: (value,) for name, value in zip(names, values, strict=True)}
-    return (image for image in table.reader.find(equal) if _equal(table, columns, image, values))
+def matching(table: TableReader, names: list[Name], values: list[SqlValue]) -> Iterator[RowImage]:
+    """Return the rows whose columns have those values, by their collations."""
+    columns = key_columns(table, names)
+    wanted = _sort_keys(columns, values)
+    for image in table.find({name.lower: (value,) for name, value in zip(names, values, strict=True)}):
+        if _sort_keys(columns, key_values(table, columns, image)) == wanted:
+            yield image
 
 
-def _equal(table: TableAccess, columns: list[ShapeColumn], image: RowImage, values: list[SqlValue]) -> bool:
-    found = _values(table, columns, image)
-    return all(
-        sort_key_of(one, column.target.collation) == sort_key_of(other, column.target.collation)
-        for column, one, other in zip(columns, found, values, strict=True)
-    )
+def _sort_keys(columns: list[ShapeColumn], values: list[SqlValue]) -> list[object]:
+    return [sort_key_of(value, column.target.collation) for column, value in zip(columns, values, strict=True)]
 
 
 def _shown(child: TableAccess, key: StoredForeignKey) -> str:
