@@ -84,10 +84,11 @@ def write_broker(archive: Path) -> None:
     broker.JVM_OPTIONS = (*options, ONCE, f"-XX:ArchiveClassesAtExit={archive}", SILENT)  # type: ignore[misc]
     with broker.running_broker() as one:
         create_topic(one.bootstrap, "some", 3)
-        producer = Producer({"bootstrap.servers": one.bootstrap, "enable.idempotence": True})
+        client = {"bootstrap.servers": one.bootstrap, "log_level": 0}
+        producer = Producer(client | {"enable.idempotence": True})
         producer.produce("some", b"thing")
         producer.flush(10)
-        consumer = Consumer({"bootstrap.servers": one.bootstrap, "group.id": "any", "auto.offset.reset": "earliest"})
+        consumer = Consumer(client | {"group.id": "any", "auto.offset.reset": "earliest"})
         consumer.subscribe(["some"])
         consumer.poll(10)
         consumer.close()
@@ -97,4 +98,6 @@ def write_broker(archive: Path) -> None:
 if __name__ == "__main__":
     for path, write in zip(archives(), (write_spark, write_broker), strict=True):
         if not path.exists():
-            write(path)
+            whole = path.with_suffix(f".{os.getpid()}")
+            write(whole)
+            whole.rename(path)
