@@ -16,6 +16,7 @@ from tidegate.schema.f1 import (
     ElementKind,
     ElementState,
     Operation,
+    Step,
     Touch,
     Work,
     access,
@@ -23,7 +24,6 @@ from tidegate.schema.f1 import (
     interleave,
     next_step,
     rollback,
-    state_of,
 )
 from tidegate.schema.f1_operations import BY_ACTION, OPERATIONS
 
@@ -35,6 +35,12 @@ NOT_OURS = {51, 53, 56, 57, 59, 68, 70}
 """Placement policies, cached tables, resource groups: TiCDC does not replicate them, and we have none."""
 S = ElementState
 P, WO, DO, WR, DR, N = S.PUBLIC, S.WRITE_ONLY, S.DELETE_ONLY, S.WRITE_REORG, S.DELETE_REORG, S.NONE
+
+
+def state_of(operation: Operation, step: Step, role: str) -> ElementState:
+    """Return the state of the element `role` at `step`."""
+    names = [item.name for item in operation.roles]
+    return step.states[names.index(role)]
 
 
 def element_path(operation: Operation, role: str) -> tuple[ElementState, ...]:

@@ -57,7 +57,6 @@ __all__ = [
     "interleave",
     "next_step",
     "rollback",
-    "state_of",
 ]
 
 
@@ -214,12 +213,6 @@ def access(kind: ElementKind, state: ElementState) -> Access:
     """Return what a transaction may do to an element of `kind` at `state`; a pair that no operation has is a
     KeyError."""
     return ACCESS[kind][state]
-
-
-def state_of(operation: Operation, step: Step, role: str) -> ElementState:
-    """Return the state of the element `role` at `step`."""
-    names = [item.name for item in operation.roles]
-    return step.states[names.index(role)]
 
 
 def next_step(operation: Operation, at: int) -> int | None:

@@ -240,8 +240,32 @@ AT_ONCE: Final = operation(
     [(N, N), (P, P)],
 )
 
-OPERATIONS: Final = tuple(item for item in tuple(globals().values()) if isinstance(item, Operation))
-"""All of them, in the order in which they stand here."""
+OPERATIONS: Final[tuple[Operation, ...]] = (
+    ADD_COLUMN,
+    DROP_COLUMN,
+    ADD_INDEX,
+    ADD_PRIMARY_KEY,
+    DROP_INDEX,
+    MODIFY_LOSSLESS,
+    MODIFY_NOT_NULL,
+    MODIFY_LOSSY,
+    ADD_FOREIGN_KEY,
+    DROP_FOREIGN_KEY,
+    ADD_CHECK,
+    DROP_CHECK,
+    CREATE_TABLE,
+    CREATE_CHILD_TABLE,
+    DROP_TABLE,
+    TRUNCATE_TABLE,
+    RENAME_TABLE,
+    RECOVER_TABLE,
+    ADD_PARTITION,
+    DROP_PARTITION,
+    TRUNCATE_PARTITION,
+    EXCHANGE_PARTITION,
+    REORGANIZE,
+    AT_ONCE,
+)
 
 BY_ACTION: Final[Mapping[int, tuple[Operation, ...]]] = {
     action: tuple(item for item in OPERATIONS if action in item.actions)

@@ -217,7 +217,6 @@ def _read_object(buf: bytes, at: int, depth: int) -> tuple[JsonValue, int]:
 
 
 Read = Callable[[bytes, int, int], tuple[JsonValue, int]]
-_CONTAINERS: Final = frozenset({OBJECT, ARRAY})
 _WRITERS: Final[Mapping[type, Callable[..., tuple[int, bytes]]]] = {
     int: _write_int,
     Unsigned: _write_unsigned,
