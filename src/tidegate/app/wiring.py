@@ -78,7 +78,7 @@ def _log_of(config: FeedConfig) -> "tuple[SegmentLog, MountOptions]":
     source = config.source
     assert isinstance(source, TidbSource)
     return SegmentLog(Path(source.directory)), MountOptions(
-        source.force_replicate, source.verify, source.refuse_corrupt
+        source.force_replicate, source.verify, source.refuse_corrupt, source.raw_texts
     )
 
 

@@ -32,9 +32,47 @@ from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType
 from tidegate.schema.stored.definition import StoredSchema, StoredTable, parse_stored
 
-__all__ = ["JOB_TABLE", "Binlog", "Job", "JobState", "SchemaDiff", "SubJob", "decode_job_row", "parse_job"]
+__all__ = [
+    "JOB_TABLE",
+    "MODE_BITS",
+    "Binlog",
+    "Job",
+    "JobState",
+    "SchemaDiff",
+    "SubJob",
+    "decode_job_row",
+    "mode_names",
+    "parse_job",
+]
 
 _NULL: Final = Raw(b"null")
+MODE_BITS: Final = {
+    "REAL_AS_FLOAT": 0,
+    "PIPES_AS_CONCAT": 1,
+    "ANSI_QUOTES": 2,
+    "IGNORE_SPACE": 3,
+    "ONLY_FULL_GROUP_BY": 5,
+    "NO_UNSIGNED_SUBTRACTION": 6,
+    "NO_DIR_IN_CREATE": 7,
+    "NO_KEY_OPTIONS": 14,
+    "NO_TABLE_OPTIONS": 15,
+    "NO_FIELD_OPTIONS": 16,
+    "ANSI": 18,
+    "NO_AUTO_VALUE_ON_ZERO": 19,
+    "NO_BACKSLASH_ESCAPES": 20,
+    "STRICT_TRANS_TABLES": 21,
+    "STRICT_ALL_TABLES": 22,
+    "NO_ZERO_IN_DATE": 23,
+    "NO_ZERO_DATE": 24,
+    "ALLOW_INVALID_DATES": 25,
+    "ERROR_FOR_DIVISION_BY_ZERO": 26,
+    "TRADITIONAL": 27,
+    "NO_AUTO_CREATE_USER": 28,
+    "HIGH_NOT_PRECEDENCE": 29,
+    "NO_ENGINE_SUBSTITUTION": 30,
+    "PAD_CHAR_TO_FULL_LENGTH": 31,
+}
+"""The bits of a job's sql_mode."""
 
 
 class JobState(IntEnum):
@@ -180,3 +218,8 @@ def decode_job_row(key: bytes, value: bytes) -> Job:
     if not isinstance(job_meta, bytes):
         raise KvDecodeError("a row of tidb_ddl_job without job_meta", "job row", 0, key)
     return parse_job(job_meta)
+
+
+def mode_names(bits: int) -> frozenset[str]:
+    """Return the names of the SQL modes in a job's sql_mode."""
+    return frozenset(name for name, bit in MODE_BITS.items() if bits >> bit & 1)

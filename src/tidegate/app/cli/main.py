@@ -32,6 +32,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "encode": ("tidegate.app.cli.encode:encode", "Write events as messages, byte for byte as TiCDC does."),
     "transcode": ("tidegate.app.cli.transcode:transcode", "Write the messages of one protocol as those of the other."),
     "mount": ("tidegate.app.cli.mount:mount", "Print the row events in a recording of keys and values."),
+    "ddl": ("tidegate.app.cli.ddl:ddl", "Print DDL statements as TiCDC sends them."),
     "topic": ("tidegate.app.cli.topic:topic", "Look into a Kafka topic."),
     "dlq": ("tidegate.app.cli.dlq:dlq", "List and replay dead letters."),
     "broker": ("tidegate.app.cli.broker:broker", "Start and stop a Kafka broker on this machine."),

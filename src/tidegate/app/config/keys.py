@@ -59,6 +59,7 @@ _OWN: Final = {
             ("ignore-update-only-columns", "texts", "updates of these columns only that are left out"),
         )
     },
+    "sink.ddl-text": Key("text", "`ticdc`: DDLs as TiCDC prints them; `raw`: as they were written", False, "ticdc"),
     "source.uri": Key("text", "where to read; see the source parameters", True, "required"),
 }
 _PARAMS: Final = {

@@ -25,10 +25,11 @@ __all__ = ["SCHEME", "TIDB_KEYS", "TIDB_SOURCE", "TidbSource", "parse_tidb"]
 SCHEME: Final = "tidb"
 TIDB_SOURCE: Final[Mapping[str, Param]] = {"max-retry": KAFKA_SOURCE["max-retry"]}
 TIDB_KEYS: Final = frozenset(
-    {"force-replicate", "integrity.integrity-check-level", "integrity.corruption-handle-level"}
+    {"force-replicate", "integrity.integrity-check-level", "integrity.corruption-handle-level", "sink.ddl-text"}
 )
 """Keys of a changefeed file that act on rows from a change log alone."""
 _LEVELS: Final = {"none": False, "correctness": True}
+_TEXTS: Final = {"ticdc": False, "raw": True}
 _HANDLINGS: Final = {"warn": False, "error": True}
 
 
@@ -40,6 +41,7 @@ class TidbSource(msgspec.Struct, frozen=True, kw_only=True):
     force_replicate: bool = False
     verify: bool = False
     refuse_corrupt: bool = False
+    raw_texts: bool = False
     ignored: tuple[str, ...] = ()
 
     @property
@@ -67,6 +69,7 @@ def parse_tidb(uri: str, options: Mapping[str, Given], flat: Mapping[str, object
         "force_replicate": flat.get("force-replicate") is True,
         "verify": _choice(flat, "integrity.integrity-check-level", _LEVELS),
         "refuse_corrupt": _choice(flat, "integrity.corruption-handle-level", _HANDLINGS),
+        "raw_texts": _choice(flat, "sink.ddl-text", _TEXTS),
         "ignored": ignored,
     }
     return msgspec.convert(fields, TidbSource)

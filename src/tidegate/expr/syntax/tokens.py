@@ -55,6 +55,8 @@ class TokenKind(Enum):
     HEX = "hex"
     BITS = "bits"
     SIGN = "sign"
+    HINT = "hint"
+    """A comment that begins with /*+; only the restoring lexer keeps it."""
     END = "end"
 
 

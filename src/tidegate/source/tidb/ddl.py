@@ -8,7 +8,9 @@
     RENAME of several tables  each     the new one           RENAME TABLE `db`.`t` TO `db`.`u`, as type RENAME TABLE
     CREATE of several tables  each     the table's           its own statement out of the job's
     EXCHANGE PARTITION        1        the partitioned one   ALTER TABLE .. EXCHANGE PARTITION with full names
-    any other                 1        the new one           the job's: the user's text, never one rendered anew
+    any other                 1        the new one           the job's: the user's text
+
+`restored` prints that text as TiCDC does before any sink sees it (ddl-text=ticdc).
 
     RENAME   old name taken by the filter   new name taken   then
              yes                            any              sent
@@ -21,21 +23,26 @@ unseen.  `previous` is the name that a table had before; by it DDLs find their t
 Source: TiCDC's DDL puller and DDLEvent; recorded DDL events.
 """
 
+import logging
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+import msgspec
+
 from tidegate.expr.syntax.tokens import reveal, tokenize
-from tidegate.model.errors import RenameRefused, SchemaError
+from tidegate.model.errors import RenameRefused, SchemaError, SqlError
 from tidegate.model.event import Ddl
 from tidegate.model.mysql import ActionType
 from tidegate.model.table import TableName
 from tidegate.schema.cursor import Cursor
-from tidegate.schema.job import Job
+from tidegate.schema.job import Job, mode_names
+from tidegate.schema.restore.statement import restore_ddl
 from tidegate.schema.stored.snapshot import REPLICATED, StoredSnapshot, TableVersion
 from tidegate.source.tidb.tables import Tables, name_of
 
-__all__ = ["DdlEvent", "ddl_events", "is_followed", "schema_name", "statements"]
+__all__ = ["DdlEvent", "ddl_events", "is_followed", "restored", "schema_name", "statements"]
 
+LOGGER: Final = logging.getLogger(__name__)
 _SCHEMAS: Final = frozenset({ActionType.CREATE_SCHEMA, ActionType.DROP_SCHEMA, ActionType.MODIFY_SCHEMA_CHARSET})
 _DROPS: Final = {ActionType.DROP_TABLE: "TABLE", ActionType.DROP_VIEW: "VIEW"}
 _UNCHECKED: Final = " WITHOUT VALIDATION"
@@ -78,6 +85,25 @@ def ddl_events(
         return [DdlEvent(ddl)] if wants_schema else []
     changes = (change for change in _changes(job, before, after) if _is_sent(change, job, commit_ts, tables))
     return [_event(change, commit_ts) for change in changes]
+
+
+def restored(event: DdlEvent, job: Job) -> DdlEvent:
+    """Return `event` with the text that TiCDC sends; the user's own, with a warning, where that would not do.
+
+    It would not for a text that we cannot print, and for one whose strings TiCDC's text changes (backslashes in ENUM
+    and SET elements and in comments of tables and keys)."""
+    ddl = event.ddl
+    try:
+        found = restore_ddl(ddl.query, mode_names(job.sql_mode), job.charset)
+    except SqlError as error:
+        LOGGER.warning("DDL at ts %s goes as it was written: %s: %.500s", ddl.commit_ts, error, ddl.query)
+        return event
+    if found.loses:
+        LOGGER.warning(
+            "DDL at ts %s goes as it was written: TiCDC's text would lose backslashes: %.500s", ddl.commit_ts, ddl.query
+        )
+        return event
+    return event._replace(ddl=msgspec.structs.replace(ddl, query=found.text))
 
 
 def schema_name(job: Job, before: StoredSnapshot) -> str:

@@ -83,7 +83,9 @@ class LogLanding(BatchLoop):
         self._hold = SafePoint(log, hold_as or feed)
         self._events = events or EventFilter()
         left_out = EventFilter(self._events.start_ts)
-        self._timeline = Timeline(log, rules, force=self._mount.force_replicate, events=left_out)
+        self._timeline = Timeline(
+            log, rules, force=self._mount.force_replicate, events=left_out, raw_texts=self._mount.raw_texts
+        )
         self._at = 0
         self._check = check
         self._first: tuple[Ddl, ...] = ()

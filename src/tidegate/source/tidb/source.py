@@ -86,7 +86,7 @@ class LogSource:
         self._mount, self._events, self._start_ts = mount, events, start_ts
         self._hold = SafePoint(log, hold_as)
         left_out = EventFilter(events.start_ts)
-        self._timeline = Timeline(log, rules, force=mount.force_replicate, events=left_out)
+        self._timeline = Timeline(log, rules, force=mount.force_replicate, events=left_out, raw_texts=mount.raw_texts)
         self._replicated = _Replicated.of(StoredSnapshot(), self._timeline.tables)
         self._next: _Stop | None = None
         self._failure: _Failure | None = None

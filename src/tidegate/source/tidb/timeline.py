@@ -25,7 +25,7 @@ from tidegate.model.errors import HistoryLost, TidegateError
 from tidegate.model.kv_change import KvOp
 from tidegate.schema.job import JOB_TABLE, Job, JobState, decode_job_row
 from tidegate.schema.stored.snapshot import StoredSnapshot, apply_job
-from tidegate.source.tidb.ddl import DdlEvent, ddl_events, is_followed, schema_name
+from tidegate.source.tidb.ddl import DdlEvent, ddl_events, is_followed, restored, schema_name
 from tidegate.source.tidb.log import KvLog, Span
 from tidegate.source.tidb.tables import Tables
 
@@ -44,12 +44,14 @@ class Timeline:
         *,
         force: bool = False,
         events: EventFilter | None = None,
+        raw_texts: bool = False,
     ) -> None:
         self.tables = Tables(rules.matches, force=force)
         self.snapshot = StoredSnapshot()
         self.at = 0
         """How far the snapshot goes."""
         self._log, self._rules, self._events = log, rules, events or EventFilter()
+        self._raw_texts = raw_texts
         self._read = 0
         self._seen: set[int] = set()
         self._ahead: deque[tuple[int, Job]] = deque()
@@ -109,7 +111,8 @@ class Timeline:
             found = ddl_events(job, ts, before, after, self.tables, wants_schema=wanted)
             for each in found:
                 left_out = self._events.drops_ddl(each.ddl, each.previous, job.start_ts)
-                events.append(each._replace(left_out=left_out))
+                sent = each if left_out or self._raw_texts else restored(each, job)
+                events.append(sent._replace(left_out=left_out))
             self.snapshot = after
             self._ahead.popleft()
         assert not self._ahead or self._ahead[0][0] > ts, (self._ahead[0][0], ts)

@@ -32,11 +32,12 @@ __all__ = ["MountOptions", "mounted_row", "mounted_transactions", "mounter_of", 
 
 class MountOptions(NamedTuple):
     """How rows are mounted; `verify` compares checksums, and `refuse_corrupt` says whether one that fails is an
-    error (corruption-handle-level)."""
+    error (corruption-handle-level); `raw_texts` leaves DDL texts as users wrote them (ddl-text=raw)."""
 
     force_replicate: bool = False
     verify: bool = False
     refuse_corrupt: bool = False
+    raw_texts: bool = False
 
 
 def mounter_of(tables: Sequence[TableVersion], low: int, options: MountOptions) -> Mounter:

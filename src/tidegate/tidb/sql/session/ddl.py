@@ -17,12 +17,11 @@ from tidegate.expr.context import SqlWarning
 from tidegate.model.errors import SqlError, SqlRefused, UpstreamError
 from tidegate.schema.change.plan.statement import plan
 from tidegate.schema.change.session import DdlSession
-from tidegate.schema.job import Job
+from tidegate.schema.job import MODE_BITS, Job
 from tidegate.schema.parse.ddl import parse
 from tidegate.tidb.node import Node
 from tidegate.tidb.sql.session.client import tools_of
 from tidegate.tidb.sql.session.state import SessionState
-from tidegate.tidb.sql.variable.kind import MODE_BITS
 
 __all__ = ["run_ddl"]
 

@@ -19,13 +19,13 @@ from typing import Final, NamedTuple, TypeAlias
 
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
+from tidegate.schema.job import MODE_BITS
 from tidegate.tidb.sql.variable.charset import charset_named, collation_named, zone_named
 
 __all__ = [
     "CHARSET",
     "COLLATION",
     "MODE",
-    "MODE_BITS",
     "REAL",
     "SIGNED_MAX",
     "SWITCH",
@@ -122,32 +122,6 @@ def _worded(settle: Callable[[str], str]) -> VariableKind:
     return VariableKind(lambda _name, value, _warn: settle("" if value is None else _text(value)))
 
 
-MODE_BITS: Final = {
-    "REAL_AS_FLOAT": 0,
-    "PIPES_AS_CONCAT": 1,
-    "ANSI_QUOTES": 2,
-    "IGNORE_SPACE": 3,
-    "ONLY_FULL_GROUP_BY": 5,
-    "NO_UNSIGNED_SUBTRACTION": 6,
-    "NO_DIR_IN_CREATE": 7,
-    "NO_KEY_OPTIONS": 14,
-    "NO_TABLE_OPTIONS": 15,
-    "NO_FIELD_OPTIONS": 16,
-    "ANSI": 18,
-    "NO_AUTO_VALUE_ON_ZERO": 19,
-    "NO_BACKSLASH_ESCAPES": 20,
-    "STRICT_TRANS_TABLES": 21,
-    "STRICT_ALL_TABLES": 22,
-    "NO_ZERO_IN_DATE": 23,
-    "NO_ZERO_DATE": 24,
-    "ALLOW_INVALID_DATES": 25,
-    "ERROR_FOR_DIVISION_BY_ZERO": 26,
-    "TRADITIONAL": 27,
-    "NO_AUTO_CREATE_USER": 28,
-    "HIGH_NOT_PRECEDENCE": 29,
-    "NO_ENGINE_SUBSTITUTION": 30,
-    "PAD_CHAR_TO_FULL_LENGTH": 31,
-}
 """The modes that are known, and their bits in a DDL job."""
 _ZERO_MODES: Final = "NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO"
 _COMBINED: Final = {

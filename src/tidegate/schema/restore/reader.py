@@ -1,0 +1,203 @@
+"""What every rule reads and prints with: a cursor in TiDB's tokens, and the printed form of names and lists.
+
+A rule is a function from a `SqlReader` to the text of what it read.  Options that may stand in any number and order
+are a table from their leading words to a rule; a rule that gives "" prints nothing.
+"""
+
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import NamedTuple
+
+from tidegate.expr.syntax.tokens import TokenKind
+from tidegate.schema.cursor import Cursor
+from tidegate.schema.restore.lexer import lex
+
+__all__ = [
+    "Grammar",
+    "Rule",
+    "SqlReader",
+    "comment",
+    "fixed",
+    "name",
+    "number",
+    "number_option",
+    "placement",
+    "quoted",
+    "text_option",
+    "word_option",
+]
+
+
+def name(text: str) -> str:
+    """Return the name in backquotes."""
+    return "`" + text.replace("`", "``") + "`"
+
+
+def quoted(text: str) -> str:
+    """Return the string in single quotes, backslashes as they are."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def comment(feature: str, text: str) -> str:
+    """Return `text` as only TiDB executes it; `feature` may be ""."""
+    return f"/*T!{f'[{feature}]' if feature else ''} {text} */"
+
+
+def number(raw: str) -> str:
+    """Return a number without sign as TiDB prints it: integers and decimals as they are, floats in Go's form."""
+    if "e" in raw.lower():
+        _, digits, exponent = Decimal(repr(float(raw))).normalize().as_tuple()
+        first, *rest = map(str, digits)
+        power = len(digits) - 1 + int(exponent)
+        return f"{first}{'.' if rest else ''}{''.join(rest)}e{power:+03d}"
+    whole, dot, fraction = raw.partition(".")
+    whole = whole.lstrip("0") or "0"
+    return f"{whole}.{fraction}" if dot and fraction else whole
+
+
+class SqlReader(Cursor):
+    """Tokens of one text, the SQL modes it is read under and the charset of its strings."""
+
+    __slots__ = ("charset", "grammar", "loses", "modes")
+
+    def __init__(self, text: str, modes: frozenset[str], charset: str, grammar: "Grammar") -> None:
+        super().__init__(text, lex(text, modes))
+        self.modes, self.charset, self.grammar = modes, charset or "utf8mb4", grammar
+        self.loses = False
+
+    def read_expression(self) -> str:
+        """Return the expression here."""
+        return self.grammar.expression(self)
+
+    def read_operand(self) -> str:
+        """Return the operand here: an expression without comparisons and AND, OR, NOT."""
+        return self.grammar.operand(self)
+
+    def read_query(self) -> str:
+        """Return the query here."""
+        return self.grammar.query(self)
+
+    def one_name(self) -> str:
+        """Return the name here as printed, moving past it."""
+        return name(self.name())
+
+    def path(self, *, star: bool = False) -> str:
+        """Return `a`, `a`.`b` or `a`.`b`.`c` as printed; with `star` the last may be *."""
+        parts = [self.one_name()]
+        while self.sign("."):
+            parts.append("*" if star and self.sign("*") else self.one_name())
+        return ".".join(parts)
+
+    def is_string(self) -> bool:
+        """Return True if a string stands here."""
+        return self.peek().kind is TokenKind.STRING
+
+    def string(self) -> str:
+        """Return the value of the string here, moving past it."""
+        if not self.is_string():
+            raise self.error("expected a string")
+        return self.next().text
+
+    def plain_text(self) -> str:
+        """Return the string here as printed where TiDB does not double backslashes."""
+        return quoted(self.plain_string())
+
+    def plain_string(self) -> str:
+        """Return the string here, moving past it, and note whether it `loses` backslashes when it is read again."""
+        text = self.string()
+        self.loses = self.loses or "\\" in text
+        return text
+
+    def word_or_string(self) -> str:
+        """Return the word, name or string here, moving past it."""
+        return self.string() if self.is_string() else self.name()
+
+    def signed(self) -> str:
+        """Return an integer with its sign, as printed."""
+        minus = self.sign("-")
+        if not minus:
+            self.sign("+")
+        return ("-" if minus else "") + str(self.integer())
+
+    def list_of(self, rule: "Rule", joint: str = ", ") -> str:
+        """Return what `rule` reads, once and after each comma."""
+        parts = [rule(self)]
+        while self.sign(","):
+            parts.append(rule(self))
+        return joint.join(parts)
+
+    def in_brackets(self, rule: "Rule", joint: str = ", ") -> str:
+        """Return `(x, y)`: a list of what `rule` reads, in brackets."""
+        self.expect_sign("(")
+        inside = self.list_of(rule, joint)
+        self.expect_sign(")")
+        return f"({inside})"
+
+    def first_of(self, rules: "Mapping[str, Rule]") -> str | None:
+        """Return what the rule reads whose leading words stand here; None if no words of the table do."""
+        found = self.accept(*rules)
+        return rules[found](self) if found else None
+
+    def every(self, rules: "Mapping[str, Rule]") -> list[str]:
+        """Return what the rules of the table read, in any order, as long as one applies."""
+        parts: list[str] = []
+        while (part := self.first_of(rules)) is not None:
+            parts.append(part)
+        return [part for part in parts if part]
+
+
+Rule = Callable[[SqlReader], str]
+"""Reads one construct and returns its text."""
+
+
+class Grammar(NamedTuple):
+    """The rules that need each other: a query holds expressions, an expression queries."""
+
+    expression: Rule
+    operand: Rule
+    query: Rule
+
+
+def fixed(text: str) -> Rule:
+    """Return the rule of words that have been read: it prints `text`."""
+    return lambda _: text
+
+
+def number_option(option: str, feature: str | None = None, *, default: bool = False) -> Rule:
+    """Return the rule of `[=] 5`, printed `OPTION = 5`, in the comment of its `feature`; `default`: or DEFAULT."""
+
+    def rule(r: SqlReader) -> str:
+        r.sign("=")
+        text = f"{option} = {'DEFAULT' if default and r.accept('DEFAULT') else r.integer()}"
+        return text if feature is None else comment(feature, text)
+
+    return rule
+
+
+def text_option(option: str, feature: str | None = None) -> Rule:
+    """Return the rule of `[=] 'x'`, printed `OPTION = 'x'`, in the comment of its `feature`."""
+
+    def rule(r: SqlReader) -> str:
+        r.sign("=")
+        text = f"{option} = {r.plain_text()}"
+        return text if feature is None else comment(feature, text)
+
+    return rule
+
+
+def word_option(option: str, change: Callable[[str], str] = str) -> Rule:
+    """Return the rule of `[=] word` or `[=] 'word'`, printed `OPTION = word` as `change` makes it."""
+
+    def rule(r: SqlReader) -> str:
+        r.sign("=")
+        return f"{option} = {change(r.word_or_string())}"
+
+    return rule
+
+
+def placement(r: SqlReader) -> str:
+    """Move past a placement policy, which is not printed."""
+    r.sign("=")
+    r.accept("SET")
+    r.word_or_string()
+    return ""
