@@ -111,7 +111,7 @@ class Timeline:
             found = ddl_events(job, ts, before, after, self.tables, wants_schema=wanted)
             for each in found:
                 left_out = self._events.drops_ddl(each.ddl, each.previous, job.start_ts)
-                sent = each if left_out or self._raw_texts else restored(each, job)
+                sent = each if self._raw_texts else restored(each, job)
                 events.append(sent._replace(left_out=left_out))
             self.snapshot = after
             self._ahead.popleft()
