@@ -70,16 +70,15 @@ def _land_topics(config: FeedConfig, home: str) -> "BatchLoop":
     return Landing(topics_of(config.source), home, config.name, accept=accept, events=config.events)
 
 
-def _log_of(config: FeedConfig) -> "tuple[SegmentLog, MountOptions]":
-    """Return the change log, and how its rows are mounted."""
+def _log_of(config: FeedConfig) -> "tuple[SegmentLog, MountOptions, bool]":
+    """Return the change log, how its rows are mounted, and whether DDLs have TiCDC's texts."""
     from tidegate.app.segment_log import SegmentLog
     from tidegate.source.tidb.transactions import MountOptions
 
     source = config.source
     assert isinstance(source, TidbSource)
-    return SegmentLog(Path(source.directory)), MountOptions(
-        source.force_replicate, source.verify, source.refuse_corrupt, source.raw_texts
-    )
+    mount = MountOptions(source.force_replicate, source.verify, source.refuse_corrupt)
+    return SegmentLog(Path(source.directory)), mount, source.ticdc_texts
 
 
 def _land_log(config: FeedConfig, home: str) -> "BatchLoop":
@@ -89,7 +88,7 @@ def _land_log(config: FeedConfig, home: str) -> "BatchLoop":
     from tidegate.source.tidb.land import LogLanding
 
     sink = entries_of(config)[1]
-    log, mount = _log_of(config)
+    log, mount, ticdc_texts = _log_of(config)
     return LogLanding(
         log,
         home,
@@ -97,6 +96,7 @@ def _land_log(config: FeedConfig, home: str) -> "BatchLoop":
         rules=config.table_filter(),
         definitions=create_statements,
         mount=mount,
+        ticdc_texts=ticdc_texts,
         events=config.events,
         start_ts=config.start_ts,
         complete=sink.needs_whole_tables(config.sink),
@@ -120,12 +120,13 @@ def _open_log(config: FeedConfig, home: str) -> "Source":
     from tidegate.app.log_safe_points import safe_point_name
     from tidegate.source.tidb.source import LogSource
 
-    log, mount = _log_of(config)
+    log, mount, ticdc_texts = _log_of(config)
     return LogSource(
         log,
         safe_point_name(config.name, home),
         rules=config.table_filter(),
         mount=mount,
+        ticdc_texts=ticdc_texts,
         events=config.events,
         start_ts=config.start_ts,
     )

@@ -29,7 +29,7 @@ TIDB_KEYS: Final = frozenset(
 )
 """Keys of a changefeed file that act on rows from a change log alone."""
 _LEVELS: Final = {"none": False, "correctness": True}
-_TEXTS: Final = {"ticdc": False, "raw": True}
+_TEXTS: Final = {"ticdc": True, "raw": False}
 _HANDLINGS: Final = {"warn": False, "error": True}
 
 
@@ -41,7 +41,7 @@ class TidbSource(msgspec.Struct, frozen=True, kw_only=True):
     force_replicate: bool = False
     verify: bool = False
     refuse_corrupt: bool = False
-    raw_texts: bool = False
+    ticdc_texts: bool = True
     ignored: tuple[str, ...] = ()
 
     @property
@@ -69,7 +69,7 @@ def parse_tidb(uri: str, options: Mapping[str, Given], flat: Mapping[str, object
         "force_replicate": flat.get("force-replicate") is True,
         "verify": _choice(flat, "integrity.integrity-check-level", _LEVELS),
         "refuse_corrupt": _choice(flat, "integrity.corruption-handle-level", _HANDLINGS),
-        "raw_texts": _choice(flat, "sink.ddl-text", _TEXTS),
+        "ticdc_texts": _choice(flat, "sink.ddl-text", _TEXTS),
         "ignored": ignored,
     }
     return msgspec.convert(fields, TidbSource)

@@ -70,7 +70,8 @@ class _Replicated:
 class LogSource:
     """Reads a change log. `hold_as` names the feed and its sink to the log, which keeps what they need.
 
-    `start_ts` is where a new feed begins; None begins with the log."""
+    `start_ts` is where a new feed begins; None begins with the log.  DDLs have the texts of their users, or those that
+    TiCDC makes of them by `ticdc_texts`."""
 
     def __init__(
         self,
@@ -81,12 +82,13 @@ class LogSource:
         mount: MountOptions,
         events: EventFilter,
         start_ts: int | None,
+        ticdc_texts: bool = False,
     ) -> None:
         self._log, self._rows = log, without(log, events.start_ts)
         self._mount, self._events, self._start_ts = mount, events, start_ts
         self._hold = SafePoint(log, hold_as)
         left_out = EventFilter(events.start_ts)
-        self._timeline = Timeline(log, rules, force=mount.force_replicate, events=left_out, raw_texts=mount.raw_texts)
+        self._timeline = Timeline(log, rules, force=mount.force_replicate, events=left_out, ticdc_texts=ticdc_texts)
         self._replicated = _Replicated.of(StoredSnapshot(), self._timeline.tables)
         self._next: _Stop | None = None
         self._failure: _Failure | None = None

@@ -44,14 +44,14 @@ class Timeline:
         *,
         force: bool = False,
         events: EventFilter | None = None,
-        raw_texts: bool = False,
+        ticdc_texts: bool = False,
     ) -> None:
         self.tables = Tables(rules.matches, force=force)
         self.snapshot = StoredSnapshot()
         self.at = 0
         """How far the snapshot goes."""
         self._log, self._rules, self._events = log, rules, events or EventFilter()
-        self._raw_texts = raw_texts
+        self._ticdc_texts = ticdc_texts
         self._read = 0
         self._seen: set[int] = set()
         self._ahead: deque[tuple[int, Job]] = deque()
@@ -111,7 +111,7 @@ class Timeline:
             found = ddl_events(job, ts, before, after, self.tables, wants_schema=wanted)
             for each in found:
                 left_out = self._events.drops_ddl(each.ddl, each.previous, job.start_ts)
-                sent = each if self._raw_texts else restored(each, job)
+                sent = restored(each, job) if self._ticdc_texts else each
                 events.append(sent._replace(left_out=left_out))
             self.snapshot = after
             self._ahead.popleft()

@@ -32,12 +32,11 @@ __all__ = ["MountOptions", "mounted_row", "mounted_transactions", "mounter_of", 
 
 class MountOptions(NamedTuple):
     """How rows are mounted; `verify` compares checksums, and `refuse_corrupt` says whether one that fails is an
-    error (corruption-handle-level); `raw_texts` leaves DDL texts as users wrote them (ddl-text=raw)."""
+    error (corruption-handle-level)."""
 
     force_replicate: bool = False
     verify: bool = False
     refuse_corrupt: bool = False
-    raw_texts: bool = False
 
 
 def mounter_of(tables: Sequence[TableVersion], low: int, options: MountOptions) -> Mounter:
