@@ -10,12 +10,13 @@ an index along.
 Source: tiflow, pkg/filter (ddlToEventType), which parses the text as well; TiDB pkg/ddl.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
-from tidegate.codec.canal.ddl_actions import with_action
+from tidegate.codec.canal.ddl_types import QUERY, ddl_type
 from tidegate.model.errors import InputError
 from tidegate.model.event import Ddl
 from tidegate.model.mysql import ActionType
@@ -25,6 +26,11 @@ from tidegate.schema.definition import DropForeignKey, RemoveTtl, TableOptions
 __all__ = ["acting", "action_of_text"]
 
 _A: Final = ActionType
+_ONLY: Final = {"CREATE": _A.CREATE_TABLE, "ERASE": _A.DROP_TABLE, "TRUNCATE": _A.TRUNCATE_TABLE}
+"""Canal's words for one action."""
+_ONE_OR_SEVERAL: Final = {_A.ADD_FOREIGN_KEY, _A.ADD_INDEX, _A.ADD_PRIMARY_KEY, _A.DROP_INDEX, _A.DROP_FOREIGN_KEY}
+_EMPTIED: Final = re.compile(r"ALTER TABLE `(?:[^`]|``)*`(?:\.`(?:[^`]|``)*`)? ?")
+"""What is left of an ALTER TABLE that sets TTL_ENABLE alone."""
 _STATEMENTS: Final[Mapping[type, int]] = {
     statement.CreateDatabase: _A.CREATE_SCHEMA,
     statement.AlterDatabase: _A.MODIFY_SCHEMA_CHARSET,
@@ -64,11 +70,22 @@ _SPECS: Final[Mapping[type, int]] = {
 
 
 def acting(ddl: Ddl) -> Ddl:
-    """Return the DDL with its action: as it came, else as canal's word or its text tells; None where neither does."""
-    found = with_action(ddl)
-    if found.type is not None:
-        return found
-    return msgspec.structs.replace(found, type=action_of_text(ddl.query, ddl.schema))
+    """Return the DDL with its action: as it came, else as its text and canal's word tell; None where they do not."""
+    if ddl.type is not None:
+        return ddl
+    action = action_of_text(ddl.query, ddl.schema)
+    return msgspec.structs.replace(ddl, type=_in_words(action, ddl) if ddl.canal_type else action)
+
+
+def _in_words(action: int | None, ddl: Ddl) -> int | None:
+    """The action of a text that came with canal's word, which decides between one change and several."""
+    if ddl.canal_type in _ONLY or (action is not None and ddl_type(action) == ddl.canal_type):
+        return _ONLY.get(ddl.canal_type, action)
+    if action is None and ddl.canal_type == QUERY and _EMPTIED.fullmatch(ddl.query):
+        return _A.ALTER_TTL_INFO
+    if action in _ONE_OR_SEVERAL and ddl.canal_type == ddl_type(_A.MULTI_SCHEMA_CHANGE):
+        return _A.MULTI_SCHEMA_CHANGE
+    return None
 
 
 def action_of_text(query: str, schema: str) -> int | None:

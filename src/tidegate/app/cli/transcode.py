@@ -25,11 +25,11 @@ import msgspec
 from tidegate.app.cli.framed import RefusedMessage, clock, framed_messages, settings_of, whole_events, write_out
 from tidegate.app.transcode.target import target_options
 from tidegate.codec import BatchEncoder, DecodeOptions, from_config
-from tidegate.codec.canal.ddl_actions import with_action
 from tidegate.codec.frame import CODEC as FRAME
 from tidegate.codec.frame import pack_frame
 from tidegate.codec.sniff import Sniffed, sniff_all
 from tidegate.codec.stream import StreamPlace, decode_messages
+from tidegate.feed.ddl_event import acting
 from tidegate.model.errors import ConfigError, DecodeError, EncodeError, TidegateError
 from tidegate.model.event import Ddl
 from tidegate.sink.kafka.claim_files import ClaimFiles, random_names
@@ -150,7 +150,7 @@ def _transcoded(frames: Frames, read: DecodeOptions, encoder: BatchEncoder) -> I
         yield from refused
         refused.clear()
         try:
-            for message in encoder.append(with_action(event) if isinstance(event, Ddl) else event):
+            for message in encoder.append(acting(event) if isinstance(event, Ddl) else event):
                 yield pack_frame(message.key, message.value)
         except (DecodeError, EncodeError) as error:
             yield RefusedMessage(f"message {place.message}", error)

@@ -38,8 +38,8 @@ from tidegate.app.transcode.target import target_options
 from tidegate.app.transcode.topic_filter import TopicFilter
 from tidegate.app.wiring import SINKS, SOURCES
 from tidegate.codec import BatchEncoder, DecodeOptions, decode, from_config
-from tidegate.codec.canal.ddl_actions import with_action
 from tidegate.codec.options import DECODE_KEYS
+from tidegate.feed.ddl_event import acting
 from tidegate.feed.dispatch_rule import complaints
 from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.filter import DEFAULT_RULES, TableFilter
@@ -142,7 +142,7 @@ class _Run:
                     decoded, self._read, lambda at, e: self.refused(at[1], e)
                 ):
                     try:
-                        merge.add(partition, with_action(event) if isinstance(event, Ddl) else event)
+                        merge.add(partition, acting(event) if isinstance(event, Ddl) else event)
                     except EncodeError as error:
                         self.refused(place, error)
                 chosen.pass_on(merge.take(), relay)

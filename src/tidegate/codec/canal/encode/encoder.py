@@ -23,7 +23,7 @@ from binascii import b2a_base64
 from collections.abc import Callable
 from typing import Final
 
-from tidegate.codec.canal.ddl_actions import ddl_type
+from tidegate.codec.canal.ddl_types import ddl_type
 from tidegate.codec.canal.encode.row import CanalRow
 from tidegate.codec.claim import Cut
 from tidegate.codec.encoding import EncodeOptions
