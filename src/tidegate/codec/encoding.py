@@ -266,7 +266,10 @@ def _checked(options: EncodeOptions) -> EncodeOptions:
     canal = options.protocol == "canal-json"
     if options.force_replicate:
         for on, key in (
-            (options.large_message_handle == "handle-key-only", "large-message-handle-option=handle-key-only"),
+            (
+                options.large_message_handle != "none",
+                f"large-message-handle-option={options.large_message_handle}",
+            ),
             (options.delete_only_output_handle_key_columns, "delete-only-output-handle-key-columns=true"),
         ):
             if on:

@@ -131,13 +131,14 @@ def table_of_row(row: RowChange) -> WireTable:
 def table_of_fields(fields: tuple[Field, ...], primary: tuple[str, ...] | None) -> WireTable:
     """Return the table of an image's fields; `primary` None where the message did not tell the primary key."""
     pk_names = primary or ()
-    columns = tuple(_of_field(field, primary=field.name in pk_names) for field in fields)
+    of_key = ColumnFlag.PRIMARY_KEY | (ColumnFlag.MULTIPLE_KEY if len(pk_names) > 1 else ColumnFlag(0))
+    columns = tuple(_of_field(field, of_key if field.name in pk_names else ColumnFlag.NULLABLE) for field in fields)
     if primary is None:
         pk_names = tuple(column.name for column in columns if column.flag & ColumnFlag.PRIMARY_KEY)
     return WireTable(columns, pk_names)
 
 
-def _of_field(field: Field, *, primary: bool) -> WireColumn:
+def _of_field(field: Field, key: ColumnFlag) -> WireColumn:
     code = MysqlType(field.type) if field.type in _CODES else MysqlType.VARCHAR
     binary = field.binary if code in _TEXT | _BLOB else True
     kind = ColumnType(code, unsigned=field.unsigned, charset="binary" if binary else "utf8mb4")
@@ -148,5 +149,4 @@ def _of_field(field: Field, *, primary: bool) -> WireColumn:
         flag |= ColumnFlag.UNSIGNED
     if field.handle:
         flag |= ColumnFlag.HANDLE_KEY
-    flag |= ColumnFlag.PRIMARY_KEY if primary else ColumnFlag.NULLABLE
-    return WireColumn(field.name, kind, int(flag), field.mysql_type)
+    return WireColumn(field.name, kind, int(flag | key), field.mysql_type)
