@@ -99,6 +99,8 @@ def action_of_text(query: str, schema: str) -> int | None:
     if len(found) != 1:
         return None
     (one,) = found
+    if isinstance(one, statement.RenameTables) and len(one.pairs) > 1:
+        return _A.RENAME_TABLES
     if not isinstance(one, statement.AlterTable):
         return _STATEMENTS.get(type(one))
     if len(one.specs) != 1:

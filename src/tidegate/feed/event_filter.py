@@ -88,7 +88,7 @@ class EventFilter:
         if (ddl.commit_ts or 0) <= self.since:
             return False
         action = ddl.type if ddl.type is not None or not self._rules else action_of_text(ddl.query, ddl.schema)
-        renamed = previous is not None and action == ActionType.RENAME_TABLE
+        renamed = previous is not None and action in (ActionType.RENAME_TABLE, ActionType.RENAME_TABLES)
         name = previous if renamed and previous is not None else TableName(ddl.schema, ddl.table)
         rules = [rule for rule in self._rules if (rule.takes(*name) if name.table else rule.takes_schema(name.schema))]
         if any(action in rule.actions or any(found.search(ddl.query) for found in rule.sql) for rule in rules):

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tidegate.feed.previous_name import renamed_together
 from tidegate.model.errors import FilterRuleInvalid, RenameRefused
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
@@ -108,9 +109,13 @@ class TableFilter:
         """Return True if a DDL belongs to the changefeed: one of a schema if some table of it could, a RENAME if the
         filter takes the old name (`previous`).
 
-        Raises RenameRefused for a RENAME that brings a table in: its rows from before were left out."""
+        Raises RenameRefused for a RENAME that brings a table in: its rows from before were left out; and for one of
+        several tables of which it takes some only."""
         if not ddl.table:
             return self.matches_schema(ddl.schema)
+        together = renamed_together(ddl)
+        if together:
+            return self._takes_all(together, ddl)
         matched = self.matches(ddl.schema, ddl.table)
         if previous is None or self.matches(*previous):
             return matched or previous is not None
@@ -121,6 +126,15 @@ class TableFilter:
                 "names and begin where the table began, or leave the new name out"
             )
         return matched
+
+    def _takes_all(self, names: Sequence[TableName], ddl: Ddl) -> bool:
+        left = [name for name in names if not self.matches(*name)]
+        if left and len(left) < len(names):
+            raise RenameRefused(
+                f"ts {ddl.commit_ts}: {', '.join(map(str, left))} of the tables that are renamed together "
+                f"({ddl.query!a:.200}) is left out; let filter.rules take all of them, or none"
+            )
+        return not left
 
 
 def name_filter(rules: Sequence[str]) -> Callable[[str], bool]:

@@ -17,7 +17,7 @@ from tidegate.schema.parse.ddl import parse
 from tidegate.schema.spec import RenameTo
 from tidegate.schema.statement import AlterTable, RenameTables
 
-__all__ = ["previous_name"]
+__all__ = ["previous_name", "renamed_together"]
 
 
 def previous_name(ddl: Ddl, effects: Sequence[Effect] | None = None) -> TableName | None:
@@ -28,6 +28,29 @@ def previous_name(ddl: Ddl, effects: Sequence[Effect] | None = None) -> TableNam
         if isinstance(effect, PartitionExchanged):
             return effect.other.name
     return _from_text(ddl) if "RENAME" in ddl.query.upper() else None
+
+
+def renamed_together(ddl: Ddl) -> tuple[TableName, ...]:
+    """Return the tables, by their names before, of a RENAME that takes several in one statement; () for another DDL.
+
+    Names that a table has only within the statement, as x in RENAME TABLE a TO x, b TO a, x TO b, are none."""
+    if "RENAME" not in ddl.query.upper() or "," not in ddl.query:
+        return ()
+    try:
+        statements = parse(ddl.query, ddl.schema)
+    except SqlError:
+        return ()
+    pairs = [pair for each in statements if isinstance(each, RenameTables) for pair in each.pairs]
+    if len(pairs) < 2:
+        return ()
+    made = set[object]()
+    names: list[TableName] = []
+    for pair in pairs:
+        if pair.old.key not in made:
+            names.append(pair.old)
+        made.add(pair.new.key)
+        made.discard(pair.old.key)
+    return tuple(names)
 
 
 def _from_text(ddl: Ddl) -> TableName | None:

@@ -35,8 +35,9 @@ from tidegate.kv.packed_time import render_duration
 from tidegate.model.errors import InputError, SchemaError, TidegateError
 from tidegate.model.event import Field, Value, Values, images
 from tidegate.model.mysql import STRINGS
-from tidegate.schema.job import decode_job_row
+from tidegate.schema.job import JobState, decode_job_row
 from tidegate.schema.stored.history import SchemaHistory
+from tidegate.schema.stored.snapshot import is_circle
 
 __all__ = ["mount"]
 
@@ -84,7 +85,10 @@ def mount(*, force_replicate: bool, time_zone: str, file: str) -> None:
 
 def _step(line: _Line, history: SchemaHistory, mounter: Mounter) -> Mounted | None:
     if line.kind == "ddl_job" and line.value:
-        history.apply(decode_job_row(line.key, line.value), line.commit_ts)
+        job = decode_job_row(line.key, line.value)
+        if job.state == JobState.DONE and is_circle(job):
+            raise SchemaError(f"DDL job {job.id} ({job.query!a:.200}) renames a table twice, which TiCDC cannot follow")
+        history.apply(job, line.commit_ts)
     if line.kind != "record" or line.lossy_ddl_reorg:
         return None
     return mounter.mount(line.key, line.value, line.old_value, line.commit_ts)

@@ -19,21 +19,25 @@ Source: TiCDC's schema storage (snapshot.go) and DDL puller.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from tidegate.model.errors import SchemaError
+from tidegate.model.mysql import ActionType
 from tidegate.schema.job import Job
 from tidegate.schema.stored.definition import Name, StoredSchema, StoredTable
 
-__all__ = ["REPLICATED", "StoredSnapshot", "TableVersion", "apply_job"]
+__all__ = ["REPLICATED", "RenameStep", "StoredSnapshot", "TableVersion", "apply_job", "is_circle", "rename_steps"]
 
 REPLICATED: Final = frozenset(
     {1, 2, 26, 3, 60, 4, 11, 14, 47, 25, 17, 22, 21, 24, 19, 20, 23, 42, 64, 71, 72, 5, 6, 12, 15}
     | {13, 32, 33, 7, 8, 18, 41, 65, 67, 61, 9, 10, 37, 38}
 )
 """The actions that TiCDC follows, by TiDB's ActionType."""
+_OLD_ARGUMENTS: Final = (
+    *("old_schema_id", "new_schema_id", "new_table_name", "table_id", "old_schema_name", "old_table_name"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,41 +169,57 @@ def _rename_table(draft: _Draft) -> None:
     draft.add(draft.definition, draft.job.schema_id)
 
 
-class _Rename(msgspec.Struct, frozen=True):
-    """One of several renames."""
+class RenameStep(msgspec.Struct, frozen=True):
+    """One of the renames of a job, in their order; a table may take several, by way of a name that nobody has."""
 
     table_id: int
     new_schema_id: int
+    old_schema_name: Name = Name()
+    old_table_name: Name = Name()
+    new_table_name: Name = Name()
 
 
 class _Renames(msgspec.Struct, frozen=True):
     """The arguments of a job of version 2."""
 
-    rename_table_infos: list[_Rename] = []
+    rename_table_infos: list[RenameStep] = []
 
 
 def _rename_tables(draft: _Draft) -> None:
-    moves = _moves(draft)
+    steps = rename_steps(draft.job)
     tables = (draft.job.binlog and draft.job.binlog.tables) or []
-    if len(moves) != len(tables):
-        raise draft.error(f"{len(moves)} renames and {len(tables)} definitions")
-    for move in moves:
-        draft.remove(move.table_id)
-    for move, stored in zip(moves, tables, strict=True):
-        draft.add(stored, move.new_schema_id)
+    if len(steps) != len(tables):
+        raise draft.error(f"{len(steps)} renames and {len(tables)} definitions")
+    last = {step.table_id: (stored, step.new_schema_id) for step, stored in zip(steps, tables, strict=True)}
+    for table_id in last:
+        draft.remove(table_id)
+    for stored, schema_id in last.values():
+        draft.add(stored, schema_id)
 
 
-def _moves(draft: _Draft) -> list[_Rename]:
-    """What moves where: an object since version 2, before lists of old schemas, new schemas, names, table ids, .."""
-    raw = bytes(draft.job.raw_args)
+def is_circle(job: Job) -> bool:
+    """Return True for a RENAME that takes a table twice, as RENAME TABLE a TO x, b TO a, x TO b does."""
+    moved = [step.table_id for step in rename_steps(job)] if job.type == ActionType.RENAME_TABLES else []
+    return len(moved) != len(set(moved))
+
+
+def rename_steps(job: Job) -> list[RenameStep]:
+    """Return what a RENAME of several tables moves where, in order; SchemaError for arguments of another job.
+
+    They are an object since version 2, before that lists: of old schemas, new schemas, new names, table ids, names of
+    old schemas, old names."""
+    raw = bytes(job.raw_args)
     try:
-        if draft.job.version > 1:
+        if job.version > 1:
             return msgspec.json.decode(raw, type=_Renames).rename_table_infos
-        lists = msgspec.json.decode(raw, type=list[list[msgspec.Raw]])
-        targets, tables = (msgspec.convert([msgspec.json.decode(x) for x in lists[i]], list[int]) for i in (1, 3))
-        return [_Rename(*move) for move in zip(tables, targets, strict=True)]
-    except (msgspec.DecodeError, IndexError, ValueError, RecursionError) as error:
-        raise draft.error(f"its arguments are not those of a rename: {error}") from error
+        lists = msgspec.json.decode(raw, type=list[list[Any]])
+        given = [one if len(one) == len(lists[3]) else [{}] * len(lists[3]) for one in lists]
+        steps = [dict(zip(_OLD_ARGUMENTS, step, strict=True)) for step in zip(*given, strict=True)]
+        return [msgspec.convert(step, RenameStep) for step in steps]
+    except (msgspec.MsgspecError, IndexError, ValueError, RecursionError) as error:
+        raise SchemaError(
+            f"DDL job {job.id} ({job.query!a:.200}): its arguments are not those of a rename: {error}"
+        ) from error
 
 
 def _replace_table(draft: _Draft) -> None:

@@ -6,6 +6,7 @@
     database                  1        the database's        the job's
     DROP TABLE, DROP VIEW     1        the old one           DROP TABLE `db`.`t`: the job's may name several tables
     RENAME of several tables  each     the new one           RENAME TABLE `db`.`t` TO `db`.`u`, as type RENAME TABLE
+    RENAME, a table twice     1        the first one's new   RENAME TABLE of all in order, as type RENAME TABLES
     CREATE of several tables  each     the table's           its own statement out of the job's
     EXCHANGE PARTITION        1        the partitioned one   ALTER TABLE .. EXCHANGE PARTITION with full names
     any other                 1        the new one           the job's: the user's text
@@ -37,7 +38,7 @@ from tidegate.model.table import TableName
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.job import Job, mode_names
 from tidegate.schema.restore.statement import restore_ddl
-from tidegate.schema.stored.snapshot import REPLICATED, StoredSnapshot, TableVersion
+from tidegate.schema.stored.snapshot import REPLICATED, StoredSnapshot, TableVersion, is_circle, rename_steps
 from tidegate.source.tidb.tables import Tables, name_of
 
 __all__ = ["DdlEvent", "ddl_events", "is_followed", "restored", "schema_name", "statements"]
@@ -83,6 +84,8 @@ def ddl_events(
     if job.type in _SCHEMAS:
         ddl = Ddl(schema=schema_name(job, before), table="", query=job.query, commit_ts=commit_ts, type=job.type)
         return [DdlEvent(ddl)] if wants_schema else []
+    if is_circle(job):
+        return _circle(job, commit_ts, before, after, tables)
     changes = (change for change in _changes(job, before, after) if _is_sent(change, job, commit_ts, tables))
     return [_event(change, commit_ts) for change in changes]
 
@@ -150,6 +153,29 @@ def _changes(job: Job, before: StoredSnapshot, after: StoredSnapshot) -> Iterato
             known = before.tables.get(stored_table.id) or before.tables.get(job.table_id)
             previous = None if known is None else name_of(known)
             yield _Change(known, after.tables[stored_table.id], job.query, job.type, previous)
+
+
+def _circle(job: Job, commit_ts: int, before: StoredSnapshot, after: StoredSnapshot, tables: Tables) -> list[DdlEvent]:
+    """Return the one event of renames that only make sense together; RenameRefused if the filter takes some of them."""
+    steps = rename_steps(job)
+    moved = {step.table_id: (before.tables[step.table_id], after.tables[step.table_id]) for step in steps}
+    taken = {i: tables.matches(*name_of(old)) and tables.eligible(new) for i, (old, new) in moved.items()}
+    entering = [name_of(new) for old, new in moved.values() if tables.matches(*name_of(new))]
+    if not any(taken.values()) and not entering:
+        return []
+    if not all(taken.values()):
+        left = ", ".join(str(name_of(moved[i][0])) for i, is_taken in taken.items() if not is_taken)
+        raise RenameRefused(
+            f"DDL job {job.id} at {commit_ts} renames tables in a circle ({job.query!a:.200}), and {left} of them "
+            "is left out; let the filter take all tables of the circle, or none"
+        ).at(table=left, commit_ts=commit_ts)
+    pairs = ", ".join(
+        f"{_full(TableName(step.old_schema_name.original, step.old_table_name.original))} TO "
+        f"{_full(TableName(after.schemas[step.new_schema_id].name.original, step.new_table_name.original))}"
+        for step in steps
+    )
+    old, new = moved[steps[0].table_id]
+    return [_event(_Change(old, new, f"RENAME TABLE {pairs}", job.type, name_of(old)), commit_ts)]
 
 
 def _created(job: Job, after: StoredSnapshot) -> Iterator[_Change]:
