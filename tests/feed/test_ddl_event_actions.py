@@ -1,8 +1,8 @@
 """The action code of a DDL that came as canal-json."""
 
 import pytest
-from tests.golden.codec_cases import events
 
+from tests.golden.codec_cases import events
 from tidegate.codec.canal.ddl_types import ddl_type
 from tidegate.feed.ddl_event import acting
 from tidegate.model.event import Ddl
