@@ -49,8 +49,9 @@ class Replica:
     def _ddl(self, ddl: Ddl) -> None:
         if found := re.match(r"(CREATE|TRUNCATE) TABLE (\w+)", ddl.query):
             self.tables[found[2]] = {}
-        elif found := re.match(r"RENAME TABLE `test`.`(\w+)` TO `test`.`(\w+)`|RENAME TABLE (\w+) TO (\w+)", ddl.query):
-            self.tables[found[2] or found[4]] = self.tables.pop(found[1] or found[3])
+        elif ddl.query.startswith("RENAME TABLE "):
+            for old, new in re.findall(r"`?(\w+)`? TO (?:`test`.)?`?(\w+)", ddl.query):
+                self.tables[new] = self.tables.pop(old)
         elif found := re.match(r"ALTER TABLE (\w+) ADD COLUMN (\w+) INT DEFAULT (\d+)", ddl.query):
             for row in self.tables[found[1]].values():
                 row[found[2]] = int(found[3])
@@ -108,8 +109,9 @@ class Upstream:
             return f"TRUNCATE TABLE {name}"
         if kind == "rename":
             self.extra[name], self.extra[other] = self.extra[other], added
+            at_once = self.random.random() < 0.5
             moves = (f"{name} TO gone", f"{other} TO {name}", f"gone TO {other}")
-            return "; ".join(f"RENAME TABLE {move}" for move in moves)
+            return "; ".join(f"RENAME TABLE {move}" for move in ((", ".join(moves),) if at_once else moves))
         if kind == "drop" and added:
             return f"ALTER TABLE {name} DROP COLUMN {added.pop()}"
         added.append(column)

@@ -276,19 +276,26 @@ NO_INDEX = ({"matcher": ["gt.t_int"], "partition": "index-value", "index": "noth
 
 
 @pytest.mark.parametrize(
-    ("stream", "dispatchers", "code", "table", "timed"),
+    ("stream", "given", "code", "table", "timed"),
     [
-        ("types", NO_INDEX, "CDC:ErrDispatcherFailed", "gt.t_int", False),
-        ("rename_swap", (), "CDC:ErrSchemaStorage", "", True),
+        ("types", (NO_INDEX, ("*.*",)), "CDC:ErrDispatcherFailed", "gt.t_int", False),
+        ("rename_swap", ((), ("gs.s1",)), "CDC:ErrSyncRenameTableFailed", "gs.s2", True),
     ],
 )
 def test_places(
-    tmp_path: Path, stream: str, dispatchers: Sequence[object], code: str, table: str, *, timed: bool
+    tmp_path: Path,
+    stream: str,
+    given: tuple[Sequence[object], Sequence[str]],
+    code: str,
+    table: str,
+    *,
+    timed: bool,
 ) -> None:
     """Where an error happened, as far as it is known: the table no rule fits, the ts of a DDL that cannot be
     followed."""
+    dispatchers, rules = given
     made = target(Broker(), "open-protocol", dispatchers)
-    one = feed(recorded_log(tmp_path / "log", stream), made, tmp_path / "state")
+    one = feed(recorded_log(tmp_path / "log", stream), made, tmp_path / "state", rules=rules)
     with pytest.raises(TidegateError) as told:
         one.run(idle_s=0)
 

@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.feed.filter import SYSTEM_SCHEMAS, TableFilter
-from tidegate.model.errors import FilterRuleInvalid
+from tidegate.model.errors import FilterRuleInvalid, RenameRefused
+from tidegate.model.event import Ddl
+from tidegate.model.table import TableName
 
 # rules, (schema, table), passes with case, passes without case
 TABLES = [
@@ -145,3 +147,18 @@ def test_filters_pickle():
     """A filter travels to Spark workers by value."""
     table_filter = TableFilter.parse(["a*.*", "!a.b"])
     assert pickle.loads(pickle.dumps(table_filter)) == table_filter
+
+
+SWAP = "RENAME TABLE `d`.`a` TO `d`.`x`, `d`.`b` TO `d`.`a`, `d`.`x` TO `d`.`b`"
+
+
+def test_renames_together():
+    """A statement that renames several tables is taken if all of them are, by their names before; some is an error."""
+    ddl = Ddl(schema="d", table="b", query=SWAP, commit_ts=7)
+    previous = TableName("d", "a")
+
+    assert TableFilter.parse(("d.*", "!d.x")).takes_ddl(ddl, previous)
+    assert not TableFilter.parse(("e.*",)).takes_ddl(ddl, previous)
+    for rule in ("d.a", "d.b"):
+        with pytest.raises(RenameRefused, match="renamed together"):
+            TableFilter.parse((rule,)).takes_ddl(ddl, previous)

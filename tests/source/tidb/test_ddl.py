@@ -154,6 +154,45 @@ def test_renames_of_several_tables_come_apart_in_order() -> None:
     assert [found[1] for found in walked(create(5, "a"), create(6, "b"), both, rules=("db.a",))] == ["a", "new5"]
 
 
+def circle() -> list[Job]:
+    """Tables a and b, and RENAME TABLE a TO x, b TO a, x TO b."""
+    steps = [(5, "a", "x"), (6, "b", "a"), (5, "x", "b")]
+    last = {5: "b", 6: "a"}
+
+    def named(name: str) -> dict[str, str]:
+        return {"O": name, "L": name}
+
+    moves = [
+        {
+            "table_id": table_id,
+            "new_schema_id": DB,
+            "old_schema_name": named("db"),
+            "old_table_name": named(old),
+            "new_table_name": named(new),
+        }
+        for table_id, old, new in steps
+    ]
+    swap = job(
+        ActionType.RENAME_TABLES,
+        binlog={"MultipleTableInfos": [json.loads(render_stored(table(i, last[i]))) for i, _, _ in steps]},
+        raw_args={"rename_table_infos": moves},
+        version=2,
+        query="rename table a to x, b to a, x to b",
+    )
+    return [create(5, "a"), create(6, "b"), swap]
+
+
+def test_a_circle_of_renames_is_one_statement() -> None:
+    """Only together can they be done: one event, by the first table's names, and the schema has the last ones."""
+    query = "RENAME TABLE `db`.`a` TO `db`.`x`, `db`.`b` TO `db`.`a`, `db`.`x` TO `db`.`b`"
+
+    assert walked(*circle())[2:] == [("db", "b", 47, query, "db.a")]
+    assert walked(*circle(), rules=("db.other",)) == []
+    with pytest.raises(RenameRefused, match=r"circle .* db\.b of them is left out") as told:
+        walked(*circle(), rules=("db.a",))
+    assert told.value.code == "CDC:ErrSyncRenameTableFailed"
+
+
 def test_creates_of_several_tables_come_apart() -> None:
     """Each table gets its own statement; another number of statements than tables is an error."""
     infos = [json.loads(render_stored(table(i, f"t{i}"))) for i in (5, 6)]
