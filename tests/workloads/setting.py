@@ -162,7 +162,7 @@ class Setting:
                 gone += [f"(drop|rename|change) column {name}" for name in (*rule.get("columns", ()), *_indexed(rule))]  # type: ignore[misc]
                 found.append(rf"alter table {table} .*({'|'.join(gone)})\b")
                 if table != r"\w*":
-                    found.append(rf"((rename|drop) table {table}|table \w+ to {table})\b")
+                    found.append(rf"(drop table {table}|rename table (.*, )?{table} to|rename table .* to {table})\b")
         return re.compile("|".join(found), re.IGNORECASE) if found else None
 
 

@@ -183,6 +183,8 @@ class Truth:
             return
         old = before.tables.get(job.table_id)
         new = job.binlog.table if job.binlog else None
+        if job.binlog and job.binlog.tables:
+            new = next(each for each in job.binlog.tables if each.id == job.table_id)
         table = new.name.lower if new is not None else old.stored.name.lower if old is not None else ""
         home = old.stored.name.lower if old is not None else table
         self.ddls.append(TrueDdl(ts, table, home, job.type, job.query))

@@ -28,10 +28,11 @@ from tests.workloads.faces import Facts, face_of, spread_columns
 from tests.workloads.setting import SPREAD
 from tests.workloads.truth import TrueDdl
 from tidegate.model.event import Ddl, Event, Resolved, RowChange, images
+from tidegate.schema.restore.statement import restore_ddl
 from tidegate.testing.validators import streams
 from tidegate.testing.validators.events import Place, resolved, told
 
-SYNTHESIZED = frozenset({4, 42})
+SYNTHESIZED = frozenset({4, 42, 47})
 """DROP TABLE and EXCHANGE PARTITION, whose text is not the user's."""
 
 Partitions = Mapping[Place, Sequence[Event]]
@@ -119,7 +120,8 @@ def _ddls_of(facts: Facts, place: Place, wanted: Sequence[TrueDdl], events: Sequ
     for ddl in wanted:
         moment = setting.when(ddl.ts), ddl.table
         near = [text for text, one in found.items() if (setting.time(one), one.table.lower()) == moment]
-        same = [text for text in near if ddl.type in SYNTHESIZED or found[text].query == ddl.query]
+        texts = {ddl.query, restore_ddl(ddl.query).text} if near else set()
+        same = [text for text in near if ddl.type in SYNTHESIZED or found[text].query in texts]
         if same:
             del found[same[0]]
         elif near:

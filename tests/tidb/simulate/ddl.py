@@ -205,7 +205,11 @@ class Draw:
         return f"truncate table {self.table().name.lower}"
 
     def rename_table(self) -> str:
-        """RENAME TABLE."""
+        """RENAME TABLE; now and then two tables change places in one statement."""
+        known = sorted(name for name in self.tables if name.startswith("t"))
+        if len(known) > 1 and self.random.random() < 0.3:
+            one, other = self.random.sample(known, 2)
+            return f"rename table {one} to swap, {other} to {one}, swap to {other}"
         free = [name for name in MODELLED if name not in self.tables]
         return f"rename table {self.table('t').name.lower} to {self.random.choice(free or ['t1'])}"
 
