@@ -82,7 +82,7 @@ _PLACES: Final[Mapping[str, str]] = {
     "consistent": """level max-log-size flush-interval meta-flush-interval encoding-worker-num flush-worker-num storage
         use-file-backend compression flush-concurrency memory-usage memory-usage.memory-quota-percentage""",
     "synced-status": "synced-check-interval checkpoint-interval",
-    "sink": """protocol dispatchers column-selectors schema-registry encoder-concurrency terminator
+    "sink": """ddl-text protocol dispatchers column-selectors schema-registry encoder-concurrency terminator
         enable-partition-separator date-separator file-index-width file-index-digit enable-kafka-sink-v2
         only-output-updated-columns delete-only-output-handle-key-columns content-compatible
         send-bootstrap-interval-in-sec send-bootstrap-in-msg-count send-bootstrap-to-all-partition

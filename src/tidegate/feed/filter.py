@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate.feed.previous_name import renamed_together
 from tidegate.model.errors import FilterRuleInvalid, RenameRefused
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
@@ -113,9 +112,12 @@ class TableFilter:
         several tables of which it takes some only."""
         if not ddl.table:
             return self.matches_schema(ddl.schema)
-        together = renamed_together(ddl)
-        if together:
-            return self._takes_all(together, ddl)
+        if "," in ddl.query and "RENAME" in ddl.query.upper():
+            from tidegate.feed.previous_name import renamed_together  # it needs sqlglot
+
+            together = renamed_together(ddl)
+            if together:
+                return self._takes_all(together, ddl)
         matched = self.matches(ddl.schema, ddl.table)
         if previous is None or self.matches(*previous):
             return matched or previous is not None

@@ -34,8 +34,6 @@ def renamed_together(ddl: Ddl) -> tuple[TableName, ...]:
     """Return the tables, by their names before, of a RENAME that takes several in one statement; () for another DDL.
 
     Names that a table has only within the statement, as x in RENAME TABLE a TO x, b TO a, x TO b, are none."""
-    if "RENAME" not in ddl.query.upper() or "," not in ddl.query:
-        return ()
     try:
         statements = parse(ddl.query, ddl.schema)
     except SqlError:
