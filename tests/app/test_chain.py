@@ -6,11 +6,12 @@ from random import Random
 
 import pytest
 
+from tests.promises import keep_promises
 from tests.source.tidb.kit import Broker, feed, target
 from tidegate.expr.relation import ResultSet
 from tidegate.feed.watermark_merge import WatermarkMerge
 from tidegate.model.event import Ddl, Delete, Event, Insert, Resolved, Update
-from tidegate.testing.validators.events import Place, keep_promises
+from tidegate.testing.validators.events import Place
 from tidegate.tidb.change_log import ChangeLog
 from tidegate.tidb.cluster import Cluster
 from tidegate.tidb.segment import SegmentWriter

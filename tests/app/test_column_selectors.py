@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.promises import keep_promises
 from tests.source.tidb.kit import Broker, MemoryTarget, changes, feed, recorded_log, target
 from tidegate.feed.column_selector import ColumnSelectors, SelectorRule
 from tidegate.model.event import Event, RowChange
 from tidegate.model.feed_errors import ColumnSelectorFailed
-from tidegate.testing.validators.events import keep_promises, rows
+from tidegate.testing.validators.events import rows
 
 pytestmark = pytest.mark.slow
 

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 import tidegate
+from tests.failpoint import TOPIC_PLACES, armed
+from tests.promises import keep_promises, resolved, without_repeats
 from tests.source.tidb.kit import Broker, changes, failing, feed, recorded_log, target, write_log
 from tidegate.app import wiring
 from tidegate.app.progress import Progress
@@ -20,9 +22,8 @@ from tidegate.model.errors import (
 )
 from tidegate.model.event import Ddl, Resolved
 from tidegate.source.tidb.log import LogPart
-from tidegate.testing.failpoint import TOPIC_PLACES, armed
 from tidegate.testing.tasks import HereTasks
-from tidegate.testing.validators.events import keep_promises, resolved, rows, without_repeats
+from tidegate.testing.validators.events import rows
 from tidegate.tidb.segment import encode_segment, segments
 
 pytestmark = pytest.mark.slow

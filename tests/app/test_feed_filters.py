@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
+from tests.promises import keep_promises
 from tests.source.tidb.kit import Broker, changes, feed, recorded_log, target
 from tidegate.app.event_expression import event_filter
 from tidegate.model.event import Ddl, Delete, Event, Insert, Update
 from tidegate.model.feed_errors import ExpressionColumnNotFound, RowFilterFailed
-from tidegate.testing.validators.events import keep_promises, rows
+from tidegate.testing.validators.events import rows
 
 pytestmark = pytest.mark.slow
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tidegate.app.config.document import Document
-from tidegate.app.config.entry import SinkEntry, SourceEntry, refused_keys
+from tidegate.app.config.entry import SinkEntry, SourceEntry, is_landed, refused_keys
 from tidegate.app.config.feed import FeedConfig, feed_id
 from tidegate.app.config.kafka_target import KafkaTarget
 from tidegate.app.config.keys import KEYS
 from tidegate.app.config.load import load
-from tidegate.app.wiring import SINKS, SOURCES, entries_of, lands
+from tidegate.app.wiring import SINKS, SOURCES, entries_of
 from tidegate.model.errors import ConfigError, Retry, TidegateError, UnsupportedError, UriInvalid
 
 PAIRS = [pytest.param(*pair, id=f"{pair[0].scheme}-{pair[1].scheme}") for pair in itertools.product(
@@ -63,7 +63,7 @@ def test_every_pair_is_a_changefeed(source: SourceEntry, sink: SinkEntry) -> Non
     assert (entries_of(config), config.warnings) == ((source, sink), ())
     assert (config.source_uri, config.sink_uri) == (source.example, sink.example)
     assert pickle.loads(pickle.dumps(config)) == config
-    assert lands(config) == (sink.reads_changelog or not source.ordered)
+    assert is_landed(*entries_of(config)) == (sink.reads_changelog or not source.ordered)
 
 
 @pytest.mark.parametrize(("source", "sink"), PAIRS)

@@ -9,6 +9,8 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from tests.failpoint import armed
+from tests.promises import keep_promises, resolved, without_repeats
 from tests.source.tidb.kit import Broker, changes, failing, feed, recorded_log, target, write_log
 from tidegate.app.cli.main import main
 from tidegate.app.progress import Progress, line
@@ -21,8 +23,7 @@ from tidegate.model.errors import (
     TidegateError,
 )
 from tidegate.source.tidb.log import LogPart
-from tidegate.testing.failpoint import armed
-from tidegate.testing.validators.events import keep_promises, resolved, rows, without_repeats
+from tidegate.testing.validators.events import rows
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pytest
 
 from tidegate.app.event_expression import SqlExpressions
-from tidegate.app.transcode.topic_filter import TopicFilter
+from tidegate.app.transcode.relay import TopicFilter
 from tidegate.feed.event_filter import EventFilter, EventRule
 from tidegate.feed.filter import TableFilter
 from tidegate.model.errors import RenameRefused

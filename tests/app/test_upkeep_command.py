@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from tests.sink.delta.small import Small
 from tests.sink.delta.tended import NO_MERCY, published
-from tidegate.app.cli.upkeep import upkeep
+from tidegate.app.cli.lake import upkeep
 from tidegate.app.config.delta_sink import parse_delta
 from tidegate.app.wiring import limits_of
 from tidegate.feed.retention import Limits

@@ -26,8 +26,8 @@ from tidegate.app.verify import Truth, compare_tables
 from tidegate.codec.options import DecodeOptions
 from tidegate.lakes.lake import Lake
 from tidegate.model.kv_change import KvChange, KvOp, LogType
-from tidegate.source.kafka.cli_stream import messages
 from tidegate.source.kafka.client import KafkaTopics
+from tidegate.source.kafka.fetch import messages
 from tidegate.source.kafka.message import TopicMessage
 from tidegate.tidb.span_feed import in_order
 

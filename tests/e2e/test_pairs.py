@@ -11,8 +11,8 @@ from tests.counts import some
 from tests.e2e.pairs import SINKS, SOURCES, Pair, World, recorded_world, seeded_world
 from tests.e2e.rig import EXTENSION, LAST, Topic, running
 from tests.e2e.rig import recorded as partitions
+from tests.failpoint import armed
 from tidegate.app.changefeed import Changefeed
-from tidegate.testing.failpoint import armed
 
 ROOT = Path(__file__).parents[2]
 SEEDS = (11, 12, 13)

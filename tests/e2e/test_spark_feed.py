@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.rig import cli, running
+from tests.promises import keep_promises, resolved, without_repeats
 from tests.source.tidb.kit import Broker, feed, recorded_log, target
 from tidegate.app.broker import MESSAGE_MAX_BYTES
 from tidegate.app.config.kafka_target import parse_target
@@ -13,9 +14,9 @@ from tidegate.app.wiring import topic_target
 from tidegate.codec import decode, from_config
 from tidegate.model.errors import SinkRefused
 from tidegate.model.event import Event, Resolved
-from tidegate.source.kafka.cli_stream import messages
 from tidegate.source.kafka.client import KafkaTopics
-from tidegate.testing.validators.events import keep_promises, resolved, told, without_repeats
+from tidegate.source.kafka.fetch import messages
+from tidegate.testing.validators.events import told
 
 pytestmark = pytest.mark.slow
 

@@ -13,11 +13,11 @@ import pytest
 from tests.e2e.rig import Topic, cli, moment_ts, recorded
 from tests.e2e.test_poison import JUNK
 from tests.e2e.test_transcode import target
+from tests.failpoint import armed
 from tests.source.tidb.kit import recorded_log
 from tidegate.app.changefeed import Changefeed
 from tidegate.app.progress import Progress
 from tidegate.model.errors import PoisonMessage
-from tidegate.testing.failpoint import armed
 from tidegate.testing.tasks import HereTasks
 
 pytestmark = pytest.mark.slow

@@ -17,7 +17,7 @@ from tidegate.model.feed_errors import ColumnSelectorFailed
 from tidegate.schema.stored.definition import Name, StoredIndex, StoredPart
 from tidegate.schema.stored.snapshot import TableVersion
 from tidegate.sink.kafka.dispatch import Dispatcher, Sent
-from tidegate.source.tidb.transactions import MountOptions, mounter_of
+from tidegate.source.tidb.changes import MountOptions, mounter_of
 
 OPTIONS = encode_options({"uri.protocol": "open-protocol"})
 UNIQUE = StoredIndex(2, Name.of("u"), idx_cols=[StoredPart(Name.of("K"))], is_unique=True)

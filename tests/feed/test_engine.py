@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from tests.lakes.stages import Play, differences, truths
-from tidegate.app.engine import Engine
+from tidegate.app.engine import Engine, Retrier
 from tidegate.app.meter import Meter
 from tidegate.app.progress import Progress, line
-from tidegate.app.retry import Retrier
 from tidegate.feed.retry_policy import RetryPolicy
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import HistoryLost, SinkError, SourceError

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from tests.feed.test_mount import column, record, table
-from tidegate.feed.event_filter import EventFilter, EventRule, Test, event_rules
-from tidegate.feed.event_kind import EVENTS
+from tidegate.feed.event_filter import EVENTS, EventFilter, EventRule, Test, event_rules
 from tidegate.feed.mount import Mounted
 from tidegate.model.errors import ConfigError, FilterRuleInvalid
 from tidegate.model.event import Ddl, Delete, Field, Insert, Values
@@ -16,7 +15,7 @@ from tidegate.model.mysql import ActionType
 from tidegate.model.table import TableName
 from tidegate.schema.stored.definition import Name, StoredIndex, StoredPart
 from tidegate.schema.stored.snapshot import REPLICATED, TableVersion
-from tidegate.source.tidb.transactions import MountOptions, mounter_of
+from tidegate.source.tidb.changes import MountOptions, mounter_of
 
 UNIQUE = StoredIndex(2, Name.of("u"), idx_cols=[StoredPart(Name.of("k"))], is_unique=True)
 VERSION = TableVersion(2, "db", table(column(2, "v"), column(3, "k"), column(4, "seen"), index_info=[UNIQUE]), 1)

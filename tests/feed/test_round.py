@@ -7,7 +7,7 @@ from tests.feed.test_plan import CREATE, placed
 from tidegate.feed.change import PlacedDdl
 from tidegate.feed.pace import Most, Stretch
 from tidegate.feed.plan import Checkpoint, Landed, plan_round
-from tidegate.feed.round import end_of_round, is_whole, plan_landed, raised
+from tidegate.feed.segment import end_of_round, is_whole, plan_landed, raised
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
 from tidegate.schema.state import SchemaState

@@ -20,10 +20,10 @@ from typing import NamedTuple
 import pytest
 
 from tests.e2e.rig import LAST, TIDEGATE, Topic, differences, feed, moment_ts, recorded, running
+from tests.failpoint import PLACES
 from tests.kill.published import Undisturbed, Witness, readable
 from tests.kill.victims import Victim, armed_processes, driver, group, jvm, live, worker
 from tidegate.app.demo.recorded import create_topic
-from tidegate.testing.failpoint import PLACES
 
 BATCH = 400
 UPKEEP = "upkeep-interval=1s&snapshot-retention=30s&changelog-retention=0&recover-retention=0"

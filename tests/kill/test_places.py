@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.failpoint import PLACES, armed
 from tests.kill.published import PROTOCOLS, TRUTHS, WORKLOAD, Undisturbed, Witness, readable
 from tests.kill.seeds import chance
 from tests.replay.stage import Crash, Stage, partitions_of
@@ -23,8 +24,7 @@ from tests.sink.delta.tended import Tended
 from tidegate.changelog import trim
 from tidegate.feed.retention import Limits
 from tidegate.objectstore import deltalog
-from tidegate.sink.delta import compact, merge, upkeep
-from tidegate.testing.failpoint import PLACES, armed
+from tidegate.sink.delta import merge, upkeep
 
 LAST = TRUTHS[-1]
 NUMBERS = range(1, 1 + int(os.environ.get("TIDEGATE_KILL_SEEDS", "3")))
@@ -48,7 +48,7 @@ def _short_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """Logs and small files are folded often, so that dying there has many chances."""
     monkeypatch.setattr(deltalog, "CHECKPOINT_EVERY", 4)
     monkeypatch.setattr(merge, "SMALL_FILES_MAX", 10**6)  # merges leave all of them to the upkeep
-    monkeypatch.setattr(compact, "SMALL_FILES_MAX", 1)
+    monkeypatch.setattr(upkeep, "SMALL_FILES_MAX", 1)
     monkeypatch.setattr(upkeep, "COMPACTIONS_MAX", 100)
     monkeypatch.setattr(trim, "SMALL_FILES_MAX", 2)
 

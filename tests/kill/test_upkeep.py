@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.failpoint import PLACES
 from tests.kill.published import TRUTHS, WORKLOAD, Undisturbed, Witness, readable
 from tests.kill.seeds import chance
 from tests.kill.victims import armed_processes
@@ -19,7 +20,6 @@ from tests.sink.delta.tended import NO_MERCY, Tended
 from tidegate.objectstore import deltalog
 from tidegate.sink.delta import merge
 from tidegate.sink.delta.lake_upkeep import note_limits
-from tidegate.testing.failpoint import PLACES
 
 pytestmark = pytest.mark.slow
 

@@ -2,9 +2,9 @@
 
 from tidegate.app.cli.main import main
 from tidegate.changelog import trim
-from tidegate.sink.delta import compact, upkeep
+from tidegate.sink.delta import upkeep
 
 if __name__ == "__main__":
-    compact.SMALL_FILES_MAX = trim.SMALL_FILES_MAX = 1  # type: ignore[misc]
+    upkeep.SMALL_FILES_MAX = trim.SMALL_FILES_MAX = 1  # type: ignore[misc]
     upkeep.COMPACTIONS_MAX = 100  # type: ignore[misc]
     main(prog_name="tidegate")

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.lakes.stages import Play, differences, truths
-from tidegate.lakes.lake import Lake
-from tidegate.lakes.moment import moment_ts
+from tidegate.lakes.lake import Lake, moment_ts
 from tidegate.model.errors import ConfigError
 from tidegate.model.tso import compose, to_datetime
 

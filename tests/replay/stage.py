@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.recorded import RecordedLanding, partitions_of
 from tidegate.app.engine import Engine, Feed
 from tidegate.app.meter import Meter
 from tidegate.changelog.source import LandedSource
@@ -16,7 +17,6 @@ from tidegate.codec.options import DecodeOptions
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.source.kafka.message import TopicMessage
-from tidegate.testing.recorded import RecordedLanding, partitions_of
 from tidegate.testing.tasks import HereTasks
 
 TOPIC = "shop"

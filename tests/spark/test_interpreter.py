@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.spark import interpreter
-from tidegate.spark.interpreter import find_python
+from tidegate.spark import session as interpreter
+from tidegate.spark.session import find_python
 
 SHOW = "import json, os, sys; print(json.dumps([sys.executable, os.environ['PYTHONPATH'], sys.argv[1:]]))"
 ADDED = (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.model.errors import ConfigError, EnvironmentFault
-from tidegate.spark import jars, trust
+from tidegate.spark import jars
 from tidegate.spark.cache import cache_dir, locked
 from tidegate.spark.java import find_java
 
@@ -195,11 +195,11 @@ def test_trust_store_is_read_by_java(tmp_path: Path) -> None:
     """Java's own tool lists as many authorities in our store as we put into it."""
     java = find_java()
     keytool = java.runtime / "bin" / "keytool"
-    certificates = trust.trusted()[:5]
+    certificates = jars.trusted()[:5]
     if not certificates or not keytool.exists():
         pytest.skip("this machine has no bundle of authorities, or no keytool")
-    (tmp_path / "store").write_bytes(trust.pack_store(certificates))
-    command = [keytool, "-list", "-keystore", tmp_path / "store", "-storetype", "JKS", "-storepass", trust.PASSWORD]
+    (tmp_path / "store").write_bytes(jars.pack_store(certificates))
+    command = [keytool, "-list", "-keystore", tmp_path / "store", "-storetype", "JKS", "-storepass", jars.PASSWORD]
     ran = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "LC_ALL": "C"})
 
     assert ran.stdout.count("trustedCertEntry") == len(certificates)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import tidegate
+from tests.failpoint import PLACES, TOPIC_PLACES, armed
 from tidegate.model.errors import ConfigError, SinkError
 from tidegate.objectstore.failpoint import arm, parse, reach
 from tidegate.objectstore.storing import storing
-from tidegate.testing.failpoint import PLACES, TOPIC_PLACES, armed
 
 SRC = Path(tidegate.__file__).parent
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tests.failpoint import TOPIC_PLACES, armed
 from tests.source.tidb.kit import Queue, Run, feed
 from tests.workloads.setting import CLAIM, DEFAULT, OPTION, PACKING, RAW, Setting
 from tidegate.app.config.document import Document
@@ -28,7 +29,6 @@ from tidegate.model.errors import SinkError
 from tidegate.sink.kafka.target import TopicTarget
 from tidegate.sink.kafka.task import GroupJob
 from tidegate.sink.kafka.writer import TopicWriter
-from tidegate.testing.failpoint import TOPIC_PLACES, armed
 
 TASK_TRIES = 4
 """Spark's spark.task.maxFailures."""

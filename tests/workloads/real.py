@@ -31,8 +31,8 @@ from tidegate.app.broker import Broker
 from tidegate.codec import decode, from_config
 from tidegate.lakes.lake import Lake
 from tidegate.model.event import Event
-from tidegate.source.kafka.cli_stream import messages
 from tidegate.source.kafka.client import KafkaTopics
+from tidegate.source.kafka.fetch import messages
 from tidegate.testing.validators.events import Place
 
 AWAY_S = 3.0

@@ -33,8 +33,7 @@ from tidegate.feed.ports import Changes, Saved, Standing
 from tidegate.model.errors import SinkError
 from tidegate.model.event import Resolved
 from tidegate.sink.kafka.claim_files import ClaimFiles
-from tidegate.sink.kafka.control import ControlWriter
-from tidegate.sink.kafka.sink import KafkaSink
+from tidegate.sink.kafka.sink import ControlWriter, KafkaSink
 from tidegate.testing.validators.events import told
 
 pytestmark = pytest.mark.slow

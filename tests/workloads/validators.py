@@ -24,13 +24,14 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from tests.promises import resolved
 from tests.workloads.faces import Facts, face_of, spread_columns
 from tests.workloads.setting import SPREAD
 from tests.workloads.truth import TrueDdl
 from tidegate.model.event import Ddl, Event, Resolved, RowChange, images
 from tidegate.schema.restore.statement import restore_ddl
 from tidegate.testing.validators import streams
-from tidegate.testing.validators.events import Place, resolved, told
+from tidegate.testing.validators.events import Place, told
 
 SYNTHESIZED = frozenset({4, 42, 47})
 """DROP TABLE and EXCHANGE PARTITION, whose text is not the user's."""

@@ -25,8 +25,8 @@ from tests.workloads.truth import handle_of
 from tests.workloads.validators import complaints
 from tidegate.codec import DecodeOptions, from_config
 from tidegate.model.event import Event
-from tidegate.source.kafka.cli_stream import messages
 from tidegate.source.kafka.client import KafkaTopics
+from tidegate.source.kafka.fetch import messages
 from tidegate.source.kafka.whole import _reader
 from tidegate.testing.validators.events import Place
 from tidegate.tidb.cluster import Cluster

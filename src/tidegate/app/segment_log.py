@@ -4,6 +4,12 @@
               feeds/shop.1f0c….json                 who needs it, and from where (log_safe_points.py)
 
 What a footer says never changes, so each is read once a process.
+
+The tables of a moment as the DDLs that make them: what a lake is told that begins later than its upstream.
+
+    snapshot ──► CREATE DATABASE `shop` ..., CREATE TABLE `orders` (...)        all with the ts of that moment
+
+The statements are those of SHOW CREATE; they read back as the same definitions.
 """
 
 import time
@@ -13,15 +19,20 @@ from functools import lru_cache
 from pathlib import Path
 
 from tidegate.app.log_safe_points import put_safe_point
+from tidegate.feed.filter import SYSTEM_SCHEMAS
 from tidegate.kv.number import decode_int
 from tidegate.model.errors import HistoryLost
+from tidegate.model.event import Ddl
 from tidegate.model.kv_change import KvChange
+from tidegate.model.mysql import ActionType
 from tidegate.schema.stored.snapshot import StoredSnapshot
 from tidegate.source.tidb.log import LogBegin, LogPart, Span, Stored, Window
+from tidegate.source.tidb.tables import Tables, name_of
 from tidegate.tidb.segment import read_footer, read_spans, read_windows, segments
 from tidegate.tidb.segment_base import WHOLE, base_of, definitions
+from tidegate.tidb.sql.show.create import render_create_schema, render_create_table
 
-__all__ = ["SegmentLog"]
+__all__ = ["SegmentLog", "create_statements"]
 
 _TABLE_KEY = b"t"
 
@@ -75,3 +86,18 @@ def _part(path: Path) -> LogPart:
         for block in of_tables
     )
     return LogPart(footer.low, footer.high, stored)
+
+
+def create_statements(snapshot: StoredSnapshot, tables: Tables, ts: int) -> list[Ddl]:
+    """Statements for all databases and for the tables that are replicated, databases first."""
+    found = []
+    for database in snapshot.schemas.values():
+        name = database.name.original
+        if name.lower() not in SYSTEM_SCHEMAS:
+            query = render_create_schema(database)
+            found.append(Ddl(schema=name, table="", query=query, commit_ts=ts, type=int(ActionType.CREATE_SCHEMA)))
+    for version in tables.replicated(snapshot):
+        query = render_create_table(version.stored, schema=version.schema)
+        schema, table = name_of(version)
+        found.append(Ddl(schema=schema, table=table, query=query, commit_ts=ts, type=int(ActionType.CREATE_TABLE)))
+    return found

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tidegate.sink.delta.options import DeltaOptions
     from tidegate.sink.delta.sink import DeltaSink
     from tidegate.sink.kafka.target import TopicTarget
-    from tidegate.source.tidb.transactions import MountOptions
+    from tidegate.source.tidb.changes import MountOptions
 
 __all__ = [
     "SINKS",
@@ -48,7 +48,6 @@ __all__ = [
     "entries_of",
     "feed_of",
     "home_of",
-    "lands",
     "limits_of",
     "status_of",
     "topic_target",
@@ -73,7 +72,7 @@ def _land_topics(config: FeedConfig, home: str) -> "BatchLoop":
 def _log_of(config: FeedConfig) -> "tuple[SegmentLog, MountOptions, bool]":
     """Return the change log, how its rows are mounted, and whether DDLs have TiCDC's texts."""
     from tidegate.app.segment_log import SegmentLog
-    from tidegate.source.tidb.transactions import MountOptions
+    from tidegate.source.tidb.changes import MountOptions
 
     source = config.source
     assert isinstance(source, TidbSource)
@@ -83,8 +82,8 @@ def _log_of(config: FeedConfig) -> "tuple[SegmentLog, MountOptions, bool]":
 
 def _land_log(config: FeedConfig, home: str) -> "BatchLoop":
     """Return the landing of a change log into the changelog of `home`."""
-    from tidegate.app.definitions import create_statements
     from tidegate.app.log_safe_points import safe_point_name
+    from tidegate.app.segment_log import create_statements
     from tidegate.source.tidb.land import LogLanding
 
     sink = entries_of(config)[1]
@@ -251,11 +250,6 @@ def entries_of(config: FeedConfig) -> tuple[SourceEntry, SinkEntry]:
     """Return the entries of a changefeed's source and sink."""
     source = next(entry for entry in SOURCES.values() if isinstance(config.source, entry.address))
     return source, next(entry for entry in SINKS.values() if isinstance(config.sink, entry.address))
-
-
-def lands(config: FeedConfig) -> bool:
-    """Return True if the changefeed's changes go through a changelog."""
-    return is_landed(*entries_of(config))
 
 
 def home_of(config: FeedConfig) -> str:

@@ -2,7 +2,7 @@
 
     [[filter.event-filters]]
     matcher = ["shop.orders_*"]                       table filter rules; every filter that takes a table is asked
-    ignore-event = ["delete", "drop table"]           event_kind.py; "all dml", "all ddl", "alter table" mean several
+    ignore-event = ["delete", "drop table"]           event_filter.py; "all dml", "all ddl", "alter table" mean several
     ignore-sql = ["^drop", "add column"]              DDLs in whose text one of them is found, whatever the case
     ignore-insert-value-expr = "price < 1"            rows for which the expression is the integer 1:
     ignore-update-old-value-expr = "state = 'new'"        of an UPDATE the old row

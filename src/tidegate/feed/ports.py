@@ -5,7 +5,7 @@
        └──────── release(checkpoint_ts) ──────────┘  └── advance(round, results)
 
 N sources and M sinks are N + M adapters.  Nothing here knows a protocol, Spark or a store: adapters are values or thin
-rims, the rules between them are pure (plan.py, round.py).  A sink or source of one's own is a class with these
+rims, the rules between them are pure (plan.py, segment.py).  A sink or source of one's own is a class with these
 methods that passes the contract suite of `tidegate.testing` (docs/write-a-sink.md).
 
 Timestamps are TSOs: physical milliseconds << 18 | logical.  Ranges are (after, upto]: a row whose commit_ts equals a

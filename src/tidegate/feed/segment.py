@@ -13,14 +13,28 @@ The schema goes along with every DDL, handed or not.  One that we cannot read or
 table leaves the schema as it is: the sink hands it on as it came.
 
 A DDL that arrives when its ts is resolved already makes a segment without rows at the checkpoint's own ts.
+
+What a round takes: its end, whether that end may be published, and its plan. Pure, shared by engine and readers.
+
+    checkpoint C   where the lake was published last          frontier F   how far everything has landed
+    until U        where the user wants to stop               floor L      the furthest that a table was found ahead
+
+    C ───────────┬───────────┬──────────┬─►        without U and L a round ends at F, or where its rows would be
+                 U           L          F          too many (pace.py); U ends it earlier, L never before L
+
+A round that was cut off by a crash leaves some tables at its end and others behind.  Rounds are planned anew, and a
+shorter one would find those tables ahead: what stands in the lake is then no state of one ts until all tables have
+reached the furthest of them.  So nothing below the floor is published, and the next round goes there.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from tidegate.feed.change import PlacedDdl
-from tidegate.feed.plan import Checkpoint, Landed, Round, identity, replace_ts
+from tidegate.feed.change import Layout, PlacedDdl
+from tidegate.feed.pace import ROUND, Most, Stretch, round_end
+from tidegate.feed.plan import Barrier, Checkpoint, Drops, Landed, Round, identity, plan_round, replace_ts
+from tidegate.feed.ports import Changes
 from tidegate.feed.previous_name import previous_name
 from tidegate.feed.step import Rows, Unit
 from tidegate.model.errors import InputError, SchemaError
@@ -30,7 +44,7 @@ from tidegate.schema.effects import Effect
 from tidegate.schema.infer import infer_table, merge_inferred
 from tidegate.schema.state import SchemaState, apply_ddl
 
-__all__ = ["plan_segment", "segment_end"]
+__all__ = ["end_of_round", "is_whole", "plan_landed", "plan_segment", "raised", "segment_end"]
 
 
 def segment_end(at: Checkpoint, ddls: Iterable[PlacedDdl], upto: int) -> int:
@@ -103,3 +117,51 @@ def _is_handed(placed: PlacedDdl, ddl: Ddl, previous: TableName | None, landed: 
     if landed.takes is not None and not landed.takes(ddl, previous):
         return False
     return not placed.left_out and not (landed.drops is not None and landed.drops(ddl, previous))
+
+
+def end_of_round(
+    at: int,
+    frontier: int,
+    waiting: Iterable[Stretch],
+    *,
+    until: int | None = None,
+    floor: int = 0,
+    most: Most = ROUND,
+) -> int:
+    """Return where the round from the checkpoint `at` ends, given what has landed behind it."""
+    upto = frontier if until is None else max(min(frontier, until), at, floor)
+    return max(round_end(waiting, upto, most), floor)
+
+
+def raised(floor: int, ahead: Iterable[int]) -> int:
+    """Return the floor after a round whose tables were found ahead so far."""
+    return max((floor, *ahead))
+
+
+def is_whole(end: int, floor: int) -> bool:
+    """Return True if the lake is at one state after a round that ends there, so that it may be published."""
+    return end >= floor
+
+
+def plan_landed(
+    state: SchemaState,
+    at: Checkpoint,
+    ddls: Iterable[PlacedDdl],
+    upto: int,
+    landed: Changes,
+    *,
+    accept: Callable[[str, str], bool],
+    drops: Drops | None = None,
+    takes: Drops | None = None,
+    barrier: Barrier = Barrier.TABLE,
+) -> Round:
+    """Return the round from `at` to `upto` over the changes between them; `drops` says which DDLs are left out, `takes`
+    which of them a sink with barrier ALL is handed."""
+    spans = {name: (span.rows, span.min_ts, span.max_ts) for name, span in landed.tables().items()}
+
+    def layouts(name: TableName, end: int) -> Sequence[Layout]:
+        return landed.layouts(name, at.ts, end)
+
+    found = Landed(spans, layouts, accept, drops, takes)
+    plan = plan_round if barrier is Barrier.TABLE else plan_segment
+    return plan(state, at, ddls, upto, found)

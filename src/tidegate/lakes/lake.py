@@ -17,25 +17,33 @@
         live()                             └─────────F   S3 and the changes in (S3, F]
 
 Every table is read at the version that the snapshot names, so what is read together belongs together.
+
+Which moment a reader means: a timestamp, a time, a text of either, or the newest.
+
+470607233675427842             that TSO
+datetime(2026, 1, 2, 3, 4, 5)  the first TSO of that millisecond; without a zone it is UTC
+"2026-01-02T03:04:05Z"         the same
+"now"                          this moment
+"latest"                       None
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 
 from tidegate.changelog.changelog import Changelog
 from tidegate.lakes import sql as lake_sql
 from tidegate.lakes.local import is_local, spark_local
-from tidegate.lakes.moment import LATEST, Moment, moment_ts
 from tidegate.lakes.read import chosen, spark_rows, stored_rows, stored_table
 from tidegate.lakes.where import Wanted, Where
 from tidegate.model.errors import ConfigError, HistoryLost
 from tidegate.model.table import TableInfo
-from tidegate.model.tso import to_datetime
+from tidegate.model.tso import MAX_TS, compose, parse_ts, to_datetime
 from tidegate.objectstore import deltalog
 from tidegate.sink.delta.columns import stored_columns
 from tidegate.sink.delta.options import DeltaOptions
@@ -44,7 +52,28 @@ from tidegate.sink.delta.snapshots import Snapshot, history, latest, published_a
 if TYPE_CHECKING:
     from tidegate.lakes.live import Live
 
-__all__ = ["Lake", "Moved"]
+__all__ = ["Lake", "Moved", "moment_ts"]
+
+LATEST: Final = "latest"
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+Moment: TypeAlias = int | str | datetime
+
+
+def moment_ts(moment: Moment) -> int | None:
+    """Return the TSO that a moment means; None for the newest."""
+    match moment:
+        case str():
+            return None if moment == LATEST else parse_ts(moment, now_ms=time.time_ns() // 1_000_000)
+        case datetime():
+            when = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            ms = (when - EPOCH) // timedelta(milliseconds=1)
+            if ms < 0:
+                raise ConfigError(f"{moment.isoformat()} is before 1970")
+            return compose(ms)
+        case _:
+            if not 0 <= moment <= MAX_TS:
+                raise ConfigError(f"{moment} is no TSO: it must lie between 0 and {MAX_TS}")
+            return moment
 
 
 @dataclass(frozen=True, slots=True)

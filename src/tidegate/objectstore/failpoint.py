@@ -12,7 +12,7 @@
     pause           put our process id into a file of TIDEGATE_FAILPOINTS_DIR and wait until somebody removes it
 
 `@*` acts every time.  With TIDEGATE_FAILPOINTS_DIR a deed is done once among all processes that share the directory,
-so a feed that was killed and is started again lives on.  The names are listed in testing/failpoint.py.
+so a feed that was killed and is started again lives on.  The names are listed in tests/failpoint.py.
 """
 
 import errno

@@ -6,9 +6,9 @@ from tests.sink.delta.small import Small
 from tests.sink.delta.tended import NO_MERCY
 from tidegate.lakes.lake import Lake
 from tidegate.objectstore import deltalog
-from tidegate.sink.delta import compact as compaction
-from tidegate.sink.delta.compact import Compaction, compact
+from tidegate.sink.delta import upkeep as compaction
 from tidegate.sink.delta.position import position
+from tidegate.sink.delta.upkeep import Compaction, compact
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ from tidegate.sink.delta import history_files
 from tidegate.sink.delta.columns import configuration, stored_columns
 from tidegate.sink.delta.files import read
 from tidegate.sink.delta.history_files import open_files
-from tidegate.sink.delta.mode_truncate import inherited
+from tidegate.sink.delta.mode_steps import inherited
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.sink.delta.snapshots import Snapshot, publish
 

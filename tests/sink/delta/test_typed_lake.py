@@ -12,8 +12,7 @@ from tidegate.changelog.changelog import Changelog
 from tidegate.feed.change import PlacedDdl
 from tidegate.feed.filter import TableFilter
 from tidegate.feed.ports import Changes
-from tidegate.feed.round import plan_landed
-from tidegate.feed.segment import segment_end
+from tidegate.feed.segment import plan_landed, segment_end
 from tidegate.objectstore import deltalog
 from tidegate.sink.delta.columns import stored_columns
 from tidegate.sink.delta.files import read

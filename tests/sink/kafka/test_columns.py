@@ -31,10 +31,9 @@ from tidegate.sink.kafka import target as target_module
 from tidegate.sink.kafka.column_partitions import ColumnPartitions
 from tidegate.sink.kafka.task import GroupJob, write_group
 from tidegate.source.tidb import changes as log_changes
-from tidegate.source.tidb.changes import LogChanges
+from tidegate.source.tidb.changes import LogChanges, MountOptions
 from tidegate.source.tidb.chunks import CHUNK_ROWS, chunks
 from tidegate.source.tidb.tables import name_of
-from tidegate.source.tidb.transactions import MountOptions
 
 PROTOCOLS = ("open-protocol", "canal-json")
 STREAMS = ("types", "partition", "ddl", "interleave")

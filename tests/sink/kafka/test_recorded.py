@@ -16,12 +16,13 @@ from tests.golden.codec_cases import DATA
 from tests.golden.codec_cases import lines as golden_lines
 from tests.golden.encode_kit import BUILD_TIME, masked
 from tests.kv.kv_recordings import lines, text_of
+from tests.promises import keep_promises, resolved
 from tests.source.tidb.kit import Broker, changes, feed, recorded_log, target, write_log
 from tidegate.app.segment_log import SegmentLog
 from tidegate.feed.filter import TableFilter
 from tidegate.model.errors import SchemaError
 from tidegate.source.tidb.timeline import Timeline
-from tidegate.testing.validators.events import ddls, keep_promises, resolved, rows, told
+from tidegate.testing.validators.events import ddls, rows, told
 
 pytestmark = pytest.mark.slow
 

@@ -8,10 +8,10 @@ import pytest
 
 from tests.app.test_chain import Upstream
 from tests.app.test_feed import Killed
+from tests.failpoint import TOPIC_PLACES, armed
+from tests.promises import resolved, without_repeats
 from tests.source.tidb.kit import Broker, Run, feed, target
 from tidegate.sink.kafka import known_topics
-from tidegate.testing.failpoint import TOPIC_PLACES, armed
-from tidegate.testing.validators.events import resolved, without_repeats
 
 pytestmark = pytest.mark.slow
 

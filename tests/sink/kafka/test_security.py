@@ -40,8 +40,8 @@ from tidegate.model.errors import ConfigError, LoginRefused, SourceError
 from tidegate.model.event import Ddl, Insert, Resolved
 from tidegate.model.event import Event as TopicEvent
 from tidegate.sink.kafka import writer as writers
-from tidegate.source.kafka.cli_stream import messages
 from tidegate.source.kafka.client import KafkaTopics, watermarks
+from tidegate.source.kafka.fetch import messages
 
 pytestmark = [
     pytest.mark.slow,

@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.failpoint import TOPIC_PLACES, armed
+from tests.promises import keep_promises, resolved, without_repeats
 from tests.sink.kafka.test_columns import VERSIONS
 from tests.sink.kafka.test_columns import made as made_log
 from tests.sink.kafka.topics import FIELDS, TS, Feed, InProcess, Made, placed
@@ -26,8 +28,7 @@ from tidegate.schema.stored.table import table_info
 from tidegate.sink.kafka import known_topics
 from tidegate.source.tidb.changes import LogChanges, LogSpan
 from tidegate.source.tidb.tables import name_of
-from tidegate.testing.failpoint import TOPIC_PLACES, armed
-from tidegate.testing.validators.events import ddls, keep_promises, resolved, rows, told, without_repeats
+from tidegate.testing.validators.events import ddls, rows, told
 
 PROTOCOLS = ("open-protocol", "canal-json")
 BY_TABLE = ({"matcher": ["s.*"], "topic": "of_{table}"},)

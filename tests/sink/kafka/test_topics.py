@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.promises import keep_promises, resolved
 from tests.sink.kafka.topics import Feed, landed
 from tests.source.kit import recording
 from tidegate.codec import BatchEncoder, decode, from_config
@@ -16,7 +17,7 @@ from tidegate.model.event import Delete, Event, Resolved, RowChange, Update
 from tidegate.model.table import TableName
 from tidegate.sink.kafka import target as target_module
 from tidegate.source.kafka.message import TopicMessage
-from tidegate.testing.validators.events import ddls, keep_promises, resolved, rows
+from tidegate.testing.validators.events import ddls, rows
 
 pytestmark = pytest.mark.slow
 

@@ -19,8 +19,7 @@ from tidegate.feed.filter import TableFilter
 from tidegate.feed.pace import Stretch
 from tidegate.feed.plan import Barrier, identity
 from tidegate.feed.ports import Changes, Saved, Sink, Standing, Tasks
-from tidegate.feed.round import plan_landed
-from tidegate.feed.segment import segment_end
+from tidegate.feed.segment import plan_landed, segment_end
 from tidegate.model.event import Ddl, Field, RowChange
 from tidegate.model.table import TableName
 from tidegate.sink.kafka.sink import KafkaSink

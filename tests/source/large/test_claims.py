@@ -20,9 +20,8 @@ from tidegate.model.event import Insert, RowChange
 from tidegate.source.kafka import messages as landing
 from tidegate.source.kafka.message import TopicMessage
 from tidegate.source.kafka.messages import LandedMessages, LandPlan, land_chunk, land_messages
-from tidegate.source.large import claims as module
-from tidegate.source.large.claims import ClaimReader
-from tidegate.source.large.whole import WholeRows
+from tidegate.source.large import whole as module
+from tidegate.source.large.whole import ClaimReader, WholeRows
 
 TEXT_BYTES = 900
 LETTERS = string.ascii_letters + string.digits

@@ -25,8 +25,8 @@ from tidegate.model.event import Event
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.sink.kafka.sink import KafkaSink
 from tidegate.sink.kafka.target import TopicTarget
+from tidegate.source.tidb.changes import MountOptions
 from tidegate.source.tidb.source import LogSource
-from tidegate.source.tidb.transactions import MountOptions
 from tidegate.testing.tasks import HereTasks, Hurried
 from tidegate.tidb.segment import encode_segment
 from tidegate.tidb.span_feed import in_order

@@ -14,6 +14,7 @@ from tests.feed.test_mount import record
 from tests.kv.kv_recordings import STREAMS
 from tests.sink.kafka.test_columns import TABLES, VERSIONS, made
 from tests.source.tidb.kit import recorded_log
+from tests.source.tidb.mounted import transactions
 from tests.source.tidb.test_transactions import SPANS, Log
 from tidegate.app.segment_log import SegmentLog
 from tidegate.codec.columnar.encode.encoder import rows_of
@@ -33,12 +34,11 @@ from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.model.table import TableName
 from tidegate.schema.stored.layout import table_layout
 from tidegate.source.tidb import changes
-from tidegate.source.tidb.changes import LogChanges
+from tidegate.source.tidb.changes import LogChanges, MountOptions, mounter_of
 from tidegate.source.tidb.chunks import CHUNK_ROWS, chunks
 from tidegate.source.tidb.splits import next_batch
 from tidegate.source.tidb.tables import definition_of, name_of
 from tidegate.source.tidb.timeline import Timeline
-from tidegate.source.tidb.transactions import MountOptions, mounter_of, transactions
 
 HIGH = 1 << 60
 FORCED = MountOptions(force_replicate=True)

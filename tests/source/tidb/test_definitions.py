@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.source.tidb.kit import recorded_log
-from tidegate.app.definitions import create_statements
-from tidegate.app.segment_log import SegmentLog
+from tidegate.app.segment_log import SegmentLog, create_statements
 from tidegate.feed.filter import TableFilter
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import TableInfo

@@ -6,8 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.source.tidb.kit import recorded_log
-from tidegate.app.definitions import create_statements
-from tidegate.app.segment_log import SegmentLog
+from tidegate.app.segment_log import SegmentLog, create_statements
 from tidegate.changelog import ledger
 from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.changelog.files import RowFiles
@@ -16,8 +15,8 @@ from tidegate.feed.change import Place
 from tidegate.feed.filter import TableFilter
 from tidegate.feed.frontier import Reached
 from tidegate.model.table import TableName
+from tidegate.source.tidb.changes import MountOptions
 from tidegate.source.tidb.land import LogLanding
-from tidegate.source.tidb.transactions import MountOptions
 from tidegate.testing.tasks import HereTasks
 
 PLACE = ("topic", "partition", "offset")

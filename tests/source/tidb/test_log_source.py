@@ -8,6 +8,7 @@ import pytest
 
 from tests.app.test_chain import Upstream
 from tests.source.tidb.kit import changes, recorded_log
+from tests.source.tidb.mounted import transactions
 from tidegate.app.log_safe_points import safe_point_name, safe_points
 from tidegate.app.segment_log import SegmentLog
 from tidegate.codec.columnar.encode.encoder import rows_of
@@ -21,11 +22,11 @@ from tidegate.model.event import RowChange
 from tidegate.model.feed_errors import SourceBehind
 from tidegate.model.table import TableInfo
 from tidegate.schema.stored.table import table_info
+from tidegate.source.tidb.changes import MountOptions, mounter_of
 from tidegate.source.tidb.log import KvLog
 from tidegate.source.tidb.source import LogSource
 from tidegate.source.tidb.tables import Tables
 from tidegate.source.tidb.timeline import Timeline
-from tidegate.source.tidb.transactions import MountOptions, mounter_of, transactions
 from tidegate.testing.tasks import HereTasks
 from tidegate.tidb.segment_base import trim
 

@@ -15,11 +15,9 @@ from tidegate.feed.event_filter import EventFilter, EventRule
 from tidegate.feed.filter import TableFilter
 from tidegate.feed.mount_columns import ColumnMounter, Records
 from tidegate.model.errors import RenameRefused
-from tidegate.source.tidb.changes import LogChanges
-from tidegate.source.tidb.split import land_split
-from tidegate.source.tidb.splits import LogBatch, next_batch
+from tidegate.source.tidb.changes import LogChanges, MountOptions
+from tidegate.source.tidb.splits import LogBatch, land_split, next_batch
 from tidegate.source.tidb.timeline import Timeline
-from tidegate.source.tidb.transactions import MountOptions
 
 pytestmark = pytest.mark.slow
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.feed.dispatch_rows import dispatched
 from tests.feed.test_mount import column, record, table
+from tests.source.tidb.mounted import transactions
 from tidegate.codec import encode_options
 from tidegate.feed.mount import Mounted
 from tidegate.feed.route import Router
@@ -29,8 +30,8 @@ from tidegate.schema.stored.definition import Name, StoredIndex, StoredPart, Sto
 from tidegate.schema.stored.layout import table_layout
 from tidegate.schema.stored.snapshot import TableVersion
 from tidegate.sink.kafka.dispatch import Dispatcher
+from tidegate.source.tidb.changes import MountOptions, mounter_of, placed_error
 from tidegate.source.tidb.log import LogPart
-from tidegate.source.tidb.transactions import MountOptions, mounter_of, placed_error, transactions
 from tidegate.tidb.span_feed import in_order
 
 UNIQUE = StoredIndex(2, Name.of("u"), idx_cols=[StoredPart(Name.of("v"))], is_unique=True)

@@ -141,6 +141,6 @@ def _events(messages: Iterator[Message], options: DecodeOptions) -> Iterator[tup
 
 def _topic(uri: str, options: DecodeOptions) -> Iterator[Message]:
     from tidegate.app.topics import kafka_topics
-    from tidegate.source.kafka.cli_stream import messages
+    from tidegate.source.kafka.fetch import messages
 
     return messages(kafka_topics(uri, options))

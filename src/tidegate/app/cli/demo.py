@@ -2,8 +2,7 @@
 
 demo                    demo/live.py       SQL and online DDL on a TiDB of our own, while the chain runs
   demo/workload.py        what is done       demo/upstream.py   by whom, step by step
-  demo/chain.py           the changefeeds    demo/moment.py     upstream at a ts against lake at that ts
-  demo/words.py           what is told
+  demo/words.py           what is told       demo/moment.py     upstream at a ts against lake at that ts
 demo --recorded         demo/recorded.py   a recorded topic of real TiCDC, replayed
 demo --recording DIR                       one of yours
 """

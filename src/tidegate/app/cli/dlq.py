@@ -20,6 +20,7 @@ import click
 import msgspec
 
 from tidegate.app.checkpoints import DirectoryCheckpoints
+from tidegate.app.cli.framed import settings_of
 from tidegate.feed.change import DeadLetter, Place
 from tidegate.model.errors import ConfigError, Fenced
 from tidegate.sink.delta.options import DeltaOptions
@@ -104,7 +105,7 @@ def replay_(home: str, place: str, key_file: Path | None, value_file: Path | Non
     instead = Bytes(
         key_file.read_bytes() if key_file else None,
         value_file.read_bytes() if value_file else None,
-        _settings(settings),
+        {name: str(value) for name, value in settings_of(settings).items()},
     )
     with _held(root):
         before = _checkpoint_ts(root)
@@ -143,14 +144,6 @@ def _beside(root: str) -> DirectoryCheckpoints | None:
     if "://" in root or not home.with_name(f"{home.name}.lock").is_file():
         return None
     return DirectoryCheckpoints(home.parent, home.name)
-
-
-def _settings(settings: tuple[str, ...]) -> dict[str, str]:
-    pairs = [setting.partition("=") for setting in settings]
-    wrong = next((name for name, equals, _ in pairs if not equals or not name), None)
-    if wrong is not None:
-        raise click.UsageError(f"--set {wrong}: write KEY=VALUE")
-    return {name: value for name, _, value in pairs}
 
 
 def _bare(halt: Any) -> DeadLetter:

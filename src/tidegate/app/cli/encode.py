@@ -13,17 +13,14 @@ $ tidegate encode --protocol csv --set sink.csv.include-commit-ts=true events.js
 An event that cannot be written never stops the others.  Exit status: 0 when all were written, 1 when there were errors.
 """
 
-import gzip
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from io import BufferedReader, RawIOBase
 from pathlib import Path
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
 
 import click
 
-from tidegate.app.cli.framed import RefusedMessage, clock, settings_of, write_out
+from tidegate.app.cli.framed import RefusedMessage, clock, settings_of, unzipped, write_out
 from tidegate.codec.batch import BatchEncoder, Message, join_for_storage
 from tidegate.codec.csv import CsvEncoder, csv_options
 from tidegate.codec.encoding import encode_options, ignored_keys
@@ -38,7 +35,6 @@ __all__ = ["encode"]
 Options = TypeVar("Options")
 
 CSV: Final = "csv"
-_GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
 @click.command()
@@ -128,11 +124,5 @@ def _csv_lines(file: str, encoder: CsvEncoder) -> Iterator[bytes | RefusedMessag
 
 
 def _lines(file: str) -> Iterator[bytes]:
-    """The lines of a file or of standard input; click's error where they cannot be read."""
-    try:
-        with click.open_file(file, "rb") as raw:
-            stream = raw if isinstance(raw, BufferedReader) else BufferedReader(cast("RawIOBase", raw))
-            zipped = stream.peek(2)[:2] == _GZIP_MAGIC
-            yield from gzip.GzipFile(fileobj=stream) if zipped else stream
-    except (OSError, EOFError, zlib.error) as error:
-        raise click.FileError(file, hint=getattr(error, "strerror", None) or str(error)) from error
+    with unzipped(file) as stream:
+        yield from stream

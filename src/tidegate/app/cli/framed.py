@@ -4,6 +4,8 @@ FILE or -, gzip or plain ─→ (key, value), one after the other
 row that came cut down   ─→ the whole row, from a claim-check storage or the upstream when one is given
 bytes                    ─→ standard output
 RefusedMessage           ─→ a line on standard error; the others go on, and the exit status is 1
+
+What a transcoding writes, by what it reads.
 """
 
 import gzip
@@ -11,19 +13,28 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from io import BufferedIOBase, BufferedReader
+from contextlib import contextmanager
+from io import BufferedIOBase, BufferedReader, RawIOBase
 from itertools import islice
-from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar, cast
 
 import click
 
-from tidegate.codec import DecodeOptions
+from tidegate.codec import DecodeOptions, EncodeOptions, encode_options
 from tidegate.codec.frame import read_frames
-from tidegate.model.errors import TidegateError
+from tidegate.model.errors import ConfigError, TidegateError
 from tidegate.model.event import RowChange
 
-__all__ = ["RefusedMessage", "clock", "framed_messages", "settings_of", "whole_events", "write_out"]
+__all__ = [
+    "RefusedMessage",
+    "clock",
+    "framed_messages",
+    "settings_of",
+    "target_options",
+    "unzipped",
+    "whole_events",
+    "write_out",
+]
 
 Where = TypeVar("Where")
 Found = TypeVar("Found")
@@ -38,14 +49,22 @@ class RefusedMessage(NamedTuple):
     error: TidegateError
 
 
+@contextmanager
+def unzipped(file: str) -> Iterator[BufferedIOBase]:
+    """The bytes of a file or of standard input (-), gzip or plain; click's error where they cannot be read."""
+    try:
+        with click.open_file(file, "rb") as raw:
+            stream = raw if isinstance(raw, BufferedReader) else BufferedReader(cast("RawIOBase", raw))
+            zipped = stream.peek(2)[:2] == _GZIP_MAGIC
+            yield gzip.GzipFile(fileobj=stream) if zipped else stream
+    except (OSError, EOFError, zlib.error) as error:
+        raise click.FileError(file, hint=getattr(error, "strerror", None) or str(error)) from error
+
+
 def framed_messages(file: str) -> Iterator[tuple[bytes, bytes]]:
     """Return the messages of a framed file; click's error where the file cannot be read."""
-    try:
-        with _open(file) as stream:
-            yield from read_frames(_unzipped(stream))
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise click.FileError(file, hint=reason) from error
+    with unzipped(file) as stream:
+        yield from read_frames(stream)
 
 
 def settings_of(words: tuple[str, ...], option: str = "--set") -> dict[str, object]:
@@ -53,7 +72,7 @@ def settings_of(words: tuple[str, ...], option: str = "--set") -> dict[str, obje
     found: dict[str, object] = {}
     for word in words:
         key, equals, value = word.partition("=")
-        if not equals:
+        if not equals or not key:
             raise click.UsageError(f"{option} {word}: write KEY=VALUE")
         found[key.strip()] = value.strip() or value
     return found
@@ -103,12 +122,18 @@ def whole_events(
         reader.close()
 
 
-def _open(file: str) -> BufferedReader:
-    if file == "-":
-        stream = sys.stdin.buffer
-        return stream if isinstance(stream, BufferedReader) else BufferedReader(stream)  # type: ignore[arg-type]
-    return Path(file).open("rb")
+_OTHER: Final = {"open-protocol": "canal-json", "canal-json": "open-protocol"}
 
 
-def _unzipped(stream: BufferedReader) -> BufferedIOBase:
-    return gzip.GzipFile(fileobj=stream) if stream.peek(2)[:2] == _GZIP_MAGIC else stream
+def target_options(config: dict[str, object], protocol: str | None, read: DecodeOptions) -> EncodeOptions:
+    """Return what is written; ConfigError for options that need more than messages carry."""
+    named = any(key.rpartition(".")[2] == "protocol" for key in config)
+    written = encode_options(config, protocol or (None if named else _OTHER[read.protocol]))
+    if written.content_compatible and written.protocol == "canal-json" and read.protocol == "open-protocol":
+        raise ConfigError(
+            "content-compatible needs the parameters of types, such as the 50 of varchar(50), "
+            "which open-protocol does not carry"
+        )
+    if written.output_row_key:
+        raise ConfigError("output-row-key needs the key of a row in TiKV, which no message carries")
+    return written

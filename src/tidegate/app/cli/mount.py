@@ -17,14 +17,13 @@ Exit status: 0, also when the tables of some rows were not known; 1 when bytes c
 """
 
 import binascii
-import gzip
 import sys
 from collections.abc import Iterator
-from typing import IO, Final
 
 import click
 import msgspec
 
+from tidegate.app.cli.framed import unzipped
 from tidegate.codec.go.float import positional64
 from tidegate.codec.neutral import Json, event_object, render
 from tidegate.feed.mount import ColumnPlan, Mounted, Mounter
@@ -40,8 +39,6 @@ from tidegate.schema.stored.history import SchemaHistory
 from tidegate.schema.stored.snapshot import is_circle
 
 __all__ = ["mount"]
-
-_GZIP: Final = b"\x1f\x8b"
 
 
 class _Line(msgspec.Struct, gc=False):
@@ -96,22 +93,20 @@ def _step(line: _Line, history: SchemaHistory, mounter: Mounter) -> Mounted | No
 
 def _lines(file: str) -> Iterator[_Line]:
     decoder = msgspec.json.Decoder(_Line)
-    for number, text in enumerate(_opened(file), 1):
-        if text.strip():
-            try:
-                yield decoder.decode(text)
-            except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-                raise InputError(f"{file}, line {number}: {error}; give a recording of keys and values") from error
-
-
-def _opened(file: str) -> Iterator[bytes]:
     try:
-        raw: IO[bytes] = sys.stdin.buffer if file == "-" else open(file, "rb")  # noqa: SIM115, PTH123
-        with raw:
-            packed = raw.peek(2)[:2] == _GZIP if hasattr(raw, "peek") else False
-            yield from gzip.GzipFile(fileobj=raw) if packed else raw
-    except (OSError, EOFError) as error:
-        raise InputError(f"{file} cannot be read: {error}") from error
+        with unzipped(file) as stream:
+            for number, text in enumerate(stream, 1):
+                if text.strip():
+                    yield _decoded(decoder, text, f"{file}, line {number}")
+    except click.FileError as error:
+        raise InputError(f"{file} cannot be read: {error.message}") from error
+
+
+def _decoded(decoder: msgspec.json.Decoder[_Line], text: bytes, place: str) -> _Line:
+    try:
+        return decoder.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise InputError(f"{place}: {error}; give a recording of keys and values") from error
 
 
 def _row(mounted: Mounted, start_ts: int) -> Json:

@@ -22,8 +22,15 @@ from typing import Final
 import click
 import msgspec
 
-from tidegate.app.cli.framed import RefusedMessage, clock, framed_messages, settings_of, whole_events, write_out
-from tidegate.app.transcode.target import target_options
+from tidegate.app.cli.framed import (
+    RefusedMessage,
+    clock,
+    framed_messages,
+    settings_of,
+    target_options,
+    whole_events,
+    write_out,
+)
 from tidegate.codec import BatchEncoder, DecodeOptions, from_config
 from tidegate.codec.frame import CODEC as FRAME
 from tidegate.codec.frame import pack_frame

@@ -3,7 +3,7 @@
     partitions ─→ decode ─→ cut rows made whole ─→ WatermarkMerge ─→ Relay ─→ topic
     of all topics   │       (feed/watermark_merge.py: rows up to the watermark of them all, DDLs behind their rows)
                     └→ DecodeError: a line on standard error, and on with the next
-    between merge and relay stand the filters: tables and event filters (topic_filter.py)
+    between merge and relay stand the filters: tables and event filters (relay.py)
 
 What has come up to the last watermark of all partitions is written with that watermark.  What lies above it when the
 reading ends is written too, without one, and the last line says where to go on (`start=` of the source).  The producer
@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl, urlsplit
 import click
 import msgspec
 
-from tidegate.app.cli.framed import clock, whole_events
+from tidegate.app.cli.framed import clock, target_options, whole_events
 from tidegate.app.config.document import Document, read_document
 from tidegate.app.config.entry import refused_keys
 from tidegate.app.config.kafka_source import KAFKA_CLIENT, KafkaSource, parse_source
@@ -33,9 +33,7 @@ from tidegate.app.config.refused import RefusedKey, refuse
 from tidegate.app.event_expression import event_filter
 from tidegate.app.stop_signals import stop_on_signals
 from tidegate.app.topics import LOOKING, topics_of
-from tidegate.app.transcode.relay import Relay, RelayTarget
-from tidegate.app.transcode.target import target_options
-from tidegate.app.transcode.topic_filter import TopicFilter
+from tidegate.app.transcode.relay import Relay, RelayTarget, TopicFilter
 from tidegate.app.wiring import SINKS, SOURCES
 from tidegate.codec import BatchEncoder, DecodeOptions, decode, from_config
 from tidegate.codec.options import DECODE_KEYS

@@ -36,9 +36,9 @@ from tidegate.sink.delta.columns import (
     stored_columns,
 )
 from tidegate.sink.delta.files import read
-from tidegate.sink.delta.history import changes_of, news_of
-from tidegate.sink.delta.history_files import by_kind
-from tidegate.sink.delta.keyless_rows import NUMBER, numbered, unique
+from tidegate.sink.delta.history_files import by_kind, changes_of, news_of
+from tidegate.sink.delta.keyless_rows import NUMBER, numbered
+from tidegate.sink.delta.keys import distinct
 from tidegate.sink.delta.merge import rewrite
 from tidegate.sink.delta.modes import BEFORE, CHANGE_SEQ, CHANGE_TS, CHANGE_TYPE, OWN_COLUMNS, VALID_TO, Form, form_of
 from tidegate.sink.delta.old_images import OLD, unfolded, unpacked, with_old_images
@@ -104,7 +104,7 @@ def _collapsed(log: pa.Table, key: Sequence[str]) -> pa.Table:
     updates, old_images = (pc.sum(pc.equal(op, one)).as_py() for one in ("U", OLD))
     if updates == old_images:
         alive = log.take(pa.array(counted(log.drop_columns([OP, COMMIT_TS]), comes)))
-        if unique(alive, key):
+        if distinct(alive.select(list(key))):
             return alive
     times = pa.table({"ts": ts, "comes": pc.cast(comes, pa.int8())})
     order = pc.sort_indices(times, sort_keys=[("ts", "ascending"), ("comes", "ascending")])
@@ -122,7 +122,7 @@ def _versions(log: pa.Table, key: Sequence[str]) -> pa.Table:
     comes = pc.is_in(log.column(CHANGE_TYPE), pa.array(COMES))
     told = news_of(numbered(log, image, comes, [CHANGE_TS, CHANGE_SEQ]), [*image, NUMBER]).versions
     versions = told.drop_columns([NUMBER])
-    if unique(versions.filter(versions.column(VALID_TO).is_null()), key):
+    if distinct(versions.filter(versions.column(VALID_TO).is_null()).select(list(key))):
         return versions
     return news_of(log, key).versions
 

@@ -23,8 +23,7 @@ from tidegate.objectstore.deltalog import Action, CommitConflict, TableSnapshot
 from tidegate.objectstore.failpoint import reach
 from tidegate.sink.delta.alter import alter
 from tidegate.sink.delta.columns import configuration, first_columns, stored_columns
-from tidegate.sink.delta.mode_steps import ROW_STEPS
-from tidegate.sink.delta.mode_truncate import inherited
+from tidegate.sink.delta.mode_steps import ROW_STEPS, inherited
 from tidegate.sink.delta.modes import MODE, check_mode, form_of
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.partitions import exchange, trim

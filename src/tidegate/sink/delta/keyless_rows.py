@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["NUMBER", "numbered", "starts", "unique"]
+__all__ = ["NUMBER", "numbered", "starts"]
 
 NUMBER: Final = "_tidegate_number"
 _COMES: Final = "_tidegate_comes"
@@ -46,8 +46,3 @@ def starts(rows: pa.Table) -> Any:
         other = pc.or_(other, pc.xor(after.is_null(), before.is_null()))
         first[1:] |= other.to_numpy(zero_copy_only=False).astype(bool)
     return first
-
-
-def unique(rows: pa.Table, key: Sequence[str]) -> bool:
-    """Return whether no two rows have the same key."""
-    return bool(rows.select(list(key)).group_by(list(key)).aggregate([]).num_rows == rows.num_rows)

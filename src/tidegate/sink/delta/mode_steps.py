@@ -7,6 +7,13 @@
 
 A log is folded once for each DDL that moves rows (of partitions, by an exchange): its keys are held in memory, its
 rows one file at a time.
+
+What a TRUNCATE TABLE leaves to the new incarnation of a table whose past is kept.
+
+    old incarnation   ──rows──rows──┤ TRUNCATE                     retired as it stands, FLASHBACK TABLE brings it back
+    new incarnation                 ├─ a copy of the old one's changes or versions, the rows of then removed ──rows──►
+
+The copy goes into the commit that makes the table.  A replica begins empty.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,19 +27,30 @@ from tidegate.feed.change import Chunk
 from tidegate.feed.step import Position
 from tidegate.model.errors import SchemaError
 from tidegate.model.table import TableInfo
+from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import Action, TableSnapshot
 from tidegate.sink.delta.changelog_rows import change_rows, folded, moved_rows, row_columns, standing
-from tidegate.sink.delta.columns import LakeColumn, bounded, logical_key
+from tidegate.sink.delta.columns import LakeColumn, bounded, logical_key, stored_columns
 from tidegate.sink.delta.files import read, write
-from tidegate.sink.delta.history import News, as_of, news_of, opened
-from tidegate.sink.delta.history_files import ending_keys, ending_rows, merge_versions, open_files
+from tidegate.sink.delta.history_files import (
+    News,
+    as_of,
+    by_kind,
+    ended,
+    ending_keys,
+    ending_rows,
+    merge_versions,
+    news_of,
+    open_files,
+    opened,
+)
 from tidegate.sink.delta.merge import append, merge, rewrite
-from tidegate.sink.delta.modes import CHANGE_TS, CHANGE_TYPE, VALID_FROM, VALID_TO, Form
+from tidegate.sink.delta.modes import CHANGE_TS, CHANGE_TYPE, VALID_FROM, VALID_TO, Form, form_of
 from tidegate.sink.delta.old_images import parted
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.rows import NetChanges, log_rows, net_changes
 
-__all__ = ["MOVES", "ROW_STEPS", "Moves", "Moving", "RowSteps", "state_at"]
+__all__ = ["MOVES", "ROW_STEPS", "Moves", "Moving", "RowSteps", "inherited", "state_at"]
 
 Columns = Sequence[LakeColumn]
 Leaves = Callable[[pa.Table], Any]
@@ -162,3 +180,42 @@ def state_at(rows: pa.Table, key: Sequence[str], ts: int) -> pa.Table:
     if CHANGE_TYPE in rows.column_names:
         return folded(rows, key, ts)
     return rows
+
+
+Inherit = Callable[[TableSnapshot, TableInfo, Sequence[LakeColumn], str, Position], Iterator[Action]]
+
+
+def inherited(
+    table: TableInfo, uri: str, at: Position, options: DeltaOptions
+) -> tuple[tuple[LakeColumn, ...], list[Action]] | None:
+    """Return what `table`, emptied by a TRUNCATE at that position, leaves to its successor at `uri`: its stored
+    columns, and the add actions of its past; None where nothing is kept."""
+    inherit = INHERITS.get(form_of(table, options.mode))
+    old = None if inherit is None else deltalog.load(options.table_uri(table.incarnation))
+    if inherit is None or old is None:
+        return None
+    columns = stored_columns(old)
+    return columns, list(inherit(old, table, columns, uri, at))
+
+
+def _changes(
+    old: TableSnapshot, table: TableInfo, columns: Sequence[LakeColumn], uri: str, at: Position
+) -> Iterator[Action]:
+    names = [column.name for column in columns]
+    for file in old.files():
+        yield from write(uri, read(old.uri, file, columns), columns, bounded(table, columns))
+    for rows in MOVES["CHANGES"].now(old, table, columns):
+        yield from write(uri, moved_rows(rows, "delete", at).select(names), columns, bounded(table, columns))
+
+
+def _versions(
+    old: TableSnapshot, table: TableInfo, columns: Sequence[LakeColumn], uri: str, at: Position
+) -> Iterator[Action]:
+    for file in old.files():
+        versions = read(old.uri, file, columns)
+        still = versions.column(VALID_TO).is_null().to_numpy().nonzero()[0]
+        for rows in by_kind(ended(versions, still, at[0])):
+            yield from write(uri, rows, columns, bounded(table, columns))
+
+
+INHERITS: Final[Mapping[Form, Inherit]] = {"CHANGES": _changes, "VERSIONS": _versions}

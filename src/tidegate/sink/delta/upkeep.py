@@ -3,7 +3,7 @@
     1 forget      snapshots beyond the limits                                     upkeep_snapshots.py
     2 retire      dropped tables that nobody can ask for: struck off the state, deleted once that is published
     3 sweep       of every table, files and log that no snapshot, reader or worker needs
-    4 compact     tables with many small files, in workers                        compact.py
+    4 compact     tables with many small files, in workers
 
 What is deleted is always named by nothing that is still there: a snapshot goes before its files, the published state
 loses a dropped table before its rows go.  So a pass may be killed anywhere, and the next one finishes its work.  The
@@ -11,6 +11,15 @@ rules are in feed/retention.py, life spans of files in objectstore/lifespan.py.
 
 A pass does what it can until `enough` says so and goes on from there the next time; a table in which nothing has
 changed since costs nothing.
+
+Many small files of a table into few, in one commit that changes no row.
+
+    part-1  part-2  …  part-40      a few rows each, one for every round of a keyless table, or of a quiet one
+    └────────── part-41 ──────┘     sorted by key, with exact bounds, so that merges skip it when they can
+
+The commit says dataChange=false and leaves the position alone, so a step that runs again afterwards still knows what
+is done.  Whoever commits to the table first wins; a compaction that finds its version taken is simply not done.
+A table that is ahead of its published version (a round died) is left alone, unless only compactions are ahead.
 """
 
 import shutil
@@ -22,19 +31,80 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import obstore
+import pyarrow as pa
 
 from tidegate.feed.retention import PURGED, Limits, needed, purgeable, versions_kept
-from tidegate.objectstore.deltalog import store
+from tidegate.model.table import TableInfo
+from tidegate.objectstore import deltalog
+from tidegate.objectstore.deltalog import Action, CommitConflict, DataFile, TableSnapshot, store
 from tidegate.objectstore.failpoint import reach
 from tidegate.objectstore.lifespan import LOG, Lifespans, StoredFile, cut_log, delete, stored_files, sweep
 from tidegate.schema.state import SchemaState
-from tidegate.sink.delta.compact import Compaction, compact
+from tidegate.sink.delta.columns import bounded, stored_columns
+from tidegate.sink.delta.files import is_small, read, within, write
+from tidegate.sink.delta.keys import by_key
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot
 from tidegate.sink.delta.upkeep_snapshots import Shelf
 
-__all__ = ["Kept", "Runner", "Upkeep", "adopt"]
+__all__ = ["Compaction", "Kept", "Runner", "Upkeep", "adopt", "compact"]
+
+SMALL_FILES_MAX: Final = 16
+"""Merges fold their own small files beyond eight; twice as many come only from appends."""
+UPKEEP: Final = "upkeep"
+
+
+class Compaction(msgspec.Struct, frozen=True):
+    """A table to look at: its definition and the version that is published."""
+
+    table: TableInfo
+    version: int
+
+
+def small_files(snapshot: TableSnapshot) -> tuple[DataFile, ...]:
+    """Return the files worth folding into one, the smallest first, as many as one task may hold; none when they are
+    few."""
+    small = sorted((file for file in snapshot.files() if is_small(file)), key=lambda file: (file.rows, file.path))
+    chosen = tuple(small[at] for at in within(small)[0]) if small else ()
+    return chosen if len(chosen) > SMALL_FILES_MAX else ()
+
+
+def compact(job: Compaction, options: DeltaOptions) -> int:
+    """Fold the table's small files if they are many; give the version that holds the published rows now."""
+    uri = options.table_uri(job.table.incarnation)
+    snapshot = deltalog.load(uri)
+    if snapshot is None or not _same_rows(uri, job.version, snapshot.version):
+        return job.version
+    small = small_files(snapshot)
+    if not small:
+        return snapshot.version
+    metadata = {"feed": options.feed, UPKEEP: True}
+    actions = _folded(snapshot, small, job.table)
+    reach("compact/before-commit")
+    try:
+        deltalog.commit(uri, snapshot.version + 1, actions, operation="OPTIMIZE", metadata=metadata)
+    except CommitConflict:
+        return job.version
+    reach("compact/after-commit")
+    return snapshot.version + 1
+
+
+def _same_rows(uri: str, published: int, head: int) -> bool:
+    """True if nothing but compactions came after the published version."""
+    ahead = range(published + 1, head + 1)
+    return all(deltalog.user_metadata(uri, version).get(UPKEEP) for version in ahead)
+
+
+def _folded(snapshot: TableSnapshot, small: Sequence[DataFile], table: TableInfo) -> list[Action]:
+    columns = stored_columns(snapshot)
+    key = bounded(table, columns)
+    rows = pa.concat_tables([read(snapshot.uri, file, columns) for file in small])
+    rows = by_key(rows, key)
+    added = [{"add": {**action["add"], "dataChange": False}} for action in write(snapshot.uri, rows, columns, key)]
+    return [*(deltalog.remove(file, data_change=False) for file in small), *added]
+
 
 Runner = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 """Runs a function over some jobs, in workers or here."""

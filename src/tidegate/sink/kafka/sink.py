@@ -10,32 +10,80 @@ store, beside it the topics that were written to (known_topics.py): a broker has
 
 A DDL cuts all tables (barrier ALL): its message stands behind all rows that are before it and before all others.  The
 driver's producer is dropped after an error and made anew by the next call, so what waited in it cannot come later.
+
+DDLs and resolved timestamps into topics, between the rows of stretches.
+
+    rows <= T, acknowledged  ─►  DDL of T                          ─►  resolved T
+                                 open-protocol: every partition        every partition of every active topic:
+                                 canal-json: partition 0               those of replicated tables, and the default one
+                                 of its topic: by the name that the    (the others that were written to: KnownTopics)
+                                 table had before, if it had one
+
+Each is flushed before the next goes out, so a partition holds: rows, DDL, resolved, later rows.
+
+Source: TiCDC's event router; recordings of the dispatchers.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final, NamedTuple
 
+from tidegate.codec.batch import BatchEncoder, Message
 from tidegate.feed.change import PlacedDdl
 from tidegate.feed.ddl_event import acting
 from tidegate.feed.filter import TableFilter
 from tidegate.feed.pace import Most
 from tidegate.feed.plan import Barrier, Checkpoint, Round
 from tidegate.feed.ports import Changes, Checkpoints, Rhythm, Saved, Standing, Tasks, Written
+from tidegate.feed.route import Router
 from tidegate.feed.step import Rows, Unit
 from tidegate.model.errors import EncodeError, SinkError
-from tidegate.model.table import TableInfo
+from tidegate.model.event import Ddl, Resolved
+from tidegate.model.table import TableInfo, TableName
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.snapshot import SchemaState
-from tidegate.sink.kafka.control import ControlWriter
 from tidegate.sink.kafka.groups import GroupTable, groups_of
 from tidegate.sink.kafka.known_topics import KnownTopics
-from tidegate.sink.kafka.producer import partition_count
+from tidegate.sink.kafka.producer import Producer, partition_count
 from tidegate.sink.kafka.target import TopicTarget
 from tidegate.sink.kafka.task import GroupJob, write_group
 from tidegate.sink.kafka.writer import TopicWriter
 
-__all__ = ["KafkaSink"]
+__all__ = ["ControlWriter", "KafkaSink"]
+
+
+class ControlWriter:
+    """Writes what is no row; `partitions` counts those of a topic, and makes it if need be."""
+
+    def __init__(
+        self, router: Router, encoder: BatchEncoder, producer: Producer, partitions: Callable[[str], int]
+    ) -> None:
+        self._router, self._encoder, self._producer, self._partitions = router, encoder, producer, partitions
+
+    def ddl(self, ddl: Ddl, previous: TableName | None = None) -> None:
+        """Send a DDL; returns when it is acknowledged."""
+        messages = self._encoder.append(ddl)
+        partitions = self._partitions(self._router.ddl_topic(ddl.schema, ddl.table, previous))
+        route = self._router.ddl(ddl.schema, ddl.table, partitions, previous)
+        for partition in route.partitions:
+            self._send(route.topic, partition, messages)
+        self._producer.flush()
+
+    def resolved(self, ts: int, topics: Iterable[str]) -> bool:
+        """Tell every partition of `topics` that nothing at or below `ts` is still to come.
+
+        False for canal-json without the TiDB extension, which has no words for it."""
+        messages = self._encoder.append(Resolved(ts))
+        for topic in topics:
+            for partition in range(self._partitions(topic)):
+                self._send(topic, partition, messages)
+        self._producer.flush()
+        return bool(messages)
+
+    def _send(self, topic: str, partition: int, messages: Sequence[Message]) -> None:
+        for message in messages:
+            self._producer.send(topic, partition, message.key, message.value)
+
 
 TOPICS: Final = "topics"
 """The note beside the checkpoint: all topics that were written to since the start."""

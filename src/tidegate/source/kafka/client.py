@@ -64,7 +64,7 @@ class KafkaTopics:
     `dead_letter` is "halt" or "skip"; `order` is "ts" or "offset" (messages.py).  `start` names (topic, partition,
     offset) to begin at; what it leaves out begins at the first offset that the broker still has.  `partition_num` is
     TiCDC's parameter of that name: where it is set, only that many partitions of each topic are used.  A batch holds
-    at most `max_messages_per_batch` messages, and no more than go in some seconds (pace.py); a task writes its rows
+    at most `max_messages_per_batch` messages, and no more than go in some seconds (reader.py); a task writes its rows
     out whenever it holds `max_bytes_per_flush`.  A message above `max_message_bytes` counts as one that cannot be read.
     """
 

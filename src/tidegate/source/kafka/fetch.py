@@ -5,6 +5,8 @@
 The end is reached by position, not by count: compaction and transaction markers leave gaps between offsets.  Either a
 message at or behind the last wanted offset arrives, or the partition's end is reported there.  A broker that says
 nothing for `timeout_s` is a SourceError, an offset that the broker no longer has is HistoryLost.
+
+A topic as a plain run of messages, for commands that print or count: no changelog, no Spark.
 """
 
 import time
@@ -19,10 +21,10 @@ from confluent_kafka import Message as KafkaMessage
 
 from tidegate.feed.change import Place
 from tidegate.model.errors import HistoryLost, SourceError
-from tidegate.source.kafka.client import KafkaTopics, consumer, offsets
+from tidegate.source.kafka.client import KafkaTopics, consumer, offsets, watermarks
 from tidegate.source.kafka.message import TopicMessages
 
-__all__ = ["CHUNK", "CHUNK_BYTES", "fetch_range", "history_lost"]
+__all__ = ["CHUNK", "CHUNK_BYTES", "fetch_range", "history_lost", "messages"]
 
 CHUNK: Final = 4_000
 """Messages taken at once: few enough that their objects stay in cache, many enough that calls cost nothing."""
@@ -116,3 +118,12 @@ def history_lost(source: KafkaTopics, place: Place) -> HistoryLost:
         "Start a fresh feed into a fresh lake from a new snapshot, or restore the topic; raise retention.ms above the "
         "longest time that the feed may stand still"
     ).at(topic=place.topic, partition=place.partition, offset=place.offset)
+
+
+def messages(source: KafkaTopics) -> Iterator[tuple[bytes | None, bytes | None, str]]:
+    """(key, value, "topic/partition/offset") of every message up to the ends of this moment, a partition at a time."""
+    for topic, partitions in watermarks(source).items():
+        for partition, (low, high) in partitions.items():
+            for chunk in fetch_range(source, Place(topic, partition, low), high):
+                for message in chunk:
+                    yield message.key, message.value, f"{topic}/{partition}/{message.offset}"

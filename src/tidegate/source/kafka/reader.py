@@ -6,11 +6,22 @@
 A partition that appears gets a range of its own even while it is empty, so that the changelog learns of it and holds
 the frontier: the marks of known partitions are asked for first and the list of partitions after, hence a partition that
 existed when a resolved ts was sent is seen no later than that ts.
+
+How many messages a batch takes, by what there is and how fast it goes.
+
+    little waits       all of it, at once: the batch is small and so is its delay
+    a backlog          as many as BATCH_S seconds take, by the rate of the last full batch
+
+A batch costs a fifth of a second whatever is in it, so a backlog goes in large ones; but a batch is also what a kill
+throws away and what a stop waits for, so it must not be large in time.  Memory is no concern here: a task writes its
+rows out whenever it holds enough of them (files.py).
 """
 
 import gc
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from tidegate.changelog.columns import Encoder
 from tidegate.changelog.files import DEAD, HALT, ControlFiles, RowFiles
@@ -21,10 +32,34 @@ from tidegate.feed.frontier import Positions
 from tidegate.source.kafka.client import KafkaTopics, described, offsets
 from tidegate.source.kafka.fetch import fetch_range, history_lost
 from tidegate.source.kafka.messages import Accept, LandedMessages, LandPlan, land_chunk
-from tidegate.source.kafka.pace import BatchPace
 from tidegate.source.kafka.resolution import Resolution
 
-__all__ = ["OffsetRange", "Planner", "TopicPlan", "land_range", "share", "start_of"]
+__all__ = ["BatchPace", "OffsetRange", "Planner", "TopicPlan", "land_range", "share", "start_of"]
+
+BATCH_S: Final = 4.0
+FIRST_BATCH: Final = 1_000_000
+"""While no rate is known."""
+
+
+class BatchPace:
+    """The limit of one landing's batches, never above `most`."""
+
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most, self._clock = most, clock
+        self._begun: tuple[int, float] | None = None
+        self.limit = min(FIRST_BATCH, most)
+
+    def begin(self, messages: int) -> None:
+        """A batch of so many messages begins."""
+        self._begun = (messages, self._clock()) if messages >= self.limit else None
+
+    def end(self) -> None:
+        """The batch is over; one that was not full tells nothing."""
+        if self._begun is not None:
+            messages, began_s = self._begun
+            took_s = max(self._clock() - began_s, 0.001)
+            self.limit = max(1, min(self._most, int(messages * BATCH_S / took_s)))
+            self._begun = None
 
 
 @dataclass(frozen=True, slots=True)

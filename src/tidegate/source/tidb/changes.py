@@ -15,6 +15,7 @@ timestamps and key.  Tables of a chunk that went by columns have none.
 
 import gc
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -24,18 +25,88 @@ from tidegate.codec.columnar.values import MISFITS, Misfit
 from tidegate.codec.wire_table import wire_table
 from tidegate.feed.change import Chunk, ChunkPart, Layout
 from tidegate.feed.event_filter import EventFilter
-from tidegate.feed.mount import Mounted
+from tidegate.feed.mount import Mounted, Mounter
 from tidegate.feed.mount_columns import ColumnMounter
 from tidegate.feed.mount_rows import batch_of_rows
 from tidegate.feed.pace import Stretch
+from tidegate.kv.table_key import decode_table_key
+from tidegate.model.errors import (
+    CorruptedRow,
+    DecodeError,
+    EncodeError,
+    KvDecodeError,
+    MessageTooLarge,
+    SchemaError,
+    TidegateError,
+)
+from tidegate.model.kv_change import KvChange
 from tidegate.model.table import TableName
-from tidegate.schema.stored.snapshot import TableVersion
+from tidegate.schema.stored.history import SchemaHistory
+from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate.source.tidb.chunks import LogChunk, PhysicalRows, chunks, numbered
 from tidegate.source.tidb.log import KvLog, LogPart
 from tidegate.source.tidb.tables import Tables, definition_of, name_of
-from tidegate.source.tidb.transactions import MountOptions, mounted_row, mounter_of
 
-__all__ = ["FEW_ROWS", "LogChanges", "LogSpan", "spans_of"]
+__all__ = ["FEW_ROWS", "LogChanges", "LogSpan", "MountOptions", "mounted_row", "mounter_of", "placed_error", "spans_of"]
+
+
+class MountOptions(NamedTuple):
+    """How rows are mounted; `verify` compares checksums, and `refuse_corrupt` says whether one that fails is an
+    error (corruption-handle-level)."""
+
+    force_replicate: bool = False
+    verify: bool = False
+    refuse_corrupt: bool = False
+
+
+def mounter_of(tables: Sequence[TableVersion], low: int, options: MountOptions) -> Mounter:
+    """Return the mounter of rows above `low`, as long as these definitions hold."""
+    by_id = {version.stored.id: version for version in tables}
+    logical = {physical: version.stored.id for version in tables for physical in version.stored.physical_ids}
+    snapshot = StoredSnapshot(ts=low, tables=by_id, logical=logical)
+    return Mounter(SchemaHistory(snapshot), force_replicate=options.force_replicate, verify=options.verify)
+
+
+def placed_error(error: TidegateError, where: str) -> TidegateError:
+    """Return the error with the words that say where it happened."""
+    match error:
+        case MessageTooLarge():
+            return MessageTooLarge(f"{error.table}, {where},", error.key, error.size, error.limit, error.options)
+        case KvDecodeError():
+            return KvDecodeError(f"{where}: {error.what}", error.codec, error.offset, error.key)
+        case DecodeError():
+            return type(error)(f"{where}: {error.what}", error.codec, error.offset)
+        case SchemaError() | EncodeError():
+            return type(error)(f"{where}: {error}")
+        case _:
+            return error
+
+
+def mounted_row(row: KvChange, mounter: Mounter, *, refuse: bool) -> Mounted | None:
+    """Return the change that a row of the log makes; None for one that is dropped. Errors name timestamps and key.
+
+    Raises CorruptedRow with `refuse` for a row whose checksum contradicts its values."""
+    try:
+        found = mounter.mount(row.key, row.value, row.old_value, row.commit_ts)
+    except TidegateError as error:
+        placed = placed_error(error, f"commit_ts {row.commit_ts}, start_ts {row.start_ts}, key {row.key.hex()}")
+        raise placed.at(table=_table_of(row, mounter), commit_ts=row.commit_ts) from error
+    if found is not None and found.corrupt and refuse:
+        raise CorruptedRow(
+            f"{found.row.schema}.{found.row.table} at commit_ts {row.commit_ts}, key {row.key.hex()}: the checksum of "
+            "the row does not fit its values; compare the row upstream, or set corruption-handle-level to warn"
+        ).at(table=str(found.table.info.name), commit_ts=row.commit_ts)
+    return found
+
+
+def _table_of(row: KvChange, mounter: Mounter) -> str:
+    """The name of the table that a key is of, "" where that is not known."""
+    with suppress(TidegateError):
+        key = decode_table_key(row.key)
+        table = mounter.table(key.table_id, row.commit_ts)
+        return "" if table is None else str(table.info.name)
+    return ""
+
 
 FEW_ROWS: Final = 32
 """Fewer rows of a table are mounted one by one: the calls for columns cost as much as 35 rows of 4 columns, or 28 of

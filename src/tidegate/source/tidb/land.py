@@ -2,7 +2,7 @@
 
     claim    the position, a timestamp; a new one begins with the log, or at start-ts; the schema there
     plan     parts above the position, cut at DDLs and into pieces (splits.py)       driver
-    read     a task a piece: rows of its tables, mounted, as files (split.py)        executors
+    read     a task a piece: rows of its tables, mounted, as files (splits.py)        executors
     commit   rows, DDLs and position of a batch: one commit
 
 A log has no partitions, so the position is the frontier: the ts up to which everything has landed.  Everything behind
@@ -34,15 +34,12 @@ from tidegate.model.errors import ConfigError, HistoryLost
 from tidegate.model.event import Ddl
 from tidegate.model.feed_errors import SourceBehind
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
-from tidegate.source.tidb.changes import LogChanges
+from tidegate.source.tidb.changes import LogChanges, MountOptions
 from tidegate.source.tidb.ddl import DdlEvent
-from tidegate.source.tidb.log import KvLog, without
-from tidegate.source.tidb.safe_point import SafePoint
-from tidegate.source.tidb.split import FLUSH_BYTES, land_split
-from tidegate.source.tidb.splits import next_batch
+from tidegate.source.tidb.log import KvLog, SafePoint, without
+from tidegate.source.tidb.splits import FLUSH_BYTES, land_split, next_batch
 from tidegate.source.tidb.tables import Tables
 from tidegate.source.tidb.timeline import Timeline
-from tidegate.source.tidb.transactions import MountOptions
 
 __all__ = ["Definitions", "LogLanding"]
 

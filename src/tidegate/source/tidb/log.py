@@ -6,11 +6,17 @@
 
 A log is divided at timestamps.  A part is whole or not there, so `high` of the last one is the frontier: nothing at or
 below it is still to come.  What a part holds is told without reading its rows.  A log is pickled into every task.
+
+A feed's word to its log: what lies above this ts is needed.
+
+at(42)  at(43) at(44) ...  at(61)         every position is told to SafePoint, the log hears of one every few seconds
+log: 42                    log: 61        less than what is done, so it keeps rather too much
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +24,7 @@ import pyarrow.compute as pc
 from tidegate.model.kv_change import KvChange
 from tidegate.schema.stored.snapshot import StoredSnapshot
 
-__all__ = ["KvLog", "LogBegin", "LogPart", "Span", "Stored", "Window", "without"]
+__all__ = ["KvLog", "LogBegin", "LogPart", "SafePoint", "Span", "Stored", "Window", "without"]
 
 Span: TypeAlias = tuple[bytes, bytes]
 """Keys in [start, end)."""
@@ -113,3 +119,21 @@ class _Without:
             kept = [rows.filter(pc.invert(pc.is_in(rows.column("start_ts"), left_out))) for rows in window]
             if any(kept):
                 yield list(filter(len, kept))
+
+
+EVERY_S: Final = 5.0
+
+
+class SafePoint:
+    """Keeps the log above the position of a feed; `feed` names the feed and its sink."""
+
+    def __init__(self, log: KvLog, feed: str) -> None:
+        self._log, self._feed = log, feed
+        self._told_s: float | None = None
+
+    def at(self, ts: int) -> None:
+        """The feed is done up to `ts`."""
+        now_s = time.monotonic()
+        if self._told_s is None or now_s - self._told_s >= EVERY_S:
+            self._log.hold(self._feed, ts)
+            self._told_s = now_s

@@ -28,12 +28,10 @@ from tidegate.model.errors import TidegateError
 from tidegate.model.feed_errors import SourceBehind
 from tidegate.model.table import TableInfo
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
-from tidegate.source.tidb.changes import LogChanges, spans_of
-from tidegate.source.tidb.log import KvLog, LogPart, without
-from tidegate.source.tidb.safe_point import SafePoint
+from tidegate.source.tidb.changes import LogChanges, MountOptions, spans_of
+from tidegate.source.tidb.log import KvLog, LogPart, SafePoint, without
 from tidegate.source.tidb.tables import Tables, definition_of
 from tidegate.source.tidb.timeline import Timeline
-from tidegate.source.tidb.transactions import MountOptions
 
 __all__ = ["LogSource"]
 

@@ -8,20 +8,75 @@
 
 A piece has one schema, so it is mounted by definitions that travel with it.  What a piece reads depends on the log
 alone, so a batch that is planned again after a crash lands the same rows.
+
+How far to go next: up to a DDL, the target, the frontier, or as many rows as are done in one go.
+
+    checkpoint        DDL              target                 frontier
+    ────┼──────────────┼──────────────────┼──────────────────────┼───
+        (── segment ───]                                              the DDL follows the rows of its own ts
+                       (──── segment ─────]                           nothing above the target
+
+A segment of many rows ends with the part of the log that brings it over `SEGMENT_ROWS`, so that a backlog has
+checkpoints on the way; a part is never cut for that, a transaction neither.
+
+What a task lands of a change log: the changes of a piece as texts, into files of the changelog.
+
+    piece ─► LogChanges: chunks of batches ─► texts ─► row groups ─► files that the driver commits
+
+A row has no message; `seq` is its number in its chunk.  So rows of a table keep their order: transactions one after the
+other, and in each of them deletes first, updates before inserts.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
+from tidegate.changelog.columns import landed_part
+from tidegate.changelog.files import RowFiles
+from tidegate.changelog.report import LandedFile, TableRows
 from tidegate.model.errors import TidegateError
+from tidegate.model.table import TableName
 from tidegate.schema.stored.snapshot import TableVersion
+from tidegate.source.tidb.changes import LogChanges
 from tidegate.source.tidb.ddl import DdlEvent
 from tidegate.source.tidb.log import LogPart
-from tidegate.source.tidb.segment import end_of_segment, rows_by_table
+from tidegate.source.tidb.tables import name_of
 from tidegate.source.tidb.timeline import Timeline
 
-__all__ = ["LogBatch", "LogSplit", "next_batch"]
+__all__ = ["FLUSH_BYTES", "LogBatch", "LogSplit", "end_of_segment", "land_split", "next_batch", "rows_by_table"]
+
+SEGMENT_ROWS: Final = 500_000
+"""Some seconds of work for a core; what a crash repeats at most, beside the part that brings it over."""
+
+
+def end_of_segment(
+    checkpoint: int, parts: Sequence[LogPart], stop: int | None, target: int | None, *, rows: int = SEGMENT_ROWS
+) -> int | None:
+    """Return the end of the next stretch; None when there is nothing to go on to. `parts` are those above
+    `checkpoint`."""
+    if not parts:
+        return None
+    limits = [parts[-1].high, *(ts for ts in (stop, target) if ts is not None)]
+    end, held = min(limits), 0
+    for part in parts:
+        held += sum(stored.rows for stored in part.stored)
+        if held >= rows:
+            end = min(end, part.high)
+            break
+    return end if end > checkpoint else None
+
+
+def rows_by_table(parts: Sequence[LogPart], low: int, high: int) -> dict[int, int]:
+    """Return how many rows and index entries of each table id (low, high] has at most; a table that is not named has
+    none."""
+    found: dict[int, int] = {}
+    for part in parts:
+        for stored in part.stored:
+            if stored.last_ts > low and stored.first_ts <= high:
+                found[stored.table_id] = found.get(stored.table_id, 0) + stored.rows
+    return found
+
 
 SHARE_ROWS: Final = 20_000
 """Rows that are worth a task of their own."""
@@ -115,3 +170,27 @@ def _dealt(counts: Mapping[int, int], share: int) -> list[list[int]]:
         else:
             hands.append((rows, [table_id]))
     return [dealt for _, dealt in hands]
+
+
+FLUSH_BYTES: Final = 32 << 20
+
+
+class SplitReport(NamedTuple):
+    """What a task wrote; `corrupt` rows landed though their checksum does not fit, `singly` were mounted one by one."""
+
+    files: tuple[LandedFile, ...]
+    tables: tuple[TableRows, ...]
+    corrupt: int
+    singly: int
+
+
+def land_split(changelog: str, log: LogChanges, piece: LogSplit) -> SplitReport:
+    """Write the rows of a piece to files of the changelog at that URI; `log` says how rows are read, whatever its range
+    and tables are. Raises what reading, mounting and writing do."""
+    files, corrupt, singly = RowFiles(changelog, flush_bytes=FLUSH_BYTES, messages=piece.rows), 0, 0
+    changes = replace(log, after=piece.low, upto=piece.high, versions=piece.tables)
+    for chunk in changes.in_order(list(map(name_of, piece.tables)), piece.low, piece.high):
+        files.add([(TableName(part.batch.schema, part.batch.table), landed_part(part)) for part in chunk.parts])
+        corrupt += chunk.corrupt
+        singly += chunk.roads.get("mount/rows", 0)
+    return SplitReport(files.close(), files.counts(), corrupt, singly)

@@ -1,7 +1,7 @@
 """Events that a sink delivered, as text by which equal ones are known; what a topic promises to a reader of it."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
 from tidegate.codec.columnar import typed_batch
@@ -16,11 +16,8 @@ __all__ = [
     "ddls",
     "events_of",
     "first_sendings",
-    "keep_promises",
-    "resolved",
     "rows",
     "told",
-    "without_repeats",
 ]
 
 Place: TypeAlias = tuple[str, int]
@@ -51,11 +48,6 @@ def ddls(events: Iterable[Event]) -> list[Ddl]:
     return [event for event in events if isinstance(event, Ddl)]
 
 
-def resolved(events: Iterable[Event]) -> list[int]:
-    """Return the resolved timestamps among events."""
-    return [event.ts for event in events if isinstance(event, Resolved)]
-
-
 def first_sendings(events: Iterable[Event]) -> Iterator[tuple[int, RowChange | Ddl]]:
     """Return each row change and DDL where it came first, with its place among `events`."""
     seen: set[str] = set()
@@ -63,36 +55,3 @@ def first_sendings(events: Iterable[Event]) -> Iterator[tuple[int, RowChange | D
         if not isinstance(event, Resolved) and (text := told(event)) not in seen:
             seen.add(text)
             yield at, event
-
-
-def keep_promises(partitions: Mapping[Place, list[Event]], protocol: str) -> None:
-    """Assert of a feed that ran once: commit order, rows of a DDL's ts before it, nothing at or below a resolved ts
-    behind it, DDLs where `protocol` sends them."""
-    for (_, number), events in partitions.items():
-        mark = last = -1
-        for event in events:
-            if isinstance(event, Resolved):
-                assert event.ts > mark
-                mark = event.ts
-                continue
-            assert event.commit_ts is not None
-            assert event.commit_ts > mark
-            assert 2 * event.commit_ts + isinstance(event, Ddl) >= last
-            last = 2 * event.commit_ts + isinstance(event, Ddl)
-            assert number == 0 or protocol == "open-protocol" or not isinstance(event, Ddl)
-
-
-def without_repeats(events: Iterable[Event]) -> list[str]:
-    """Return first sendings in order, as text: what a consumer applies that knows its last commit_ts.
-
-    Asserts that nothing new comes late: an event at or below a resolved ts that was told has been there before."""
-    seen: dict[str, None] = {}
-    mark = -1
-    for event in events:
-        if isinstance(event, Resolved):
-            mark = max(mark, event.ts)
-            continue
-        assert event.commit_ts is not None
-        assert event.commit_ts > mark or told(event) in seen
-        seen[told(event)] = None
-    return list(seen)

@@ -1,7 +1,7 @@
 """The places where a process may be made to die, and how a test arms them.
 
     tidegate.objectstore.failpoint   reach(place), in the code of source and sink; the environment variable
-    this module                every place by name, and `armed` for tests in one process
+    this module                     every place by name, and `armed` for tests in one process
 
 A place stands where the state on disk differs from the one before it, or where only memory does: a crash at each of
 them, and a start right after, must end in the same lake.
