@@ -14,32 +14,21 @@ Source: PD's tso allocator (saved upper bound, update interval 3 s); TiDB's orac
 
 from collections.abc import Callable, Sequence
 from threading import Lock
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 from tidegate.model.tso import LOGICAL_BITS, Tso, physical_ms
+from tidegate.tidb.store.engine import MetaBound
 
-__all__ = ["WINDOW_MS", "Oracle", "TsoBound"]
+__all__ = ["WINDOW_MS", "Oracle"]
 
 WINDOW_MS: Final = 3_000
 """How far ahead of use the bound lies: one durable write every three seconds, and at most as long a leap at a start."""
 
 
-class TsoBound(Protocol):
-    """Where the physical bound in ms is kept; `save` returns when it is durable."""
-
-    def load(self) -> int:
-        """Return the last saved bound, 0 if there is none."""
-        ...
-
-    def save(self, bound_ms: int) -> None:
-        """Make `bound_ms` the bound."""
-        ...
-
-
 class Oracle:
     """Gives out timestamps; safe to share between threads. `now_ms` is the clock, in ms since the Unix epoch."""
 
-    def __init__(self, now_ms: Callable[[], int], bound: TsoBound) -> None:
+    def __init__(self, now_ms: Callable[[], int], bound: MetaBound) -> None:
         self._now_ms, self._bound, self._lock = now_ms, bound, Lock()
         self._bound_ms = bound.load()
         self._last = (self._bound_ms + 1 << LOGICAL_BITS) - 1

@@ -55,11 +55,10 @@ class DdlText:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Any other statement; `kind` is its first word in capitals, `words` all words and signs as written."""
+    """Any other statement; `kind` is its first word in capitals."""
 
     kind: str
     text: str
-    words: tuple[str, ...]
 
 
 Parsed: TypeAlias = Dml | DdlText | Command
@@ -123,9 +122,9 @@ def _sorted(sql: str, opened: str, tokens: list[Token], dialect: object) -> Pars
     words = [word for token in tokens[:4] for word in token.text.upper().split()]
     first, rest = words[0], words[1:]
     if first in _DDL:
-        return Command(first, text, _words(tokens)) if _ACCOUNTS & set(rest[:2]) else DdlText(_whole(sql, text, tokens))
+        return Command(first, text) if _ACCOUNTS & set(rest[:2]) else DdlText(_whole(sql, text, tokens))
     if first in _COMMANDS:
-        return Command(first, text, _words(tokens))
+        return Command(first, text)
     if first not in _DML:
         raise _refused(sql, tokens[0].start)
     try:
@@ -136,10 +135,6 @@ def _sorted(sql: str, opened: str, tokens: list[Token], dialect: object) -> Pars
     except RecursionError as error:
         raise SqlRefused(_SYNTAX, "the statement is nested too deeply", "42000") from error
     return Dml(node, text)
-
-
-def _words(tokens: list[Token]) -> tuple[str, ...]:
-    return tuple(token.text for token in tokens)
 
 
 def _begin(sql: str, opened: str, start: int) -> int:

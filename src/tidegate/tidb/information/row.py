@@ -140,7 +140,7 @@ def _column(found: TableVersion, column: StoredColumn, position: int, zone: tzin
         *characters,
         *_precision(column),
         *((kind.charset, column.type.collate) if text else (None, None)),
-        *(render_full_type(column), column_key(column), column_extra(column, found.stored), _PRIVILEGES),
+        *(render_full_type(column), column_key(column), column_extra(column), _PRIVILEGES),
         *(column.comment, column.generated_expr_string, None),
     )
 
@@ -169,9 +169,8 @@ def column_key(column: StoredColumn) -> str:
     return next((name for flag, name in _KEY_FLAGS if column.type.flag & flag), "")
 
 
-def column_extra(column: StoredColumn, table: StoredTable) -> str:
+def column_extra(column: StoredColumn) -> str:
     """auto_increment, STORED GENERATED, DEFAULT_GENERATED on update .."""
-    del table
     if column.generated_expr_string:
         return "STORED GENERATED" if column.generated_stored else "VIRTUAL GENERATED"
     words = ["auto_increment"] if column.type.flag & _AUTO_INCREMENT else []

@@ -118,5 +118,5 @@ class MetaBound:
         return int(self._engine.get(ColumnFamily.META, self._KEY) or b"0")
 
     def save(self, bound_ms: int) -> None:
-        """Write the bound as decimal text."""
+        """Write the bound as decimal text; durable when this returns."""
         self._engine.write([(ColumnFamily.META, self._KEY, b"%d" % bound_ms)])

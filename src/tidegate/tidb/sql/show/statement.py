@@ -185,7 +185,7 @@ def _column_rows(view: View, schema: str, name: str, *, full: bool) -> Shown:
     found: list[tuple[SqlValue, ...]] = []
     for column in public_columns(table):
         nullable = "NO" if column.type.flag & NOT_NULL else "YES"
-        facts = (column_key(column), column_default(column, view.state.zone), column_extra(column, table))
+        facts = (column_key(column), column_default(column, view.state.zone), column_extra(column))
         kind = render_full_type(column)
         if full:
             collation = column.type.collate if column.type.charset != "binary" else None
