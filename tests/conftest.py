@@ -17,6 +17,8 @@ from tidegate.model.errors import EnvironmentFault
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+LONG = {"kill", "workloads", "memory", "e2e"}
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Add them; what needs a JVM says for itself that there is none."""
@@ -24,6 +26,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Leftovers(), "tidegate-leftovers")
     with suppress(EnvironmentFault):
         soon()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the folders whose files take long, so that no process of tests waits for another in the end."""
+    items.sort(key=lambda item: LONG.isdisjoint(item.path.parts))
 
 
 @pytest.fixture(scope="module")

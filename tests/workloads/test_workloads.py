@@ -22,10 +22,8 @@ import msgspec
 import pytest
 
 from tests.tidb.worlds import seeds
-from tests.workloads.real import Real
 from tests.workloads.setting import draw_setting
 from tests.workloads.workload import Workload
-from tidegate.app.broker import start_broker, stop_broker
 from tidegate.app.engine import Engine
 from tidegate.feed import route
 from tidegate.feed.plan import Round
@@ -38,7 +36,7 @@ from tidegate.testing.validators.events import told
 
 pytestmark = pytest.mark.slow
 
-SEEDS, CHUNK, REAL = 200, 20, 12
+SEEDS, CHUNK = 200, 20
 FIRED = (
     *("rows", "ddls", "moments", "broker", "executor", "straggler", "split", "merge", "leader", "writer"),
     *(f"driver at topic/{place}" for place in ("rows-queued", "rows-written", "ddl-sent", "resolved-sent", "advanced")),
@@ -183,23 +181,3 @@ def test_some_seed_finds_a_planted_fault(
         except AssertionError:
             return
     pytest.fail("nobody saw it")
-
-
-@pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize(
-    "seed", [pytest.param(seed, marks=pytest.mark.soak if seed else pytest.mark.slow) for seed in range(REAL)]
-)
-def test_real_seeds(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark, SIGKILL to a worker and twice to the driver, SIGKILL to the broker: the same promises hold, and the lake
-    that `tidegate run` makes of the topics is the database at five moments."""
-    broker = start_broker(tmp_path / "broker")
-    real = Real(seed, broker, tmp_path)
-    try:
-        statuses = real.feed(monkeypatch)
-        problems = [*real.complaints(), *real.differences()]
-    finally:
-        stop_broker(real.broker)
-
-    assert statuses[-1] == 0, (tmp_path / "life-last" / "stderr").read_text()[-2000:]
-    assert -9 in statuses
-    assert not problems, f"seed {seed}: {real.setting}: {problems[:3]}"
