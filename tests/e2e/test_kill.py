@@ -36,9 +36,10 @@ def kill_group(run: Running) -> None:
     run.signal_group(signal.SIGKILL)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("kind", "kill"),
-    [("open", kill_driver), pytest.param("canal", kill_group, marks=pytest.mark.soak)],
+    [("open", kill_driver), ("canal", kill_group)],
 )
 def test_kill_half_way(bootstrap: str, tmp_path: Path, kind: str, kill: Callable[[Running], None]) -> None:
     """Killed in the middle of a round and started again at once, a feed loses nothing and applies nothing twice."""

@@ -22,8 +22,8 @@ BY_CHANGEFEED = {
     *(("open", "replica"), ("canal", "changelog"), ("tidb", "history")),
 }
 """Pairs of which `make test` runs the feed of the API: each source, each sink and each protocol on both sides."""
-BY_COMMAND = {("open", "kafka-canal"), ("canal", "callback")}
-"""Pairs whose command is killed in `make test`; test_delta.py kills that of a change log into a lake."""
+BY_COMMAND = {("open", "kafka-canal")}
+"""The pair whose command is killed in `make test`; tests/kill and test_delta.py kill those into lakes."""
 MOMENT = some(6, LAST)
 """How far the shop is told: far enough for every kind of DDL but the last few."""
 DEEDS = ("round/planned=kill", "round/applied=kill", "")

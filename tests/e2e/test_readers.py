@@ -82,7 +82,7 @@ def moments(kind: str, last: int) -> Iterator[tuple[int, list[list[Frame]]]]:
 
 @pytest.mark.parametrize(
     ("kind", "last"),
-    [("open", 4), *(pytest.param(kind, LAST, marks=pytest.mark.soak) for kind in ("open", "canal"))],
+    [("open", 3), *(pytest.param(kind, LAST, marks=pytest.mark.soak) for kind in ("open", "canal"))],
 )
 def test_readers_see_only_what_the_database_was(bootstrap: str, tmp_path: Path, kind: str, last: int) -> None:
     """While a feed plays the recording, every snapshot and live view is whole, and the truth wherever one is known."""
