@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.codec.encode_rows import TABLE, TS, Claims, delete, encoder, insert, update
-from tests.golden.codec_cases import DATA, cases
+from tests.golden.codec_cases import DATA, cases, events
 from tidegate.app.cli.decode import decode
 from tidegate.app.cli.transcode import transcode
 from tidegate.codec import Message
@@ -20,6 +20,7 @@ from tidegate.model.event import Ddl, Resolved
 pytestmark = pytest.mark.slow
 
 EXTENDED = ("--set", "enable-tidb-extension=true")
+STREAMS = ("types", "partition", "ddl", "interleave", "rename_swap")
 ROWS = (insert(), update("a", "b"), delete())
 
 
@@ -188,3 +189,47 @@ def test_wrong_use_is_one_clear_error(arguments: tuple[str, ...], stdin: bytes |
 def test_nothing_is_nothing() -> None:
     """An empty file has no messages."""
     assert (run(stdin=b"").exit_code, run(stdin=b"").stdout_bytes) == (0, b"")
+
+
+@pytest.mark.parametrize("text", ["query", "event_query"])
+def test_every_recorded_ddl_goes_there_and_back(text: str) -> None:
+    """DDLs as TiCDC sends them and as users wrote them, from either protocol to the other and back, none refused."""
+    recorded = [line for stream in STREAMS for line in events(stream).values() if line["kind"] == "ddl"]
+    ddls = [
+        Ddl(schema=line["schema"], table=line["table"], query=line[text], commit_ts=TS + at, type=line["type"])
+        for at, line in enumerate(recorded)
+    ]
+    raw = made("open-protocol", *ddls)
+    there = run(*EXTENDED, stdin=raw)
+    back = run(stdin=there.stdout_bytes)
+
+    assert (there.exit_code, there.stderr, back.exit_code, back.stderr) == (0, "", 0, "")
+    assert back.stdout_bytes == raw
+    assert run(*EXTENDED, "--ts", "7", stdin=back.stdout_bytes).stdout_bytes == made(
+        "canal-json", *ddls, enable_tidb_extension=True
+    )
+
+
+def test_content_compatible_needs_whole_types() -> None:
+    """Types without their parameters are not passed off as official Canal's."""
+    raw = made("canal-json", insert(), enable_tidb_extension=True)
+    whole = made("canal-json", insert(), enable_tidb_extension=True, content_compatible=True)
+    words = ("--to", "canal-json", "--set", "content-compatible=true", *EXTENDED, "--ts", "7")
+    refused, kept = run(*words, stdin=raw), run(*words, stdin=whole)
+
+    assert (refused.exit_code, refused.stdout_bytes) == (1, b"")
+    assert "parameters of types" in refused.stderr
+    assert (kept.exit_code, kept.stderr) == (0, "")
+
+
+def test_a_delete_of_a_unique_key_keeps_its_columns() -> None:
+    """Canal-JSON names no handle but the primary key: without one, the handle of a DELETE is all that is known."""
+    value = json.loads(made("canal-json", delete(), enable_tidb_extension=True)[8:])
+    raw = pack_frame(None, json.dumps({**value, "pkNames": None}).encode())
+    words = ("--set", "delete-only-output-handle-key-columns=true", *EXTENDED, "--ts", "7")
+    result = run("--to", "canal-json", *words, stdin=raw)
+
+    assert result.exit_code == 0, result.stderr
+    (whole,), (line,) = (lines(each, "--protocol", "canal-json") for each in (raw, result.stdout_bytes))
+    assert line["pre_columns"] == whole["pre_columns"]
+    assert len(line["pre_columns"]) > 1

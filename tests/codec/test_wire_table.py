@@ -11,8 +11,9 @@ from tests.golden.codec_cases import DATA
 from tidegate.codec import BatchEncoder, DecodeOptions, EncodeOptions, decode, wire_table
 from tidegate.codec.canal.encode.types import mysql_type
 from tidegate.codec.frame import read_frames
-from tidegate.codec.wire_table import flags_of, table_of_row
-from tidegate.model.event import Ddl, Resolved
+from tidegate.codec.wire_table import flags_of, table_of_fields, table_of_row
+from tidegate.model.event import Ddl, Field, Resolved
+from tidegate.model.mysql import MysqlType
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.state import SchemaState, apply_ddl
 
@@ -89,3 +90,13 @@ def test_decoded_canal_rows_keep_their_types() -> None:
     types = json.loads(value)["mysqlType"]
     assert {column.name: mysql_type(column, full=True) for column in table.columns} == types
     assert table.pk_names == tuple(json.loads(value)["pkNames"])
+
+
+@pytest.mark.parametrize(("names", "flag"), [(("a",), 8), (("a", "b"), 8 | 32)])
+def test_composite_keys_of_canal_rows(names: tuple[str, ...], flag: int) -> None:
+    """PkNames tells that a key has several columns."""
+    fields = (Field("a", MysqlType.VARCHAR), Field("b", MysqlType.VARCHAR))
+    table = table_of_fields(fields, names)
+    assert {column.name: column.flag & (8 | 32) for column in table.columns if column.name in names} == dict.fromkeys(
+        names, flag
+    )

@@ -64,6 +64,8 @@ class WireTable(msgspec.Struct, frozen=True):
 
     columns: tuple[WireColumn, ...]
     pk_names: tuple[str, ...] = ()
+    names_handle: bool = True
+    """Whether columns tell their handle; those of canal-json tell the primary key, and a unique key not."""
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -135,7 +137,7 @@ def table_of_fields(fields: tuple[Field, ...], primary: tuple[str, ...] | None) 
     columns = tuple(_of_field(field, of_key if field.name in pk_names else ColumnFlag.NULLABLE) for field in fields)
     if primary is None:
         pk_names = tuple(column.name for column in columns if column.flag & ColumnFlag.PRIMARY_KEY)
-    return WireTable(columns, pk_names)
+    return WireTable(columns, pk_names, names_handle=any(field.flag is not None for field in fields))
 
 
 def _of_field(field: Field, key: ColumnFlag) -> WireColumn:

@@ -22,7 +22,7 @@ Source: Canal-JSON document; recordings.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from tidegate.codec.canal.encode.types import PROMOTIONS, mysql_type, sql_type
+from tidegate.codec.canal.encode.types import PROMOTIONS, check_parameters, mysql_type, sql_type
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.go.float import positional32, positional64
 from tidegate.codec.go.json import EASY, PRINTED
@@ -99,9 +99,13 @@ class CanalRow:
         head = f'{{"id":0,"database":{EASY(schema)},"table":{EASY(name)},"pkNames":[{keys}],"isDdl":false,"type":'
         self.heads = {kind: f'{head}"{word}",' for kind, word in _TYPES.items()}
         self._columns = table.columns
+        if options.content_compatible:
+            for column in table.columns:
+                check_parameters(column)
         places = range(len(table.columns))
         self.all = self._prepared(places, options)
-        self.handles = self._prepared([place for place in places if table.columns[place].handle], options)
+        handles = [place for place in places if table.columns[place].handle]
+        self.handles = self._prepared(handles if handles or table.names_handle else places, options)
         self._options = options
 
     def _prepared(self, places: Iterable[int], options: EncodeOptions) -> Columns:

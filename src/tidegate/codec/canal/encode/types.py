@@ -31,10 +31,11 @@ from collections.abc import Callable
 from typing import Final
 
 from tidegate.codec.wire_table import WireColumn
+from tidegate.model.errors import EncodeError
 from tidegate.model.mysql import CHARS, INTEGERS, STRINGS, MysqlType, sql_name
 from tidegate.model.table import ColumnType
 
-__all__ = ["PROMOTIONS", "mysql_type", "sql_type"]
+__all__ = ["PROMOTIONS", "check_parameters", "mysql_type", "sql_type"]
 
 _SQL_TYPES: Final[dict[MysqlType, int]] = {
     MysqlType.DECIMAL_OLD: 3,
@@ -101,6 +102,19 @@ def sql_type(column: WireColumn) -> int:
     """Return the sqlType of a column's NULL and of all values that are not promoted."""
     code = column.type.code
     return _BINARY if column.binary and code in STRINGS else _SQL_TYPES[code]
+
+
+_INCOMPLETE: Final = frozenset({"char", "varchar", "binary", "varbinary", "enum", "set", "bit", "decimal", "int"})
+"""Types that official Canal never writes without parameters."""
+
+
+def check_parameters(column: WireColumn) -> None:
+    """Raise EncodeError for a column whose type came without its parameters."""
+    if column.mysql_type in _INCOMPLETE:
+        raise EncodeError(
+            f"column {column.name}: content-compatible needs the parameters of types, such as the 50 of varchar(50), "
+            f"and {column.mysql_type} came without; read messages that were written with it"
+        )
 
 
 def mysql_type(column: WireColumn, *, full: bool) -> str:

@@ -56,7 +56,8 @@ class CanalColumns:
             Member(part.place, part.head.encode(), canal_cell(table.columns[part.place], options))
             for part in row.all.parts
         ]
-        self._handles = [table.columns[member.place].handle for member in self._members]
+        handles = {part.place for part in row.handles.parts}
+        self._handles = [member.place in handles for member in self._members]
         self._options = options
         self._heads = pa.array([f'{row.heads[kind]}"es":' for kind in _KINDS]).cast(BINARY)
         only_handles = options.delete_only_output_handle_key_columns
