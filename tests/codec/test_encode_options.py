@@ -66,6 +66,7 @@ def test_content_compatible_implies_updated_columns_only() -> None:
             "CDC:ErrCodecInvalidConfig",
             "force-replicate",
         ),
+        ({**OPEN, **CLAIM, "force-replicate": True}, "CDC:ErrCodecInvalidConfig", "large-message-handle-option"),
         (
             {**OPEN, "delete-only-output-handle-key-columns": True, "force-replicate": "true"},
             "CDC:ErrCodecInvalidConfig",

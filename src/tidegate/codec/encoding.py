@@ -25,7 +25,7 @@ Source: TiCDC's changefeed configuration and sink URI documents; its codec confi
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
@@ -35,10 +35,12 @@ from tidegate.model.errors import CodecConfigInvalid, ConfigError, ProtocolUnkno
 
 __all__ = [
     "CLASSIC",
+    "CONTRADICTIONS",
     "DIALECTS",
     "FAULTS",
     "IGNORED",
     "NEWARCH",
+    "Contradiction",
     "EncodeOptions",
     "check_marks",
     "encode_options",
@@ -261,29 +263,53 @@ def _last(config: Mapping[str, object], name: str) -> tuple[str, object] | None:
     return found
 
 
+class Contradiction(NamedTuple):
+    """Two options that do not go together, the code with which TiCDC refuses them, and why."""
+
+    given: Callable[[EncodeOptions], bool]
+    error: type[ConfigError]
+    why: str
+
+
+_KEYLESS: Final = "force-replicate must be false with {}: rows of tables without a handle key have none"
+CONTRADICTIONS: Final = (
+    Contradiction(
+        lambda given: given.force_replicate and given.large_message_handle != "none",
+        CodecConfigInvalid,
+        _KEYLESS.format("large-message-handle-option"),
+    ),
+    Contradiction(
+        lambda given: given.force_replicate and given.delete_only_output_handle_key_columns,
+        CodecConfigInvalid,
+        _KEYLESS.format("delete-only-output-handle-key-columns=true"),
+    ),
+    Contradiction(
+        lambda given: given.large_message_handle == "claim-check" and not given.claim_check_storage_uri,
+        ConfigError,
+        "large-message-handle-option=claim-check needs claim-check-storage-uri",
+    ),
+    Contradiction(
+        lambda given: given.claim_check_raw_value and given.protocol != "canal-json",
+        ConfigError,
+        "claim-check-raw-value=true does not go with open-protocol, whose keys are needed too",
+    ),
+    Contradiction(
+        lambda given: bool(given.faults) and not given.newarch, ConfigError, "newarch-faults needs dialect=newarch"
+    ),
+    Contradiction(
+        lambda given: given.output_row_key and given.protocol == "canal-json" and not given.newarch,
+        ConfigError,
+        "output-row-key needs dialect=newarch: classic TiCDC does not know it",
+    ),
+)
+
+
 def _checked(options: EncodeOptions) -> EncodeOptions:
     """`options` with what they imply; refuses what contradicts itself."""
-    canal = options.protocol == "canal-json"
-    if options.force_replicate:
-        for on, key in (
-            (
-                options.large_message_handle != "none",
-                f"large-message-handle-option={options.large_message_handle}",
-            ),
-            (options.delete_only_output_handle_key_columns, "delete-only-output-handle-key-columns=true"),
-        ):
-            if on:
-                raise CodecConfigInvalid(f"force-replicate must be false with {key}: tables without a handle key")
     check_marks(options)
-    if options.large_message_handle == "claim-check":
-        if not options.claim_check_storage_uri:
-            raise ConfigError("large-message-handle-option=claim-check needs claim-check-storage-uri")
-        if options.claim_check_raw_value and not canal:
-            raise ConfigError("claim-check-raw-value=true does not go with open-protocol, whose keys are needed too")
-    if options.faults and not options.newarch:
-        raise ConfigError("newarch-faults needs dialect=newarch")
-    if options.output_row_key and canal and not options.newarch:
-        raise ConfigError("output-row-key needs dialect=newarch: classic TiCDC does not know it")
-    if options.content_compatible and canal:
+    for found in CONTRADICTIONS:
+        if found.given(options):
+            raise found.error(found.why)
+    if options.content_compatible and options.protocol == "canal-json":
         return msgspec.structs.replace(options, only_output_updated_columns=True)
     return options
