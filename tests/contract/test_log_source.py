@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from tests.contract.sources import SourceContract
 from tests.source.tidb.kit import recorded_log
 from tidegate.app.segment_log import SegmentLog
 from tidegate.feed.event_filter import EventFilter
@@ -10,6 +9,7 @@ from tidegate.feed.filter import TableFilter
 from tidegate.feed.ports import Source
 from tidegate.source.tidb.changes import MountOptions
 from tidegate.source.tidb.source import LogSource
+from tidegate.testing.contract.sources import SourceContract
 
 
 class TestLog(SourceContract):

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.sources import SourceContract
 from tests.lakes.stages import PROTOCOLS, WORKLOAD
 from tests.recorded import RecordedLanding, partitions_of
 from tidegate.changelog.source import LandedSource
@@ -16,6 +15,7 @@ from tidegate.feed.ports import Source
 from tidegate.model.errors import Where
 from tidegate.model.event import Resolved
 from tidegate.source.kafka.message import TopicMessage
+from tidegate.testing.contract.sources import SourceContract
 from tidegate.testing.contract.stories import shop
 from tidegate.testing.scripted import ScriptedSource
 

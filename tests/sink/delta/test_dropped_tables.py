@@ -127,8 +127,9 @@ def test_killed_while_purging(tmp_path, monkeypatch, survivors):
         feed.tend()
     monkeypatch.undo()
     feed.start(NO_MERCY)
-    feed.tend()
-    feed.tend()
+    soon_ms = int(time.time() * 1000) + 1000
+    feed.tend(soon_ms)
+    feed.tend(soon_ms)
 
     assert directories(tmp_path) == []
 

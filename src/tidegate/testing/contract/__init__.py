@@ -1,9 +1,10 @@
-"""The contract suite: what every sink has to hold, run by pytest against any of them."""
+"""The contract suites: what every sink and every source has to hold, run by pytest against any of them."""
 
 import pytest
 
-pytest.register_assert_rewrite("tidegate.testing.contract.sinks")
+pytest.register_assert_rewrite("tidegate.testing.contract.sinks", "tidegate.testing.contract.sources")
 
 from tidegate.testing.contract.sinks import ReadBack, SinkContract  # noqa: E402  rewritten before it is imported
+from tidegate.testing.contract.sources import SourceContract  # noqa: E402
 
-__all__ = ["ReadBack", "SinkContract"]
+__all__ = ["ReadBack", "SinkContract", "SourceContract"]
