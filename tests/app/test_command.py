@@ -75,6 +75,14 @@ def test_words_and_file(tmp_path: Path) -> None:
     assert [rule.partition for rule in target_of(config).rules] == ["ts"]
 
 
+@pytest.mark.parametrize(("text", "printed"), [("", True), ('ddl-text = "ticdc"', True), ('ddl-text = "raw"', False)])
+def test_texts_of_ddls(tmp_path: Path, text: str, printed: bool) -> None:  # noqa: FBT001
+    """DDLs are printed as TiCDC does unless the file says raw."""
+    file = tmp_path / "feed.toml"
+    file.write_text(f"[sink]\n{text}")
+    assert source_of(meant(tmp_path, path=file))._timeline._ticdc_texts == printed
+
+
 def test_without_a_file(tmp_path: Path) -> None:
     """Everything has a default; the name is the same for the same log and topic."""
     config = meant(tmp_path, sink_uri=f"{SINK}&partition-num=2&compression=lz4&sasl-user=u&sasl-password=hidden")

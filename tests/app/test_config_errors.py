@@ -75,6 +75,8 @@ CASES = [
     (URI, '[sink]\ntransaction-atomicity = "table"', "ErrSinkURIInvalid"),
     (URI, '[sink.kafka-config]\nsasl-gssapi-user = "u"', "ErrUnsupported"),
     (URI, '[integrity]\nintegrity-check-level = "full"', "ErrInvalidReplicaConfig"),
+    (URI, '[sink]\nddl-text = "pretty"', "ErrInvalidReplicaConfig"),
+    (URI, f'force-replicate = true\n{LARGE}large-message-handle-option = "claim-check"', "ErrCodecInvalidConfig"),
 ]
 
 
