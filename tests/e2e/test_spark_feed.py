@@ -83,7 +83,7 @@ def words(log: Path, bootstrap: str, topic: str, protocol: str, home: Path) -> l
 def expected(log: Path, protocol: str, state: Path) -> dict[tuple[str, int], list[Event]]:
     """What the same feed writes in this process, which tests/sink/kafka/test_recorded.py compares with TiCDC."""
     broker = Broker()
-    feed(log, target(broker, protocol, DISPATCHERS), state).run(idle_s=0)
+    feed(log, target(broker, protocol, DISPATCHERS), state, ticdc_texts=True).run(idle_s=0)
     return broker.events(protocol)
 
 

@@ -74,7 +74,7 @@ class Feed:
         """What an untroubled feed into memory writes."""
         broker = kit.Broker(PARTITIONS)
         calm = self.state.with_name("calm")
-        kit.feed(self.log, kit.target(broker, "open-protocol"), calm).run(idle_s=0)
+        kit.feed(self.log, kit.target(broker, "open-protocol"), calm, ticdc_texts=True).run(idle_s=0)
         return {
             each for (_, number), events in broker.events("open-protocol").items() for each in _told(number, events)
         }

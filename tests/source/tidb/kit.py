@@ -195,7 +195,15 @@ class Run:
         topic, where = given["target"].topic, str(given["log"])
         self.checkpoints = DirectoryCheckpoints(given["state"], given["name"], source=where, target=topic)
         mount = MountOptions(force_replicate=given["force"]) if given["mount"] is None else given["mount"]
-        source = LogSource(log, given["name"], rules=rules, mount=mount, events=events, start_ts=given["start_ts"])
+        source = LogSource(
+            log,
+            given["name"],
+            rules=rules,
+            mount=mount,
+            events=events,
+            start_ts=given["start_ts"],
+            ticdc_texts=given["ticdc_texts"],
+        )
         sink = KafkaSink(given["target"], self.checkpoints, rules=rules, force=mount.force_replicate)
         feed = Feed(
             given["name"],
@@ -229,13 +237,15 @@ class Run:
 def feed(
     log: Path, made: MemoryTarget, state: Path, *, rules: Sequence[str] = ("*.*",), tasks: int = 2, **given: Any
 ) -> Run:
-    """A feed that is ready to run; `force` is force-replicate, `open` makes the log of its directory."""
+    """A feed that is ready to run; `force` is force-replicate, `open` makes the log of its directory, `ticdc_texts`
+    prints DDLs as the product does."""
     defaults = {
         "open": SegmentLog,
         "name": "feed",
         "force": True,
         "mount": None,
         "events": EventFilter(),
+        "ticdc_texts": False,
         "start_ts": None,
         "target_ts": None,
     }
