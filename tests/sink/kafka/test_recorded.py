@@ -15,12 +15,13 @@ import pytest
 from tests.golden.codec_cases import DATA
 from tests.golden.codec_cases import lines as golden_lines
 from tests.golden.encode_kit import BUILD_TIME, masked
-from tests.kv.kv_recordings import lines, text_of
+from tests.kv.kv_recordings import text_of
 from tests.promises import keep_promises, resolved
 from tests.source.tidb.kit import Broker, changes, feed, recorded_log, target, write_log
 from tidegate.app.segment_log import SegmentLog
 from tidegate.feed.filter import TableFilter
 from tidegate.model.errors import SchemaError
+from tidegate.model.mysql import ActionType
 from tidegate.source.tidb.timeline import Timeline
 from tidegate.testing.validators.events import ddls, rows, told
 
@@ -146,18 +147,22 @@ def test_only_tables_whose_rows_can_be_told_apart(tmp_path: Path) -> None:
     assert skipped
 
 
-def test_a_swap_by_names_ends_the_feed_as_it_ends_ticdc(tmp_path: Path) -> None:
-    """A RENAME that names one table twice is refused; the rows before it are there, and resolved."""
-    broker = Broker()
-    one = feed(recorded_log(tmp_path / "log", "rename_swap"), target(broker, "open-protocol"), tmp_path / "state")
+def test_a_swap_by_names_is_one_ddl(tmp_path: Path) -> None:
+    """A RENAME that names one table twice comes as one statement; rows before it have the old names, others the new."""
+    broker = Broker(1)
+    feed(recorded_log(tmp_path / "log", "rename_swap"), target(broker, "open-protocol"), tmp_path / "state").run(
+        idle_s=0
+    )
+    events = broker.events("open-protocol")["feed", 0]
+    swap = ddls(events)[-1]
 
-    with pytest.raises(SchemaError, match=r"DDL job 509.*rename table s1 to s_tmp"):
-        one.run(idle_s=0)
-
-    events = broker.events("open-protocol")
-    assert sum(len(rows(held)) for held in events.values()) == 2
-    assert {held[-1].ts for held in events.values() if not rows(held[-1:])} == {one.checkpoint}
-    assert one.checkpoint < max(line["commit_ts"] for line in lines("rename_swap") if line.get("ddl_done"))
+    assert (swap.schema, swap.table, swap.type) == ("gs", "s2", ActionType.RENAME_TABLES)
+    assert swap.query == ("RENAME TABLE `gs`.`s1` TO `gs`.`s_tmp`, `gs`.`s2` TO `gs`.`s1`, `gs`.`s_tmp` TO `gs`.`s2`")
+    at = events.index(swap)
+    told = [
+        [(row.table, [field.name for field in row.fields]) for row in rows(some)] for some in (events[:at], events[at:])
+    ]
+    assert told == [[("s1", ["id", "v"]), ("s2", ["id", "w"])], [("s1", ["id", "w"]), ("s2", ["id", "v"])]]
 
 
 def test_filter_rules(tmp_path: Path) -> None:
