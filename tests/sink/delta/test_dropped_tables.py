@@ -30,6 +30,11 @@ def dropped(root: Path, limits: Limits = NO_MERCY, how: str = "DROP TABLE t") ->
     return feed
 
 
+def later_ms() -> int:
+    """A second from now: whatever was done before lies in another millisecond."""
+    return int(time.time() * 1000) + 1000
+
+
 def directories(root: Path) -> list[str]:
     return sorted(path.name for path in (root / "tables").iterdir())
 
@@ -53,11 +58,11 @@ def test_recovered_too_late(tmp_path):
     """Purged only after the published state has forgotten it; a RECOVER after that stops the feed with the reason."""
     feed = dropped(tmp_path)
     feed.tend()
-    assert feed.tend().retired == directories(tmp_path)
-    assert feed.tend().purged == []
+    assert feed.tend(later_ms()).retired == directories(tmp_path)
+    assert feed.tend(later_ms()).purged == []
     feed.round(45)
     assert list(feed.sink.snapshot.retired.values()) == [PURGED]
-    assert len(feed.tend().purged) == 1
+    assert len(feed.tend(later_ms()).purged) == 1
     assert directories(tmp_path) == []
 
     feed.start(NO_MERCY)
@@ -112,8 +117,9 @@ def test_killed_while_purging(tmp_path, monkeypatch, survivors):
     """A purge that dies after any number of deletions is finished by the next life."""
     feed = dropped(tmp_path)
     feed.tend()
-    feed.tend()
+    feed.tend(later_ms())
     feed.round(45)
+    assert list(feed.sink.snapshot.retired.values()) == [PURGED]
     delete, left = lifespan.obstore.delete, [survivors]
 
     def mortal(store, paths) -> None:
@@ -124,12 +130,11 @@ def test_killed_while_purging(tmp_path, monkeypatch, survivors):
 
     monkeypatch.setattr(lifespan.obstore, "delete", mortal)
     with contextlib.suppress(Died):
-        feed.tend()
+        feed.tend(later_ms())
     monkeypatch.undo()
     feed.start(NO_MERCY)
-    soon_ms = int(time.time() * 1000) + 1000
-    feed.tend(soon_ms)
-    feed.tend(soon_ms)
+    feed.tend(later_ms())
+    feed.tend(later_ms())
 
     assert directories(tmp_path) == []
 
