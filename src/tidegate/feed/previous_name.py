@@ -15,7 +15,7 @@ from tidegate.model.table import TableName
 from tidegate.schema.effects import Effect, PartitionExchanged, TableRenamed
 from tidegate.schema.parse.ddl import parse
 from tidegate.schema.spec import RenameTo
-from tidegate.schema.statement import AlterTable, RenameTables
+from tidegate.schema.statement import AlterTable, RenameTables, Statement
 
 __all__ = ["previous_name", "renamed_together"]
 
@@ -34,11 +34,7 @@ def renamed_together(ddl: Ddl) -> tuple[TableName, ...]:
     """Return the tables, by their names before, of a RENAME that takes several in one statement; () for another DDL.
 
     Names that a table has only within the statement, as x in RENAME TABLE a TO x, b TO a, x TO b, are none."""
-    try:
-        statements = parse(ddl.query, ddl.schema)
-    except SqlError:
-        return ()
-    pairs = [pair for each in statements if isinstance(each, RenameTables) for pair in each.pairs]
+    pairs = [pair for each in _statements(ddl) if isinstance(each, RenameTables) for pair in each.pairs]
     if len(pairs) < 2:
         return ()
     made = set[object]()
@@ -52,13 +48,17 @@ def renamed_together(ddl: Ddl) -> tuple[TableName, ...]:
 
 
 def _from_text(ddl: Ddl) -> TableName | None:
-    try:
-        statements = parse(ddl.query, ddl.schema)
-    except SqlError:
-        return None
-    for statement in statements:
+    for statement in _statements(ddl):
         if isinstance(statement, RenameTables):
             return statement.pairs[0].old
         if isinstance(statement, AlterTable) and any(isinstance(spec, RenameTo) for spec in statement.specs):
             return statement.table
     return None
+
+
+def _statements(ddl: Ddl) -> tuple[Statement, ...]:
+    """The statements of the text; none of one that cannot be read."""
+    try:
+        return parse(ddl.query, ddl.schema)
+    except SqlError:
+        return ()

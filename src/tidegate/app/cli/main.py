@@ -71,7 +71,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, with a suggestion for a name that is nearly right."""
+        """Find the command of the first word; for a name that is nearly right the error suggests the right one."""
         name = args[0] if args else ""
         if name and not name.startswith("-") and name not in COMMANDS:
             import difflib

@@ -5,7 +5,6 @@
 
 sqlglot's tokenizer does the cutting, in our dialect (dialect.py), where no word swallows the rest of its statement.
 Comments that TiDB executes (`/*T! .. */`, `/*T![feature] .. */`, `/*! .. */`, `/*!40101 .. */`) are
-are
 opened first, by blanks of the same length, so that every offset still fits the user's text.  sqlglot's parser is not
 used for DDL: it lacks a third of the statements, and what it reads it cannot give back word for word.
 

@@ -10,9 +10,17 @@ from tidegate.schema.restore.expression import default_value
 from tidegate.schema.restore.key import split_at
 from tidegate.schema.restore.partition import bound, definitions, partitioning
 from tidegate.schema.restore.reader import Rule, SqlReader, comment, fixed, placement, text_option
-from tidegate.schema.restore.table import NOTHING, constraint, is_constraint, table_option, text_or_default
+from tidegate.schema.restore.table import (
+    NOTHING,
+    constraint,
+    dropped,
+    elements,
+    is_constraint,
+    table_option,
+    text_or_default,
+)
 
-__all__ = ["alter_table"]
+__all__ = ["alter_table", "tiflash_replica"]
 
 _IF_EXISTS: Final = "/*T! IF EXISTS  */"
 _IF_NOT_EXISTS: Final = "/*T! IF NOT EXISTS  */"
@@ -100,18 +108,8 @@ def _add(r: SqlReader) -> str:
         return f"ADD STATS_EXTENDED {exists}{named} {kind}{r.in_brackets(SqlReader.path)}"
     r.accept("COLUMN")
     exists = _IF_NOT_EXISTS if r.accept("IF NOT EXISTS") else ""
-    if r.sign("("):
-        columns: list[str] = []
-        constraints: list[str] = []
-        while True:
-            if is_constraint(r):
-                constraints.append(constraint(r))
-            else:
-                columns.append(column(r))
-            if not r.sign(","):
-                break
-        r.expect_sign(")")
-        return f"ADD COLUMN {exists}({', '.join(columns + constraints)})"
+    if r.is_sign("("):
+        return f"ADD COLUMN {exists}{elements(r, ', ')}"
     return f"ADD COLUMN {exists}{column(r)}{column_place(r)}"
 
 
@@ -205,11 +203,10 @@ def _equal_word(option: str) -> Rule:
     return rule
 
 
-def locations(r: SqlReader) -> str:
-    """Return ` LOCATION LABELS 'a', 'b'` if it stands here."""
-    if not r.accept("LOCATION LABELS"):
-        return ""
-    return " LOCATION LABELS " + r.list_of(SqlReader.plain_text)
+def tiflash_replica(r: SqlReader) -> str:
+    """Return SET TIFLASH REPLICA with its number and labels, after these words."""
+    text = f"SET TIFLASH REPLICA {r.integer()}"
+    return f"{text} LOCATION LABELS {r.list_of(SqlReader.plain_text)}" if r.accept("LOCATION LABELS") else text
 
 
 def _partitions(text: str) -> Rule:
@@ -258,8 +255,7 @@ def _one_partition(r: SqlReader) -> str:
     """ALTER TABLE t PARTITION p ..: options of placement, which print nothing."""
     named = r.one_name()
     if r.accept("ATTRIBUTES"):
-        _skip_value(r)
-        return NOTHING
+        return dropped(r)
     parts: list[str] = []
     if r.accept("PLACEMENT POLICY"):
         placement(r)
@@ -268,16 +264,6 @@ def _one_partition(r: SqlReader) -> str:
     if r.accept("COMMENT"):
         parts.append(text_option("COMMENT")(r))
     return comment("placement", f"PARTITION {named} {' '.join(parts)}") if parts else _GONE
-
-
-def _skip_value(r: SqlReader) -> None:
-    r.sign("=")
-    r.next()
-
-
-def _attributes(r: SqlReader) -> str:
-    _skip_value(r)
-    return NOTHING
 
 
 def _order(r: SqlReader) -> str:
@@ -322,8 +308,8 @@ _CLAUSES: Final[Mapping[str, Rule]] = {
     **{words: fixed(words) for words in _WORDS},
     "FORCE": fixed("FORCE /* AlterTableForce is not supported */ "),
     "ORDER BY": _order,
-    "SET TIFLASH REPLICA": lambda r: f"SET TIFLASH REPLICA {r.integer()}{locations(r)}",
-    "SET HYPO TIFLASH REPLICA": lambda r: f"SET TIFLASH REPLICA {r.integer()}{locations(r)}",
+    "SET TIFLASH REPLICA": tiflash_replica,
+    "SET HYPO TIFLASH REPLICA": tiflash_replica,
     "TRUNCATE PARTITION": _partitions("TRUNCATE PARTITION"),
     "CHECK PARTITION": _partitions("CHECK PARTITION"),
     "OPTIMIZE PARTITION": _partitions("OPTIMIZE PARTITION"),
@@ -335,7 +321,7 @@ _CLAUSES: Final[Mapping[str, Rule]] = {
     "REORGANIZE PARTITION": _reorganize,
     "COALESCE PARTITION": _coalesce,
     "PARTITION": _one_partition,
-    "ATTRIBUTES": _attributes,
+    "ATTRIBUTES": dropped,
     "FIRST PARTITION LESS THAN": _less_than("FIRST PARTITION LESS THAN"),
     "LAST PARTITION LESS THAN": _less_than("LAST PARTITION LESS THAN"),
     "MERGE FIRST PARTITION LESS THAN": _less_than("MERGE FIRST PARTITION LESS THAN"),

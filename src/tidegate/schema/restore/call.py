@@ -6,8 +6,9 @@ Source: TiDB parser/ast/functions.go; recorded answers.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from tidegate.expr.syntax.tokens import quote
 from tidegate.schema.restore.datatype import cast_type
-from tidegate.schema.restore.reader import Rule, SqlReader, name, quoted
+from tidegate.schema.restore.reader import Rule, SqlReader, name
 
 __all__ = [
     "FORMS",
@@ -199,7 +200,7 @@ def _convert(r: SqlReader) -> str:
     r.expect_sign("(")
     text = r.read_expression()
     if r.accept("USING"):
-        rest = f" USING {quoted(r.word_or_string().lower())}"
+        rest = f" USING {quote(r.word_or_string().lower())}"
     else:
         r.expect_sign(",")
         rest = f", {cast_type(r)}"
@@ -210,7 +211,7 @@ def _convert(r: SqlReader) -> str:
 def _char(r: SqlReader) -> str:
     r.expect_sign("(")
     text = r.list_of(SqlReader.read_expression)
-    charset = quoted(r.word_or_string().lower()) if r.accept("USING") else "NULL"
+    charset = quote(r.word_or_string().lower()) if r.accept("USING") else "NULL"
     r.expect_sign(")")
     return f"CHAR_FUNC({text}, {charset})"
 
@@ -310,7 +311,7 @@ def _group_concat(r: SqlReader) -> str:
         text += " ORDER BY " + r.list_of(order_item, ",")
     separator = r.string() if r.accept("SEPARATOR") else ","
     r.expect_sign(")")
-    return windowed(r, f"GROUP_CONCAT({distinct}{text} SEPARATOR {quoted(separator)})")
+    return windowed(r, f"GROUP_CONCAT({distinct}{text} SEPARATOR {quote(separator)})")
 
 
 def _match(r: SqlReader) -> str:

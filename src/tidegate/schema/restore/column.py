@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Final
 
+from tidegate.expr.syntax.tokens import quote
 from tidegate.schema.restore.datatype import column_type
 from tidegate.schema.restore.expression import default_value, expression
 from tidegate.schema.restore.key import clustered, global_or_local, references
 from tidegate.schema.restore.literal import now
-from tidegate.schema.restore.reader import Rule, SqlReader, comment, fixed, quoted, text_option
+from tidegate.schema.restore.reader import Rule, SqlReader, comment, fixed, text_option
 
 __all__ = ["check_rest", "column", "column_place", "column_rest"]
 
@@ -54,7 +55,7 @@ def _on_update(r: SqlReader) -> str:
 
 
 def _comment(r: SqlReader) -> str:
-    return "COMMENT " + quoted(r.string().replace("\\", "\\\\"))
+    return "COMMENT " + quote(r.string().replace("\\", "\\\\"))
 
 
 def _generated(r: SqlReader) -> str:

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from tidegate.expr.syntax.tokens import TokenKind
-from tidegate.schema.restore.reader import SqlReader, quoted
+from tidegate.expr.syntax.tokens import TokenKind, quote
+from tidegate.schema.restore.reader import SqlReader
 
 __all__ = ["cast_type", "charset_name", "column_type"]
 
@@ -100,8 +100,8 @@ def _element(r: SqlReader) -> str:
     elif token.kind is TokenKind.BITS:
         text = int(r.next().text, 2).to_bytes((len(token.text) + 7) // 8, "big").decode(errors="replace")
     else:
-        return quoted(r.plain_string().rstrip(" "))
-    return quoted(text.rstrip(" "))
+        return quote(r.plain_string().rstrip(" "))
+    return quote(text.rstrip(" "))
 
 
 def _length(r: SqlReader) -> str:

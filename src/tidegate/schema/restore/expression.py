@@ -13,10 +13,10 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from tidegate.expr.syntax.tokens import TokenKind
+from tidegate.expr.syntax.tokens import TokenKind, quote
 from tidegate.schema.restore.call import FORMS, call, interval, is_call, is_query, subquery, try_interval, windowed
 from tidegate.schema.restore.literal import escaped, is_literal, literal, now, value
-from tidegate.schema.restore.reader import Rule, SqlReader, name, quoted
+from tidegate.schema.restore.reader import Rule, SqlReader, name
 
 __all__ = ["default_value", "expression", "operand"]
 
@@ -100,7 +100,7 @@ def _pattern(word: str) -> Rule:
         text = f"{word} {_simple(r)}"
         if r.accept("ESCAPE"):
             escape = r.string()
-            return text if escape in ("", "\\") else f"{text} ESCAPE {quoted(escape)}"
+            return text if escape in ("", "\\") else f"{text} ESCAPE {quote(escape)}"
         return text
 
     return rule
@@ -215,7 +215,7 @@ def _primary(r: SqlReader) -> str:
     following = r.peek(1)
     if word in ("DATE", "TIME", "TIMESTAMP") and following.kind is TokenKind.STRING:
         r.next()
-        return f"{word} {quoted(escaped(r.string()))}"
+        return f"{word} {quote(escaped(r.string()))}"
     if word in ("TRUE", "FALSE", "NULL"):
         r.next()
         return word
@@ -250,7 +250,7 @@ def _marked(r: SqlReader) -> str:
         return _user_variable(r)
     if r.sign("{"):
         kind = {"D": "DATE", "T": "TIME", "TS": "TIMESTAMP"}[r.next().word]
-        text = f"{kind} {quoted(escaped(r.string()))}"
+        text = f"{kind} {quote(escaped(r.string()))}"
         r.expect_sign("}")
         return text
     if r.sign("@@"):

@@ -5,8 +5,9 @@ Source: TiDB types/parser_driver/value_expr.go; recorded answers.
 
 from typing import Final
 
-from tidegate.expr.syntax.tokens import TokenKind
-from tidegate.schema.restore.reader import SqlReader, number, quoted
+from tidegate.expr.syntax.tokens import TokenKind, quote
+from tidegate.schema.restore.datatype import charset_name
+from tidegate.schema.restore.reader import SqlReader, number
 
 __all__ = ["escaped", "is_literal", "literal", "now", "string_value", "value"]
 
@@ -36,7 +37,7 @@ def string_value(r: SqlReader) -> str:
 
 def value(r: SqlReader, text: str) -> str:
     """Return a string as a value, with the charset of the connection."""
-    return f"_{r.charset.upper()}{quoted(escaped(text))}"
+    return f"_{r.charset.upper()}{quote(escaped(text))}"
 
 
 def literal(r: SqlReader) -> str:
@@ -46,8 +47,7 @@ def literal(r: SqlReader) -> str:
         r.next()
         if not r.is_string():
             return literal(r)
-        charset = {"UTF8MB3": "UTF8"}.get(token.word[1:], token.word[1:])
-        return f"_{charset}{quoted(escaped(r.string()))}"
+        return f"_{charset_name(token.word[1:])}{quote(escaped(r.string()))}"
     if token.kind is TokenKind.STRING:
         return string_value(r)
     r.next()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import NamedTuple
 
-from tidegate.expr.syntax.tokens import TokenKind
+from tidegate.expr.syntax.tokens import TokenKind, quote
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.restore.lexer import lex
 
@@ -22,7 +22,6 @@ __all__ = [
     "number",
     "number_option",
     "placement",
-    "quoted",
     "text_option",
     "word_option",
 ]
@@ -31,11 +30,6 @@ __all__ = [
 def name(text: str) -> str:
     """Return the name in backquotes."""
     return "`" + text.replace("`", "``") + "`"
-
-
-def quoted(text: str) -> str:
-    """Return the string in single quotes, backslashes as they are."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def comment(feature: str, text: str) -> str:
@@ -100,7 +94,7 @@ class SqlReader(Cursor):
 
     def plain_text(self) -> str:
         """Return the string here as printed where TiDB does not double backslashes."""
-        return quoted(self.plain_string())
+        return quote(self.plain_string())
 
     def plain_string(self) -> str:
         """Return the string here, moving past it, and note whether it `loses` backslashes when it is read again."""

@@ -12,7 +12,8 @@ Source: TiCDC cdc/owner/ddl_sink.go (which flags), TiDB parser/ast (what each no
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from tidegate.schema.restore.alter import alter_table, locations
+from tidegate.expr.syntax.tokens import quote
+from tidegate.schema.restore.alter import alter_table, tiflash_replica
 from tidegate.schema.restore.expression import expression, operand
 from tidegate.schema.restore.key import index_options, key_parts, using
 from tidegate.schema.restore.reader import (
@@ -24,7 +25,6 @@ from tidegate.schema.restore.reader import (
     name,
     number_option,
     placement,
-    quoted,
     text_option,
 )
 from tidegate.schema.restore.select import query
@@ -82,17 +82,13 @@ def _collate_option(r: SqlReader) -> str:
     return f"COLLATE = {r.word_or_string().lower()}"
 
 
-def _replica(r: SqlReader) -> str:
-    return f"SET TIFLASH REPLICA {r.integer()}{locations(r)}"
-
-
 _DATABASE: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(["CHARACTER SET", "CHARSET", "CHAR SET"], _charset_option),
     "COLLATE": _collate_option,
     "ENCRYPTION": text_option("ENCRYPTION"),
     "PLACEMENT POLICY": placement,
-    "SET TIFLASH REPLICA": _replica,
-    "SET HYPO TIFLASH REPLICA": _replica,
+    "SET TIFLASH REPLICA": tiflash_replica,
+    "SET HYPO TIFLASH REPLICA": tiflash_replica,
 }
 
 
@@ -138,10 +134,6 @@ def _create_table(prefix: str) -> Rule:
     return rule
 
 
-def _alter_table(r: SqlReader) -> str:
-    return alter_table(r)
-
-
 def _drop_tables(what: str) -> Rule:
     def rule(r: SqlReader) -> str:
         text = f"DROP {what} {_if_exists(r)}{r.list_of(SqlReader.path)}"
@@ -179,7 +171,7 @@ def _flashback(what: str) -> Rule:
         if what != "CLUSTER":
             text += f" {r.list_of(SqlReader.path)}"
         if r.accept("TO TIMESTAMP"):
-            return f"{text} TO TIMESTAMP {quoted(r.string())}"
+            return f"{text} TO TIMESTAMP {quote(r.string())}"
         if r.accept("TO TSO"):
             return f"{text} TO TSO {r.integer()}"
         return f"{text} TO {r.one_name()}" if r.accept("TO") else text
@@ -401,7 +393,7 @@ def _watch(r: SqlReader) -> str:
     duration = "UNLIMITED"
     if r.accept("DURATION"):
         r.sign("=")
-        duration = quoted(r.string()) if r.is_string() else r.next().word
+        duration = quote(r.string()) if r.is_string() else r.next().word
         duration = "UNLIMITED" if duration == "'unlimited'" else duration
     return f"{text} DURATION = {duration}"
 
@@ -451,7 +443,7 @@ _STATEMENTS: Final[Mapping[str, Rule]] = {
     "CREATE TABLE": _create_table(""),
     "CREATE TEMPORARY TABLE": _create_table("TEMPORARY "),
     "CREATE GLOBAL TEMPORARY TABLE": _create_table("GLOBAL TEMPORARY "),
-    **dict.fromkeys(["ALTER TABLE", "ALTER IGNORE TABLE"], _alter_table),
+    **dict.fromkeys(["ALTER TABLE", "ALTER IGNORE TABLE"], alter_table),
     **dict.fromkeys(["DROP TABLES", "DROP TABLE"], _drop_tables("TABLE")),
     **dict.fromkeys(["DROP TEMPORARY TABLES", "DROP TEMPORARY TABLE"], _drop_tables("TEMPORARY TABLE")),
     "DROP GLOBAL TEMPORARY TABLE": _drop_tables("GLOBAL TEMPORARY TABLE"),

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
+from tidegate.expr.syntax.tokens import quote
 from tidegate.schema.restore.column import check_rest, column
+from tidegate.schema.restore.datatype import charset_name
 from tidegate.schema.restore.expression import expression
 from tidegate.schema.restore.key import index_options, key_parts, pre_split, references, split_at, using
 from tidegate.schema.restore.literal import literal
@@ -14,12 +16,21 @@ from tidegate.schema.restore.reader import (
     comment,
     number_option,
     placement,
-    quoted,
     text_option,
     word_option,
 )
 
-__all__ = ["NOTHING", "constraint", "create_table", "is_constraint", "table_option", "table_options", "text_or_default"]
+__all__ = [
+    "NOTHING",
+    "constraint",
+    "create_table",
+    "dropped",
+    "elements",
+    "is_constraint",
+    "table_option",
+    "table_options",
+    "text_or_default",
+]
 
 _TTL_OFF: Final = comment("ttl", "TTL_ENABLE = 'OFF'")
 _KEYS: Final = {
@@ -82,7 +93,7 @@ def create_table(r: SqlReader) -> str:
         r.expect_sign(")")
         return text + _temporary_end(r)
     if r.is_sign("(") and r.peek(1).word not in ("SELECT", "WITH"):
-        text += f" ({_elements(r)})"
+        text += f" {elements(r, ',')}"
     text += "".join(f" {option}" for option in table_options(r))
     if r.accept("PARTITION BY"):
         text += " " + partitioning(r)
@@ -100,8 +111,8 @@ def _temporary_end(r: SqlReader) -> str:
     return f" {found}" if found else ""
 
 
-def _elements(r: SqlReader) -> str:
-    """Columns first, then constraints, whatever their order was."""
+def elements(r: SqlReader, joint: str) -> str:
+    """Return columns and constraints in brackets: columns first, whatever their order was."""
     columns: list[str] = []
     constraints: list[str] = []
     r.expect_sign("(")
@@ -113,7 +124,7 @@ def _elements(r: SqlReader) -> str:
         if not r.sign(","):
             break
     r.expect_sign(")")
-    return ",".join(columns + constraints)
+    return f"({joint.join(columns + constraints)})"
 
 
 def table_options(r: SqlReader) -> list[str]:
@@ -159,7 +170,8 @@ def _ttl(r: SqlReader) -> str:
     return f"{comment('ttl', 'TTL = ' + text)} {_TTL_OFF}"
 
 
-def _dropped(r: SqlReader) -> str:
+def dropped(r: SqlReader) -> str:
+    """Move past an option's value, and print nothing."""
     r.sign("=")
     r.next()
     return NOTHING
@@ -185,8 +197,7 @@ def _union(r: SqlReader) -> str:
 
 def _charset(r: SqlReader) -> str:
     r.sign("=")
-    charset = r.word_or_string().upper()
-    return f"DEFAULT CHARACTER SET = {'UTF8' if charset == 'UTF8MB3' else charset}"
+    return f"DEFAULT CHARACTER SET = {charset_name(r.word_or_string())}"
 
 
 def text_or_default(option: str) -> Rule:
@@ -194,14 +205,14 @@ def text_or_default(option: str) -> Rule:
 
     def rule(r: SqlReader) -> str:
         r.sign("=")
-        return f"{option} = {'DEFAULT' if r.accept('DEFAULT') else quoted(r.string())}"
+        return f"{option} = {'DEFAULT' if r.accept('DEFAULT') else quote(r.string())}"
 
     return rule
 
 
 def _affinity(r: SqlReader) -> str:
     r.sign("=")
-    return comment("affinity", f"AFFINITY = {quoted(r.word_or_string())}")
+    return comment("affinity", f"AFFINITY = {quote(r.word_or_string())}")
 
 
 def _decimal_or_default(option: str) -> Rule:
@@ -231,7 +242,7 @@ _TABLE_OPTIONS: Final[Mapping[str, Rule]] = {
     "SECONDARY_ENGINE_ATTRIBUTE": text_option("SECONDARY_ENGINE_ATTRIBUTE"),
     "SECONDARY_ENGINE": lambda r: (
         r.sign("="),
-        "SECONDARY_ENGINE = " + ("NULL" if r.accept("NULL") else quoted(r.word_or_string())),
+        "SECONDARY_ENGINE = " + ("NULL" if r.accept("NULL") else quote(r.word_or_string())),
     )[1],
     "FORCE AUTO_INCREMENT": _force,
     "FORCE AUTO_RANDOM_BASE": _force_base,
@@ -278,7 +289,7 @@ _TABLE_OPTIONS: Final[Mapping[str, Rule]] = {
     "AFFINITY": _affinity,
     "AUTOEXTEND_SIZE": word_option("AUTOEXTEND_SIZE"),
     "PLACEMENT POLICY": placement,
-    "TTL_ENABLE": _dropped,
+    "TTL_ENABLE": dropped,
     "TTL_JOB_INTERVAL": text_option("TTL_JOB_INTERVAL", "ttl"),
     "TTL": _ttl,
 }

@@ -37,6 +37,7 @@ from tidegate.model.mysql import ActionType
 from tidegate.model.table import TableName
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.job import Job, mode_names
+from tidegate.schema.restore.reader import name as backquoted
 from tidegate.schema.restore.statement import restore_ddl
 from tidegate.schema.stored.snapshot import REPLICATED, StoredSnapshot, TableVersion, is_circle, rename_steps
 from tidegate.source.tidb.tables import Tables, name_of
@@ -195,7 +196,7 @@ def _exchanged(job: Job, before: StoredSnapshot, after: StoredSnapshot) -> _Chan
     other = name_of(before.tables[came])
     definitions = (new.stored.partition and new.stored.partition.definitions) or []
     partition = next(each.name.original for each in definitions if each.id == came)
-    query = f"ALTER TABLE {_full(name_of(new))} EXCHANGE PARTITION {_quoted(partition)} WITH TABLE {_full(other)}"
+    query = f"ALTER TABLE {_full(name_of(new))} EXCHANGE PARTITION {backquoted(partition)} WITH TABLE {_full(other)}"
     query += _UNCHECKED if job.query.upper().endswith(_UNCHECKED) else ""
     return _Change(old, new, query, job.type, other)
 
@@ -236,9 +237,4 @@ def _event(change: _Change, commit_ts: int) -> DdlEvent:
 
 
 def _full(name: TableName) -> str:
-    return f"{_quoted(name.schema)}.{_quoted(name.table)}"
-
-
-def _quoted(name: str) -> str:
-    doubled = name.replace("`", "``")
-    return f"`{doubled}`"
+    return f"{backquoted(name.schema)}.{backquoted(name.table)}"
