@@ -139,7 +139,7 @@ def test_a_deleted_topic_is_forgotten(
         assert json.loads((chain.state / "feed.json").read_bytes())["notes"] == {"topics": ["feed"]}
     assert chain.broker.deleted == {"other"}
     assert {at: len(held) for at, held in chain.broker.messages.items() if at[0] == "other"} == messages
-    assert [record.message for record in caplog.records if "other" in record.message] == [
+    assert [text for text in caplog.messages if "other" in text] == [
         "topic other has no table any more and is gone from the broker: it is forgotten"
     ]
 
