@@ -39,8 +39,6 @@ from tidegate.spark.java import JavaHome, find_java
 if TYPE_CHECKING:
     import psutil
 
-__all__ = ["Broker", "running_broker", "start_broker", "status", "stop_broker"]
-
 HOST: Final = "127.0.0.1"
 _WATCH: Final = Watch("brokers", "spark")
 PREFIX: Final = "tidegate-broker-"

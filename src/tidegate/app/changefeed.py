@@ -18,8 +18,6 @@ from tidegate.sink.callback.sink import Callback, CallbackSink
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Changefeed"]
-
 OWN: str = "callback://tidegate.sinks/callback"
 """The address that stands for a sink of the caller's own, which has none."""
 

@@ -27,8 +27,6 @@ from tidegate.model.feed_errors import StateUnwritable
 from tidegate.schema.state import SchemaState
 from tidegate.spark.cache import locked
 
-__all__ = ["DirectoryCheckpoints", "KeptCheckpoint"]
-
 
 class KeptCheckpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the file says. `topic` and `topics` are the sink and its notes in files of earlier releases."""

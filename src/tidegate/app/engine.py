@@ -43,8 +43,6 @@ from tidegate.model.feed_errors import RowsLackDdl, SourceBehind
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.state import SchemaState
 
-__all__ = ["Engine", "Feed", "Retrier"]
-
 T = TypeVar("T")
 
 

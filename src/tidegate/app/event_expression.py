@@ -45,8 +45,6 @@ from tidegate.schema.stored.definition import StoredColumn
 from tidegate.schema.stored.layout import target_of
 from tidegate.schema.stored.snapshot import TableVersion
 
-__all__ = ["SqlExpressions", "event_filter"]
-
 _UNKNOWN_COLUMN: Final = 1054
 _NUMBERED: Final = frozenset({MysqlType.ENUM, MysqlType.SET})
 _TEXTS: Final = STRINGS | _NUMBERED | {MysqlType.JSON}

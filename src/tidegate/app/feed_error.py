@@ -14,8 +14,6 @@ import msgspec
 
 from tidegate.model.errors import TidegateError
 
-__all__ = ["FeedError", "now"]
-
 
 class FeedError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a changefeed waits out, or what ended it. `next_try_s` is None when there is no next try.

@@ -19,8 +19,6 @@ import msgspec
 from tidegate.model.errors import EnvironmentFault
 from tidegate.spark.cache import write_whole
 
-__all__ = ["GC_TTL_MS", "LogSafePoint", "put_safe_point", "safe_point", "safe_point_name", "safe_points"]
-
 GC_TTL_MS: Final = 86_400_000
 _FEEDS: Final = "feeds"
 _DIGEST_CHARS: Final = 12

@@ -20,8 +20,6 @@ from tidegate.feed.ports import Reading, Result
 from tidegate.model.errors import TidegateError
 from tidegate.model.tso import physical_ms, to_datetime
 
-__all__ = ["Meter"]
-
 WINDOW_S: Final = 10.0
 """Rates are means over this long."""
 SILENT_AFTER_S: Final = 60.0

@@ -21,8 +21,6 @@ from tidegate.model.errors import EnvironmentFault
 if TYPE_CHECKING:
     import psutil
 
-__all__ = ["Watch", "child_of", "end", "living", "started"]
-
 LOOKS: Final = 5
 LOOK_PAUSE_S: Final = 0.02
 """Between fork and the end of exec a process shows no command line for some microseconds; then we look again."""

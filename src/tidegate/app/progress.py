@@ -24,19 +24,6 @@ import rich.text
 from tidegate.app.feed_error import FeedError
 from tidegate.model.tso import to_datetime
 
-__all__ = [
-    "PartitionProgress",
-    "Progress",
-    "Show",
-    "TableProgress",
-    "display",
-    "json_lines",
-    "line",
-    "lines",
-    "live",
-    "table",
-]
-
 LINE_EVERY_S: Final = 5.0
 
 

@@ -32,8 +32,6 @@ from tidegate.tidb.segment import read_footer, read_spans, read_windows, segment
 from tidegate.tidb.segment_base import WHOLE, base_of, definitions
 from tidegate.tidb.sql.show.create import render_create_schema, render_create_table
 
-__all__ = ["SegmentLog", "create_statements"]
-
 _TABLE_KEY = b"t"
 
 

@@ -38,8 +38,6 @@ from tidegate.model.tso import to_datetime
 from tidegate.objectstore.deltalog import store
 from tidegate.spark.cache import write_whole
 
-__all__ = ["FeedStatus", "StatusFile", "status", "statuses", "words"]
-
 LOG: Final = logging.getLogger(__name__)
 EVERY_S: Final = 1.0
 HEARD_S: Final = 60.0

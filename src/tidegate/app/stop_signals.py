@@ -25,8 +25,6 @@ from math import inf
 from types import FrameType
 from typing import Final
 
-__all__ = ["StopEvent", "stop_on_signals", "wait_until"]
-
 SLICE_S: Final = 0.1
 FIRST_SLICE_S: Final = 0.001
 """Sleeps double from the first to SLICE_S: what is true soon is seen soon, and a long wait costs nothing."""

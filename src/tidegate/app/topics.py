@@ -5,8 +5,6 @@ from tidegate.app.config.param import Given
 from tidegate.codec.options import DecodeOptions
 from tidegate.source.kafka.client import MESSAGE_BYTES, KafkaTopics
 
-__all__ = ["kafka_topics", "topics_of"]
-
 LOOKING: dict[str, Given] = {"order": Given("looking", "offset")}
 """Commands that only look take topics as they are; the address's own order wins."""
 

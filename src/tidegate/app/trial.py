@@ -16,8 +16,6 @@ from tidegate.feed.ports import Sink, Source, Tasks
 from tidegate.feed.retry_policy import RetryPolicy
 from tidegate.testing.tasks import HereTasks, Hurried
 
-__all__ = ["run_here"]
-
 TRIES: Final = 10
 """So many errors in a row that may pass are waited out; the next one ends the run."""
 

@@ -41,17 +41,6 @@ from tidegate.model.errors import ConfigError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "Difference",
-    "TableReport",
-    "Truth",
-    "TruthColumn",
-    "TruthTable",
-    "compare",
-    "compare_tables",
-    "load_truth",
-]
-
 ReadTable = Callable[[str], "pa.Table"]
 Cell = dict[str, int | float | str] | None
 Plain = int | float | str | bytes | None

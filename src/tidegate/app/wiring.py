@@ -39,20 +39,6 @@ if TYPE_CHECKING:
     from tidegate.sink.kafka.target import TopicTarget
     from tidegate.source.tidb.changes import MountOptions
 
-__all__ = [
-    "SINKS",
-    "SOURCES",
-    "checkpoints_of",
-    "delta_options",
-    "delta_sink",
-    "entries_of",
-    "feed_of",
-    "home_of",
-    "limits_of",
-    "status_of",
-    "topic_target",
-]
-
 E = TypeVar("E", SourceEntry, SinkEntry)
 
 READER_GRACE_MS: Final = 60_000

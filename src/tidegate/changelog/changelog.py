@@ -30,8 +30,6 @@ from tidegate.feed.change import DeadLetter, PlacedDdl, ordered_ddls
 from tidegate.feed.frontier import Reached, Slowest, slowest
 from tidegate.objectstore import deltalog
 
-__all__ = ["Changelog", "changelog_uri"]
-
 FOOTER_THREADS: Final = 8
 
 

@@ -20,8 +20,6 @@ from tidegate.codec.columnar import Batch, batch_of_changes, text_batch
 from tidegate.feed.change import Chunk, ChunkPart, decode_layout
 from tidegate.model.event import Field
 
-__all__ = ["CHUNK_ROWS", "chunks_of", "text_chunks"]
-
 CHUNK_ROWS: Final = 16_384
 """Enough that the calls of a chunk cost little a row; what follows holds some copies of it."""
 PART_BYTES: Final = 32 << 20

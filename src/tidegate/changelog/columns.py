@@ -26,8 +26,6 @@ from tidegate.feed.change import ROWS_SCHEMA, ChunkPart, Layout, encode_layout, 
 from tidegate.model.event import Field, RowChange
 from tidegate.model.table import TableName
 
-__all__ = ["LANDED_SCHEMA", "Encoded", "Encoder", "RowColumns", "landed_batch", "landed_part"]
-
 LAYOUT_TYPE: Final = pa.dictionary(pa.int32(), pa.string())
 LANDED_SCHEMA: Final = pa.schema(
     [entry.with_type(LAYOUT_TYPE) if entry.name == "layout" else entry for entry in ROWS_SCHEMA]

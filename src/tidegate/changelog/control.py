@@ -13,8 +13,6 @@ from tidegate.feed.change import CONTROL_SCHEMA, DeadLetter, Place, PlacedDdl
 from tidegate.model.event import Ddl
 from tidegate.objectstore.blob import opened
 
-__all__ = ["ControlFile", "read_control"]
-
 BODIES: Final = frozenset({"raw_key", "raw_value"})
 
 

@@ -28,8 +28,6 @@ from tidegate.objectstore.deltalog import store
 from tidegate.objectstore.failpoint import reach
 from tidegate.objectstore.storing import storing
 
-__all__ = ["DDL", "DEAD", "HALT", "LEFT_OUT", "REPLAYED", "ControlFiles", "RowFiles"]
-
 DDL: Final = "ddl"
 LEFT_OUT: Final = "left-out"
 """A DDL of a transaction that the feed leaves out: not to be applied, but tables may lack it."""

@@ -23,8 +23,6 @@ from tidegate.changelog.report import State
 from tidegate.feed.ports import Tasks
 from tidegate.model.errors import SourceError, TidegateError
 
-__all__ = ["TRIGGER_MS", "BatchLoop", "LandingProgress"]
-
 TRIGGER_MS: Final = 300
 """Batches begin no sooner one after the other."""
 LAST_BATCH_S: Final = 20.0

@@ -29,8 +29,6 @@ from tidegate.model.errors import ConfigError, Fenced, SinkRefused, SourceError
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.failpoint import reach
 
-__all__ = ["advance", "append", "claim", "commit_batch", "create", "newest", "replace"]
-
 PART: Final = "part"
 DELTA_TYPES: Final[Mapping[pa.DataType, object]] = {
     pa.string(): "string",

@@ -14,8 +14,6 @@ from tidegate.codec.options import DecodeOptions
 from tidegate.feed.change import Place
 from tidegate.feed.frontier import Reached
 
-__all__ = ["Halt", "LandedFile", "State", "TableRows", "TaskReport"]
-
 
 class TableRows(msgspec.Struct, frozen=True):
     """How many row changes of a table a task landed, and their range of commit_ts."""

@@ -25,8 +25,6 @@ from tidegate.feed.pace import Stretch
 from tidegate.model.table import TableName
 from tidegate.objectstore.blob import opened
 
-__all__ = ["ChangeSlice", "RowGroup", "TableSlice", "groups_of"]
-
 LAYOUT_COLUMNS: Final = ["commit_ts", "layout"]
 GROUPS_KEPT: Final = 200_000
 """About 50 MB: with 200 tables, the footers of a thousand files."""

@@ -19,8 +19,6 @@ from tidegate.feed.retention import Limits, changelog_bound
 from tidegate.model.errors import TidegateError
 from tidegate.model.table import TableInfo
 
-__all__ = ["LandedSource"]
-
 TRIM_EVERY_S: Final = 60.0
 
 

@@ -33,8 +33,6 @@ from tidegate.changelog.slice import ChangeSlice, RowGroup, groups_of
 from tidegate.feed.change import DeadLetter, Place
 from tidegate.objectstore.lifespan import Lifespans, cut_log, stored_files, sweep
 
-__all__ = ["ChangelogTrim", "Fold", "Trimmed", "fold", "portions"]
-
 SMALL_BYTES: Final = 2 << 20
 SMALL_FILES_MAX: Final = 32
 FOLD_BYTES_MAX: Final = 16 << 20

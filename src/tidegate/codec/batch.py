@@ -33,8 +33,6 @@ from tidegate.codec.wire_table import WireTable, table_of_row
 from tidegate.model.errors import EncodeError, MessageTooLarge
 from tidegate.model.event import Ddl, Event, Field, Resolved, RowChange, images
 
-__all__ = ["RECORD_OVERHEAD", "BatchEncoder", "ClaimStore", "Message", "MessageKind", "join_for_storage"]
-
 RECORD_OVERHEAD: Final = 36
 """Five 32-bit varints, one of 64 bits and a byte: the most that a Kafka record adds."""
 

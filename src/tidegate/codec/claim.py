@@ -26,19 +26,6 @@ from tidegate.codec.options import DecodeOptions
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import RowChange
 
-__all__ = [
-    "CODEC",
-    "HANDLES",
-    "WHOLE",
-    "Cut",
-    "claim",
-    "claim_location",
-    "claim_name",
-    "cut_of",
-    "open_claim",
-    "pack_claim",
-]
-
 
 class Cut(NamedTuple):
     """Whether columns are left out, and the two marks."""

@@ -17,8 +17,6 @@ from typing import Final
 
 from tidegate.model.errors import ConfigError, DecodeError
 
-__all__ = ["COMPRESSIONS", "COMPRESSORS", "MAX_BYTES", "compress", "decompress"]
-
 MAX_BYTES: Final = 256 << 20
 """Twenty-five times TiCDC's default max-message-bytes."""
 

@@ -33,21 +33,6 @@ import msgspec
 from tidegate.codec.options import PROTOCOLS, from_config
 from tidegate.model.errors import CodecConfigInvalid, ConfigError, ProtocolUnknown
 
-__all__ = [
-    "CLASSIC",
-    "CONTRADICTIONS",
-    "DIALECTS",
-    "FAULTS",
-    "IGNORED",
-    "NEWARCH",
-    "Contradiction",
-    "EncodeOptions",
-    "check_marks",
-    "encode_options",
-    "ignored_keys",
-    "limited",
-]
-
 CLASSIC: Final = "classic"
 NEWARCH: Final = "newarch"
 DIALECTS: Final = (CLASSIC, NEWARCH)

@@ -14,8 +14,6 @@ from typing import Final, Protocol
 
 from tidegate.model.errors import DecodeError
 
-__all__ = ["CODEC", "MAX_FRAME_BYTES", "pack_frame", "read_frames"]
-
 CODEC: Final = "frame"
 MAX_FRAME_BYTES: Final = 256 << 20
 """No key or value is longer: Kafka brokers take 1 MiB by default, TiCDC sends at most 10 MiB."""

@@ -18,8 +18,6 @@ import msgspec
 
 from tidegate.model.errors import DecodeError
 
-__all__ = ["full_of_lists", "load_pairs", "parse"]
-
 T = TypeVar("T")
 
 LISTS_FROM: Final = 1 << 15

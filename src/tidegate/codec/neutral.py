@@ -35,8 +35,6 @@ from tidegate.model.errors import TidegateError
 from tidegate.model.event import Ddl, Delete, Event, Field, Insert, Resolved, RowChange, Update, Value, Values, images
 from tidegate.model.mysql import MysqlType
 
-__all__ = ["Json", "error_object", "event_object", "render"]
-
 Json = dict[str, object]
 
 _SHORTEST_DIGITS: Final = 9

@@ -26,8 +26,6 @@ from tidegate.model.event import Ddl, Delete, Event, Field, Insert, Resolved, Up
 from tidegate.model.mysql import FLOATS, STRINGS, ColumnFlag, MysqlType
 from tidegate.model.table import ColumnType
 
-__all__ = ["EventLine", "EventReader"]
-
 _UNSIGNED: Final = 32
 _ZEROFILL: Final = 64
 _MAX_FLAG: Final = 1 << 31

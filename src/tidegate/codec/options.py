@@ -21,8 +21,6 @@ import msgspec
 
 from tidegate.model.errors import ConfigError
 
-__all__ = ["DECODE_KEYS", "PROTOCOLS", "DecodeOptions", "from_config", "protocol_name"]
-
 PROTOCOLS: Final[Mapping[str, str]] = {
     "open-protocol": "open-protocol",
     "open": "open-protocol",

@@ -39,8 +39,6 @@ from tidegate.codec.jsontext import full_of_lists, load_pairs
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Delete, Event
 
-__all__ = ["COMPRESSION", "DIALECT", "KEYS", "OFFICIAL", "Marks", "canal_marks", "open_marks"]
-
 Marks: TypeAlias = dict[str, set[str]]
 """The values that each key was seen to have."""
 Pairs: TypeAlias = tuple[tuple[str, Any], ...]

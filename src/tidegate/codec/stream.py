@@ -25,8 +25,6 @@ from tidegate.codec.table import decode
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Event
 
-__all__ = ["Placed", "Refused", "StreamPlace", "decode_messages", "read_events"]
-
 _LENGTHS: Final = 8
 
 

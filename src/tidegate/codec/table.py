@@ -8,8 +8,6 @@ from tidegate.codec import open as open_protocol
 from tidegate.codec.options import DecodeOptions, protocol_name
 from tidegate.model.event import Event
 
-__all__ = ["DECODERS", "Decode", "decode"]
-
 
 class Decode(Protocol):
     """One message to its events: total, pure, DecodeError its only way to fail on any bytes."""

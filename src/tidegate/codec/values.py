@@ -18,19 +18,6 @@ from typing import Final, NamedTuple
 from tidegate.model.errors import DecodeError
 from tidegate.model.mysql import MysqlType
 
-__all__ = [
-    "COLUMNS_MAX",
-    "INT_RANGES",
-    "MAX_RESOLVED_TS",
-    "MAX_ROW_TS",
-    "ColumnForm",
-    "Form",
-    "double",
-    "float32",
-    "integer_range",
-    "timestamp",
-]
-
 COLUMNS_MAX: Final = 4096
 """What TiDB's table-column-count-limit can be raised to."""
 

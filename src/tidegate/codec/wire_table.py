@@ -27,8 +27,6 @@ from tidegate.model.event import Field, RowChange
 from tidegate.model.mysql import ColumnFlag, MysqlType
 from tidegate.model.table import ColumnInfo, ColumnType, TableInfo
 
-__all__ = ["WireColumn", "WireTable", "flags_of", "table_of_fields", "table_of_row", "wire_table"]
-
 _ALWAYS_UNSIGNED: Final = frozenset({MysqlType.YEAR, MysqlType.BIT})
 _TEXT: Final = frozenset({MysqlType.VARCHAR, MysqlType.VAR_STRING, MysqlType.STRING, MysqlType.ENUM, MysqlType.SET})
 _BLOB: Final = frozenset({MysqlType.TINY_BLOB, MysqlType.MEDIUM_BLOB, MysqlType.LONG_BLOB, MysqlType.BLOB})

@@ -17,8 +17,6 @@ from zoneinfo import ZoneInfo
 from tidegate.codec.go.json import PRINTED
 from tidegate.model.errors import EncodeError
 
-__all__ = ["shifted_text", "zone_shift"]
-
 _ZERO: Final = "0000-00-00"
 
 

@@ -14,8 +14,6 @@ from tidegate.expr.relation import Row
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.table import ColumnType
 
-__all__ = ["NUMBER_RANK", "Compiled", "Evaluate"]
-
 Evaluate: TypeAlias = Callable[[Row, Context], SqlValue]
 NUMBER_RANK: Final = 5
 

@@ -7,8 +7,6 @@ from typing import Final, Literal
 
 from tidegate.expr.value.kinds import SqlValue
 
-__all__ = ["DEFAULT_COLLATION", "NO_CONTEXT", "Context", "SqlWarning"]
-
 DEFAULT_COLLATION: Final = "utf8mb4_bin"
 
 

@@ -16,8 +16,6 @@ from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.model.errors import SqlRefused
 
-__all__ = ["Build", "builder", "compile_scalar", "refuse"]
-
 Build: TypeAlias = Callable[[Node, Scope], Compiled]
 _BUILDERS: dict[str, Build] = {}
 _NOT_SUPPORTED: Final = 1235

@@ -14,8 +14,6 @@ from tidegate.expr.context import Context
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.table import ColumnType
 
-__all__ = ["FixedRelation", "Relation", "RelationColumn", "Relations", "ResultColumn", "ResultSet", "Row"]
-
 Row: TypeAlias = Sequence[SqlValue]
 
 

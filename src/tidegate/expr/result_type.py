@@ -24,29 +24,6 @@ from tidegate.model.mysql import FLOATS, STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 
-__all__ = [
-    "BINARY",
-    "BOOL",
-    "DATE",
-    "DOUBLE",
-    "INT",
-    "JSON",
-    "NULL",
-    "TEXT",
-    "UINT",
-    "ValueFamily",
-    "agreed",
-    "converter",
-    "datetime_type",
-    "decimal_type",
-    "family_of",
-    "literal_type",
-    "number_family",
-    "shared",
-    "text_type",
-    "time_type",
-]
-
 _BINARY_CHARSET: Final = "binary"
 NULL: Final = ColumnType(T.NULL, charset=_BINARY_CHARSET)
 INT: Final = ColumnType(T.LONGLONG, 20, 0, charset=_BINARY_CHARSET)

@@ -21,8 +21,6 @@ from tidegate.model.table import ColumnType
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression
 
-__all__ = ["Scope", "Slot"]
-
 _BAD_FIELD: Final = 1054
 _AMBIGUOUS: Final = 1052
 

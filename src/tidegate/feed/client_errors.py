@@ -17,8 +17,6 @@ Source: librdkafka, "Error handling" (`error_cb`, `_AUTHENTICATION`, `_SSL`).
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-__all__ = ["ClientErrors", "awaited", "file_named"]
-
 LOOK_S: Final = 0.2
 LOOKS: Final = 8
 """How often is looked whether somebody else answers after all."""

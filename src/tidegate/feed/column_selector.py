@@ -33,8 +33,6 @@ from tidegate.model.event import Field, RowChange, Values
 from tidegate.model.feed_errors import ColumnSelectorFailed
 from tidegate.model.table import ColumnInfo, TableInfo, TableName
 
-__all__ = ["ColumnSelectors", "Selection", "SelectorRule", "selector_rules"]
-
 
 class SelectorRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One entry of `sink.column-selectors`."""

@@ -39,18 +39,6 @@ from tidegate.schema.build import DdlContext, build_table
 from tidegate.schema.parse.ddl import parse
 from tidegate.schema.statement import CreateTable
 
-__all__ = [
-    "SNAPSHOT",
-    "Definition",
-    "Key",
-    "Needed",
-    "completed",
-    "defined",
-    "definition_query",
-    "needed",
-    "rows_query",
-]
-
 SNAPSHOT: Final = "SET SESSION tidb_snapshot = %s"
 """TiDB's way to read the past; its parameter is a TSO."""
 

@@ -23,8 +23,6 @@ from tidegate.model.mysql import ActionType
 from tidegate.schema import spec, statement
 from tidegate.schema.definition import DropForeignKey, RemoveTtl, TableOptions
 
-__all__ = ["acting", "action_of_text"]
-
 _A: Final = ActionType
 _ONLY: Final = {"CREATE": _A.CREATE_TABLE, "ERASE": _A.DROP_TABLE, "TRUNCATE": _A.TRUNCATE_TABLE}
 """Canal's words for one action."""

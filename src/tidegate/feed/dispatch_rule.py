@@ -36,16 +36,6 @@ import msgspec
 
 from tidegate.model.errors import ConfigError, SinkConfigInvalid, TopicExpressionInvalid
 
-__all__ = [
-    "PARTITION_WORDS",
-    "DispatchRule",
-    "PartitionDispatcher",
-    "complaints",
-    "dispatch_rules",
-    "topic_name",
-    "topic_pattern",
-]
-
 MAX_TOPIC_BYTES: Final = 249
 _EXPRESSION: Final = re.compile(r"[A-Za-z0-9._-]*(\{schema\})?([A-Za-z0-9._-]*\{table\})?[A-Za-z0-9._-]*")
 _FORBIDDEN: Final = re.compile(r"[^A-Za-z0-9._-]")

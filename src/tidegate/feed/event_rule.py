@@ -23,8 +23,6 @@ from tidegate.model.event import Field, Values
 from tidegate.model.table import TableName
 from tidegate.schema.stored.snapshot import TableVersion
 
-__all__ = ["EventRule", "Expressions", "Test", "event_rules"]
-
 Test: TypeAlias = Callable[[Values], bool]
 """Whether an image of a row is left out."""
 

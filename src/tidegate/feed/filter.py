@@ -25,8 +25,6 @@ from tidegate.model.errors import FilterRuleInvalid, RenameRefused
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
 
-__all__ = ["DEFAULT_RULES", "SYSTEM_SCHEMAS", "TableFilter", "name_filter"]
-
 DEFAULT_RULES: Final = ("*.*",)
 SYSTEM_SCHEMAS: Final = frozenset(
     {

@@ -18,8 +18,6 @@ from typing import TypeAlias
 
 import msgspec
 
-__all__ = ["Positions", "Reached", "Slowest", "forward", "frontier", "slowest"]
-
 
 class Reached(msgspec.Struct, frozen=True):
     """What is durable of one partition: every message below `offset`; `resolved` is the largest resolved ts among

@@ -43,8 +43,6 @@ from tidegate.schema.stored.layout import table_layout
 from tidegate.schema.stored.snapshot import TableVersion
 from tidegate.schema.stored.table import table_info
 
-__all__ = ["ColumnPlan", "MountTable", "Mounted", "Mounter", "converter", "values_of"]
-
 _NUMBERS: Final = frozenset(
     {MysqlType.TINY, MysqlType.SHORT, MysqlType.INT24, MysqlType.LONG, MysqlType.LONGLONG, MysqlType.YEAR}
     | {MysqlType.BIT, MysqlType.ENUM, MysqlType.SET}

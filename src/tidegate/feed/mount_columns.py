@@ -34,8 +34,6 @@ from tidegate.kv.value_columns import ReadColumn, arrow_type, column_reader
 from tidegate.model.errors import DecodeError
 from tidegate.model.table import ColumnType
 
-__all__ = ["ColumnMounter", "MountedColumns", "Records", "array_of"]
-
 _RECORD_AT, _HANDLE_AT, _INT_KEY_BYTES = 9, 11, 19
 _RECORD: Final = np.frombuffer(b"_r", np.uint8)
 _OPS: Final = pa.array(["I", "U", "D"])

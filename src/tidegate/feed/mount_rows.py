@@ -20,8 +20,6 @@ from tidegate.feed.mount_columns import array_of
 from tidegate.kv.value_columns import arrow_type
 from tidegate.model.event import Field, Values, images
 
-__all__ = ["batch_of_rows"]
-
 
 def batch_of_rows(rows: Sequence[Mounted], start_ts: Sequence[int]) -> Batch:
     """Return row changes (at least one) of one version of a table, partitions of it mixed, in their order; `start_ts`

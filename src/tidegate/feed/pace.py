@@ -17,8 +17,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-__all__ = ["BUSY_ROWS", "ROUND", "Most", "Stretch", "rest_s", "round_end", "tasks_at_once"]
-
 
 class Stretch(NamedTuple):
     """Rows that are read together: their range of commit_ts, their number, and their bytes when read."""

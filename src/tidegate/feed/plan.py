@@ -41,8 +41,6 @@ from tidegate.schema.effects import (
 from tidegate.schema.infer import infer_table, merge_inferred
 from tidegate.schema.state import SchemaState, apply_ddl
 
-__all__ = ["Barrier", "Checkpoint", "Landed", "Round", "identity", "plan_round", "replace_ts"]
-
 DRIFT_SEQ: Final = 1 << 20
 """The place of a column change that only rows showed: after every DDL of the same ts."""
 

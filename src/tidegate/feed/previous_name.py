@@ -17,8 +17,6 @@ from tidegate.schema.parse.ddl import parse
 from tidegate.schema.spec import RenameTo
 from tidegate.schema.statement import AlterTable, RenameTables, Statement
 
-__all__ = ["previous_name", "renamed_together"]
-
 
 def previous_name(ddl: Ddl, effects: Sequence[Effect] | None = None) -> TableName | None:
     """Return the name that the table of `ddl` had before, from its `effects`, else from its text."""

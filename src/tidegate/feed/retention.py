@@ -21,17 +21,6 @@ from typing import Final
 
 from tidegate.model.tso import compose, physical_ms
 
-__all__ = [
-    "PURGED",
-    "Limits",
-    "RetainedSnapshot",
-    "changelog_bound",
-    "forgettable",
-    "needed",
-    "purgeable",
-    "versions_kept",
-]
-
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS

@@ -14,8 +14,6 @@ has not advanced for changefeed-error-stuck-duration, 30 minutes by default.
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["FailureRun", "RetryPolicy"]
-
 QUICK_S: Final = 1.0
 QUICK_MAX_S: Final = 30.0
 SLOW_S: Final = 10.0

@@ -35,8 +35,6 @@ from tidegate.model.errors import DispatcherFailed, EncodeError
 from tidegate.model.event import Field, RowChange, Value, Values, images
 from tidegate.model.table import TableInfo, TableName
 
-__all__ = ["DdlRoute", "Route", "Router", "TablePlan"]
-
 _CATCH_ALL: Final = DispatchRule(matcher=("*.*",))
 
 

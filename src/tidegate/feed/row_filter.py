@@ -20,8 +20,6 @@ from tidegate.model.feed_errors import RowFilterFailed
 from tidegate.model.mysql import ColumnFlag
 from tidegate.model.table import TableName
 
-__all__ = ["MessageFilter", "RowFilter", "RowRule"]
-
 _KEYS: Final = ColumnFlag.HANDLE_KEY | ColumnFlag.PRIMARY_KEY | ColumnFlag.UNIQUE_KEY
 _MOST: Final = 10_000
 """Layouts of messages that are remembered; a decoder shares them between rows, and one that does not must not fill

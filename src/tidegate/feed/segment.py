@@ -44,8 +44,6 @@ from tidegate.schema.effects import Effect
 from tidegate.schema.infer import infer_table, merge_inferred
 from tidegate.schema.state import SchemaState, apply_ddl
 
-__all__ = ["end_of_round", "is_whole", "plan_landed", "plan_segment", "raised", "segment_end"]
-
 
 def segment_end(at: Checkpoint, ddls: Iterable[PlacedDdl], upto: int) -> int:
     """Return the ts of the first of `ddls` (ordered) that is not done at the checkpoint, at most `upto`."""

@@ -27,8 +27,6 @@ from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.effects import Effect, TableAltered, TableCreated, TableDropped, TableRecovered, TableRenamed
 from tidegate.schema.state import SchemaState, apply_ddl
 
-__all__ = ["SkippedDdl", "SkippedDdls", "changes_rows", "foreseen", "renamed_away"]
-
 
 class SkippedDdl(msgspec.Struct, frozen=True):
     """A DDL that a lake does not have, though rows of this table are made by it.

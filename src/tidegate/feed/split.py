@@ -37,8 +37,6 @@ from tidegate.model.errors import EncodeError
 from tidegate.model.event import Delete, Field, Insert, RowChange, Update, Value
 from tidegate.model.mysql import ColumnFlag
 
-__all__ = ["SplitPolicy", "Splitter", "halves"]
-
 _KEYS: Final = ColumnFlag.HANDLE_KEY | ColumnFlag.UNIQUE_KEY
 _ORDER: Final[dict[type, int]] = {Delete: 0, Update: 1, Insert: 2}
 

@@ -13,8 +13,6 @@ import msgspec
 
 from tidegate.model.table import TableInfo
 
-__all__ = ["Alter", "Create", "Exchange", "Position", "Rows", "Step", "Trim", "Unit", "position_of"]
-
 Position: TypeAlias = tuple[int, int]
 
 

@@ -22,8 +22,6 @@ from tidegate.codec.values import INT_RANGES
 from tidegate.codec.zone import zone_shift
 from tidegate.model.mysql import MysqlType
 
-__all__ = ["NULL_TEXT", "ValueText", "value_text"]
-
 ValueText: TypeAlias = Callable[[Any], bytes]
 """The text of a value that is not NULL; TypeError or AttributeError for a value of another type."""
 

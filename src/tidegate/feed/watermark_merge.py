@@ -21,8 +21,6 @@ from typing import Generic, NamedTuple, TypeVar
 from tidegate.model.errors import SchemaError
 from tidegate.model.event import Ddl, Resolved, RowChange
 
-__all__ = ["WatermarkMerge"]
-
 Partition = TypeVar("Partition", bound=Hashable)
 
 

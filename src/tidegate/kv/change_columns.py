@@ -14,8 +14,6 @@ import pyarrow as pa
 from tidegate.model.errors import DecodeError
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 
-__all__ = ["SCHEMA", "changes_of", "columns_of", "joined", "numbers", "packed", "unpacked"]
-
 SCHEMA: Final = pa.schema(
     [
         ("key", pa.binary()),

@@ -30,8 +30,6 @@ from tidegate.kv.packed_time import Time
 from tidegate.model.errors import EncodeError
 from tidegate.model.table import ColumnType
 
-__all__ = ["column_checksum", "key_checksum"]
-
 _UINT: Final = struct.Struct("<Q")
 _DOUBLE: Final = struct.Struct("<d")
 

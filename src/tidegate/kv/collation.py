@@ -34,8 +34,6 @@ from unicodedata import ucd_3_2_0 as letters
 from tidegate.kv.layout import TRIMMED
 from tidegate.model.errors import EncodeError
 
-__all__ = ["sort_key"]
-
 _CASED_PLANES: Final = frozenset({0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x1E, 0x1F, 0x21, 0x24, 0xFF})
 _EXCEPTIONS: Final = {
     "ß": 0x53,

@@ -34,8 +34,6 @@ from tidegate.model.mysql import INTEGERS, STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 
-__all__ = ["parse_document", "parse_value"]
-
 _MOMENT: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?)?", re.ASCII)
 _SPAN: Final = re.compile(r"(-?)(\d{2,3}):([0-5]\d):([0-5]\d)(?:\.(\d{1,6}))?", re.ASCII)
 _VECTOR: Final = re.compile(r"\[[-+.,\deE ]*\]", re.ASCII)

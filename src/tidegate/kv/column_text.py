@@ -24,8 +24,6 @@ from tidegate.model.errors import EncodeError
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType
 
-__all__ = ["column_text"]
-
 _WIDE: Final = Context(prec=100, rounding=ROUND_HALF_UP)
 _SINGLE: Final = struct.Struct("<f")
 _SINGLE_DIGITS: Final = 9

@@ -34,18 +34,6 @@ from tidegate.model.mysql import STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 
-__all__ = [
-    "KvValue",
-    "from_datum",
-    "old_row_datum",
-    "read_uint",
-    "read_value",
-    "to_datum",
-    "write_int",
-    "write_uint",
-    "write_value",
-]
-
 CODEC: Final = "column value"
 KvValue: TypeAlias = Datum | Time | Decimal
 """What a column holds; see the table above."""

@@ -9,8 +9,6 @@ layout was being read; offsets count from the start of `buf`.
 
 from tidegate.model.errors import DecodeError
 
-__all__ = ["at_end", "take", "take_byte"]
-
 
 def take(buf: bytes, at: int, size: int, codec: str) -> bytes:
     """Return the `size` bytes at `at`; DecodeError when they are not all there."""

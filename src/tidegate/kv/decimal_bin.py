@@ -21,8 +21,6 @@ from tidegate.kv.cursor import take, take_byte
 from tidegate.kv.number import invert
 from tidegate.model.errors import DecodeError, EncodeError
 
-__all__ = ["DecimalForm", "chunk_sizes", "decode_decimal", "encode_decimal", "form_of", "read_decimal", "write_decimal"]
-
 CODEC: Final = "decimal"
 MAX_PRECISION: Final = 81
 """What nine words hold; a column has at most 65 digits."""

@@ -16,8 +16,6 @@ from tidegate.kv.datum import Datum, decode_datum, encode_key
 from tidegate.kv.number import MAX_INT, encode_int
 from tidegate.model.errors import DecodeError
 
-__all__ = ["CommonHandle", "Handle", "IntHandle", "common_handle", "unsigned_handle"]
-
 CODEC: Final = "handle"
 MIN_SIZE: Final = 9
 _UNSIGNED: Final = 1 << 64

@@ -48,8 +48,6 @@ from tidegate.kv.row.v2 import VERSION_BYTE, decode_raw_row, encode_raw_row
 from tidegate.kv.table_key import IndexKey, decode_table_key, index_prefix
 from tidegate.model.errors import DecodeError, EncodeError, KvDecodeError
 
-__all__ = ["IndexEntry", "decode_index_entry", "decode_index_value", "encode_index_entry", "is_distinct"]
-
 VALUE_CODEC: Final = "index value"
 NON_UNIQUE: Final = b"0"
 _VERSION: Final = 0x7D

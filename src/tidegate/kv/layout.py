@@ -20,8 +20,6 @@ import msgspec
 from tidegate.model.mysql import STRINGS, MysqlType
 from tidegate.model.table import ColumnType
 
-__all__ = ["TRIMMED", "WHOLE", "ColumnLayout", "IndexLayout", "IndexPart", "TableLayout"]
-
 WHOLE: Final = -1
 """The prefix length of a part that takes the whole column."""
 TRIMMED: Final = frozenset({"ascii_bin", "latin1_bin", "utf8_bin", "utf8mb4_bin"})

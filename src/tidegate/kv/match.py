@@ -41,8 +41,6 @@ from typing import TypeAlias
 from tidegate.model.errors import PrewriteNotMatch
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 
-__all__ = ["Matcher"]
-
 _Id: TypeAlias = tuple[int, bytes]
 
 

@@ -18,8 +18,6 @@ from tidegate.kv.cursor import take
 from tidegate.kv.number import decode_varint, encode_varint
 from tidegate.model.errors import DecodeError
 
-__all__ = ["decode_bytes", "decode_compact", "encode_bytes", "encode_compact"]
-
 CODEC: Final = "memcomparable"
 _GROUP: Final = 8
 

@@ -26,8 +26,6 @@ from tidegate.kv.memcomparable import decode_bytes, encode_bytes
 from tidegate.kv.number import decode_int, decode_uint, encode_int, encode_uint
 from tidegate.model.errors import DecodeError, EncodeError, KvDecodeError
 
-__all__ = ["MetaKey", "decode_meta_key", "encode_meta_key", "hash_key", "job_field", "string_key"]
-
 CODEC: Final = "meta key"
 PREFIX: Final = b"m"
 _KINDS: Final = frozenset("sShHlL")

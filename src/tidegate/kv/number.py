@@ -19,23 +19,6 @@ from typing import Final
 from tidegate.kv.cursor import take, take_byte
 from tidegate.model.errors import DecodeError, EncodeError
 
-__all__ = [
-    "MAX_INT",
-    "MAX_UINT",
-    "MIN_INT",
-    "decode_float",
-    "decode_int",
-    "decode_uint",
-    "decode_uvarint",
-    "decode_varint",
-    "encode_float",
-    "encode_int",
-    "encode_uint",
-    "encode_uvarint",
-    "encode_varint",
-    "invert",
-]
-
 CODEC: Final = "number"
 MIN_INT: Final = -(1 << 63)
 MAX_INT: Final = (1 << 63) - 1

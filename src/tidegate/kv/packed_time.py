@@ -21,20 +21,6 @@ from typing import Final, NamedTuple
 
 from tidegate.model.errors import DecodeError, EncodeError
 
-__all__ = [
-    "ZERO",
-    "Time",
-    "from_utc",
-    "pack_core",
-    "pack_time",
-    "render_date",
-    "render_duration",
-    "render_time",
-    "to_utc",
-    "unpack_core",
-    "unpack_time",
-]
-
 CODEC: Final = "time"
 _NS_A_SECOND: Final = 1_000_000_000
 _LIMITS: Final = (9999, 12, 31, 23, 59, 59, 999_999)

@@ -25,20 +25,6 @@ from tidegate.kv.memcomparable import decode_bytes, encode_bytes
 from tidegate.kv.number import decode_int, decode_uint, encode_int, encode_uint, invert
 from tidegate.model.errors import DecodeError, KvDecodeError
 
-__all__ = [
-    "IndexKey",
-    "RecordKey",
-    "TableKey",
-    "decode_table_key",
-    "index_prefix",
-    "mvcc_key",
-    "record_key",
-    "record_prefix",
-    "split_mvcc_key",
-    "table_prefix",
-    "table_span",
-]
-
 CODEC: Final = "table key"
 PREFIX: Final = b"t"
 RECORD: Final = b"_r"

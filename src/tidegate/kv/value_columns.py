@@ -33,8 +33,6 @@ from tidegate.model.errors import DecodeError, EncodeError
 from tidegate.model.mysql import FLOATS, NUMBERS, STRINGS, MysqlType
 from tidegate.model.table import ColumnType
 
-__all__ = ["ReadColumn", "ReadValues", "arrow_type", "column_reader"]
-
 Read: TypeAlias = Callable[[bytes], Any]
 
 

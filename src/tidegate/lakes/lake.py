@@ -52,8 +52,6 @@ from tidegate.sink.delta.snapshots import Snapshot, history, latest, published_a
 if TYPE_CHECKING:
     from tidegate.lakes.live import Live
 
-__all__ = ["Lake", "Moved", "moment_ts"]
-
 LATEST: Final = "latest"
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 Moment: TypeAlias = int | str | datetime

@@ -60,8 +60,6 @@ from tidegate.sink.delta.rows import NetChanges, if_any, log_rows, net_changes
 from tidegate.sink.delta.selection_check import check_round
 from tidegate.sink.delta.snapshots import Snapshot
 
-__all__ = ["Live", "reaches_back"]
-
 
 class Scratch:
     """Directories for clones, made when they are asked for: below `home`, or temporary ones of this machine."""

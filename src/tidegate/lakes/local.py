@@ -20,8 +20,6 @@ from tidegate.objectstore.deltalog import TableSnapshot, schema_field
 from tidegate.sink.delta.columns import LakeColumn, stored_columns
 from tidegate.sink.delta.rows import NetChanges
 
-__all__ = ["is_local", "spark_local", "spark_stored"]
-
 LOCAL_ROWS: Final = 100_000
 """Above it a frame costs more to hand over (1.5 µs a row) than its files cost to plan."""
 LOCAL_BYTES: Final = 8 << 20

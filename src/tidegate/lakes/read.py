@@ -24,18 +24,6 @@ from tidegate.sink.delta.columns import LakeColumn, stored_columns
 from tidegate.sink.delta.files import logical_schema, read
 from tidegate.sink.delta.rows import NetChanges
 
-__all__ = [
-    "NOTHING",
-    "Tail",
-    "chosen",
-    "overlaid",
-    "spark_frame",
-    "spark_overlaid",
-    "spark_rows",
-    "stored_rows",
-    "stored_table",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Tail:

@@ -20,8 +20,6 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from tidegate.model.errors import ConfigError, SqlError
 
-__all__ = ["Reference", "references", "rewritten", "run"]
-
 
 @dataclass(frozen=True, slots=True)
 class Reference:

@@ -18,8 +18,6 @@ from tidegate.objectstore.deltalog import DataFile
 from tidegate.sink.delta.columns import LakeColumn
 from tidegate.sink.delta.types import arrow_type
 
-__all__ = ["EVERY", "Wanted", "Where"]
-
 Where: TypeAlias = Mapping[str, Any]
 """Column -> the value that it has, or a list of such values; None is NULL."""
 

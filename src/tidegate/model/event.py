@@ -19,8 +19,6 @@ from typing import TypeAlias
 
 import msgspec
 
-__all__ = ["Ddl", "Delete", "Event", "Field", "Insert", "Resolved", "RowChange", "Update", "Value", "Values", "images"]
-
 Value: TypeAlias = int | float | str | bytes | None
 Values: TypeAlias = tuple[Value, ...]
 

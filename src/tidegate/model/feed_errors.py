@@ -21,19 +21,6 @@ The others do not pass by waiting: TiCDC fails a changefeed for most of them at 
 
 from tidegate.model.errors import ConfigError, KafkaConfigInvalid, Retry, SchemaError, SourceError, TidegateError
 
-__all__ = [
-    "ColumnSelectorFailed",
-    "DdlEventUnknown",
-    "EventTypeInvalid",
-    "ExpressionColumnNotFound",
-    "ExpressionParseFailed",
-    "PartitionNumInvalid",
-    "RowFilterFailed",
-    "RowsLackDdl",
-    "SourceBehind",
-    "StateUnwritable",
-]
-
 
 class EventTypeInvalid(ConfigError):
     """A word of ignore-event that is no event; the message names it and the nearest one."""

@@ -21,9 +21,6 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-__all__ = ["LOSSY_DDL", "FaultKind", "KvChange", "KvEvent", "KvOp", "LogType", "RegionFault", "ResolvedSpan"]
-
-
 LOSSY_DDL: Final = 1 << 8
 """The source of rewrites by which a DDL changes the bytes of a column; lower bits are those of other change feeds."""
 

@@ -7,20 +7,6 @@ and model packages for the codes that the document leaves out (14, 16, 225, 60 t
 from enum import IntEnum, IntFlag
 from typing import Final
 
-__all__ = [
-    "BLOBS",
-    "CHARS",
-    "FLOATS",
-    "INTEGERS",
-    "NUMBERS",
-    "PRINTED_TYPES",
-    "STRINGS",
-    "ActionType",
-    "ColumnFlag",
-    "MysqlType",
-    "sql_name",
-]
-
 
 class MysqlType(IntEnum):
     """The `t` of an Open Protocol column."""

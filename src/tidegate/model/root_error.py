@@ -8,8 +8,6 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
-__all__ = ["Retry", "TidegateError", "Where"]
-
 
 class Retry(Enum):
     """Whether the same call can succeed without anybody changing anything."""

@@ -16,8 +16,6 @@ import msgspec
 
 from tidegate.model.mysql import MysqlType
 
-__all__ = ["ColumnInfo", "ColumnType", "IndexInfo", "PartitionDef", "PartitionInfo", "TableInfo", "TableName"]
-
 
 class TableName(NamedTuple):
     """schema.table in original case; `key` is what equality of names means."""

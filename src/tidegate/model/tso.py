@@ -17,16 +17,6 @@ from typing import Final, NewType
 
 from tidegate.model.errors import ConfigError
 
-__all__ = [
-    "LOGICAL_BITS",
-    "MAX_TS",
-    "Tso",
-    "compose",
-    "parse_ts",
-    "physical_ms",
-    "to_datetime",
-]
-
 Tso = NewType("Tso", int)
 """Physical milliseconds << 18 | logical counter."""
 

@@ -11,8 +11,6 @@ import pyarrow as pa
 
 from tidegate.objectstore.deltalog import store
 
-__all__ = ["opened"]
-
 
 class _Ranges(io.RawIOBase):
     """An object of a store; every read is one request."""

@@ -34,22 +34,6 @@ from tidegate.model.errors import SinkError
 from tidegate.objectstore.failpoint import reach
 from tidegate.objectstore.storing import storing
 
-__all__ = [
-    "Action",
-    "CommitConflict",
-    "DataFile",
-    "TableSnapshot",
-    "add",
-    "commit",
-    "create",
-    "describe",
-    "load",
-    "remove",
-    "schema_field",
-    "txn",
-    "user_metadata",
-]
-
 Action = dict[str, Any]
 LOGGER: Final = logging.getLogger("tidegate.deltalog")
 CHECKPOINT_EVERY: Final = 20

@@ -28,8 +28,6 @@ from typing import Final
 from tidegate.model import errors
 from tidegate.model.errors import ConfigError, TidegateError
 
-__all__ = ["DEEDS_VARIABLE", "DIRECTORY_VARIABLE", "arm", "mark", "parse", "reach"]
-
 DEEDS_VARIABLE: Final = "TIDEGATE_FAILPOINTS"
 DIRECTORY_VARIABLE: Final = "TIDEGATE_FAILPOINTS_DIR"
 PAUSE_MAX_S: Final = 60.0

@@ -22,8 +22,6 @@ import obstore
 from tidegate.objectstore.deltalog import load, store
 from tidegate.objectstore.failpoint import reach
 
-__all__ = ["Lifespans", "StoredFile", "Swept", "VersionSpan", "cut_log", "delete", "stored_files", "sweep"]
-
 LOG: Final = "_delta_log/"
 LOG_FILE: Final = re.compile(r"_delta_log/(\d{20})\.(json|checkpoint\.parquet|checkpoint\..*\.parquet)")
 DELETE_AT_ONCE: Final = 500

@@ -12,8 +12,6 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 
 from tidegate.model.errors import SinkError
 
-__all__ = ["storing"]
-
 
 @contextmanager
 def storing(uri: str) -> Iterator[None]:

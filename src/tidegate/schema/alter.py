@@ -47,8 +47,6 @@ from tidegate.schema.spec import (
     TruncatePartitions,
 )
 
-__all__ = ["alter_table", "named_partitions"]
-
 
 def named_partitions(table: TableInfo, names: tuple[str, ...], context: DdlContext) -> tuple[str, ...]:
     """Return the names as the table defines them; none means all.  Raises SchemaError for one that does not exist."""

@@ -24,8 +24,6 @@ from tidegate.schema.defaults import keep_default
 from tidegate.schema.definition import Position
 from tidegate.schema.spec import AddColumns, DropColumn, ModifyColumn, RenameColumn, SetDefault, Spec
 
-__all__ = ["alter_columns"]
-
 
 @dataclass(slots=True)
 class _Slot:

@@ -20,8 +20,6 @@ from tidegate.schema.defaults import keep_default, origin_default
 from tidegate.schema.definition import ColumnDef, IndexDef
 from tidegate.schema.statement import CreateTable
 
-__all__ = ["DdlContext", "add_index", "build_column", "build_table", "complete_partition", "inline_indexes"]
-
 
 @dataclass(frozen=True, slots=True)
 class DdlContext:

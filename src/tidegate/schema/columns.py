@@ -23,16 +23,6 @@ from tidegate.model.table import ColumnType
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.definition import TypeDef
 
-__all__ = [
-    "charset_of_collation",
-    "complete_type",
-    "normal_charset",
-    "parse_type",
-    "read_charset_name",
-    "read_type",
-    "render_type",
-]
-
 
 class _Shape(Enum):
     """What may stand in the parentheses of a type."""

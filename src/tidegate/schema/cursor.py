@@ -14,8 +14,6 @@ from tidegate.expr.syntax.tokens import Token, TokenKind, fail
 from tidegate.model.errors import SqlError
 from tidegate.model.table import TableName
 
-__all__ = ["Cursor", "Qualified"]
-
 _OPENING: Final = frozenset("([{")
 _CLOSING: Final = frozenset(")]}")
 

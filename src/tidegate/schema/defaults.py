@@ -21,8 +21,6 @@ from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 from tidegate.schema.definition import Blob, Default, DefaultNumber, DefaultText, Expression, Now, Null
 
-__all__ = ["keep_default", "origin_default"]
-
 _NUMBERS: Final = frozenset({T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG, T.DECIMAL, T.FLOAT, T.DOUBLE, T.YEAR})
 
 

@@ -20,36 +20,6 @@ from typing import TypeAlias
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import TableName
 
-__all__ = [
-    "AddCheck",
-    "AlterCheck",
-    "Blob",
-    "CheckDef",
-    "ColumnDef",
-    "Default",
-    "DefaultNumber",
-    "DefaultText",
-    "DropConstraint",
-    "DropForeignKey",
-    "DropSequences",
-    "Expression",
-    "IndexDef",
-    "IndexDetail",
-    "Now",
-    "Null",
-    "OptionsDetail",
-    "Position",
-    "References",
-    "RemoveTtl",
-    "SequenceDef",
-    "SpecDetail",
-    "StatementDetail",
-    "TableDetail",
-    "TableOptions",
-    "TypeDef",
-    "ViewDetail",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class CheckDef:

@@ -14,20 +14,6 @@ import msgspec
 
 from tidegate.model.table import TableInfo
 
-__all__ = [
-    "Effect",
-    "NoEffect",
-    "PartitionExchanged",
-    "PartitionsDropped",
-    "PartitionsTruncated",
-    "TableAltered",
-    "TableCreated",
-    "TableDropped",
-    "TableRecovered",
-    "TableRenamed",
-    "TableTruncated",
-]
-
 
 class TableCreated(msgspec.Struct, frozen=True):
     """A new, empty table."""

@@ -27,8 +27,6 @@ from tidegate.model.errors import EncodeError, InputError, SchemaError, SqlError
 from tidegate.model.event import Value
 from tidegate.model.table import ColumnInfo
 
-__all__ = ["FUNCTIONS", "Evaluate", "Row", "column_reader", "compile_expression", "integer_of"]
-
 Row: TypeAlias = Mapping[str, Value]
 Evaluate: TypeAlias = Callable[[Row], SqlValue]
 

@@ -41,24 +41,6 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Final
 
-__all__ = [
-    "ACCESS",
-    "MULTI_SCHEMA_CHANGE",
-    "Access",
-    "ElementKind",
-    "ElementState",
-    "Operation",
-    "Role",
-    "Step",
-    "Touch",
-    "Work",
-    "access",
-    "combine",
-    "interleave",
-    "next_step",
-    "rollback",
-]
-
 
 class ElementState(IntEnum):
     """The state of one schema element, numbered as in TiDB's job and table JSON (`schema_state`, `state`)."""

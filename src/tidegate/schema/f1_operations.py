@@ -23,8 +23,6 @@ from typing import Final
 
 from tidegate.schema.f1 import ElementKind, ElementState, Operation, Role, Step, Work
 
-__all__ = ["BY_ACTION", "OPERATIONS", "operation"]
-
 N, DO, WO, WR, DR, P, RO = (
     ElementState.NONE,
     ElementState.DELETE_ONLY,

@@ -28,8 +28,6 @@ from tidegate.model.table import ColumnInfo, ColumnType, IndexInfo, TableInfo, T
 from tidegate.schema.columns import complete_type, parse_type
 from tidegate.schema.definition import TypeDef
 
-__all__ = ["infer_table", "merge_inferred"]
-
 
 def infer_table(
     name: TableName, fields: tuple[Field, ...], pk_names: tuple[str, ...] | None, version: int

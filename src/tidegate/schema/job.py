@@ -32,19 +32,6 @@ from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType
 from tidegate.schema.stored.definition import StoredSchema, StoredTable, parse_stored
 
-__all__ = [
-    "JOB_TABLE",
-    "MODE_BITS",
-    "Binlog",
-    "Job",
-    "JobState",
-    "SchemaDiff",
-    "SubJob",
-    "decode_job_row",
-    "mode_names",
-    "parse_job",
-]
-
 _NULL: Final = Raw(b"null")
 MODE_BITS: Final = {
     "REAL_AS_FLOAT": 0,

@@ -25,8 +25,6 @@ from tidegate.model.event import Value
 from tidegate.model.table import ColumnInfo, ColumnType
 from tidegate.model.tso import to_datetime
 
-__all__ = ["cast_literal", "stored_value"]
-
 _NUMERIC: Final = frozenset({Family.INT, Family.BIT, Family.YEAR, Family.FLOAT, Family.DECIMAL})
 _NAMED: Final = frozenset({Family.ENUM, Family.SET})
 _BOOLEAN: Final = {"TRUE": "1", "FALSE": "0"}

@@ -33,8 +33,6 @@ from tidegate.model.table import ColumnInfo, ColumnType, PartitionInfo
 from tidegate.schema.expression import Evaluate, Row, column_reader, compile_expression, integer_of
 from tidegate.schema.literal import cast_literal
 
-__all__ = ["Locate", "partition_of"]
-
 Locate: TypeAlias = Callable[[Row], str | None]
 """A row's values by column name -> the name of its partition; None when it lies in none."""
 

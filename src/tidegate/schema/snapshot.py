@@ -19,8 +19,6 @@ import msgspec
 from tidegate.model.errors import SchemaError
 from tidegate.model.table import ColumnInfo, TableInfo, TableName
 
-__all__ = ["KEPT_DROPPED", "Database", "SchemaState"]
-
 KEPT_DROPPED: Final = 256
 """Dropped tables that can be recovered; TiDB's GC forgets them after minutes, so more are never asked for."""
 

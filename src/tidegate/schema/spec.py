@@ -14,33 +14,6 @@ from typing import TypeAlias
 from tidegate.model.table import PartitionDef, PartitionInfo, TableName
 from tidegate.schema.definition import ColumnDef, Default, IndexDef, Position, SpecDetail, TableOptions
 
-__all__ = [
-    "AddColumns",
-    "AddForeignKey",
-    "AddIndex",
-    "AddPartitions",
-    "CoalescePartitions",
-    "ConvertCharset",
-    "DropColumn",
-    "DropIndex",
-    "DropPartitions",
-    "DropPrimaryKey",
-    "ExchangePartition",
-    "ModifyColumn",
-    "NoChange",
-    "NotSupported",
-    "PartitionBy",
-    "RemovePartitioning",
-    "RenameColumn",
-    "RenameIndex",
-    "RenameTo",
-    "ReorganizePartitions",
-    "SetDefault",
-    "SetVisibility",
-    "Spec",
-    "TruncatePartitions",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class AddColumns:

@@ -17,25 +17,6 @@ from tidegate.model.table import PartitionInfo, TableName
 from tidegate.schema.definition import ColumnDef, IndexDef, StatementDetail, TableDetail, TableOptions, ViewDetail
 from tidegate.schema.spec import Spec
 
-__all__ = [
-    "AlterDatabase",
-    "AlterTable",
-    "CreateDatabase",
-    "CreateTable",
-    "CreateTableLike",
-    "CreateView",
-    "DropDatabase",
-    "DropTables",
-    "DropViews",
-    "Ignored",
-    "RecoverDatabase",
-    "RecoverTable",
-    "RenamePair",
-    "RenameTables",
-    "Statement",
-    "TruncateTable",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class CreateDatabase:

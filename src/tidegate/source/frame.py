@@ -25,8 +25,6 @@ from tidegate.codec.options import DecodeOptions
 from tidegate.model.errors import ConfigError, DecodeError
 from tidegate.model.event import Ddl, Event, Resolved, RowChange, Value, Values, images
 
-__all__ = ["EVENT_DDL", "decode_batches", "decode_frame"]
-
 EVENT_DDL: Final = (
     "kind string, op string, schema string, table string, commit_ts bigint, before map<string,string>, "
     "after map<string,string>, event string, error_code string, error string, error_offset bigint, raw_key binary, "

@@ -24,8 +24,6 @@ from typing import Final
 
 from tidegate.model.errors import EnvironmentFault
 
-__all__ = ["cache_dir", "locked", "write_whole"]
-
 POLL_SECONDS: Final = 0.2
 
 

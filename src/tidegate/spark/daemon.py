@@ -22,8 +22,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-__all__ = ["MODULE", "Tidy", "main"]
-
 MODULE: Final = "tidegate.spark.daemon"
 WARM: Final = (
     "confluent_kafka.admin",

@@ -53,8 +53,6 @@ from tidegate.model.errors import ConfigError, EnvironmentFault
 from tidegate.spark.cache import cache_dir, locked
 from tidegate.spark.java import find_java
 
-__all__ = ["Configuration", "ensure_jars", "expected_jars", "jars_dir", "jars_present"]
-
 PASSWORD: Final = "changeit"  # noqa: S105  the one that every Java uses for its public certificates
 MAGIC: Final = 0xFEEDFEED
 VERSION: Final = 2

@@ -31,8 +31,6 @@ from typing import Final
 from tidegate.model.errors import ConfigError, EnvironmentFault
 from tidegate.spark.cache import cache_dir, write_whole
 
-__all__ = ["MAJORS", "WHEEL", "JavaHome", "find_java"]
-
 MAJORS: Final = (17, 21)
 """Versions that Spark 4.1 and Kafka 4.1 both support."""
 

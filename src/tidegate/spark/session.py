@@ -51,8 +51,6 @@ from tidegate.spark.java import find_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["FEED_HEAP", "find_python", "session"]
-
 INSTALLED: Final = ("pyspark", "py4j")
 LAUNCHER: Final = """\
 #!/bin/sh

@@ -23,8 +23,6 @@ from tidegate.model.errors import EnvironmentFault, SinkError, SourceError, Tide
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SPARK_FAILURES", "SparkTasks", "reason", "run_tasks"]
-
 SPARK_FAILURES: Final = (Py4JError, PySparkException)
 """What Spark raises when a task ended without an answer, or when the JVM is gone."""
 TRACEBACK: Final = "Traceback (most recent call last):"

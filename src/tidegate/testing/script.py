@@ -28,8 +28,6 @@ from tidegate.schema.literal import stored_value
 from tidegate.schema.partition import partition_of
 from tidegate.schema.state import SchemaState, apply_ddl
 
-__all__ = ["Row", "Script", "ScriptedTables", "ScriptedWrite", "put", "remove"]
-
 Row: TypeAlias = Mapping[str, Value]
 """The values of a row by column name."""
 BEGIN_MS: Final = 1_700_000_000_000

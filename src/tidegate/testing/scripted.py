@@ -27,8 +27,6 @@ from tidegate.model.event import Ddl, RowChange
 from tidegate.model.table import TableInfo, TableName
 from tidegate.testing.script import Script
 
-__all__ = ["ScriptedChanges", "ScriptedSource", "ScriptedSpan"]
-
 CHUNK_ROWS: Final = 3
 """So few that a range has many chunks."""
 TOPIC: Final = "script"

@@ -9,8 +9,6 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-__all__ = ["HereTasks", "Hurried"]
-
 Job = TypeVar("Job")
 Answer = TypeVar("Answer")
 

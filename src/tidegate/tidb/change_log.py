@@ -34,8 +34,6 @@ from tidegate.tidb.store.read import bound, value_at, value_of
 from tidegate.tidb.store.record import Write, WriteKind, decode_write
 from tidegate.tidb.tso import Oracle
 
-__all__ = ["QUEUE_EVENTS", "ChangeLog", "Registration"]
-
 QUEUE_EVENTS: Final = 1 << 20
 """Live events that may wait for one reader; with more it is sent away (congested) and scans anew later."""
 

@@ -43,8 +43,6 @@ from tidegate.tidb.store.sqlite import SqliteEngine
 from tidegate.tidb.transaction import Options, Storage
 from tidegate.tidb.tso import Oracle
 
-__all__ = ["Cluster", "ClusterOptions", "Move"]
-
 _POLL_S: Final = 0.05
 _Definitions: TypeAlias = dict[int, StoredTable]
 _YIELD_S: Final = 0.000_2

@@ -31,8 +31,6 @@ from tidegate.tidb.meta.tables import LOCK_INFO
 from tidegate.tidb.store.record import WriteKind
 from tidegate.tidb.transaction import Options, Stage, Storage, Transaction
 
-__all__ = ["PREFIX_BYTES", "GuardedTransaction", "Node", "NodeOptions", "changed_tables", "physical_id", "physical_ids"]
-
 _TABLE: Final = b"t"
 PREFIX_BYTES: Final = 9
 

@@ -13,8 +13,6 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-__all__ = ["Region", "RegionMap"]
-
 
 @dataclass(frozen=True, slots=True)
 class Region:

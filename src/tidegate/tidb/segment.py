@@ -36,21 +36,6 @@ from tidegate.model.tso import MAX_TS
 from tidegate.tidb.change_log import ChangeLog
 from tidegate.tidb.span_feed import SpanFeed, in_order
 
-__all__ = [
-    "Block",
-    "Footer",
-    "SegmentWriter",
-    "Span",
-    "decode_footer",
-    "decode_segment",
-    "encode_segment",
-    "publish",
-    "read_footer",
-    "read_spans",
-    "read_windows",
-    "segments",
-]
-
 Span: TypeAlias = tuple[bytes, bytes]
 """Keys in [start, end); an empty end is no bound."""
 

@@ -29,8 +29,6 @@ from tidegate.tidb.meta.load import load_all
 from tidegate.tidb.segment import Span, decode_segment, encode_segment, publish, read_spans, segments
 from tidegate.tidb.transaction import Storage
 
-__all__ = ["WHOLE", "base_of", "begin_log", "definitions", "trim"]
-
 WHOLE: Final = ".full"
 _NAME: Final = re.compile(r"(\d{20})\.(?:base|full)")
 _SCHEMA: Final[Span] = (b"m", b"n")

@@ -16,8 +16,6 @@ from tidegate.model.errors import KeyLocked
 from tidegate.tidb.store.mvcc import Alive, Store
 from tidegate.tidb.tso import Oracle
 
-__all__ = ["SCAN_KEYS", "StoreSnapshot", "settle", "settle_dead"]
-
 SCAN_KEYS: Final = 256
 """Keys that one call of the store gives: the store is locked that long (TiDB's scan batch)."""
 

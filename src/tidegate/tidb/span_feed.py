@@ -18,8 +18,6 @@ from tidegate.kv.match import Matcher
 from tidegate.model.kv_change import KvChange, KvEvent, KvOp, RegionFault, ResolvedSpan
 from tidegate.tidb.change_log import ChangeLog, Registration
 
-__all__ = ["SpanFeed", "in_order"]
-
 _Order: TypeAlias = tuple[int, int, int, bytes]
 
 

@@ -41,8 +41,6 @@ from tidegate.tidb.store.mvcc import Mutation, Store
 from tidegate.tidb.store.record import WriteKind
 from tidegate.tidb.tso import Oracle
 
-__all__ = ["CommitCheck", "Options", "Stage", "Storage", "Transaction"]
-
 CommitCheck: TypeAlias = Callable[[int, int, tuple[bytes, ...]], None]
 """Called with (start_ts, commit_ts, keys); raises an UpstreamError, such as SchemaChanged, to forbid the commit."""
 

@@ -19,8 +19,6 @@ from typing import Final, cast
 from tidegate.model.tso import LOGICAL_BITS, Tso, physical_ms
 from tidegate.tidb.store.engine import MetaBound
 
-__all__ = ["WINDOW_MS", "Oracle"]
-
 WINDOW_MS: Final = 3_000
 """How far ahead of use the bound lies: one durable write every three seconds, and at most as long a leap at a start."""
 

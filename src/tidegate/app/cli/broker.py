@@ -18,8 +18,6 @@ from tidegate.app.stop_signals import StopEvent, stop_on_signals
 from tidegate.model.errors import EnvironmentFault
 from tidegate.spark.jars import ensure_jars
 
-__all__ = ["broker"]
-
 DIR = click.option(
     "--dir",
     "directory",

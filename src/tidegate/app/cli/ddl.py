@@ -20,8 +20,6 @@ from tidegate.model.errors import InputError, SqlError
 from tidegate.schema.restore.statement import restore_ddl
 from tidegate.source.tidb.ddl import statements
 
-__all__ = ["ddl"]
-
 
 class _Line(msgspec.Struct):
     """A statement, and what of its session decides how it is read; the collation has no say in the text."""

@@ -33,8 +33,6 @@ from tidegate.codec.options import DECODE_KEYS
 from tidegate.model.errors import ConfigError, DecodeError, TidegateError
 from tidegate.model.event import Event
 
-__all__ = ["decode"]
-
 UPSTREAM: Final = "large-message-upstream-uri"
 
 Message: TypeAlias = tuple[bytes | None, bytes | None, str]

@@ -15,8 +15,6 @@ from tidegate.app.cli.main import INTERRUPTED
 from tidegate.app.demo.recorded import play_recording, scratch
 from tidegate.app.stop_signals import stop_on_signals
 
-__all__ = ["demo"]
-
 _PROTOCOLS = ("open-protocol", "canal-json")
 _HOME = Path(".demo")
 _QUERY = "select status, count(*), sum(total) from shop.orders group by status"

@@ -28,8 +28,6 @@ from tidegate.sink.delta.snapshots import latest
 from tidegate.source.kafka.replay import Bytes, find, opened_changelog, replay, skip
 from tidegate.source.kafka.resolution import parse_place
 
-__all__ = ["dlq"]
-
 PREVIEW_BYTES = 32
 HEX_WIDTH = 16
 

@@ -27,8 +27,6 @@ from tidegate.spark.cache import cache_dir
 from tidegate.spark.jars import Configuration, ensure_jars, jars_dir, jars_present
 from tidegate.spark.java import WHEEL, find_java
 
-__all__ = ["Finding", "diagnose", "doctor", "satisfies"]
-
 State = Literal["ok", "warn", "fail"]
 
 PYTHON_MIN: Final = (3, 11)

@@ -30,8 +30,6 @@ from tidegate.model.errors import ConfigError, EncodeError
 from tidegate.model.event import Ddl, Resolved
 from tidegate.sink.kafka.claim_files import ClaimFiles, random_names
 
-__all__ = ["encode"]
-
 Options = TypeVar("Options")
 
 CSV: Final = "csv"

@@ -25,17 +25,6 @@ from tidegate.codec.frame import read_frames
 from tidegate.model.errors import ConfigError, TidegateError
 from tidegate.model.event import RowChange
 
-__all__ = [
-    "RefusedMessage",
-    "clock",
-    "framed_messages",
-    "settings_of",
-    "target_options",
-    "unzipped",
-    "whole_events",
-    "write_out",
-]
-
 Where = TypeVar("Where")
 Found = TypeVar("Found")
 

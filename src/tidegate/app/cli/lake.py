@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from tidegate.lakes.lake import Lake
     from tidegate.lakes.live import Live
 
-__all__ = ["lake", "upkeep"]
-
 PASSES_MAX: Final = 1_000
 """A feed that runs meanwhile makes new work; a pass is no longer than its tables are many."""
 LIMITS: Final = {

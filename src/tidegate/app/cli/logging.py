@@ -16,8 +16,6 @@ import msgspec
 
 from tidegate.app.config.uri import mask_uri
 
-__all__ = ["configure"]
-
 _LOUD: Final = ("py4j", "pyspark", "confluent_kafka", "deltalake", "urllib3", "fsspec")
 _KAFKA: Final = "tidegate.kafka"
 

@@ -20,8 +20,6 @@ import msgspec
 
 from tidegate.model.errors import EnvironmentFault, TidegateError
 
-__all__ = ["main"]
-
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "demo": ("tidegate.app.cli.demo:demo", "Run a database, a broker and a lake, with DDLs, and verify it."),
     "run": ("tidegate.app.cli.run:run", "Run a changefeed: any source into any sink."),

@@ -38,8 +38,6 @@ from tidegate.schema.job import JobState, decode_job_row
 from tidegate.schema.stored.history import SchemaHistory
 from tidegate.schema.stored.snapshot import is_circle
 
-__all__ = ["mount"]
-
 
 class _Line(msgspec.Struct, gc=False):
     """A line of a recording; bytes are base64."""

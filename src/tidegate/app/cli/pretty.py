@@ -26,8 +26,6 @@ from tidegate.codec.neutral import Json
 from tidegate.model.event import Ddl, Delete, Event, Insert, Resolved, RowChange, Update, Value, images
 from tidegate.model.tso import physical_ms
 
-__all__ = ["block", "error_block", "printer"]
-
 _MAX_SHOWN: Final = 200
 _WORDS: Final[dict[type, tuple[str, str]]] = {
     Insert: ("INSERT", "green"),

@@ -18,8 +18,6 @@ import click
 import msgspec
 import pyarrow as pa
 
-__all__ = ["FORMATS", "tell"]
-
 ROWS_PER_BATCH: Final = 10_000
 NULL: Final = "NULL"
 CELL_CHARS_MAX: Final = 60

@@ -16,8 +16,6 @@ from tidegate.app.config.load import load
 from tidegate.app.stop_signals import stop_on_signals
 from tidegate.model.tso import parse_ts
 
-__all__ = ["run"]
-
 
 @click.command()
 @click.argument("path", metavar="[CONFIG]", required=False, type=click.Path(dir_okay=False))

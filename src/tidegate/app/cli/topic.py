@@ -35,8 +35,6 @@ from tidegate.source.kafka.fetch import fetch_range
 from tidegate.source.kafka.message import TopicMessage
 from tidegate.source.kafka.reader import share
 
-__all__ = ["topic"]
-
 
 @dataclass(slots=True)
 class PartitionReport:

@@ -41,8 +41,6 @@ from tidegate.model.errors import ConfigError, DecodeError, EncodeError, Tidegat
 from tidegate.model.event import Ddl
 from tidegate.sink.kafka.claim_files import ClaimFiles, random_names
 
-__all__ = ["transcode"]
-
 AUTO: Final = "auto"
 KAFKA: Final = "kafka://"
 _SAMPLE: Final = 64

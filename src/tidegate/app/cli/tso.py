@@ -11,8 +11,6 @@ import msgspec
 
 from tidegate.model.tso import LOGICAL_BITS, parse_ts, physical_ms, to_datetime
 
-__all__ = ["tso"]
-
 
 @click.group()
 def tso() -> None:

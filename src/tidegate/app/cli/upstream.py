@@ -30,8 +30,6 @@ from tidegate.model.errors import ConfigError, EnvironmentFault, InputError
 from tidegate.tidb.segment import segments
 from tidegate.tidb.segment_base import base_of
 
-__all__ = ["upstream"]
-
 DATA: Final = click.option(
     "--data",
     "directory",

@@ -17,8 +17,6 @@ from tidegate.model.table import TableName
 if TYPE_CHECKING:
     from tidegate.sink.delta.options import DeltaOptions
 
-__all__ = ["choose_truth", "tell", "verify", "verify_lake"]
-
 SHOWN = 20
 
 

@@ -22,8 +22,6 @@ from tidegate.model.errors import ConfigError, UnsupportedError, UriInvalid
 if TYPE_CHECKING:
     from tidegate.sink.callback.sink import Callback
 
-__all__ = ["CALLBACK_REFUSED", "CALLBACK_SINK", "CallbackTarget", "parse_callback"]
-
 CALLBACK_SINK: Final[Mapping[str, Param]] = {}
 """The parameters of an address are those of the function that it names."""
 CALLBACK_REFUSED: Final[Mapping[str, RefusedKey]] = {

@@ -17,8 +17,6 @@ from tidegate.app.config.refused import RefusedKey
 from tidegate.app.config.uri import Parts, parameters, split
 from tidegate.model.errors import ConfigError, UnsupportedError, UriInvalid
 
-__all__ = ["DELTA_KEYS", "DELTA_REFUSED", "DELTA_SINK", "DeltaTarget", "parse_delta"]
-
 SCHEME: Final = "delta"
 _OBJECT_STORES: Final = ("s3", "gs", "az", "abfss")
 _SCHEMES: Final = (SCHEME, *(f"{SCHEME}+{store}" for store in ("file", *_OBJECT_STORES)))

@@ -20,8 +20,6 @@ from tidegate.feed.dispatch_rule import DispatchRule, dispatch_rules
 from tidegate.feed.event_rule import EventRule, event_rules
 from tidegate.model.errors import ConfigError
 
-__all__ = ["KINDS", "Document", "read_document"]
-
 
 @dataclass(frozen=True, slots=True)
 class Document:

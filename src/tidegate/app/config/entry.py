@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tidegate.changelog.landing import BatchLoop
     from tidegate.feed.ports import Sink, Source
 
-__all__ = ["SinkEntry", "SourceEntry", "is_landed", "refused_keys"]
-
 Address = TypeVar("Address", bound=SourceAddress | SinkAddress)
 
 

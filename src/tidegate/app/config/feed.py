@@ -13,8 +13,6 @@ from tidegate.feed.event_rule import EventRule
 from tidegate.feed.filter import TableFilter
 from tidegate.model.errors import ChangefeedIdInvalid
 
-__all__ = ["FeedConfig", "SinkAddress", "SourceAddress", "feed_id"]
-
 _ID: Final = re.compile(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*")
 _ID_MAX: Final = 128
 STUCK_MS: Final = 1_800_000

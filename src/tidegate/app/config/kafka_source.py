@@ -23,18 +23,6 @@ from tidegate.codec.options import DecodeOptions
 from tidegate.model.errors import KafkaConfigInvalid, ProtocolUnknown, UnsupportedError, UriInvalid
 from tidegate.source.large.address import parse_address
 
-__all__ = [
-    "KAFKA_CLIENT",
-    "KAFKA_SOURCE",
-    "PROTOCOL",
-    "SCHEME",
-    "KafkaClient",
-    "KafkaSource",
-    "address_fields",
-    "check_protocol",
-    "parse_source",
-]
-
 SCHEME: Final = "kafka"
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _HOST: Final = re.compile(r"(?P<name>[^\s:\[\]@]+|\[[0-9A-Fa-f:.%]+\])(?::(?P<port>[0-9]{1,5}))?")

@@ -23,8 +23,6 @@ from tidegate.codec.encoding import EncodeOptions, encode_options
 from tidegate.model.errors import ConfigError, KafkaConfigInvalid, UnsupportedError, UriInvalid
 from tidegate.model.feed_errors import PartitionNumInvalid
 
-__all__ = ["KAFKA_KEYS", "KAFKA_REFUSED", "KAFKA_TARGET", "KafkaTarget", "encoder_keys", "parse_target"]
-
 _FILE: Final = "sink.kafka-config."
 _RAW: Final = "sink.kafka-config.output-raw-change-event"
 _OTHERS: Final = (

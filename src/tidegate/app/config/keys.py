@@ -20,8 +20,6 @@ from tidegate.app.config.delta_sink import DELTA_SINK
 from tidegate.app.config.kafka_source import KAFKA_SOURCE
 from tidegate.app.config.tidb_source import TIDB_SOURCE
 
-__all__ = ["KEYS", "Key"]
-
 
 @dataclass(frozen=True, slots=True)
 class Key:

@@ -25,8 +25,6 @@ from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.filter import DEFAULT_RULES
 from tidegate.model.errors import ConfigError, UriInvalid
 
-__all__ = ["addresses", "load"]
-
 Entry = TypeVar("Entry", SourceEntry, SinkEntry)
 _FEED: Final[Mapping[str, Param]] = {
     "changefeed-error-stuck-duration": Param("duration", "stuck_ms", "30m", "see keys.py", high=TIME_MAX_MS),

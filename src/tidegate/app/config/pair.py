@@ -26,8 +26,6 @@ from tidegate.feed.event_rule import EventRule
 from tidegate.feed.filter import DEFAULT_RULES, TableFilter
 from tidegate.model.errors import ConfigError, UriInvalid
 
-__all__ = ["Pairing", "check_dispatchers", "check_old_values", "idle_keys"]
-
 _DISPATCHERS = "sink.dispatchers[].matcher"
 _SELECTORS = "sink.column-selectors[].matcher"
 

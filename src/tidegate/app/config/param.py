@@ -17,8 +17,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tidegate.model.errors import ConfigError, UnsupportedError, UriInvalid
 
-__all__ = ["TIME_MAX_MS", "Given", "Param", "idle", "nearest", "read_all"]
-
 
 class Given(NamedTuple):
     """A value as it came and the words that name its place."""

@@ -13,8 +13,6 @@ from typing import Final, NamedTuple
 
 from tidegate.model.errors import ConfigError, InputError, UnsupportedError
 
-__all__ = ["NOWHERE", "NO_START_TS", "RefusedKey", "refusal", "refuse"]
-
 
 class RefusedKey(NamedTuple):
     """Why a key is refused, and by which error."""

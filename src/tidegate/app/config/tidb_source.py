@@ -20,8 +20,6 @@ from tidegate.app.config.param import Given, Param, read_all
 from tidegate.app.config.uri import Parts, parameters, split
 from tidegate.model.errors import ConfigError, UriInvalid
 
-__all__ = ["SCHEME", "TIDB_KEYS", "TIDB_SOURCE", "TidbSource", "parse_tidb"]
-
 SCHEME: Final = "tidb"
 TIDB_SOURCE: Final[Mapping[str, Param]] = {"max-retry": KAFKA_SOURCE["max-retry"]}
 TIDB_KEYS: Final = frozenset(

@@ -16,8 +16,6 @@ from urllib.parse import parse_qsl, quote, unquote
 from tidegate.app.config.param import Given, Param, nearest
 from tidegate.model.errors import ConfigError, UnsupportedError, UriInvalid
 
-__all__ = ["Parts", "Secret", "mask_uri", "parameters", "scheme_of", "split", "wrong_scheme"]
-
 MASK: Final = "xxxxx"
 _SECRET_NAME: Final = re.compile(
     r"passw(or)?d|pwd|secret|token|credential|(access|account|api|private|encryption|sas)[-_.]?key|signature|^sig$",

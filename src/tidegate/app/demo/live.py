@@ -41,8 +41,6 @@ from tidegate.model.errors import SourceError
 from tidegate.model.tso import physical_ms
 from tidegate.spark.session import FEED_HEAP, session
 
-__all__ = ["LiveDemo", "LiveOptions"]
-
 PROTOCOLS: Final = {"open-protocol": "", "canal-json": "&enable-tidb-extension=true"}
 """The parameters that each needs."""
 PARTITIONS: Final = 3

@@ -26,8 +26,6 @@ from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 from tidegate.tidb.sql.session.session import Session
 
-__all__ = ["MomentReport", "choose", "compare_at", "compare_merged", "compare_view", "truth_at"]
-
 _BETWEEN: Final = frozenset({"delete only", "write only", "write reorganization", "delete reorganization"})
 _COLUMNS: Final = (
     "SELECT c.table_schema, c.table_name, c.column_name, c.column_type, c.is_nullable, c.extra, c.column_key "

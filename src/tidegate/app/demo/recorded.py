@@ -38,16 +38,6 @@ from tidegate.app.verify import TableReport, load_truth
 from tidegate.codec.frame import read_frames
 from tidegate.model.errors import ConfigError, SourceError
 
-__all__ = [
-    "Frame",
-    "RecordedRun",
-    "create_topic",
-    "find_recording",
-    "play_recording",
-    "read_partitions",
-    "scratch",
-]
-
 FEED_S: Final = 8.0
 SLICES: Final = 80
 HEAD_SLICES: Final = 8

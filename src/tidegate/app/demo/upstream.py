@@ -33,8 +33,6 @@ from tidegate.tidb.information.job import job_row
 from tidegate.tidb.sql.session.session import Session
 from tidegate.tidb.store.engine import MemoryEngine
 
-__all__ = ["DdlReport", "DdlStep", "DemoUpstream", "NotedTs", "WatchedCluster", "WorkPace"]
-
 NODES: Final = ("n1", "n2", "n3")
 _TAKES_AWAY: Final = frozenset(
     {"drop column", "drop table", "drop schema", "drop view", "alter table multi-schema change"}

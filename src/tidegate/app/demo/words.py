@@ -21,8 +21,6 @@ from tidegate.app.demo.upstream import DdlReport
 from tidegate.app.demo.workload import TOTAL
 from tidegate.model.tso import to_datetime
 
-__all__ = ["Flow", "Teller", "Verdict", "ddl_line", "flow_line", "moment_lines", "table_lines", "verdict_line"]
-
 SHOWN = 5
 """Differences of a table that are told."""
 

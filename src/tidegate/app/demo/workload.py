@@ -18,8 +18,6 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Final, NamedTuple, TypeAlias
 
-__all__ = ["ACCOUNTS", "DATABASES", "DDLS", "STREAMS", "TOTAL", "Stream", "Transaction", "setup", "transactions"]
-
 Transaction: TypeAlias = tuple[str, ...]
 """Statements that are committed together."""
 

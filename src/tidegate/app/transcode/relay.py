@@ -41,8 +41,6 @@ from tidegate.schema.statement import AlterTable, DropDatabase, DropTables, Drop
 from tidegate.sink.kafka.known_topics import KnownTopics
 from tidegate.sink.kafka.writer import TopicWriter
 
-__all__ = ["Relay", "RelayTarget", "TopicFilter"]
-
 
 class RelayTarget(NamedTuple):
     """What is written: the default topic, the encoder's options, the dispatchers and which updates are split."""

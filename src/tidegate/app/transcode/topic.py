@@ -50,8 +50,6 @@ from tidegate.sink.kafka.known_topics import KnownTopics
 from tidegate.sink.kafka.writer import NewTopics, TopicWriter
 from tidegate.source.kafka.gathered import Gathered, Partition
 
-__all__ = ["transcode_topic"]
-
 HOLD: Final = 5_000
 """Events of a partition that may wait for others before it rests: a few megabytes of usual rows."""
 REPORT_S: Final = 1.0

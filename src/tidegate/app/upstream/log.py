@@ -30,8 +30,6 @@ from tidegate.tidb.segment import SegmentWriter, segments
 from tidegate.tidb.segment_base import begin_log, trim
 from tidegate.tidb.snapshot import settle_dead
 
-__all__ = ["LogKeep", "UpstreamLog", "trim_log"]
-
 LOG: Final = logging.getLogger(__name__)
 WRITE_S: Final = 0.5
 IDLE_S: Final = 5.0

@@ -30,8 +30,6 @@ from tidegate.spark.cache import cache_dir, locked, write_whole
 if TYPE_CHECKING:
     import psutil
 
-__all__ = ["READY", "UpstreamOptions", "UpstreamProcess", "start_upstream", "status", "stop_upstream"]
-
 PREFIX: Final = "tidegate-upstream-"
 READY: Final = "ready.json"
 """What the process writes once its ports are open: {node: port}."""

@@ -20,8 +20,6 @@ from tidegate.tidb.cluster import Cluster, ClusterOptions
 from tidegate.tidb.node import NodeOptions
 from tidegate.tidb.server.upstream import Upstream
 
-__all__ = ["open_upstream", "serve", "written_log"]
-
 
 def open_upstream(home: Path, options: UpstreamOptions) -> Upstream:
     """Return the upstream of a directory, or in memory, not started yet. Raises StoreUnavailable."""

@@ -15,8 +15,6 @@ Source: TiCDC's canal encoder; recordings.
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["QUERY", "ddl_type"]
-
 QUERY: Final = "QUERY"
 
 _WORDS: Final[Mapping[str, tuple[int, ...]]] = {

@@ -29,8 +29,6 @@ from tidegate.model.errors import DecodeError
 from tidegate.model.event import Value
 from tidegate.model.mysql import STRINGS, MysqlType, sql_name
 
-__all__ = ["CODEC", "ColumnKind", "kind_of"]
-
 CODEC: Final = "canal-json"
 
 Read: TypeAlias = Callable[[str], Value]

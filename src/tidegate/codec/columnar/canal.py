@@ -26,8 +26,6 @@ from tidegate.codec.values import INT_RANGES, MAX_ROW_TS, ColumnForm, Form, inte
 from tidegate.model.event import Event, Field, RowChange, Update
 from tidegate.model.mysql import MysqlType
 
-__all__ = ["CanalLanes", "Shape", "hint_of", "known_shape"]
-
 KNOWN_MAX: Final = 4096
 """Hints that are remembered; more of them take turns."""
 

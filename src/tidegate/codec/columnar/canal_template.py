@@ -33,8 +33,6 @@ from tidegate.codec.columnar.template import (
 from tidegate.codec.columnar.values import Misfit
 from tidegate.codec.columnar.walk import TextRun, Walk
 
-__all__ = ["by_template"]
-
 COLUMNS_MAX: Final = 32
 """Columns of a table that is read by template: each costs some calls a chunk.  A map of Go with more than eight members
 comes in another order each time, so nearly every `mysqlType` of such a table is a text of its own to be read."""

@@ -31,8 +31,6 @@ from tidegate.codec.table import decode
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Event
 
-__all__ = ["MessageChunk", "Pairs", "Rest", "decode_chunk"]
-
 PIECE: Final = 8
 """Rows that go to the plain decoder together when one of them does not fit."""
 

@@ -23,8 +23,6 @@ from tidegate.codec.columnar.open_shape import OpenKey, OpenShape, shape_of
 from tidegate.codec.columnar.rows import PlacedRows
 from tidegate.model.event import Delete, Event, RowChange, Update
 
-__all__ = ["HEAD", "OpenLanes", "known_shape"]
-
 KNOWN_MAX: Final = 4096
 """Tables whose layout is remembered; more of them take turns."""
 

@@ -24,8 +24,6 @@ from tidegate.codec.open.layout import form_of
 from tidegate.codec.values import ColumnForm
 from tidegate.model.event import Field
 
-__all__ = ["OpenKey", "OpenShape", "shape_of"]
-
 _INT64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _V, _H = attrgetter("v"), attrgetter("h")
 

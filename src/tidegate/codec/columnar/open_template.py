@@ -32,8 +32,6 @@ from tidegate.codec.columnar.template import (
 from tidegate.codec.columnar.values import Misfit
 from tidegate.codec.columnar.walk import TextRun, Walk
 
-__all__ = ["by_template"]
-
 KNOWN_MAX: Final = 4096
 """Templates that are remembered; more of them take turns."""
 

@@ -26,8 +26,6 @@ from tidegate.codec.values import ColumnForm
 from tidegate.model.event import Field
 from tidegate.model.table import TableInfo
 
-__all__ = ["Batch", "PlacedRows", "RowTexts", "StructImages", "StructLayout", "batch_of", "transposed"]
-
 Convert: TypeAlias = Callable[[ColumnForm, Sequence[Any]], Any]
 
 

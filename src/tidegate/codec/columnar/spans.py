@@ -29,18 +29,6 @@ from tidegate.codec.columnar.values import WIRE, Misfit, from_json, from_texts
 from tidegate.codec.columnar.walk import TextRun, ValueSpan
 from tidegate.codec.values import ColumnForm, Form
 
-__all__ = [
-    "JSON_QUOTES",
-    "TEXT_QUOTES",
-    "UNREADABLE",
-    "integers_of",
-    "json_column",
-    "listed",
-    "row_texts",
-    "text_column",
-    "texts_of",
-]
-
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _QUOTE, _BACKSLASH, _ZERO, _MINUS, _COMMA, _SPACE = b'"\\0-, '
 _LAST_ASCII: Final = 0x7F

@@ -15,8 +15,6 @@ from tidegate.codec.columnar.rows import Batch, StructLayout
 from tidegate.codec.columnar.template import ChunkTexts, TemplateRows, batch_from
 from tidegate.codec.columnar.values import Misfit
 
-__all__ = ["NOT_WHOLE", "Events", "SweptRows", "Templates", "sweep", "too_few"]
-
 ROWS_MIN = 100
 """Rows of a table that are worth a template: a walk is some hundred calls of numpy, whatever their number."""
 

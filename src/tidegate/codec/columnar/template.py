@@ -27,20 +27,6 @@ from tidegate.codec.columnar.values import Misfit
 from tidegate.codec.columnar.walk import LITERAL_MAX, TextRun, ValueSpan, Walk
 from tidegate.codec.values import ColumnForm, Form
 
-__all__ = [
-    "ChunkTexts",
-    "Image",
-    "SpanImages",
-    "TemplateRows",
-    "accepted",
-    "batch_from",
-    "image_of",
-    "images_of",
-    "literal",
-    "members",
-    "walk_image",
-]
-
 NUMBERS: Final = frozenset({Form.INTEGER, Form.FLOAT, Form.DOUBLE})
 
 SAMPLE: Final = 64

@@ -35,8 +35,6 @@ import pyarrow.compute as pc
 from tidegate.codec.values import ColumnForm, Form
 from tidegate.model.errors import TidegateError
 
-__all__ = ["MISFITS", "WIDTH_MAX", "WIRE", "Misfit", "arrow_of", "from_json", "from_texts"]
-
 WIDTH_MAX: Final = 1024
 """Columns of a layout that structs are made for; TiDB allows 1017 unless it is told to allow more."""
 

@@ -33,8 +33,6 @@ import pyarrow as pa
 
 from tidegate.codec.columnar.values import Misfit
 
-__all__ = ["LITERAL_MAX", "TextRun", "ValueSpan", "Walk"]
-
 PAD: Final = bytes(4096)
 """Behind the last text, so that a look at the next bytes needs no check, nor one at what a step ended beyond it."""
 

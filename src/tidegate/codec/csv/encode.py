@@ -30,8 +30,6 @@ from tidegate.model.errors import CsvEncodeFailed
 from tidegate.model.event import Delete, Insert, RowChange, Update, Values, images
 from tidegate.model.mysql import STRINGS, MysqlType
 
-__all__ = ["CsvEncoder"]
-
 Write: TypeAlias = Callable[[Any], str]
 
 _HEADER: Final = ("operation", "table", "schema")

@@ -21,8 +21,6 @@ import msgspec
 from tidegate.codec.options import from_config
 from tidegate.model.errors import SinkConfigInvalid
 
-__all__ = ["CsvOptions", "csv_options"]
-
 _MAX_DELIMITER: Final = 3
 _METHODS: Final = ("base64", "hex")
 _PLACES: Final = ("", "csv", "sink.csv", "uri")

@@ -18,18 +18,6 @@ from math import frexp, isfinite
 from struct import Struct
 from typing import Final, TypeAlias
 
-__all__ = [
-    "FloatText",
-    "general32",
-    "general64",
-    "json32",
-    "json64",
-    "newarch_json32",
-    "newarch_json64",
-    "positional32",
-    "positional64",
-]
-
 FloatText: TypeAlias = Callable[[float], str]
 
 _LOW: Final = 1e-6

@@ -22,8 +22,6 @@ from collections.abc import Callable, Mapping
 from json.encoder import encode_basestring
 from typing import Final, TypeAlias
 
-__all__ = ["EASY", "PRINTED", "RAW", "REPAIRED", "STANDARD", "Quote"]
-
 Quote: TypeAlias = Callable[[str], str]
 """A text as a JSON string, with its quotes."""
 

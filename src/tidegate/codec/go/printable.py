@@ -12,8 +12,6 @@ from bisect import bisect_right
 from functools import cache
 from typing import Final
 
-__all__ = ["bounds", "is_printable"]
-
 UNICODE_VERSION: Final = "15.0.0"
 
 _RANGES: Final = """

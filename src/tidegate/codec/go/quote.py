@@ -19,8 +19,6 @@ from typing import Final
 from tidegate.codec.go.printable import is_printable
 from tidegate.model.errors import DecodeError
 
-__all__ = ["quote", "unquote"]
-
 _SIMPLE: Final = re.compile(rb'(?:[^\\"\n]++|\\[abfnrtv\\"]|\\x[0-9A-Fa-f]{2})*+')
 """Texts whose escapes mean the same to Python: all that a byte string without unprintable characters needs."""
 _TOKEN: Final = re.compile(

@@ -29,8 +29,6 @@ from tidegate.model.errors import DecodeError
 from tidegate.model.event import Field, Value
 from tidegate.model.mysql import BLOBS, CHARS, FLOATS, PRINTED_TYPES, ColumnFlag, MysqlType
 
-__all__ = ["CODEC", "OpenColumn", "Shape", "WireLayout", "form_of", "layout_of", "shape_of"]
-
 CODEC: Final = "open-protocol"
 
 Read: TypeAlias = Callable[[object], Value]

@@ -31,8 +31,6 @@ from tidegate.codec.values import MAX_RESOLVED_TS, timestamp
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Ddl, Event, Resolved
 
-__all__ = ["OPTIONS", "decode"]
-
 OPTIONS: Final = DecodeOptions(protocol=CODEC)
 VERSION: Final = 1
 

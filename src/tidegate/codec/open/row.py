@@ -32,8 +32,6 @@ from tidegate.codec.values import COLUMNS_MAX
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Delete, Insert, RowChange, Update, Values
 
-__all__ = ["read_row"]
-
 _Entry = tuple[str | None, OpenColumn]
 
 

@@ -43,8 +43,6 @@ from tidegate.model.mysql import STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 
-__all__ = ["NOT_NULL", "PREVENT_NULL", "Target", "assign", "convert", "not_null", "report", "zero_of"]
-
 NOT_NULL: Final = 1
 PREVENT_NULL: Final = 1 << 20
 """The flag that TiDB sets while a column is on its way from NULL to NOT NULL: new rows obey already."""

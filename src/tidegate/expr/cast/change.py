@@ -64,8 +64,6 @@ from tidegate.model.mysql import STRINGS, MysqlType
 from tidegate.model.table import ColumnType
 from tidegate.model.tso import to_datetime
 
-__all__ = ["Rule", "assigned", "converter", "event_value"]
-
 BYTES_A_CHARACTER: Final = 4
 
 

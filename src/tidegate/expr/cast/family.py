@@ -25,8 +25,6 @@ from tidegate.model.errors import UnsupportedError
 from tidegate.model.mysql import STRINGS, MysqlType
 from tidegate.model.table import ColumnType
 
-__all__ = ["Family", "elems_of", "family_of", "type_name"]
-
 
 class Family(Enum):
     """Types that convert by the same rules."""

@@ -17,8 +17,6 @@ from typing import NamedTuple
 
 from tidegate.kv.column_value import KvValue
 
-__all__ = ["Converted", "Problem"]
-
 
 class Problem(Enum):
     """(code, SQLSTATE, message, whether it stops the statement whatever the mode, whether it is only a note)."""

@@ -30,8 +30,6 @@ from tidegate.model.mysql import STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 
-__all__ = ["fitted", "recast"]
-
 _DATES: Final = frozenset({T.DATE, T.NEWDATE})
 
 

@@ -30,8 +30,6 @@ from tidegate.model.errors import EncodeError
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 
-__all__ = ["plain_text", "to_enum", "to_set", "to_text"]
-
 _FSP: Final = 6
 _ANY_BYTES: Final = frozenset({"latin1"})
 

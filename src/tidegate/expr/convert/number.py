@@ -25,18 +25,6 @@ from typing import Final, TypeAlias
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType
 
-__all__ = [
-    "Number",
-    "decimal_writer",
-    "float_text",
-    "float_writer",
-    "full_year",
-    "integer_bounds",
-    "numeric_prefix",
-    "round_exact",
-    "to_integer",
-]
-
 Number: TypeAlias = int | float | Decimal
 """int and Decimal are exact, float is approximate: they round differently."""
 

@@ -19,18 +19,6 @@ from typing import Final
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType
 
-__all__ = [
-    "BLOB_LIMITS",
-    "CODECS",
-    "capacity",
-    "decode_bytes",
-    "encode_text",
-    "enum_index",
-    "enum_name",
-    "set_mask",
-    "set_names",
-]
-
 UNLIMITED: Final = 1 << 32
 BLOB_LIMITS: Final = {
     MysqlType.TINY_BLOB: (1 << 8) - 1,

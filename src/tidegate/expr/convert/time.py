@@ -31,20 +31,6 @@ from tidegate.model.errors import ConfigError
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType
 
-__all__ = [
-    "SPAN_LIMIT",
-    "fsp_of",
-    "moment_number",
-    "parse_moment",
-    "parse_moment_number",
-    "parse_span",
-    "round_moment",
-    "round_span",
-    "span_number",
-    "span_of_moment",
-    "zone_of",
-]
-
 DAYS: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 TIMESTAMP_MIN: Final = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
 TIMESTAMP_END: Final = datetime(2038, 1, 19, 3, 14, 8, tzinfo=UTC)

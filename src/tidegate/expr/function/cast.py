@@ -36,8 +36,6 @@ from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 
-__all__ = ["CAST_FUNCTIONS"]
-
 Cast: TypeAlias = Callable[[SqlValue, ColumnType, Context], SqlValue]
 _OUT_OF_RANGE: Final = 1264
 _LEADING: Final = re.compile(r"\s*([+-]?\d+)", re.ASCII)

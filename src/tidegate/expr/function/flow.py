@@ -25,8 +25,6 @@ from tidegate.expr.value.compare import compare
 from tidegate.expr.value.kinds import SqlValue, Unsigned
 from tidegate.model.errors import SqlRefused
 
-__all__ = ["FLOW_FUNCTIONS", "SERVER_VERSION"]
-
 SERVER_VERSION: Final = "8.0.11-TiDB-v8.5.0-tidegate"
 _BAD_FIELD: Final = 1054
 

@@ -30,8 +30,6 @@ from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import STRINGS
 from tidegate.model.table import ColumnType
 
-__all__ = ["Function", "Gives", "arguments", "define", "text_result", "wrong_count"]
-
 Reader: TypeAlias = Callable[[SqlValue, ColumnType, Context], Any]
 Gives: TypeAlias = ColumnType | Callable[[Sequence[Compiled]], ColumnType]
 Function: TypeAlias = Build

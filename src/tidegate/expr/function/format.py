@@ -14,8 +14,6 @@ from typing import Final
 
 from tidegate.kv.packed_time import Time
 
-__all__ = ["DAYS", "MONTHS", "format_time", "week", "year_week"]
-
 DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 MONTHS: Final = tuple(
     "January February March April May June July August September October November December".split()  # noqa: SIM905

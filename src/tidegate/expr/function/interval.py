@@ -38,8 +38,6 @@ from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 
-__all__ = ["DAY_UNITS", "INTERVAL_FUNCTIONS", "IntervalSpan", "months_between", "moved", "span_between"]
-
 _OVERFLOW: Final = 1441
 _MONTHS: Final[Mapping[str, int]] = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 _MICROS: Final[Mapping[str, int]] = {

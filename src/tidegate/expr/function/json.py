@@ -31,8 +31,6 @@ from tidegate.kv.json.text import quote_json, render_json
 from tidegate.kv.json.value import JsonDuration, JsonTime, JsonValue, Opaque, Unsigned
 from tidegate.model.errors import SqlRefused
 
-__all__ = ["JSON_FUNCTIONS"]
-
 _SEVERAL: Final = 3149
 _VACUOUS: Final = 3153
 _Change: TypeAlias = Callable[[JsonValue, str | int], JsonValue]

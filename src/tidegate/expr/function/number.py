@@ -40,8 +40,6 @@ from tidegate.expr.value.number import EXACT, Number, number_of, rounded
 from tidegate.model.errors import SqlRefused
 from tidegate.model.table import ColumnType
 
-__all__ = ["NUMBER_FUNCTIONS"]
-
 _OUT_OF_RANGE: Final = 1690
 MAX_SCALE: Final = 30
 

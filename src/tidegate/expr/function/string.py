@@ -25,8 +25,6 @@ from tidegate.expr.value.kinds import SqlValue
 from tidegate.expr.value.number import MAX_UINT, integer_of, wrapped
 from tidegate.expr.value.text import Text
 
-__all__ = ["STRING_FUNCTIONS"]
-
 T = TypeVar("T", str, bytes)
 MAX_BYTES: Final = 64 * 1024 * 1024
 """max_allowed_packet."""

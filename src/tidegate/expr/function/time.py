@@ -40,8 +40,6 @@ from tidegate.kv.packed_time import Time
 from tidegate.model.errors import SqlRefused
 from tidegate.model.table import ColumnType
 
-__all__ = ["TIME_FUNCTIONS"]
-
 SECOND_NS: Final = 10**9
 MAX_UNIX: Final = 32536771199
 MAX_FSP: Final = 6

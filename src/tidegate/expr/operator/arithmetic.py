@@ -52,8 +52,6 @@ from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 
-__all__ = ["ARITHMETIC", "divided", "multiplied", "remainder", "whole_quotient"]
-
 _OUT_OF_RANGE: Final = 1690
 _DIVIDED_BY_ZERO: Final = 1365
 DIV_INCREMENT: Final = 4

@@ -25,8 +25,6 @@ from tidegate.expr.value.number import (
     wrapped,
 )
 
-__all__ = ["BITS"]
-
 
 def _bitwise(apply: Callable[[int, int], int]) -> Build:
     def build(node: Node, scope: Scope) -> Compiled:

@@ -22,8 +22,6 @@ from tidegate.expr.value.kinds import SqlValue
 from tidegate.expr.value.number import truth_of
 from tidegate.model.errors import SqlRefused
 
-__all__ = ["COMPARISONS", "equality", "member_test", "operands"]
-
 Order: TypeAlias = Callable[[Row, Context], int | None]
 _COLUMNS: Final = 1241
 

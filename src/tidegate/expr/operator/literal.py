@@ -28,8 +28,6 @@ from tidegate.model.errors import EncodeError, SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 
-__all__ = ["LITERALS", "constant", "number_literal"]
-
 _UNKNOWN_VARIABLE: Final = 1193
 _ONE_COLUMN: Final = 1241
 _UNKNOWN_COLLATION: Final = 1273

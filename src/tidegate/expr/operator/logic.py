@@ -23,8 +23,6 @@ from tidegate.expr.value.kinds import SqlValue
 from tidegate.expr.value.number import truth_of
 from tidegate.model.table import ColumnType
 
-__all__ = ["LOGIC", "as_shared", "chosen", "truth"]
-
 Truth: TypeAlias = Callable[[Row, Context], bool | None]
 
 

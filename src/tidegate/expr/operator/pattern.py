@@ -23,8 +23,6 @@ from tidegate.expr.value.kinds import SqlValue
 from tidegate.expr.value.text import same_kind, string_of, text_of
 from tidegate.model.errors import SqlRefused
 
-__all__ = ["PATTERNS", "folded", "like_pattern", "regexp"]
-
 _BAD_REGEXP: Final = 1139
 
 

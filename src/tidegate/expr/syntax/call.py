@@ -15,8 +15,6 @@ from typing import Any, Final, TypeAlias
 
 from sqlglot import exp
 
-__all__ = ["CALLS", "plain_arguments"]
-
 _Parser: TypeAlias = Any
 _Nodes: TypeAlias = list[exp.Expression]
 _SIDES: Final = ("BOTH", "LEADING", "TRAILING")

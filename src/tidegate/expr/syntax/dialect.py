@@ -29,8 +29,6 @@ from sqlglot.tokens import TokenType as Tk
 from tidegate.expr.syntax.call import CALLS, plain_arguments
 from tidegate.expr.syntax.words import NOW, RESERVED, UNITS
 
-__all__ = ["DIALECTS", "SIGNS", "Node"]
-
 Node: TypeAlias = Any
 """An `exp.Expression`; sqlglot is not typed here."""
 

@@ -19,8 +19,6 @@ from tidegate.expr.syntax.dialect import DIALECTS, SIGNS, Node
 from tidegate.expr.syntax.tokens import reveal
 from tidegate.model.errors import SqlRefused
 
-__all__ = ["Command", "DdlText", "Dml", "Parsed", "Tokens", "parse", "parse_expression", "statements_of", "tokens_of"]
-
 _SYNTAX: Final = 1064
 _DML: Final = frozenset({"SELECT", "INSERT", "REPLACE", "UPDATE", "DELETE", "WITH", "(", "VALUES", "TABLE"})
 _DDL: Final = frozenset({"CREATE", "ALTER", "DROP", "TRUNCATE", "RENAME", "RECOVER", "FLASHBACK"})

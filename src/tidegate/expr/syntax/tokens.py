@@ -26,8 +26,6 @@ from sqlglot.tokens import TokenType
 from tidegate.expr.syntax.dialect import DIALECTS
 from tidegate.model.errors import SqlError
 
-__all__ = ["Token", "TokenKind", "fail", "quote", "reveal", "tokenize", "unquote"]
-
 _REST: Final = r"""|`(?:[^`]|``)*`)
       | (?P<line>\#[^\n]*|--(?=[\s\x00-\x1f]|\Z)[^\n]*)
       | (?P<open>/\*(?:T!(?:\[[A-Za-z0-9_,\ ]*\])?|!(?:[0-9]{5,6})?))

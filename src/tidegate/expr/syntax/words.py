@@ -5,8 +5,6 @@ Source: MySQL manual, "Keywords and Reserved Words", "Temporal Intervals".
 
 from typing import Final
 
-__all__ = ["NOW", "RESERVED", "UNITS"]
-
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())

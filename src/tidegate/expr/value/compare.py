@@ -28,8 +28,6 @@ from tidegate.kv.json.value import JsonDuration, JsonTime, JsonValue, Opaque
 from tidegate.model.errors import EncodeError
 from tidegate.model.table import ColumnType
 
-__all__ = ["compare", "json_key", "json_order", "sort_key_of", "text_key"]
-
 
 def text_key(collation: str) -> Callable[[str], bytes]:
     """Return the bytes by which a text of that collation sorts; characters without a known weight come last, by

@@ -26,8 +26,6 @@ from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 
-__all__ = ["Path", "Wild", "as_member", "document_of", "find", "parse_document", "parse_path", "single"]
-
 _INVALID_TEXT: Final = 3140
 _INVALID_PATH: Final = 3143
 _TIME_TYPES: Final = {T.DATE: 0x0E, T.NEWDATE: 0x0E, T.DATETIME: 0x0F, T.TIMESTAMP: 0x10}

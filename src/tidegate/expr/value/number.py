@@ -26,22 +26,6 @@ from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 
-__all__ = [
-    "EXACT",
-    "MAX_INT",
-    "MAX_UINT",
-    "MIN_INT",
-    "Number",
-    "decimal_of",
-    "float_of",
-    "integer_of",
-    "number_of",
-    "rounded",
-    "text_number",
-    "truth_of",
-    "wrapped",
-]
-
 Number: TypeAlias = int | Decimal | float
 MIN_INT: Final = -(1 << 63)
 MAX_INT: Final = (1 << 63) - 1

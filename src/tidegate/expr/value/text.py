@@ -21,8 +21,6 @@ from tidegate.kv.packed_time import render_date, render_duration, render_time
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 
-__all__ = ["Text", "octets", "render", "same_kind", "string_of", "text_of"]
-
 Text: TypeAlias = str | bytes
 _DATES: Final = frozenset({T.DATE, T.NEWDATE})
 _VECTOR: Final = ColumnType(T.VECTOR)

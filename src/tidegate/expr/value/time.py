@@ -22,20 +22,6 @@ from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 
-__all__ = [
-    "clock",
-    "is_real",
-    "moment_of",
-    "parse_time",
-    "round_span_ns",
-    "round_time",
-    "session_now",
-    "span_of",
-    "span_of_clock",
-    "to_datetime",
-    "wrong_value",
-]
-
 _INCORRECT: Final = 1292
 _ZEROS: Final = re.compile(r"[\s0:.\-/T]*0[\s0:.\-/T]*\Z")
 _DATE_PART: Final = re.compile(

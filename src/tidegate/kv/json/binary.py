@@ -29,8 +29,6 @@ from tidegate.kv.number import MAX_INT, MAX_UINT, MIN_INT, decode_uvarint, encod
 from tidegate.kv.packed_time import pack_core, unpack_core
 from tidegate.model.errors import DecodeError, EncodeError
 
-__all__ = ["decode_json", "encode_json"]
-
 CODEC: Final = "json"
 OBJECT, ARRAY, LITERAL, INT64, UINT64, DOUBLE = 0x01, 0x03, 0x04, 0x09, 0x0A, 0x0B
 STRING, OPAQUE, DATE, DATETIME, TIMESTAMP, DURATION = 0x0C, 0x0D, 0x0E, 0x0F, 0x10, 0x11

@@ -38,8 +38,6 @@ from tidegate.kv.json.text import quote_json, render_json
 from tidegate.kv.row.columns import PADDING, spans, words
 from tidegate.model.errors import DecodeError, EncodeError
 
-__all__ = ["json_texts"]
-
 _MAX_LEVELS: Final = 32
 _WORD, _HEAD_BYTES, _KEY_BYTES, _ENTRY_BYTES = 8, 8, 6, 5
 _LITERALS: Final = 3

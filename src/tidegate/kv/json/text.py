@@ -17,8 +17,6 @@ from typing import Final
 from tidegate.kv.json.value import JsonDuration, JsonTime, JsonValue, Opaque, Unsigned
 from tidegate.kv.packed_time import render_date, render_duration, render_time
 
-__all__ = ["quote_json", "render_json"]
-
 DATE: Final = 0x0E
 _TIME_FSP: Final = 6
 _SHORT: Final = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}

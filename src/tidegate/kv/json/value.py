@@ -14,8 +14,6 @@ from typing import NamedTuple, TypeAlias
 
 from tidegate.kv.packed_time import Time
 
-__all__ = ["JsonDuration", "JsonTime", "JsonValue", "Opaque", "Unsigned"]
-
 
 class Unsigned(int):
     """A number whose type has no sign."""

@@ -20,8 +20,6 @@ import pyarrow as pa
 
 from tidegate.kv.row.v2 import CHECKSUM, HEAD, LARGE, VERSION_BYTE
 
-__all__ = ["MISSING", "NULL", "PADDING", "Cells", "RowCells", "locate", "spans", "windows", "words"]
-
 NULL: Final = -1
 MISSING: Final = -2
 """Sizes of what has no bytes: NULL, and a column that the row does not have."""

@@ -46,22 +46,6 @@ from tidegate.model.errors import DecodeError, EncodeError, KvDecodeError
 from tidegate.model.mysql import STRINGS
 from tidegate.model.table import ColumnType
 
-__all__ = [
-    "ChecksumForm",
-    "Row",
-    "cut_part",
-    "decode_old_row",
-    "decode_row",
-    "decode_row_value",
-    "encode_old_row",
-    "encode_row",
-    "handle_columns",
-    "handle_of",
-    "part_datum",
-    "select_stored",
-    "verify_checksum",
-]
-
 V1_CODEC: Final = "row v1"
 _EMPTY: Final = b"\x00"
 

@@ -23,19 +23,6 @@ from typing import Final, NamedTuple
 from tidegate.kv.cursor import at_end, take, take_byte
 from tidegate.model.errors import DecodeError, EncodeError
 
-__all__ = [
-    "CHECKSUM",
-    "HEAD",
-    "LARGE",
-    "VERSION_BYTE",
-    "RawRow",
-    "RowChecksums",
-    "body_of",
-    "decode_raw_row",
-    "encode_raw_row",
-    "render_tail",
-]
-
 CODEC: Final = "row v2"
 VERSION_BYTE: Final = 0x80
 LARGE, CHECKSUM = 1, 2

@@ -15,8 +15,6 @@ from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import StoredColumn, StoredSchema, StoredTable
 from tidegate.schema.stored.snapshot import TableVersion
 
-__all__ = ["AlterPart", "Alteration"]
-
 
 @dataclass(frozen=True, slots=True)
 class AlterPart:

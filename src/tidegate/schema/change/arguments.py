@@ -28,42 +28,6 @@ from tidegate.schema.stored.definition import (
     StoredTtl,
 )
 
-__all__ = [
-    "ARGUMENTS",
-    "AddColumnArgs",
-    "AddForeignKeyArgs",
-    "AddIndexArgs",
-    "AlterSequenceArgs",
-    "Arguments",
-    "CharsetArgs",
-    "CheckArgs",
-    "CheckNameArgs",
-    "CommentArgs",
-    "CreateSchemaArgs",
-    "CreateTableArgs",
-    "DropColumnArgs",
-    "DropForeignKeyArgs",
-    "DropIndexArgs",
-    "DropObjectArgs",
-    "DropPartitionsArgs",
-    "ExchangeArgs",
-    "ModifyColumnArgs",
-    "NewCacheArgs",
-    "NewPartitionsArgs",
-    "NewTableArgs",
-    "PositionArgs",
-    "RebaseArgs",
-    "RecoverArgs",
-    "RenameIndexArgs",
-    "RenameTableArgs",
-    "RenameTablesArgs",
-    "SetDefaultArgs",
-    "ShardBitsArgs",
-    "TruncatePartitionsArgs",
-    "TtlArgs",
-    "VisibilityArgs",
-]
-
 
 class CreateSchemaArgs(msgspec.Struct, frozen=True):
     """CREATE DATABASE."""

@@ -16,8 +16,6 @@ from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import StoredForeignKey, StoredSchema, StoredTable
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 
-__all__ = ["Catalog", "missing_table"]
-
 
 def missing_table(name: TableName) -> SqlRefused:
     """MySQL's 1146."""

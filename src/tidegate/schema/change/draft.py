@@ -26,20 +26,6 @@ from tidegate.schema.stored.definition import (
     StoredTable,
 )
 
-__all__ = [
-    "Draft",
-    "Move",
-    "States",
-    "column_of",
-    "index_of",
-    "known_index",
-    "move_column",
-    "with_columns",
-    "with_flag",
-    "with_index",
-    "with_type_flag",
-]
-
 States: TypeAlias = Mapping[str, ElementState]
 """Role -> state."""
 

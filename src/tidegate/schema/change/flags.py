@@ -15,23 +15,6 @@ import msgspec
 from tidegate.schema.change.draft import with_flag
 from tidegate.schema.stored.definition import StoredIndex, StoredTable
 
-__all__ = [
-    "AUTO_INCREMENT",
-    "BINARY",
-    "KEYS",
-    "MULTIPLE",
-    "NOT_NULL",
-    "NO_DEFAULT",
-    "ON_UPDATE_NOW",
-    "PREVENT_NULL",
-    "PRIMARY",
-    "UNIQUE",
-    "UNSIGNED",
-    "ZEROFILL",
-    "with_index_flags",
-    "without_index",
-]
-
 NOT_NULL: Final = 1
 PRIMARY: Final = 2
 UNIQUE: Final = 4

@@ -23,8 +23,6 @@ from tidegate.schema.change.restore import restore
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import StoredColumn, StoredPartition, StoredTable
 
-__all__ = ["check_invariants", "partition_columns"]
-
 
 def check_invariants(before: StoredTable, after: StoredTable) -> None:
     """SqlRefused where a job, which makes `after` of `before`, takes away what something needs."""

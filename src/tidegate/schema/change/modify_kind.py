@@ -21,8 +21,6 @@ from tidegate.schema.change.flags import KEYS, NOT_NULL, UNSIGNED
 from tidegate.schema.change.request import ModifyKind
 from tidegate.schema.stored.definition import StoredColumn, StoredTable, StoredType
 
-__all__ = ["modify_kind"]
-
 _WIDTHS: Final = {T.TINY: 1, T.SHORT: 2, T.INT24: 3, T.LONG: 4, T.LONGLONG: 8}
 _BLOBS: Final = {T.TINY_BLOB: 255, T.BLOB: 65535, T.MEDIUM_BLOB: 16777215, T.LONG_BLOB: 4294967295}
 _CHARACTER_BYTES: Final = {"utf8mb4": 4, "utf8": 3, "gbk": 2}

@@ -24,8 +24,6 @@ from tidegate.schema.f1 import ElementState, Work
 from tidegate.schema.job import SchemaDiff
 from tidegate.schema.stored.definition import StoredSchema, StoredTable
 
-__all__ = ["CounterChange", "Definitions", "DeleteRange", "StepOutcome", "Task"]
-
 
 class Definitions(Protocol):
     """The definitions as the transaction of a step finds them: a read of TiDB's meta keys."""

@@ -40,19 +40,6 @@ from tidegate.schema.job import Job
 from tidegate.schema.stored.definition import StoredPartition, StoredSchema
 from tidegate.schema.stored.snapshot import TableVersion
 
-__all__ = [
-    "Involved",
-    "ModifyKind",
-    "NewIds",
-    "Request",
-    "number",
-    "operation_of",
-    "raw_arguments",
-    "request_new",
-    "request_of",
-    "request_on",
-]
-
 NewIds: TypeAlias = Callable[[int], Sequence[int]]
 """The next n ids of the counter of databases, tables, partitions and jobs, in order."""
 _REMOVE_PARTITIONING: Final = 72

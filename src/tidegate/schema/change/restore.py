@@ -17,8 +17,6 @@ from typing import Final
 from tidegate.expr.syntax.tokens import Token, TokenKind, quote, reveal, tokenize
 from tidegate.model.errors import SqlError, SqlRefused
 
-__all__ = ["Restored", "restore", "restore_bound"]
-
 _KEYWORDS: Final = frozenset(
     """AND OR XOR NOT IS NULL TRUE FALSE LIKE IN BETWEEN DIV MOD REGEXP RLIKE ESCAPE CASE WHEN THEN ELSE END AS INTERVAL
     COLLATE USING SIGNED UNSIGNED INTEGER BINARY CHAR CHARACTER SET DECIMAL DATE DATETIME TIME YEAR DOUBLE FLOAT REAL

@@ -13,8 +13,6 @@ from tidegate.model.errors import SqlRefused
 from tidegate.schema.change.request import Request
 from tidegate.schema.stored.snapshot import TableVersion
 
-__all__ = ["DdlSession", "StatementNote", "StatementPlan", "passed_over"]
-
 
 def _nothing_dropped(_schema: str, _table: str) -> TableVersion | None:
     return None

@@ -47,8 +47,6 @@ from tidegate.schema.f1 import MULTI_SCHEMA_CHANGE, ElementState, Operation, Ste
 from tidegate.schema.job import SchemaDiff
 from tidegate.schema.stored.definition import StoredSchema, StoredTable
 
-__all__ = ["step", "step_back"]
-
 _MOVES: Final[Mapping[int, Move]] = {
     **TABLE_MOVES,
     **COLUMN_MOVES,

@@ -20,8 +20,6 @@ from tidegate.schema.change.request import ModifyKind, Request
 from tidegate.schema.f1 import Work
 from tidegate.schema.stored.definition import StoredTable
 
-__all__ = ["TASKS"]
-
 
 def _add_index(request: Request, table: StoredTable) -> Task:
     assert isinstance(request.arguments, AddIndexArgs)

@@ -52,8 +52,6 @@ from tidegate.schema.spec import (
     TruncatePartitions,
 )
 
-__all__ = ["read_specs"]
-
 
 def read_specs(cursor: Cursor, default_schema: str) -> tuple[Spec, ...]:
     """Return the specs up to the end of the statement, moving past them."""

@@ -29,8 +29,6 @@ from tidegate.schema.definition import (
 )
 from tidegate.schema.parse.key import read_check, read_references
 
-__all__ = ["read_column", "read_default"]
-
 _NOW: Final = ("CURRENT_TIMESTAMP", "NOW", "LOCALTIMESTAMP", "LOCALTIME", "CURRENT_DATE", "CURDATE", "CURRENT_TIME")
 _TYPED_LITERALS: Final = frozenset({"DATE", "TIME", "TIMESTAMP"})
 

@@ -43,8 +43,6 @@ from tidegate.schema.statement import (
     Statement,
 )
 
-__all__ = ["CREATED", "database_charset", "ignore", "read_body", "read_create"]
-
 _NUMBERED: Final[Mapping[str, str]] = {
     "START WITH": "start",
     "START": "start",

@@ -36,8 +36,6 @@ from tidegate.schema.statement import (
     TruncateTable,
 )
 
-__all__ = ["parse"]
-
 
 def parse(query: str, default_schema: str) -> tuple[Statement, ...]:
     """Return the statements of `query`, names completed with `default_schema`; () for blank text.

@@ -14,8 +14,6 @@ from typing import Final
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.definition import CheckDef, IndexDef, IndexDetail, References
 
-__all__ = ["is_constraint", "read_check", "read_constraint", "read_index_tail", "read_references"]
-
 _CONSTRAINTS: Final = frozenset(
     {"CONSTRAINT", "PRIMARY", "UNIQUE", "KEY", "INDEX", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK"}
 )

@@ -17,8 +17,6 @@ from tidegate.schema.columns import charset_of_collation, normal_charset, read_c
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.definition import OptionsDetail, TableOptions
 
-__all__ = ["MOST_PARTITIONS", "read_options", "read_partition_by", "read_partition_definitions"]
-
 _VALUED: Final = frozenset(
     [
         "ENGINE",

@@ -20,8 +20,6 @@ from tidegate.schema.restore.table import (
     text_or_default,
 )
 
-__all__ = ["alter_table", "tiflash_replica"]
-
 _IF_EXISTS: Final = "/*T! IF EXISTS  */"
 _IF_NOT_EXISTS: Final = "/*T! IF NOT EXISTS  */"
 

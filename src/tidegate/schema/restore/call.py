@@ -10,19 +10,6 @@ from tidegate.expr.syntax.tokens import quote
 from tidegate.schema.restore.datatype import cast_type
 from tidegate.schema.restore.reader import Rule, SqlReader, name
 
-__all__ = [
-    "FORMS",
-    "call",
-    "interval",
-    "is_call",
-    "is_query",
-    "order_item",
-    "subquery",
-    "try_interval",
-    "window_spec",
-    "windowed",
-]
-
 _BASES: Final = "MICROSECOND SECOND MINUTE HOUR DAY WEEK MONTH QUARTER YEAR".split()  # noqa: SIM905
 _UNITS: Final = frozenset(
     [

@@ -10,8 +10,6 @@ from tidegate.schema.restore.key import clustered, global_or_local, references
 from tidegate.schema.restore.literal import now
 from tidegate.schema.restore.reader import Rule, SqlReader, comment, fixed, text_option
 
-__all__ = ["check_rest", "column", "column_place", "column_rest"]
-
 
 def column(r: SqlReader) -> str:
     """Return a column's name and definition."""

@@ -5,8 +5,6 @@ from typing import Final
 from tidegate.expr.syntax.tokens import TokenKind, quote
 from tidegate.schema.restore.reader import SqlReader
 
-__all__ = ["cast_type", "charset_name", "column_type"]
-
 _INTEGERS: Final = {
     "TINYINT": "TINYINT",
     "INT1": "TINYINT",

@@ -18,8 +18,6 @@ from tidegate.schema.restore.call import FORMS, call, interval, is_call, is_quer
 from tidegate.schema.restore.literal import escaped, is_literal, literal, now, value
 from tidegate.schema.restore.reader import Rule, SqlReader, name
 
-__all__ = ["default_value", "expression", "operand"]
-
 _PAREN_LESS: Final = frozenset(
     """CURRENT_USER CURRENT_ROLE CURRENT_DATE CURRENT_TIME CURRENT_TIMESTAMP LOCALTIME LOCALTIMESTAMP UTC_DATE UTC_TIME
     UTC_TIMESTAMP""".split()  # noqa: SIM905

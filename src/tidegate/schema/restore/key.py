@@ -6,8 +6,6 @@ from typing import Final
 from tidegate.schema.restore.expression import expression
 from tidegate.schema.restore.reader import Rule, SqlReader, comment, fixed, text_option
 
-__all__ = ["clustered", "global_or_local", "index_options", "key_parts", "pre_split", "references", "split_at", "using"]
-
 
 def clustered(r: SqlReader) -> str:
     """Return ` /*T![clustered_index] .. */` if CLUSTERED or NONCLUSTERED stands here."""

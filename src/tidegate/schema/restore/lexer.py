@@ -14,8 +14,6 @@ from typing import Final
 
 from tidegate.expr.syntax.tokens import Token, TokenKind, fail, unquote
 
-__all__ = ["lex"]
-
 _FEATURES: Final = frozenset(
     """auto_rand auto_id_cache auto_rand_base clustered_index force_inc placement ttl global_index pre_split
     affinity""".split()  # noqa: SIM905

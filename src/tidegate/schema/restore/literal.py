@@ -9,8 +9,6 @@ from tidegate.expr.syntax.tokens import TokenKind, quote
 from tidegate.schema.restore.datatype import charset_name
 from tidegate.schema.restore.reader import SqlReader, number
 
-__all__ = ["escaped", "is_literal", "literal", "now", "string_value", "value"]
-
 _NOW: Final = frozenset(["CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP"])
 _LITERALS: Final = (TokenKind.STRING, TokenKind.NUMBER, TokenKind.HEX, TokenKind.BITS)
 _INTRODUCED: Final = (TokenKind.STRING, TokenKind.HEX, TokenKind.BITS)

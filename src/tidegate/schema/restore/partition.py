@@ -6,8 +6,6 @@ from typing import Final
 from tidegate.schema.restore.expression import expression
 from tidegate.schema.restore.reader import Rule, SqlReader, number_option, placement, text_option, word_option
 
-__all__ = ["bound", "definitions", "partitioning", "update_indexes"]
-
 
 def partitioning(r: SqlReader) -> str:
     """Return what follows PARTITION BY."""

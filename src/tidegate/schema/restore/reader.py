@@ -12,20 +12,6 @@ from tidegate.expr.syntax.tokens import TokenKind, quote
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.restore.lexer import lex
 
-__all__ = [
-    "Grammar",
-    "Rule",
-    "SqlReader",
-    "comment",
-    "fixed",
-    "name",
-    "number",
-    "number_option",
-    "placement",
-    "text_option",
-    "word_option",
-]
-
 
 def name(text: str) -> str:
     """Return the name in backquotes."""

@@ -10,8 +10,6 @@ from tidegate.schema.restore.expression import expression
 from tidegate.schema.restore.literal import literal
 from tidegate.schema.restore.reader import SqlReader, name
 
-__all__ = ["query"]
-
 _OPTIONS: Final = {
     "DISTINCTROW": "DISTINCT",
     "DISTINCT": "DISTINCT",

@@ -30,8 +30,6 @@ from tidegate.schema.restore.reader import (
 from tidegate.schema.restore.select import query
 from tidegate.schema.restore.table import create_table, table_option
 
-__all__ = ["RestoredDdl", "restore_ddl"]
-
 _GRAMMAR: Final = Grammar(expression, operand, query)
 
 

@@ -20,18 +20,6 @@ from tidegate.schema.restore.reader import (
     word_option,
 )
 
-__all__ = [
-    "NOTHING",
-    "constraint",
-    "create_table",
-    "dropped",
-    "elements",
-    "is_constraint",
-    "table_option",
-    "table_options",
-    "text_or_default",
-]
-
 _TTL_OFF: Final = comment("ttl", "TTL_ENABLE = 'OFF'")
 _KEYS: Final = {
     "PRIMARY KEY": "PRIMARY KEY",

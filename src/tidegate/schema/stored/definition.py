@@ -22,27 +22,6 @@ from msgspec import UNSET, Raw, UnsetType
 from tidegate.model.errors import SchemaError
 from tidegate.schema.f1 import ElementState
 
-__all__ = [
-    "ChangeState",
-    "Name",
-    "StoredCheck",
-    "StoredColumn",
-    "StoredForeignKey",
-    "StoredIndex",
-    "StoredPart",
-    "StoredPartition",
-    "StoredPartitionDef",
-    "StoredSchema",
-    "StoredSequence",
-    "StoredTable",
-    "StoredTtl",
-    "StoredType",
-    "StoredView",
-    "ViewDefiner",
-    "parse_stored",
-    "render_stored",
-]
-
 _T = TypeVar("_T")
 _NULL: Final = Raw(b"null")
 

@@ -13,8 +13,6 @@ from tidegate.model.errors import SchemaError
 from tidegate.schema.job import Job, JobState
 from tidegate.schema.stored.snapshot import StoredSnapshot, apply_job
 
-__all__ = ["SchemaHistory"]
-
 
 class SchemaHistory:
     """Snapshots by the commit_ts of the DDL that made them, oldest first."""

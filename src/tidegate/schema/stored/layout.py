@@ -18,8 +18,6 @@ from tidegate.model.table import ColumnType
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import StoredColumn, StoredIndex, StoredTable, StoredType
 
-__all__ = ["column_type", "table_layout", "target_of"]
-
 PRIMARY: Final = 2
 UNSIGNED: Final = 32
 ZEROFILL: Final = 64

@@ -28,8 +28,6 @@ from tidegate.model.mysql import ActionType
 from tidegate.schema.job import Job
 from tidegate.schema.stored.definition import Name, StoredSchema, StoredTable
 
-__all__ = ["REPLICATED", "RenameStep", "StoredSnapshot", "TableVersion", "apply_job", "is_circle", "rename_steps"]
-
 REPLICATED: Final = frozenset(
     {1, 2, 26, 3, 60, 4, 11, 14, 47, 25, 17, 22, 21, 24, 19, 20, 23, 42, 64, 71, 72, 5, 6, 12, 15}
     | {13, 32, 33, 7, 8, 18, 41, 65, 67, 61, 9, 10, 37, 38}

@@ -28,8 +28,6 @@ from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import StoredColumn, StoredIndex, StoredPartition, StoredTable
 from tidegate.schema.stored.layout import PRIMARY, column_type
 
-__all__ = ["table_info"]
-
 _NOT_NULL: Final = 1
 _AUTO_INCREMENT: Final = 512
 _METHODS: Final = {1: "RANGE", 2: "HASH", 3: "LIST", 4: "KEY"}

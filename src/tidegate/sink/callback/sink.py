@@ -17,8 +17,6 @@ from tidegate.feed.step import Rows, Unit
 from tidegate.model.errors import SinkError, TidegateError
 from tidegate.model.event import Ddl
 
-__all__ = ["Callback", "CallbackSink"]
-
 
 class Callback(NamedTuple):
     """The functions. `write` travels to tasks by pickle, so it stands at the top level of a module."""

@@ -45,8 +45,6 @@ from tidegate.sink.delta.old_images import OLD, unfolded, unpacked, with_old_ima
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.types import arrow_type, from_neutral, is_number, map_neutral
 
-__all__ = ["alter"]
-
 
 def alter(step: Alter, snapshot: TableSnapshot, options: DeltaOptions) -> list[Action]:
     """Return the actions that turn the table's columns and stored rows from `step.old` into `step.new`."""

@@ -30,8 +30,6 @@ from tidegate.sink.delta.partitions import exchange, trim
 from tidegate.sink.delta.position import position, progress
 from tidegate.sink.delta.rows import if_any
 
-__all__ = ["TableResult", "run_unit"]
-
 TRIES_MAX: Final = 5
 
 

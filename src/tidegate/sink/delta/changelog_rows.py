@@ -32,18 +32,6 @@ from tidegate.sink.delta.images import ImageReader, Side
 from tidegate.sink.delta.modes import CHANGE_SEQ, CHANGE_TIME, CHANGE_TS, CHANGE_TYPE, OWN_COLUMNS
 from tidegate.sink.delta.options import DeltaOptions
 
-__all__ = [
-    "COMES",
-    "change_columns",
-    "change_rows",
-    "counted",
-    "folded",
-    "moved_rows",
-    "row_columns",
-    "stamped",
-    "standing",
-]
-
 COMES: Final = ("insert", "update_postimage")
 IMAGES: Final[Mapping[str, tuple[str, Side]]] = {
     "update_preimage": ("U", "before"),

@@ -25,8 +25,6 @@ from tidegate.objectstore.storing import storing
 from tidegate.sink.delta.columns import LakeColumn
 from tidegate.sink.delta.types import arrow_type
 
-__all__ = ["FILE_BYTES", "ROWS_PER_FILE", "is_small", "read", "within", "write"]
-
 ROWS_PER_FILE: Final = 1_000_000
 FILE_BYTES: Final = 64 << 20
 """In memory; a third to a tenth of it on disk."""

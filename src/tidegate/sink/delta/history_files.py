@@ -41,20 +41,6 @@ from tidegate.sink.delta.keyless_rows import starts
 from tidegate.sink.delta.keys import by_key, match
 from tidegate.sink.delta.modes import CHANGE_SEQ, CHANGE_TS, CHANGE_TYPE, OWN_COLUMNS, VALID_FROM, VALID_TO
 
-__all__ = [
-    "News",
-    "as_of",
-    "by_kind",
-    "changes_of",
-    "ended",
-    "ending_keys",
-    "ending_rows",
-    "merge_versions",
-    "news_of",
-    "open_files",
-    "opened",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class News:

@@ -25,8 +25,6 @@ from tidegate.sink.delta.files import logical_schema
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.types import arrow_type, from_image
 
-__all__ = ["ImageReader", "Side", "SideImages"]
-
 Side: TypeAlias = Literal["before", "after"]
 
 PIECE_BYTES: Final = 32 << 20

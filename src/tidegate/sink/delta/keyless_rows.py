@@ -15,8 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["NUMBER", "numbered", "starts"]
-
 NUMBER: Final = "_tidegate_number"
 _COMES: Final = "_tidegate_comes"
 

@@ -14,8 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Bound", "between", "by_key", "distinct", "key_order", "match"]
-
 Bound = Any
 """A value of a key's first column as the log has it: int, str, date; None where it has none."""
 

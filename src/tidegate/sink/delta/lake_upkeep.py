@@ -27,8 +27,6 @@ from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot
 from tidegate.sink.delta.upkeep import Kept, Runner, Upkeep
 
-__all__ = ["FAILURES", "LakeUpkeep", "Pass", "note_limits", "noted_limits", "storing_errors"]
-
 FAILURES: Final = (TidegateError, OSError, BaseError, DeltaError)
 """What may end a pass without ending the feed: the next pass begins where this one stopped."""
 AGAIN_S: Final = 5.0

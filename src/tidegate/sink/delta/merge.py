@@ -31,8 +31,6 @@ from tidegate.sink.delta.files import is_small, read, within, write
 from tidegate.sink.delta.keys import between, by_key, key_order, match
 from tidegate.sink.delta.rows import NetChanges
 
-__all__ = ["append", "merge", "rewrite"]
-
 SMALL_FILES_MAX: Final = 8
 FILES_AT_ONCE: Final = 2
 

@@ -50,8 +50,6 @@ from tidegate.sink.delta.old_images import parted
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.rows import NetChanges, log_rows, net_changes
 
-__all__ = ["MOVES", "ROW_STEPS", "Moves", "Moving", "RowSteps", "inherited", "state_at"]
-
 Columns = Sequence[LakeColumn]
 Leaves = Callable[[pa.Table], Any]
 """Which rows a DDL takes out of a table, as a mask."""

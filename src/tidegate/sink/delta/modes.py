@@ -32,26 +32,6 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from tidegate.model.errors import SinkRefused
 from tidegate.model.table import TableInfo
 
-__all__ = [
-    "BEFORE",
-    "CHANGE_SEQ",
-    "CHANGE_TIME",
-    "CHANGE_TS",
-    "CHANGE_TYPE",
-    "COMMIT_TS",
-    "MODE",
-    "OP",
-    "OWN_COLUMNS",
-    "VALID_FROM",
-    "VALID_TO",
-    "Form",
-    "Mode",
-    "OwnColumn",
-    "check_mode",
-    "form_of",
-    "own_columns",
-]
-
 Mode: TypeAlias = Literal["replica", "changelog", "history"]
 Form: TypeAlias = Literal["ROWS", "LOG", "CHANGES", "VERSIONS"]
 

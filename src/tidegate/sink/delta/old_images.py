@@ -24,8 +24,6 @@ from tidegate.sink.delta.columns import LakeColumn
 from tidegate.sink.delta.modes import BEFORE, COMMIT_TS, OP
 from tidegate.sink.delta.types import arrow_type
 
-__all__ = ["OLD", "packed", "parted", "renamed", "unfolded", "unpacked", "with_old_images"]
-
 OLD: Final = "B"
 """The operation of an old image in an unfolded log; no stored row has it."""
 

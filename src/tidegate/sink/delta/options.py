@@ -8,8 +8,6 @@ from tidegate.feed.column_selector import SelectorRule
 from tidegate.feed.event_rule import EventRule
 from tidegate.sink.delta.modes import Mode
 
-__all__ = ["DeltaOptions", "SchemaChange", "ZeroDate"]
-
 SchemaChange: TypeAlias = Literal["exception", "evolve", "try_evolve", "lenient", "ignore"]
 ZeroDate: TypeAlias = Literal["null", "string", "error"]
 

@@ -25,8 +25,6 @@ from tidegate.sink.delta.position import position
 from tidegate.sink.delta.selection import selectors_of, stored_definition
 from tidegate.sink.delta.types import arrow_type, to_neutral
 
-__all__ = ["exchange", "trim"]
-
 
 def trim(step: Trim, snapshot: TableSnapshot, options: DeltaOptions) -> list[Action]:
     """Return the actions that leave the rows outside the named partitions."""

@@ -8,8 +8,6 @@ from tidegate.feed.step import Position
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import Action, TableSnapshot
 
-__all__ = ["position", "progress"]
-
 
 def position(snapshot: TableSnapshot, feed: str) -> Position:
     """Return where a stored table stands."""

@@ -28,8 +28,6 @@ from tidegate.sink.delta.modes import BEFORE
 from tidegate.sink.delta.old_images import with_old_images
 from tidegate.sink.delta.options import DeltaOptions
 
-__all__ = ["NetChanges", "if_any", "log_rows", "net_changes"]
-
 ORDER = "_tidegate_order"
 GONE, COME = 0, 1
 SIDES: Final[Mapping[str, tuple[Side, ...]]] = {"I": ("after",), "U": ("before", "after"), "D": ("before",)}

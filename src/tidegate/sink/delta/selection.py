@@ -12,8 +12,6 @@ from tidegate.feed.column_selector import ColumnSelectors, SelectorRule
 from tidegate.model.table import TableInfo
 from tidegate.sink.delta.options import DeltaOptions
 
-__all__ = ["chosen_ids", "selectors_of", "stored_definition"]
-
 
 def selectors_of(options: DeltaOptions) -> ColumnSelectors:
     """Return the column selectors of a lake."""

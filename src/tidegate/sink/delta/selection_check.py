@@ -25,8 +25,6 @@ from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.selection import chosen_ids, stored_definition
 from tidegate.sink.delta.snapshots import Snapshot
 
-__all__ = ["check_round", "check_rules"]
-
 
 def check_rules(snapshot: Snapshot, options: DeltaOptions) -> None:
     """Raise ColumnSelectorFailed when the rules are others than those of the snapshot, and the stored columns of some

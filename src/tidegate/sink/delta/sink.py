@@ -26,8 +26,6 @@ from tidegate.sink.delta.selection_check import check_round, check_rules
 from tidegate.sink.delta.snapshots import PublishedTable, Snapshot, latest, publish
 from tidegate.sink.delta.upkeep import adopt
 
-__all__ = ["DeltaSink", "UnitFailure", "bins"]
-
 IDLE_PUBLISH_S: Final = 5.0
 """With nothing to apply, how often a mere advance of the checkpoint is published."""
 

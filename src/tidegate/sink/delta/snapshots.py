@@ -34,8 +34,6 @@ from tidegate.schema.state import SchemaState
 from tidegate.sink.delta.modes import Mode
 from tidegate.sink.delta.options import DeltaOptions, SchemaChange, ZeroDate
 
-__all__ = ["Published", "PublishedTable", "Snapshot", "history", "latest", "publish", "published_at"]
-
 
 class PublishedTable(msgspec.Struct, frozen=True):
     """One table of a snapshot: its name, where its rows lie and at which Delta version."""

@@ -32,19 +32,6 @@ from tidegate.model.event import Value
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 
-__all__ = [
-    "ARROW_TYPES",
-    "DECIMAL_DIGITS_MAX",
-    "arrow_type",
-    "delta_type",
-    "from_image",
-    "from_neutral",
-    "from_text",
-    "is_number",
-    "map_neutral",
-    "to_neutral",
-]
-
 DECIMAL_DIGITS_MAX: Final = 38
 UINT64: Final = "decimal(20,0)"
 SIGNED: Final = {T.TINY: "byte", T.SHORT: "short", T.INT24: "integer", T.LONG: "integer", T.LONGLONG: "long"}

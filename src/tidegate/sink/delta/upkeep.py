@@ -49,8 +49,6 @@ from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot
 from tidegate.sink.delta.upkeep_snapshots import Shelf
 
-__all__ = ["Compaction", "Kept", "Runner", "Upkeep", "adopt", "compact"]
-
 SMALL_FILES_MAX: Final = 16
 """Merges fold their own small files beyond eight; twice as many come only from appends."""
 UPKEEP: Final = "upkeep"

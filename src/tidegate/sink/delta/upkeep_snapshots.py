@@ -25,8 +25,6 @@ from tidegate.objectstore.failpoint import reach
 from tidegate.objectstore.lifespan import StoredFile, delete, stored_files
 from tidegate.sink.delta.options import DeltaOptions
 
-__all__ = ["Newest", "Shelf"]
-
 PUBLISHED: Final = "snapshots/"
 FORGOTTEN: Final = "forgotten/"
 RETIRED: Final = "retired/"

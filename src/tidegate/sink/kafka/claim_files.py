@@ -16,8 +16,6 @@ from urllib.parse import unquote, urlsplit
 
 from tidegate.model.errors import SinkError
 
-__all__ = ["ClaimFiles", "random_names"]
-
 
 def random_names() -> Iterator[str]:
     """File names without end, no two alike."""

@@ -47,8 +47,6 @@ from tidegate.sink.kafka.dispatch import Dispatcher, Sent, TableDispatch
 from tidegate.sink.kafka.groups import Place
 from tidegate.sink.kafka.producer import Producer
 
-__all__ = ["ColumnPartitions", "PlacedTexts"]
-
 _OPS: Final = pa.array(["I", "U", "D"])
 _RANKS: Final = np.array([2, 1, 0])
 """Kinds as a partition has them, by their codes: INSERT last, DELETE first."""

@@ -28,8 +28,6 @@ from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.infer import infer_table
 from tidegate.sink.kafka.groups import Place
 
-__all__ = ["Dispatcher", "Sent", "TableDispatch"]
-
 WHOLE: Final = ColumnSelectors()
 _ORDER: Final[Mapping[type[RowChange], int]] = {Delete: 0, Update: 1, Insert: 2}
 

@@ -18,8 +18,6 @@ from typing import NamedTuple, TypeAlias
 
 from tidegate.model.table import TableName
 
-__all__ = ["GroupTable", "PartitionGroup", "Place", "groups_of"]
-
 Place: TypeAlias = tuple[str, int]
 """A topic and one of its partitions."""
 _Unit: TypeAlias = tuple[str, int | None]

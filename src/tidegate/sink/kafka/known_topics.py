@@ -22,8 +22,6 @@ from tidegate.model.errors import SinkError, SinkRefused
 from tidegate.model.event import Resolved
 from tidegate.sink.kafka.producer import Producer
 
-__all__ = ["Keeper", "KnownTopics"]
-
 LOG: Final = logging.getLogger(__name__)
 FORGET_S: Final = 30.0
 """How long a topic is missing before it is forgotten: a broker that has just started may not know all of them yet."""

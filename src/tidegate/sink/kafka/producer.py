@@ -5,8 +5,6 @@ from typing import Protocol
 
 from tidegate.model.feed_errors import PartitionNumInvalid
 
-__all__ = ["Producer", "partition_count"]
-
 
 class Producer(Protocol):
     """What takes messages: a TopicWriter."""

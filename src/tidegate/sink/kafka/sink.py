@@ -49,8 +49,6 @@ from tidegate.sink.kafka.target import TopicTarget
 from tidegate.sink.kafka.task import GroupJob, write_group
 from tidegate.sink.kafka.writer import TopicWriter
 
-__all__ = ["ControlWriter", "KafkaSink"]
-
 
 class ControlWriter:
     """Writes what is no row; `partitions` counts those of a topic, and makes it if need be."""

@@ -25,8 +25,6 @@ from tidegate.sink.kafka.known_topics import Keeper
 from tidegate.sink.kafka.producer import Producer
 from tidegate.sink.kafka.writer import NewTopics, TopicWriter
 
-__all__ = ["TopicTarget", "now_ms"]
-
 
 def now_ms() -> int:
     """Return the time of now in ms, which canal-json messages carry."""

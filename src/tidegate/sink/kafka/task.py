@@ -23,8 +23,6 @@ from tidegate.sink.kafka.groups import Place
 from tidegate.sink.kafka.producer import Producer
 from tidegate.sink.kafka.target import TopicTarget
 
-__all__ = ["GroupJob", "write_group"]
-
 
 @dataclass(frozen=True, slots=True)
 class GroupJob:

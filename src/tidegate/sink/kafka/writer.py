@@ -22,8 +22,6 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from tidegate.feed.client_errors import ClientErrors, awaited, file_named
 from tidegate.model.errors import ConfigError, LoginRefused, SinkError, SinkRefused
 
-__all__ = ["NewTopics", "TopicWriter"]
-
 LOGGER: Final = logging.getLogger("tidegate.kafka")
 LOGGER.addHandler(logging.NullHandler())
 

@@ -21,8 +21,6 @@ from tidegate.codec.options import DecodeOptions
 from tidegate.feed.client_errors import ClientErrors, awaited, file_named
 from tidegate.model.errors import ConfigError, SourceError
 
-__all__ = ["MESSAGE_BYTES", "KafkaTopics", "Marks", "admin", "consumer", "described", "offsets", "watermarks"]
-
 Marks: TypeAlias = dict[str, dict[int, tuple[int, int]]]
 """Topic -> partition -> (low, high)."""
 

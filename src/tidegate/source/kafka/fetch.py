@@ -24,8 +24,6 @@ from tidegate.model.errors import HistoryLost, SourceError
 from tidegate.source.kafka.client import KafkaTopics, consumer, offsets, watermarks
 from tidegate.source.kafka.message import TopicMessages
 
-__all__ = ["CHUNK", "CHUNK_BYTES", "fetch_range", "history_lost", "messages"]
-
 CHUNK: Final = 4_000
 """Messages taken at once: few enough that their objects stay in cache, many enough that calls cost nothing."""
 CHUNK_BYTES: Final = 4 << 20

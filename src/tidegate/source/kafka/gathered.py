@@ -19,8 +19,6 @@ from tidegate.source.kafka.client import CONSUMER, LOGGER, KafkaTopics, watermar
 from tidegate.source.kafka.fetch import LOST, PASSING, history_lost
 from tidegate.source.kafka.message import TopicMessage
 
-__all__ = ["Gathered", "Took"]
-
 CHUNK: Final = 500
 POLL_S: Final = 0.1
 Partition = tuple[str, int]

@@ -25,8 +25,6 @@ from tidegate.source.kafka.messages import Accept
 from tidegate.source.kafka.reader import Planner, TopicPlan, land_range, start_of
 from tidegate.source.kafka.resolution import recorded
 
-__all__ = ["Landing"]
-
 LOGGER: Final = logging.getLogger(__name__)
 
 

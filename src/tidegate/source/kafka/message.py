@@ -9,8 +9,6 @@ Between the client library and the columns of a chunk nobody looks at a single m
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, overload
 
-__all__ = ["TopicMessage", "TopicMessages"]
-
 
 class TopicMessage(NamedTuple):
     """One Kafka message."""

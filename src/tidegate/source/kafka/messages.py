@@ -58,8 +58,6 @@ from tidegate.source.kafka.message import TopicMessage, TopicMessages
 from tidegate.source.kafka.resolution import Resolution, with_options
 from tidegate.source.kafka.whole import CutRows, is_cut, size_of
 
-__all__ = ["LandPlan", "LandedMessages", "land_chunk", "land_messages"]
-
 Accept: TypeAlias = Callable[[str, str], bool]
 
 HANDLE_ONLY: Final = "CDC:ErrHandleKeyOnly"

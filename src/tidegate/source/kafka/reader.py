@@ -34,8 +34,6 @@ from tidegate.source.kafka.fetch import fetch_range, history_lost
 from tidegate.source.kafka.messages import Accept, LandedMessages, LandPlan, land_chunk
 from tidegate.source.kafka.resolution import Resolution
 
-__all__ = ["BatchPace", "OffsetRange", "Planner", "TopicPlan", "land_range", "share", "start_of"]
-
 BATCH_S: Final = 4.0
 FIRST_BATCH: Final = 1_000_000
 """While no rate is known."""

@@ -22,8 +22,6 @@ from tidegate.source.kafka.message import TopicMessage
 from tidegate.source.kafka.messages import LandedMessages, LandPlan, land_messages
 from tidegate.source.kafka.resolution import Resolution, record
 
-__all__ = ["Bytes", "Replayed", "find", "opened_changelog", "replay", "skip"]
-
 FLUSH_BYTES = 64 << 20
 
 

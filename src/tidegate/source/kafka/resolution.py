@@ -24,8 +24,6 @@ from tidegate.feed.change import Place
 from tidegate.model.errors import ConfigError
 from tidegate.objectstore.deltalog import store
 
-__all__ = ["Resolution", "parse_place", "record", "recorded", "with_options"]
-
 FOLDER: Final = "_tidegate/resolutions"
 ACTIONS: Final = ("skip", "replace")
 SAFE: Final = re.compile(r"[^A-Za-z0-9._-]")

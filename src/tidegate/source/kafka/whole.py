@@ -14,8 +14,6 @@ from tidegate.model.errors import TidegateError
 from tidegate.model.event import Ddl, Delete, Event, Resolved, RowChange, images
 from tidegate.source.large.whole import WholeRows
 
-__all__ = ["CutRows", "is_cut", "size_of"]
-
 
 @lru_cache(maxsize=4)
 def _reader(options: DecodeOptions) -> WholeRows:

@@ -17,8 +17,6 @@ import msgspec
 
 from tidegate.model.errors import UriInvalid
 
-__all__ = ["Address", "parse_address"]
-
 _PORT: Final = 4000
 _DURATION: Final = re.compile(r"(\d{1,9})(ms|s|m|h)")
 _UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}

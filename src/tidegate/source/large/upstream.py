@@ -47,8 +47,6 @@ from tidegate.model.event import RowChange, Values
 from tidegate.model.table import TableName
 from tidegate.source.large.address import parse_address
 
-__all__ = ["UpstreamRows"]
-
 _GONE: Final = frozenset({9006, 8055})
 _ABSENT: Final = frozenset({1049, 1146})
 _REFUSED: Final = frozenset({1044, 1045, 1142, 1143, 1193, 1227, 1251, 1275, 1298, 3159, 8121})

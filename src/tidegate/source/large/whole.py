@@ -46,8 +46,6 @@ from tidegate.model.errors import (
 from tidegate.model.event import Ddl, Delete, Insert, Resolved, RowChange, Update
 from tidegate.source.large.upstream import UpstreamRows
 
-__all__ = ["WINDOW", "ClaimReader", "WholeRows"]
-
 WORKERS: Final = 8
 """Enough to hide an object store's answering time, few enough for its limit of requests."""
 IN_FLIGHT_BYTES: Final = 64 << 20

@@ -47,8 +47,6 @@ from tidegate.source.tidb.chunks import LogChunk, PhysicalRows, chunks, numbered
 from tidegate.source.tidb.log import KvLog, LogPart
 from tidegate.source.tidb.tables import Tables, definition_of, name_of
 
-__all__ = ["FEW_ROWS", "LogChanges", "LogSpan", "MountOptions", "mounted_row", "mounter_of", "placed_error", "spans_of"]
-
 
 class MountOptions(NamedTuple):
     """How rows are mounted; `verify` compares checksums, and `refuse_corrupt` says whether one that fails is an

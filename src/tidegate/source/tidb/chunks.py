@@ -23,8 +23,6 @@ from tidegate.kv.number import decode_int
 from tidegate.model.kv_change import KvChange, KvOp
 from tidegate.source.tidb.log import KvLog, Span, Window
 
-__all__ = ["CHUNK_BYTES", "CHUNK_ROWS", "LogChunk", "PhysicalRows", "chunks", "numbered"]
-
 CHUNK_ROWS: Final = 16_384
 """Enough that the calls of a chunk cost little a row; what follows holds some copies of it."""
 CHUNK_BYTES: Final = 16 << 20

@@ -42,8 +42,6 @@ from tidegate.schema.restore.statement import restore_ddl
 from tidegate.schema.stored.snapshot import REPLICATED, StoredSnapshot, TableVersion, is_circle, rename_steps
 from tidegate.source.tidb.tables import Tables, name_of
 
-__all__ = ["DdlEvent", "ddl_events", "is_followed", "restored", "schema_name", "statements"]
-
 LOGGER: Final = logging.getLogger(__name__)
 _SCHEMAS: Final = frozenset({ActionType.CREATE_SCHEMA, ActionType.DROP_SCHEMA, ActionType.MODIFY_SCHEMA_CHARSET})
 _DROPS: Final = {ActionType.DROP_TABLE: "TABLE", ActionType.DROP_VIEW: "VIEW"}

@@ -41,8 +41,6 @@ from tidegate.source.tidb.splits import FLUSH_BYTES, land_split, next_batch
 from tidegate.source.tidb.tables import Tables
 from tidegate.source.tidb.timeline import Timeline
 
-__all__ = ["Definitions", "LogLanding"]
-
 LOGGER: Final = logging.getLogger(__name__)
 BATCH_ROWS: Final = 400_000
 _TOPIC: Final = "tidb"

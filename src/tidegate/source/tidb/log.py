@@ -24,8 +24,6 @@ import pyarrow.compute as pc
 from tidegate.model.kv_change import KvChange
 from tidegate.schema.stored.snapshot import StoredSnapshot
 
-__all__ = ["KvLog", "LogBegin", "LogPart", "SafePoint", "Span", "Stored", "Window", "without"]
-
 Span: TypeAlias = tuple[bytes, bytes]
 """Keys in [start, end)."""
 

@@ -33,8 +33,6 @@ from tidegate.source.tidb.log import KvLog, LogPart, SafePoint, without
 from tidegate.source.tidb.tables import Tables, definition_of
 from tidegate.source.tidb.timeline import Timeline
 
-__all__ = ["LogSource"]
-
 
 class _Stop(NamedTuple):
     """Where the schema of the replicated tables changes: the DDLs that are told, and the schema behind them."""

@@ -44,8 +44,6 @@ from tidegate.source.tidb.log import LogPart
 from tidegate.source.tidb.tables import name_of
 from tidegate.source.tidb.timeline import Timeline
 
-__all__ = ["FLUSH_BYTES", "LogBatch", "LogSplit", "end_of_segment", "land_split", "next_batch", "rows_by_table"]
-
 SEGMENT_ROWS: Final = 500_000
 """Some seconds of work for a core; what a crash repeats at most, beside the part that brings it over."""
 

@@ -16,8 +16,6 @@ from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate.schema.stored.table import table_info
 from tidegate.source.tidb.log import Span
 
-__all__ = ["Tables", "definition_of", "name_of"]
-
 Matches = Callable[[str, str], bool]
 
 

@@ -29,8 +29,6 @@ from tidegate.source.tidb.ddl import DdlEvent, ddl_events, is_followed, restored
 from tidegate.source.tidb.log import KvLog, Span
 from tidegate.source.tidb.tables import Tables
 
-__all__ = ["Timeline"]
-
 JOBS: Final[Span] = table_span(JOB_TABLE.id)
 
 

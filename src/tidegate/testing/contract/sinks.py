@@ -28,8 +28,6 @@ from tidegate.testing.tasks import HereTasks
 from tidegate.testing.validators import streams, tables
 from tidegate.testing.validators.events import ddls, first_sendings, rows
 
-__all__ = ["ReadBack", "Run", "RunReport", "SinkContract"]
-
 LIVES_MAX: Final = 60
 """A feed that dies at each place of its way ends long before."""
 

@@ -29,8 +29,6 @@ from tidegate.testing.tasks import HereTasks
 from tidegate.testing.validators.events import events_of, told
 from tidegate.testing.validators.streams import commit_time
 
-__all__ = ["SourceContract"]
-
 STEPS_MAX: Final = 10_000
 """No material of a test takes more."""
 

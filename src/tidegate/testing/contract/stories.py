@@ -9,8 +9,6 @@ from typing import Final
 from tidegate.model.event import Value
 from tidegate.testing.script import Row, Script, put, remove
 
-__all__ = ["DDLS", "NOTES", "UNREADABLE", "around_ddl", "notes", "shop"]
-
 NOTES: Final = "shop.notes"
 UNREADABLE: Final = "GRUMBLE ABOUT TABLE shop.t"
 """A DDL that nobody can read."""

@@ -14,8 +14,6 @@ from tidegate.feed.ports import Changes, Rhythm, Sink, Standing, Tasks
 from tidegate.feed.step import Unit
 from tidegate.testing.tasks import HereTasks
 
-__all__ = ["PLACES", "Died", "Tap", "TappedSink", "TappedTasks", "dies_at"]
-
 PLACES: Final = (
     *("before run", "in a task", "after run"),
     *("before ddl", "after ddl", "before advance", "after advance"),

@@ -11,15 +11,6 @@ from tidegate.codec.wire_table import table_of_fields
 from tidegate.feed.change import Batch
 from tidegate.model.event import Ddl, Event, Resolved, RowChange
 
-__all__ = [
-    "Place",
-    "ddls",
-    "events_of",
-    "first_sendings",
-    "rows",
-    "told",
-]
-
 Place: TypeAlias = tuple[str, int]
 """A partition: topic and number."""
 

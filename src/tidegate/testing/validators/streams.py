@@ -15,8 +15,6 @@ from typing import Final, TypeAlias
 from tidegate.model.event import Ddl, Delete, Event, Field, Insert, Resolved, RowChange, Update, Value, Values, images
 from tidegate.testing.validators.events import first_sendings, told
 
-__all__ = ["Time", "around_ddls", "chained", "commit_time", "in_order", "promised"]
-
 Time: TypeAlias = Callable[[RowChange | Ddl], int]
 """Returns by what an event is ordered: its commit_ts, or milliseconds where a stream tells no more."""
 _KINDS: Final[Mapping[type, int]] = {Delete: 0, Update: 1, Insert: 2}

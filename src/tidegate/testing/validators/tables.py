@@ -19,8 +19,6 @@ from tidegate.testing.script import Row, ScriptedTables
 from tidegate.testing.validators.events import first_sendings
 from tidegate.testing.validators.streams import commit_time
 
-__all__ = ["SeenRow", "images_of", "invented", "merged", "rebuilt", "repeated", "unlike", "untold"]
-
 Frozen: TypeAlias = tuple[tuple[str, Value], ...]
 
 

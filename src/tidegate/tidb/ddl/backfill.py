@@ -44,8 +44,6 @@ from tidegate.tidb.sql.rows.row import RowImage, image_of
 from tidegate.tidb.sql.rows.shape import ShapeIndex, TableShape
 from tidegate.tidb.transaction import Transaction
 
-__all__ = ["BATCH_ROWS", "Backfill"]
-
 BATCH_ROWS: Final = 256
 _STRICT: Final = frozenset({"STRICT_TRANS_TABLES"})
 

@@ -23,8 +23,6 @@ from tidegate.tidb.ddl.jobs import STRICT, JobEntry, read_entries, read_entry
 from tidegate.tidb.meta.keys import Meta, table_key
 from tidegate.tidb.transaction import Storage
 
-__all__ = ["DdlClient", "JobError", "Ticker", "error_of", "result_of"]
-
 _POLL_S: Final = 0.01
 _IDLE_TICKS: Final = 3
 """Ticks without a move after which a cluster whose clock stands still will never move again."""

@@ -31,22 +31,6 @@ from tidegate.tidb.meta.keys import Meta, MetaWriter, Reader
 from tidegate.tidb.meta.tables import DELETE_RANGE, HISTORY, JOB, LOCK_INFO, REORG, Values
 from tidegate.tidb.transaction import Transaction
 
-__all__ = [
-    "ENDED",
-    "STRICT",
-    "JobEntry",
-    "JobProgress",
-    "ReorgMeta",
-    "finish_job",
-    "joined",
-    "new_entry",
-    "read_entries",
-    "read_entry",
-    "reorg_meta",
-    "table_ids",
-    "write_entry",
-]
-
 ENDED: Final = frozenset({JobState.DONE, JobState.ROLLBACK_DONE, JobState.CANCELLED})
 _KEEPS_ARGUMENTS: Final = frozenset({2, 4, 6, 7, 8, 11, 12, 20, 23, 25, 32, 33, 64, 71, 72})
 """Actions whose arguments stay in the history; it drops those of the others."""

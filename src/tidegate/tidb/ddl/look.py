@@ -32,8 +32,6 @@ from tidegate.tidb.sql.rows.row import RowImage, values_of
 from tidegate.tidb.sql.rows.shape import TableShape
 from tidegate.tidb.transaction import Transaction
 
-__all__ = ["look_at"]
-
 Look: TypeAlias = Callable[[RowImage], None]
 """Raises SqlRefused for a row that is in the way."""
 

@@ -30,8 +30,6 @@ from tidegate.tidb.meta.keys import Meta, MetaWriter
 from tidegate.tidb.meta.tables import JOB
 from tidegate.tidb.transaction import Storage, Transaction
 
-__all__ = ["Owner", "Worker", "cancel", "submit"]
-
 _UNKNOWN, _CANCELLED = 1105, 8214
 _NOT_FOUND, _FINISHED, _ALMOST_FINISHED = 8224, 8225, 8226
 _CANNOT_PAUSE, _CANNOT_RESUME = 8261, 8262

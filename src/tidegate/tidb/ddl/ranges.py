@@ -14,8 +14,6 @@ from tidegate.tidb.store.engine import ColumnFamily, Edit
 from tidegate.tidb.store.mvcc import Store
 from tidegate.tidb.transaction import Storage, Transaction
 
-__all__ = ["delete_ranges", "keep_tables"]
-
 
 def delete_ranges(storage: Storage, safe_point: int) -> int:
     """Remove what lies in the ranges of jobs that were over by `safe_point`; how many ranges those were.

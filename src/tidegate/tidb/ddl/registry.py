@@ -14,8 +14,6 @@ Source: the keys that TiDB keeps in etcd (owner election, schema versions, per-j
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Registry"]
-
 
 @dataclass(slots=True)
 class Registry:

@@ -33,8 +33,6 @@ from tidegate.tidb.meta.keys import Meta, MetaWriter
 from tidegate.tidb.meta.tables import LOCK_INFO, Values
 from tidegate.tidb.transaction import Storage, Transaction
 
-__all__ = ["JobMoved", "StepRules", "Steps", "failed"]
-
 _STEP_LOCK: Final = string_key("DDLStep")
 _Change: TypeAlias = Callable[[Definitions, int], StepOutcome]
 _Settle: TypeAlias = Callable[[StepOutcome, int], tuple[Job, JobProgress]]

@@ -15,8 +15,6 @@ from tidegate.model.mysql import ActionType
 from tidegate.model.tso import Tso, physical_ms
 from tidegate.schema.job import Job
 
-__all__ = ["job_row", "moment_of", "state_name", "type_name"]
-
 _STATES: Final = (
     "none",
     "running",

@@ -30,8 +30,6 @@ from tidegate.tidb.information import row
 from tidegate.tidb.information.job import job_row
 from tidegate.tidb.sql.variable.charset import CHARSETS, COLLATIONS
 
-__all__ = ["SCHEMA", "Facts", "InformationSchema", "columns_of", "is_information"]
-
 SCHEMA: Final = "information_schema"
 _NO_TABLE: Final = 1146
 _COLLATION: Final = "utf8mb4_general_ci"

@@ -27,22 +27,6 @@ from tidegate.tidb.information.job import moment_of
 from tidegate.tidb.sql.show.create import NO_DEFAULT, NOT_NULL, ON_UPDATE_NOW, render_full_type, shown_default
 from tidegate.tidb.sql.variable.charset import CHARSETS
 
-__all__ = [
-    "column_default",
-    "column_extra",
-    "column_key",
-    "columns",
-    "constraints",
-    "key_parts",
-    "public_columns",
-    "schemata",
-    "statistics",
-    "tables",
-    "usage",
-    "views",
-    "visible",
-]
-
 Row = tuple[SqlValue, ...]
 _CATALOG: Final = "def"
 _PRIVILEGES: Final = "select,insert,update,references"

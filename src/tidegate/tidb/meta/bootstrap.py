@@ -14,8 +14,6 @@ from tidegate.tidb.meta.keys import Meta, MetaWriter
 from tidegate.tidb.meta.tables import SYSTEM_TABLES
 from tidegate.tidb.transaction import Storage
 
-__all__ = ["FIRST_JOB_NUMBER", "MYSQL", "SYS", "TEST", "bootstrap"]
-
 MYSQL, SYS, TEST = 1, 2, 112
 _NEWEST_ID: Final = 274
 _VERSION: Final = 177

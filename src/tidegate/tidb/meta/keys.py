@@ -20,8 +20,6 @@ from tidegate.schema.job import Job, SchemaDiff, parse_job
 from tidegate.schema.stored.definition import StoredSchema, StoredTable, parse_stored, render_stored
 from tidegate.tidb.transaction import Transaction
 
-__all__ = ["COUNTERS", "Meta", "MetaWriter", "Reader", "table_key"]
-
 _NEXT_ID: Final = string_key("NextGlobalID")
 _VERSION: Final = string_key("SchemaVersionKey")
 _SCHEMAS: Final = "DBs"

@@ -18,8 +18,6 @@ from tidegate.schema.stored.definition import StoredSchema
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate.tidb.meta.keys import Meta
 
-__all__ = ["LoadedSchema", "load", "load_all"]
-
 DIFFS_MAX: Final = 100
 """Differences that are read one by one; with more of them reading everything costs less."""
 

@@ -25,8 +25,6 @@ from tidegate.schema.stored.layout import table_layout
 from tidegate.tidb.meta.keys import Reader
 from tidegate.tidb.transaction import Transaction
 
-__all__ = ["DELETE_RANGE", "HISTORY", "JOB", "LOCK_INFO", "REORG", "SYSTEM_TABLES", "SystemTable", "Values"]
-
 Values: TypeAlias = dict[str, KvValue]
 """A row by column name."""
 _RESERVED: Final = (1 << 48) - 1

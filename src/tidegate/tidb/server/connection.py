@@ -31,8 +31,6 @@ from tidegate.tidb.server.prepared import ClientStatement, Prepared, bind, read_
 from tidegate.tidb.server.served import UTF8, ServedSession
 from tidegate.tidb.sql.outcome import Outcome
 
-__all__ = ["CAPABILITIES", "Client"]
-
 CAPABILITIES: Final = (
     Capabilities.CLIENT_PROTOCOL_41
     | Capabilities.CLIENT_DEPRECATE_EOF

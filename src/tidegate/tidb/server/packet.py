@@ -28,8 +28,6 @@ from tidegate.model import table as model
 from tidegate.model.mysql import BLOBS, FLOATS
 from tidegate.model.mysql import MysqlType as T
 
-__all__ = ["binary_row", "column_packet", "error_packet", "text_row"]
-
 _NULL: Final = b"\xfb"
 _SENT_AS: Final = {
     T.VARCHAR: T.VAR_STRING,

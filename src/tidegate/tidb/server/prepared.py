@@ -27,8 +27,6 @@ from tidegate.model.errors import DecodeError, SqlRefused
 from tidegate.model.mysql import STRINGS
 from tidegate.model.mysql import MysqlType as T
 
-__all__ = ["Bound", "ClientStatement", "Prepared", "bind", "read_parameters"]
-
 Bound: TypeAlias = int | float | str | bytes | None
 """A parameter; `bytes` stand for text, as the client encoded it."""
 _WRONG_ARGUMENTS: Final = 1210

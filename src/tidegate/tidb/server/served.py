@@ -11,8 +11,6 @@ from mysql_mimic.session import BaseSession
 
 from tidegate.tidb.sql.session.session import Session
 
-__all__ = ["UTF8", "ServedSession"]
-
 UTF8: Final = frozenset({"utf8mb4", "utf8", "binary", ""})
 """Character sets whose texts go over the wire as they are."""
 _Result = TypeVar("_Result")

@@ -34,8 +34,6 @@ from tidegate.tidb.sql.session.client import Peers
 from tidegate.tidb.sql.session.session import Session
 from tidegate.tidb.sql.variable.variables import GlobalVariables
 
-__all__ = ["HOST", "Listener", "Upstream"]
-
 HOST: Final = "127.0.0.1"
 _READ_BYTES: Final = 1 << 16
 _START_TIMEOUT_S: Final = 30.0

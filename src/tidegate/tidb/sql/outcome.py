@@ -9,8 +9,6 @@ Source: MySQL manual, "mysql_affected_rows()", "mysql_info()".
 
 from dataclasses import dataclass
 
-__all__ = ["Outcome"]
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

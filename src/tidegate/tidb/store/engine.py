@@ -16,8 +16,6 @@ from enum import StrEnum
 from threading import RLock
 from typing import Protocol, TypeAlias
 
-__all__ = ["ColumnFamily", "Edit", "KvEngine", "MemoryEngine", "MetaBound"]
-
 
 class ColumnFamily(StrEnum):
     """Percolator's columns, and one for what is not a key of anybody."""

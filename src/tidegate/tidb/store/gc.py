@@ -18,8 +18,6 @@ from tidegate.tidb.store.engine import ColumnFamily, Edit
 from tidegate.tidb.store.mvcc import Alive, Store
 from tidegate.tidb.store.record import WriteKind, decode_write
 
-__all__ = ["collect_garbage"]
-
 
 def collect_garbage(store: Store, safe_point: int, now_ts: int) -> int:
     """Raise the safe point and remove what is below; the number of records that went.

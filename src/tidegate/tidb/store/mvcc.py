@@ -36,8 +36,6 @@ from tidegate.tidb.store.engine import ColumnFamily, Edit, KvEngine
 from tidegate.tidb.store.read import bound, value_at, value_of, values_in, versions
 from tidegate.tidb.store.record import SHORT_BYTES, Lock, Write, WriteKind, decode_lock, encode_lock, encode_write
 
-__all__ = ["Alive", "Committed", "Mutation", "Observer", "RolledBack", "Status", "Store"]
-
 Observer: TypeAlias = Callable[[Sequence[KvChange]], None]
 """Called with what a batch did, while the store is locked: it may read the store, and must not write it."""
 

@@ -16,8 +16,6 @@ from tidegate.kv.table_key import mvcc_key, split_mvcc_key
 from tidegate.tidb.store.engine import ColumnFamily, KvEngine
 from tidegate.tidb.store.record import Write, WriteKind, decode_write
 
-__all__ = ["END_OF_TIME", "Version", "bound", "live_value", "value_at", "value_of", "values_in", "versions"]
-
 END_OF_TIME: Final = (1 << 64) - 1
 _PAST_OLDEST: Final = b"\xff" * 8 + b"\0"
 

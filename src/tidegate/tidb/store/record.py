@@ -22,8 +22,6 @@ from tidegate.kv.memcomparable import decode_compact, encode_compact
 from tidegate.kv.number import decode_uvarint, encode_uvarint
 from tidegate.model.errors import DecodeError
 
-__all__ = ["SHORT_BYTES", "Lock", "Write", "WriteKind", "decode_lock", "decode_write", "encode_lock", "encode_write"]
-
 SHORT_BYTES: Final = 255
 """The longest value that its record holds: its length is one byte."""
 

@@ -19,8 +19,6 @@ from typing import Final
 from tidegate.model.errors import StoreUnavailable
 from tidegate.tidb.store.engine import ColumnFamily, Edit
 
-__all__ = ["SqliteEngine"]
-
 FIRST_PAGE: Final = 4
 LAST_PAGE: Final = 512
 """A scan reads in pages of 4, 32, 256, 512 keys: a point read wants one version, a table scan all of them."""

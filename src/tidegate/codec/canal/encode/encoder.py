@@ -32,8 +32,6 @@ from tidegate.codec.wire_table import WireTable
 from tidegate.model.errors import EncodeError
 from tidegate.model.event import Ddl, RowChange
 
-__all__ = ["CanalEncoder"]
-
 _TSO_LOGICAL_BITS: Final = 18
 _MAX_TABLES: Final = 4096
 _NO_ROW: Final = '"sqlType":null,"mysqlType":null,"data":null,"old":null'

@@ -32,8 +32,6 @@ from tidegate.model.errors import EncodeError
 from tidegate.model.event import Delete, Insert, RowChange, Update, Value, Values
 from tidegate.model.mysql import NUMBERS, PRINTED_TYPES, STRINGS, MysqlType
 
-__all__ = ["CanalField", "CanalRow", "Columns"]
-
 Write: TypeAlias = Callable[[Any], str]
 """A value that is not NULL as a JSON string; TypeError or AttributeError for a value of another type."""
 
@@ -177,6 +175,7 @@ def _row_sql_types(columns: Columns, values: Values) -> str:
 
 
 def sql_types_text(pairs: Sequence[tuple[str, int]]) -> str:
+    """Return the member `sqlType` of the columns, each given as its JSON head and its code, as TiCDC writes it."""
     return f"{{{','.join(f'{head}{code}' for head, code in pairs)}}}" if pairs else "null"
 
 

@@ -35,8 +35,6 @@ from tidegate.model.errors import EncodeError
 from tidegate.model.mysql import CHARS, INTEGERS, STRINGS, MysqlType, sql_name
 from tidegate.model.table import ColumnType
 
-__all__ = ["PROMOTIONS", "check_parameters", "mysql_type", "sql_type"]
-
 _SQL_TYPES: Final[dict[MysqlType, int]] = {
     MysqlType.DECIMAL_OLD: 3,
     MysqlType.TINY: -6,

@@ -16,22 +16,6 @@ import pyarrow.compute as pc
 
 from tidegate.codec.columnar.values import Misfit
 
-__all__ = [
-    "BINARY",
-    "BYTES_MAX",
-    "NO_ROWS",
-    "Piece",
-    "bytes_of",
-    "constant",
-    "content",
-    "joined",
-    "joined_present",
-    "replaced",
-    "shaped",
-    "spread",
-    "text_of",
-]
-
 Piece: TypeAlias = bytes | pa.Array
 """A text that is the same in all rows, or a binary array with one for each; null stands for the JSON null."""
 

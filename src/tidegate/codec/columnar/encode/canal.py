@@ -40,8 +40,6 @@ from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.wire_table import WireTable
 from tidegate.model.event import Delete, Insert, Update
 
-__all__ = ["CanalColumns"]
-
 _TSO_LOGICAL_BITS: Final = 18
 _KINDS: Final = (Insert, Update, Delete)
 _MIDDLES: Final = pa.array([b"", b'}],"data":[{', b""], BINARY)

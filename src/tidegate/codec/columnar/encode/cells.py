@@ -27,8 +27,6 @@ from tidegate.codec.open.encode.values import style_of
 from tidegate.codec.wire_table import WireColumn
 from tidegate.model.mysql import BLOBS, CHARS, NUMBERS, PRINTED_TYPES, STRINGS, MysqlType
 
-__all__ = ["Cell", "canal_cell", "open_cell"]
-
 _QUOTE: Final = pa.scalar(b'"', BINARY)
 
 

@@ -28,8 +28,6 @@ from tidegate.model.errors import EncodeError
 from tidegate.model.event import Field
 from tidegate.model.mysql import FLOATS, STRINGS
 
-__all__ = ["as_texts", "batch_of_changes", "text_batch", "typed_batch"]
-
 
 def batch_of_changes(rows: Any, fields: tuple[Field, ...], pk_names: tuple[str, ...] | None) -> Batch:
     """Return some rows (an Arrow table of ROWS_SCHEMA, at least one row) as typed columns; `fields` and `pk_names` are

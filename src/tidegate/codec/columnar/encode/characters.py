@@ -25,8 +25,6 @@ from tidegate.codec.go.json import Quote
 from tidegate.codec.go.printable import bounds
 from tidegate.codec.go.quote import quote as go_quoted
 
-__all__ = ["go_quotes", "latin1", "strings"]
-
 _BYTES: Final = [bytes([byte]) for byte in range(256)]
 _SEPARATORS: Final = ("\u2028".encode(), "\u2029".encode())
 _LEAD, _WIDTH = _SEPARATORS[0][0], len(_SEPARATORS[0])

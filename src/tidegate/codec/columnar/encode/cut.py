@@ -27,8 +27,6 @@ from tidegate.codec.columnar.encode.arrays import BINARY, NO_ROWS, joined, sprea
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.open.encode.encoder import EVENT_OVERHEAD, VERSION_BYTES
 
-__all__ = ["Cutter", "EncodedRows", "MessageArrays", "sizes"]
-
 _VERSION: Final = (1).to_bytes(VERSION_BYTES, "big")
 _LENGTH_BYTES: Final = 8
 _PIECE: Final = 256

@@ -38,8 +38,6 @@ from tidegate.codec.wire_table import WireColumn, WireTable, table_of_fields
 from tidegate.model.errors import EncodeError
 from tidegate.model.event import Delete, Insert, RowChange, Update, Value, Values
 
-__all__ = ["FEW_ROWS", "ColumnarEncoder", "rows_of"]
-
 FEW_ROWS: Final = 24
 """Below so many rows a batch is written row by row: its calls cost as much as 16 rows of 4 columns, or 32 of 16."""
 

@@ -24,8 +24,6 @@ from tidegate.codec.columnar.encode.cells import Cell
 from tidegate.codec.columnar.rows import Batch
 from tidegate.codec.columnar.values import Misfit
 
-__all__ = ["DELETE", "INSERT", "UPDATE", "Member", "Places", "differing", "image_texts"]
-
 INSERT, UPDATE, DELETE = range(3)
 _OPS: Final = pa.array(["I", "U", "D"])
 _NULL: Final = pa.scalar(None, BINARY)

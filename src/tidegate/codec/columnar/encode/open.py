@@ -36,8 +36,6 @@ from tidegate.codec.open.encode.row import TableForm
 from tidegate.codec.open.encode.values import style_of
 from tidegate.codec.wire_table import WireTable
 
-__all__ = ["OpenColumns"]
-
 _HEADS: Final = pa.array([b'{"u":{', b'{"u":{', b'{"d":{'], BINARY)
 _MIDDLES: Final = pa.array([b"}", b'},"p":{', b""], BINARY)
 _TAILS: Final = pa.array([b"}", b"}}", b"}}"], BINARY)

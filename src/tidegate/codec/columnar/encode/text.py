@@ -33,8 +33,6 @@ from tidegate.codec.columnar.values import Misfit
 from tidegate.codec.go.float import FloatText
 from tidegate.codec.zone import zone_shift
 
-__all__ = ["base64", "floats", "integers", "shifted"]
-
 _TIME: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]*)?$"
 _TIME_LENGTH: Final = 19
 _ZERO_DATE: Final = "0000-00-00"

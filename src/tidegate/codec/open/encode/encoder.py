@@ -26,8 +26,6 @@ from tidegate.codec.wire_table import WireTable
 from tidegate.model.errors import EncodeError
 from tidegate.model.event import Ddl, RowChange
 
-__all__ = ["EVENT_OVERHEAD", "VERSION_BYTES", "OpenEncoder", "Pair", "pack"]
-
 VERSION_BYTES: Final = 8
 EVENT_OVERHEAD: Final = 16
 """The two lengths before a key and its value."""

@@ -25,8 +25,6 @@ from tidegate.codec.wire_table import WireColumn, WireTable
 from tidegate.model.errors import EncodeError, HandleKeyMissing
 from tidegate.model.event import Delete, Insert, RowChange, Update, Value, Values
 
-__all__ = ["OpenField", "TableForm", "row_value"]
-
 _NAME: Final = re.compile(r'"(?:[^"\\]|\\.)*+":\{', re.DOTALL)
 
 

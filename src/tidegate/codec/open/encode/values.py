@@ -25,8 +25,6 @@ from tidegate.codec.wire_table import WireColumn
 from tidegate.codec.zone import shifted_text
 from tidegate.model.mysql import BLOBS, CHARS, NUMBERS, PRINTED_TYPES, MysqlType
 
-__all__ = ["Style", "Write", "style_of", "writer"]
-
 Write: TypeAlias = Callable[[Any], str]
 """A value that is not NULL as JSON; TypeError or AttributeError for a value of another type."""
 

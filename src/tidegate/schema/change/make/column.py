@@ -47,8 +47,6 @@ from tidegate.schema.defaults import keep_default
 from tidegate.schema.definition import ColumnDef, Default, DefaultText, Expression, Now, Null, TypeDef
 from tidegate.schema.stored.definition import Name, StoredColumn, StoredType
 
-__all__ = ["default_collation", "make_column", "make_type", "with_default", "with_origin", "zero_default"]
-
 MOMENTS: Final = frozenset({T.DATE, T.DATETIME, T.TIMESTAMP})
 _MOMENT: Final = re.compile(r"^(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(\.\d+)?)?)?$")
 _STRICT: Final = frozenset({"STRICT_TRANS_TABLES", "STRICT_ALL_TABLES"})

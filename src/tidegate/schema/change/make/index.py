@@ -41,8 +41,6 @@ from tidegate.schema.stored.definition import (
     StoredType,
 )
 
-__all__ = ["check_indexes", "check_parts", "chosen_name", "covers", "make_foreign_key", "make_index"]
-
 _CAST: Final = re.compile(r"^cast\(.* as (?P<word>[a-z]+)(?:\((?P<size>\d+)(?:,\s*(?P<scale>\d+))?\))?", re.IGNORECASE)
 _TEXT_CALL: Final = re.compile(
     r"^(lower|upper|lcase|ucase|trim|ltrim|rtrim|left|right|substr|substring|substring_index|reverse|concat|concat_ws|"

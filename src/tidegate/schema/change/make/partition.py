@@ -17,8 +17,6 @@ from tidegate.schema.change.restore import restore, restore_bound
 from tidegate.schema.expression import compile_expression, integer_of
 from tidegate.schema.stored.definition import Name, StoredPartition, StoredPartitionDef, StoredTable
 
-__all__ = ["MOST_PARTITIONS", "check_keys", "check_names", "check_order", "make_definitions", "make_partition"]
-
 _TYPES: Final = {"RANGE": 1, "HASH": 2, "LIST": 3, "KEY": 4}
 MOST_PARTITIONS: Final = 8192
 """MySQL's and TiDB's limit."""

@@ -32,8 +32,6 @@ from tidegate.schema.f1 import ElementState
 from tidegate.schema.statement import CreateTable
 from tidegate.schema.stored.definition import Name, StoredCheck, StoredForeignKey, StoredSchema, StoredTable, StoredTtl
 
-__all__ = ["check_name", "made_check", "make_table", "make_ttl", "with_charset"]
-
 _PUBLIC: Final = ElementState.PUBLIC
 _UNITS: Final = ["MICROSECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR"]
 _MOST_COLUMNS: Final = 1017

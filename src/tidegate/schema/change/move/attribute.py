@@ -31,8 +31,6 @@ from tidegate.schema.change.request import Request
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import StoredColumn, StoredTable
 
-__all__ = ["ATTRIBUTE_MOVES", "converted", "counter_kind"]
-
 _AUTO_RANDOM: Final = 40
 
 

@@ -23,8 +23,6 @@ from tidegate.schema.change.request import Request
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import StoredColumn, StoredIndex, StoredTable
 
-__all__ = ["COLUMN_MOVES", "append_column", "check_uncovered", "own_indexes", "place_of"]
-
 _NONE, _PUBLIC, _WRITE_ONLY, _DELETE_ONLY = (
     ElementState.NONE,
     ElementState.PUBLIC,

@@ -18,8 +18,6 @@ from tidegate.schema.change.request import Request
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import Name, StoredCheck, StoredForeignKey
 
-__all__ = ["CONSTRAINT_MOVES"]
-
 _T = TypeVar("_T", bound=StoredCheck | StoredForeignKey)
 
 

@@ -32,8 +32,6 @@ from tidegate.schema.change.request import Request
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import StoredIndex, StoredTable
 
-__all__ = ["INDEX_MOVES", "append_index"]
-
 _NONE, _PUBLIC, _WRITE_ONLY = ElementState.NONE, ElementState.PUBLIC, ElementState.WRITE_ONLY
 
 

@@ -27,8 +27,6 @@ from tidegate.schema.change.request import ModifyKind, Request
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import ChangeState, Name, StoredColumn, StoredIndex, StoredTable
 
-__all__ = ["MODIFY_MOVES", "changing_name", "check_lossy", "copied_indexes", "tombstone_name"]
-
 _NONE, _PUBLIC = ElementState.NONE, ElementState.PUBLIC
 
 

@@ -28,8 +28,6 @@ from tidegate.schema.f1 import ElementState
 from tidegate.schema.job import AffectedTable, SchemaDiff
 from tidegate.schema.stored.definition import StoredPartition, StoredPartitionDef, StoredTable
 
-__all__ = ["PARTITION_MOVES", "affected", "at_rest", "definitions_named", "partition_of", "under_way"]
-
 _NONE, _PUBLIC, _WRITE_ONLY, _DELETE_ONLY = (
     ElementState.NONE,
     ElementState.PUBLIC,

@@ -29,8 +29,6 @@ from tidegate.schema.f1 import ElementState
 from tidegate.schema.job import AffectedTable, SchemaDiff
 from tidegate.schema.stored.definition import Name, StoredPartition, StoredPartitionDef, StoredTable
 
-__all__ = ["FULL_TABLE", "REORGANIZE_MOVES", "exchange_shape"]
-
 FULL_TABLE: Final = Name("pFullTable", "pfulltable")
 _WHOLE_COMMENT: Final = "Intermediate partition during ALTER TABLE ... PARTITION BY ..."
 """What TiDB writes into the definition, to the letter."""

@@ -33,8 +33,6 @@ from tidegate.schema.f1 import ElementState
 from tidegate.schema.job import AffectedTable, SchemaDiff
 from tidegate.schema.stored.definition import Name, StoredForeignKey, StoredPartitionDef, StoredTable
 
-__all__ = ["TABLE_MOVES", "counter_home", "counters_deleted"]
-
 _NONE, _PUBLIC = ElementState.NONE, ElementState.PUBLIC
 
 

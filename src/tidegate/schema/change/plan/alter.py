@@ -92,8 +92,6 @@ from tidegate.schema.spec import (
 from tidegate.schema.statement import AlterTable, RenamePair
 from tidegate.schema.stored.definition import StoredTable
 
-__all__ = ["plan_alter"]
-
 
 def set_options(alteration: Alteration, spec: TableOptions) -> Iterator[AlterPart]:
     """Options of a table."""

@@ -40,8 +40,6 @@ from tidegate.schema.f1 import ElementState
 from tidegate.schema.spec import AddColumns, AddIndex, DropColumn, ModifyColumn, RenameColumn, SetDefault
 from tidegate.schema.stored.definition import Name, StoredColumn
 
-__all__ = ["add_columns", "drop_column", "modify_column", "rename_column", "set_default"]
-
 
 def _own(alteration: Alteration, name: str) -> str | None:
     """The name of a foreign key of the table that has column `name`."""

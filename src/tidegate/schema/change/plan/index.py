@@ -39,16 +39,6 @@ from tidegate.schema.spec import (
 )
 from tidegate.schema.stored.definition import Name
 
-__all__ = [
-    "add_foreign_key",
-    "add_index",
-    "detailed",
-    "drop_index",
-    "drop_primary_key",
-    "rename_index",
-    "set_visibility",
-]
-
 
 def add_index(alteration: Alteration, spec: AddIndex) -> Iterator[AlterPart]:
     """ADD INDEX, UNIQUE, PRIMARY KEY."""

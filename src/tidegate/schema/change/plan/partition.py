@@ -34,8 +34,6 @@ from tidegate.schema.spec import (
 )
 from tidegate.schema.stored.definition import Name, StoredPartition, StoredPartitionDef, StoredTable
 
-__all__ = ["PARTITION_RULES"]
-
 _COUNTED: Final = frozenset({2, 4})
 """HASH and KEY."""
 _COLLAPSED: Final = "CollapsedPartitions"

@@ -19,8 +19,6 @@ from tidegate.schema.f1 import ElementState
 from tidegate.schema.statement import Ignored
 from tidegate.schema.stored.definition import Name, StoredSequence, StoredTable
 
-__all__ = ["plan_ignored"]
-
 _GREATEST: Final = (1 << 63) - 2
 _LEAST: Final = 1 - (1 << 63)
 

@@ -54,8 +54,6 @@ from tidegate.schema.statement import (
 from tidegate.schema.stored.definition import Name, StoredSchema
 from tidegate.schema.stored.snapshot import StoredSnapshot
 
-__all__ = ["plan"]
-
 
 def _whole(name: str) -> tuple[Involved, ...]:
     return (Involved(name, "*"),)

@@ -36,16 +36,6 @@ from tidegate.schema.statement import (
 from tidegate.schema.stored.definition import Name, StoredTable
 from tidegate.schema.stored.snapshot import TableVersion
 
-__all__ = [
-    "create_table",
-    "create_table_like",
-    "drop_tables",
-    "recover_table",
-    "rename_pairs",
-    "rename_tables",
-    "truncate_table",
-]
-
 
 def _exists(name: TableName, *, accepted: bool) -> StatementPlan:
     return passed_over(1050, f"Table '{name.schema}.{name.table}' already exists", "42S01", accepted=accepted)

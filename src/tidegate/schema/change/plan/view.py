@@ -24,8 +24,6 @@ from tidegate.schema.f1 import ElementState
 from tidegate.schema.statement import CreateView, DropViews
 from tidegate.schema.stored.definition import Name, StoredColumn, StoredTable, StoredType, StoredView
 
-__all__ = ["create_view", "drop_views"]
-
 _DIALECT: Final = "mysql"
 _NO_TYPE: Final = StoredType(0, 0, 0, 0, "", "")
 

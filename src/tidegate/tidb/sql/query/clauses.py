@@ -28,8 +28,6 @@ from tidegate.model.errors import SqlRefused
 from tidegate.tidb.sql.query.group import Collector, Grouping, aggregate_count, grouped_rows
 from tidegate.tidb.sql.query.join import Joined, Query, joined
 
-__all__ = ["compile_query", "cut", "in_order", "limits_of"]
-
 _NO_TABLES: Final = 1096
 _UNKNOWN_TABLE: Final = 1051
 

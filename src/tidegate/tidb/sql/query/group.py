@@ -32,8 +32,6 @@ from tidegate.expr.value.number import EXACT, number_of, rounded
 from tidegate.model.errors import SqlRefused
 from tidegate.model.table import ColumnType
 
-__all__ = ["Collector", "Grouping", "aggregate_count", "grouped_rows"]
-
 Rows: TypeAlias = Iterator[tuple[SqlValue, ...]]
 _WRONG_COUNT: Final = 1582
 _SUBQUERIES: Final = frozenset({"Select", "Subquery", "Exists"})

@@ -26,8 +26,6 @@ from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
 
-__all__ = ["Compile", "Joined", "Query", "asked", "conjuncts", "joined"]
-
 Rows: TypeAlias = Iterator[tuple[SqlValue, ...]]
 _NO_DATABASE: Final = 1046
 _NO_TABLE: Final = 1146

@@ -29,8 +29,6 @@ from tidegate.model.errors import SqlRefused
 from tidegate.tidb.sql.query.clauses import compile_query
 from tidegate.tidb.sql.query.join import Query
 
-__all__ = ["scope_of", "select"]
-
 _ONE_ROW: Final = 1242
 _COLUMNS: Final = 1241
 

@@ -39,18 +39,6 @@ from tidegate.tidb.sql.rows.row import RowImage, complete, duplicate, no_partiti
 from tidegate.tidb.sql.rows.shape import ROW_ID, ShapeColumn, ShapeIndex, TableShape
 from tidegate.tidb.transaction import Transaction
 
-__all__ = [
-    "DEFAULT",
-    "Conflict",
-    "Fits",
-    "ForeignKeys",
-    "Given",
-    "TableAccess",
-    "check_row",
-    "fits_partition",
-    "row_form",
-]
-
 
 class _Default(Enum):
     DEFAULT = "DEFAULT"

@@ -24,8 +24,6 @@ from tidegate.tidb.sql.rows.access import DEFAULT, Given, TableAccess
 from tidegate.tidb.sql.rows.row import unknown_column
 from tidegate.tidb.sql.rows.shape import ShapeColumn
 
-__all__ = ["Assignment", "assign_all", "assignment", "assignments_of", "named_column"]
-
 _CLAUSE: Final = "field list"
 
 

@@ -31,8 +31,6 @@ from tidegate.model.errors import SqlRefused, WriteConflict
 from tidegate.tidb.meta.keys import table_key
 from tidegate.tidb.transaction import Storage, Transaction
 
-__all__ = ["STEP", "Counter", "CounterKind", "StoredAutoIds", "sharded"]
-
 STEP: Final = 30_000
 """Numbers that a node takes at once where AUTO_ID_CACHE does not say otherwise."""
 _EXHAUSTED: Final = 1467

@@ -35,8 +35,6 @@ from tidegate.tidb.sql.rows.foreign import CHILD_IN_THE_WAY
 from tidegate.tidb.sql.rows.open import TableOpener
 from tidegate.tidb.sql.rows.row import RowImage
 
-__all__ = ["ChangedTable", "opened", "run_delete", "run_update"]
-
 _SKIPPED: Final = frozenset({1062, 1451, 1452, 1526, 3819})
 """Errors that make IGNORE leave a row as it is."""
 

@@ -26,8 +26,6 @@ from tidegate.tidb.sql.rows.read import TableReader, key_after
 from tidegate.tidb.sql.rows.row import RowImage, same
 from tidegate.tidb.sql.rows.shape import ShapeIndex, TableShape
 
-__all__ = ["Fault", "check_table", "refusal"]
-
 _INCONSISTENT: Final = 8223
 _OLD_GOES: Final = 5
 _TRUSTED: Final = frozenset({ElementState.PUBLIC, ElementState.WRITE_REORG})

@@ -25,8 +25,6 @@ from tidegate.model.mysql import MysqlType as T
 from tidegate.schema.stored.definition import StoredColumn
 from tidegate.schema.stored.layout import target_of
 
-__all__ = ["constant_of", "is_now", "now_of", "origin_of", "without_default"]
-
 _MOMENTS: Final = frozenset({T.DATE, T.DATETIME, T.TIMESTAMP})
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -26,8 +26,6 @@ from tidegate.tidb.sql.rows.read import TableReader
 from tidegate.tidb.sql.rows.row import RowImage, same
 from tidegate.tidb.sql.rows.shape import ShapeColumn
 
-__all__ = ["CHILD_IN_THE_WAY", "key_columns", "key_values", "keys_between", "matching"]
-
 _CASCADE, _SET_NULL = 2, 3
 MISSING_PARENT: Final = 1452
 CHILD_IN_THE_WAY: Final = 1451

@@ -34,8 +34,6 @@ from tidegate.tidb.sql.rows.open import TableOpener
 from tidegate.tidb.sql.rows.row import RowImage, same, unknown_column
 from tidegate.tidb.sql.rows.shape import ROW_ID, ShapeColumn
 
-__all__ = ["run_insert"]
-
 _SKIPPED: Final = frozenset({1062, 1451, 1452, 1526, 3819})
 """Errors that make IGNORE leave a row out."""
 

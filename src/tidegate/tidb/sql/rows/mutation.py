@@ -25,8 +25,6 @@ from tidegate.schema.f1 import Access, Touch
 from tidegate.tidb.sql.rows.row import RowImage
 from tidegate.tidb.sql.rows.shape import ShapeIndex, TableShape
 
-__all__ = ["CURRENT", "KeyMutation", "RowForm", "index_mutation", "record_mutation", "row_mutations"]
-
 
 class RowForm(NamedTuple):
     """How rows are written: tidb_row_format_version, and the checksum of tidb_enable_row_level_checksum."""

@@ -20,8 +20,6 @@ from tidegate.model.errors import SqlRefused
 from tidegate.tidb.sql.rows.auto_id import STEP, Counter, CounterKind, StoredAutoIds, sharded
 from tidegate.tidb.sql.rows.shape import PRIMARY_FLAG, ShapeColumn, TableShape
 
-__all__ = ["RowNumbers"]
-
 _APART: Final = 1
 """The AUTO_ID_CACHE that keeps AUTO_INCREMENT apart from the row numbers."""
 

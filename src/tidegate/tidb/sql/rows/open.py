@@ -30,8 +30,6 @@ from tidegate.tidb.sql.rows.read import TableReader
 from tidegate.tidb.sql.rows.shape import TableShape
 from tidegate.tidb.transaction import Transaction
 
-__all__ = ["OpenTables", "PastTables", "Shapes", "TableOpener", "find_table"]
-
 _KEPT: Final = 256
 
 

@@ -34,8 +34,6 @@ from tidegate.schema.stored.definition import Name, StoredPartition, StoredParti
 from tidegate.schema.stored.layout import column_type
 from tidegate.schema.stored.table import table_info
 
-__all__ = ["Placement", "placements_of"]
-
 _REORGANIZE: Final = 64
 _REPARTITION: Final = frozenset({_REORGANIZE, 71, 72})
 _NEW_IN_USE: Final = 4

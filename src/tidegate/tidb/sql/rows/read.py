@@ -35,8 +35,6 @@ from tidegate.tidb.meta.keys import Reader
 from tidegate.tidb.sql.rows.row import RowImage, image_of
 from tidegate.tidb.sql.rows.shape import ROW_ID, ShapeColumn, ShapeIndex, TableShape
 
-__all__ = ["Equal", "TableReader", "key_after"]
-
 Equal = Mapping[str, tuple[SqlValue, ...]]
 _MANY: Final = 1_000
 """Keys that are looked up one by one; more are not worth it."""

@@ -31,18 +31,6 @@ from tidegate.model.errors import SqlRefused
 from tidegate.model.table import ColumnType
 from tidegate.tidb.sql.rows.shape import ShapeColumn, ShapeIndex, TableShape
 
-__all__ = [
-    "RowImage",
-    "complete",
-    "duplicate",
-    "image_of",
-    "no_partition",
-    "same",
-    "unknown_column",
-    "values_of",
-    "violated",
-]
-
 
 class RowImage(NamedTuple):
     """A row: where it lies, and a value for every column by id."""

@@ -33,8 +33,6 @@ from tidegate.schema.stored.layout import table_layout, target_of
 from tidegate.tidb.sql.rows.default_value import constant_of, is_now, origin_of
 from tidegate.tidb.sql.rows.placement import Placement, placements_of
 
-__all__ = ["PRIMARY_FLAG", "ROW_ID", "ShapeColumn", "ShapeIndex", "TableShape"]
-
 ROW_ID: Final = "_tidb_rowid"
 PRIMARY_FLAG: Final = 2
 _AUTO_INCREMENT: Final = 512

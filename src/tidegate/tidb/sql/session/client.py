@@ -15,8 +15,6 @@ from tidegate.tidb.sql.session.state import SessionState
 from tidegate.tidb.sql.session.transaction import SessionTransaction
 from tidegate.tidb.sql.show.statement import View
 
-__all__ = ["NodeTools", "Peers", "SessionClient", "tools_of"]
-
 
 class Peers(Protocol):
     """The other clients of a server."""

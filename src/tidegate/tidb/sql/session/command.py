@@ -32,8 +32,6 @@ from tidegate.tidb.sql.session.client import SessionClient
 from tidegate.tidb.sql.session.set import apply, read_set
 from tidegate.tidb.sql.show.statement import describe, show
 
-__all__ = ["run_command"]
-
 _Answer: TypeAlias = ResultSet | Outcome
 _Rule: TypeAlias = Callable[[SessionClient, Cursor, Context], _Answer]
 _HISTORY: Final = 10

@@ -23,8 +23,6 @@ from tidegate.tidb.node import Node
 from tidegate.tidb.sql.session.client import tools_of
 from tidegate.tidb.sql.session.state import SessionState
 
-__all__ = ["run_ddl"]
-
 _SLICE_MS: Final = 200
 """How long a session waits before it looks whether somebody wants it to end."""
 _PATIENCE_MS: Final = 600_000

@@ -49,8 +49,6 @@ from tidegate.tidb.sql.session.view import SystemRelations, information_of, view
 from tidegate.tidb.sql.show.statement import View
 from tidegate.tidb.sql.variable.variables import GlobalVariables, SessionVariables
 
-__all__ = ["Session"]
-
 _ASKS: Final = re.compile(r"\s*SHOW\s+WARNINGS\b", re.IGNORECASE)
 """What leaves the warnings as they are."""
 _WRITES: Final = {exp.Insert: run_insert, exp.Update: run_update, exp.Delete: run_delete}

@@ -28,8 +28,6 @@ from tidegate.tidb.sql.session.state import SessionState
 from tidegate.tidb.sql.variable.charset import CHARSETS, charset_named, collation_named
 from tidegate.tidb.sql.variable.variables import VARIABLES, find
 
-__all__ = ["Assign", "SetScope", "apply", "moment_ts", "read_set", "set_names"]
-
 
 class SetScope(Enum):
     """Where a value goes."""

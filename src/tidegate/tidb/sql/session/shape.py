@@ -21,8 +21,6 @@ from sqlglot.tokens import Token, TokenType
 
 from tidegate.expr.syntax.parse import Dml, Parsed, Tokens, statements_of, tokens_of
 
-__all__ = ["StatementShapes"]
-
 _LITERALS: Final = frozenset({TokenType.NUMBER, TokenType.STRING})
 _CHANGES: Final = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE"})
 _QUERIES: Final = frozenset({TokenType.SELECT, TokenType.WITH, TokenType.SEMICOLON})

@@ -19,8 +19,6 @@ from tidegate.model.errors import SqlRefused, TidegateError, UpstreamError
 from tidegate.tidb.sql.variable.charset import zone_named
 from tidegate.tidb.sql.variable.variables import GlobalVariables, SessionVariables
 
-__all__ = ["SessionState"]
-
 
 @dataclass(slots=True)
 class SessionState:

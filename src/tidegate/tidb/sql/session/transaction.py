@@ -18,8 +18,6 @@ from typing import Final, TypeVar
 from tidegate.model.errors import KeyLocked, Retry, SqlRefused, UpstreamError
 from tidegate.tidb.node import GuardedTransaction, Node
 
-__all__ = ["LockingReads", "SessionTransaction"]
-
 _RETRIES: Final = 32
 """Times that an autocommit statement is tried; TiDB's tidb_retry_limit is 10, but its conflicts wait in between."""
 _PAUSE_S: Final = 0.01

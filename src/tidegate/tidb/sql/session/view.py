@@ -30,8 +30,6 @@ from tidegate.tidb.sql.session.client import SessionClient
 from tidegate.tidb.sql.show.create import AUTO_INCREMENT, NextIds
 from tidegate.tidb.sql.show.statement import View
 
-__all__ = ["SystemRelations", "information_of", "view_of"]
-
 _DEPTH: Final = 32
 """Views within views; more is a circle."""
 

@@ -36,20 +36,6 @@ from tidegate.schema.stored.definition import (
 from tidegate.schema.stored.layout import ZEROFILL, column_type
 from tidegate.tidb.sql.show.partition import render_partition
 
-__all__ = [
-    "AUTO_INCREMENT",
-    "NOT_NULL",
-    "NO_DEFAULT",
-    "ON_UPDATE_NOW",
-    "NextIds",
-    "escape",
-    "quote_name",
-    "render_create_schema",
-    "render_create_table",
-    "render_full_type",
-    "shown_default",
-]
-
 NOT_NULL: Final = 1
 PRIMARY: Final = 2
 AUTO_INCREMENT: Final = 512

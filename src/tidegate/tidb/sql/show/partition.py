@@ -19,8 +19,6 @@ from msgspec import UNSET
 
 from tidegate.schema.stored.definition import StoredPartition, StoredPartitionDef
 
-__all__ = ["METHODS", "partition_values", "render_partition"]
-
 METHODS: Final[Mapping[int, str]] = {1: "RANGE", 2: "HASH", 3: "LIST", 4: "KEY"}
 _COUNTED: Final = frozenset({"HASH", "KEY"})
 _DEFAULT: Final = [["DEFAULT"]]

@@ -25,8 +25,6 @@ from tidegate.tidb.sql.rows.open import find_table
 from tidegate.tidb.sql.session.state import SessionState
 from tidegate.tidb.sql.show.create import NOT_NULL, NextIds, render_create_schema, render_create_table, render_full_type
 
-__all__ = ["Shown", "View", "describe", "show"]
-
 Rows: TypeAlias = Iterable[tuple[SqlValue, ...]]
 
 

@@ -16,8 +16,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.columns import charset_of_collation, normal_charset
 
-__all__ = ["CHARSETS", "COLLATIONS", "Charset", "charset_named", "collation_named", "zone_named"]
-
 
 class Charset(NamedTuple):
     """A character set; `bytes_max` is what one character takes at most."""

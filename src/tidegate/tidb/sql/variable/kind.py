@@ -22,22 +22,6 @@ from tidegate.model.errors import SqlRefused
 from tidegate.schema.job import MODE_BITS
 from tidegate.tidb.sql.variable.charset import charset_named, collation_named, zone_named
 
-__all__ = [
-    "CHARSET",
-    "COLLATION",
-    "MODE",
-    "REAL",
-    "SIGNED_MAX",
-    "SWITCH",
-    "TEXT",
-    "UNSIGNED_MAX",
-    "ZONE",
-    "Setting",
-    "VariableKind",
-    "choice",
-    "number",
-]
-
 Setting: TypeAlias = int | float | str
 """What a variable holds."""
 Warn: TypeAlias = Callable[[int, str], None]

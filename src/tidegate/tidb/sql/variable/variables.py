@@ -37,8 +37,6 @@ from tidegate.tidb.sql.variable.kind import (
     number,
 )
 
-__all__ = ["TIDB_VERSION", "VARIABLES", "VERSION", "GlobalVariables", "Reach", "SessionVariables", "Variable"]
-
 TIDB_VERSION: Final = "v8.5.0-tidegate"
 VERSION: Final = f"8.0.11-TiDB-{TIDB_VERSION}"
 """What clients see: a MySQL version that they know, and that it is TiDB."""
