@@ -22,6 +22,7 @@ from tidegate.model.event import Ddl
 from tidegate.model.mysql import ActionType
 from tidegate.schema import spec, statement
 from tidegate.schema.definition import DropForeignKey, RemoveTtl, TableOptions
+from tidegate.schema.parse.ddl import parse
 
 _A: Final = ActionType
 _ONLY: Final = {"CREATE": _A.CREATE_TABLE, "ERASE": _A.DROP_TABLE, "TRUNCATE": _A.TRUNCATE_TABLE}
@@ -88,8 +89,6 @@ def _in_words(action: int | None, ddl: Ddl) -> int | None:
 
 def action_of_text(query: str, schema: str) -> int | None:
     """Return the action of a DDL's text; None where it cannot be told."""
-    from tidegate.schema.parse.ddl import parse
-
     try:
         found = parse(query, schema)
     except InputError:

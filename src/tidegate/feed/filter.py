@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tidegate.feed.previous_name import renamed_together
 from tidegate.model.errors import FilterRuleInvalid, RenameRefused
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
@@ -111,8 +112,6 @@ class TableFilter:
         if not ddl.table:
             return self.matches_schema(ddl.schema)
         if "," in ddl.query and "RENAME" in ddl.query.upper():
-            from tidegate.feed.previous_name import renamed_together  # it needs sqlglot
-
             together = renamed_together(ddl)
             if together:
                 return self._takes_all(together, ddl)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tidegate.expr.syntax.tokens import TokenKind, tokenize
+from tidegate.expr.syntax.tokens import TokenKind
 from tidegate.model.table import ColumnInfo, IndexInfo, PartitionInfo, TableInfo
 from tidegate.schema.build import DdlContext, build_column
 from tidegate.schema.cursor import Cursor
@@ -151,7 +151,7 @@ def _follow_partition(partition: PartitionInfo, renamed: dict[str, str]) -> Part
 
 def _rename_in(expr: str, renamed: dict[str, str]) -> str:
     """SQL text with column names replaced: names and words that no `(` follows."""
-    cursor = Cursor(expr, tokenize(expr))
+    cursor = Cursor(expr)
     parts, end = [], 0
     while not cursor.done():
         token = cursor.next()

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.expr.syntax.tokens import TokenKind, reveal, tokenize
+from tidegate.expr.syntax.tokens import TokenKind
 from tidegate.model.mysql import STRINGS, sql_name
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
@@ -268,8 +268,7 @@ def parse_type(text: str, charset: str = "utf8mb4") -> ColumnType:
 
     What the short form leaves out stays unknown: no length of CHAR and VARCHAR, no precision of DECIMAL, no fsp, no
     length of BIT, no elements of ENUM.  Raises SqlError."""
-    revealed = reveal(text)
-    cursor = Cursor(revealed, tokenize(revealed))
+    cursor = Cursor(text)
     definition = read_type(cursor)
     if not cursor.done() or cursor.is_sign(";"):
         raise cursor.error("unexpected text after a column type")

@@ -7,10 +7,11 @@ Invariant: the place only moves forward, so no rule loops.
 """
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from tidegate.expr.syntax.tokens import Token, TokenKind, fail
+from tidegate.expr.syntax.tokens import Token, TokenKind, fail, lex
 from tidegate.model.errors import SqlError
 from tidegate.model.table import TableName
 
@@ -34,12 +35,14 @@ class Qualified:
 
 
 class Cursor:
-    """Tokens and a place in them."""
+    """Tokens of a text, read under SQL modes, and a place in them."""
 
     __slots__ = ("at", "text", "tokens")
 
-    def __init__(self, text: str, tokens: tuple[Token, ...]) -> None:
-        self.text, self.tokens, self.at = text, tokens, 0
+    def __init__(
+        self, text: str, modes: AbstractSet[str] = frozenset(), features: AbstractSet[str] | None = None
+    ) -> None:
+        self.text, self.tokens, self.at = text, lex(text, modes, features), 0
 
     def peek(self, ahead: int = 0) -> Token:
         """Return the token `ahead` places from here; the END token from there on."""

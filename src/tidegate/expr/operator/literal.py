@@ -155,7 +155,6 @@ def _several(_node: Node, _scope: Scope) -> Compiled:
 
 LITERALS: Final[Mapping[str, Build]] = {
     "Literal": _literal,
-    "National": lambda node, scope: constant(node.this, text_type(len(node.this)), scope.collation, _LITERAL_RANK),
     "HexString": _hex,
     "BitString": _bit,
     "Introducer": _introducer,

@@ -12,21 +12,23 @@ the name of its column.
     Interval(this, unit=Var)      INTERVAL 1 DAY, anywhere
     Anonymous("CAST", [x, Var, length, decimals | charset])
     SessionParameter(this, kind)  @@x, @@global.x          Parameter(this)   @x        PropertyEQ   @x := 1
-    Introducer(this, expression)  _utf8mb4'..'             National(this)    N'..'
+    Introducer(this, expression)  _utf8mb4'..' N'..'
     HexString, BitString          x'..' 0x..               b'..' 0b..
 
 REPLACE is an exp.Insert with meta["replace"].
 Source: MySQL manual, "Operator Precedence", "Literal Values", "Keywords and Reserved Words".
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, TypeAlias
 
 from sqlglot import exp
 from sqlglot.dialects.mysql import MySQL
+from sqlglot.tokens import Token as GlotToken
 from sqlglot.tokens import TokenType as Tk
 
 from tidegate.expr.syntax.call import CALLS, plain_arguments
+from tidegate.expr.syntax.tokens import Token, TokenKind
 from tidegate.expr.syntax.words import NOW, RESERVED, UNITS
 
 Node: TypeAlias = Any
@@ -37,16 +39,10 @@ _TYPED: Final = frozenset({"DATE", "TIME", "TIMESTAMP"})
 _LITERALS: Final[Mapping[Tk, Callable[[Any], Node]]] = {
     Tk.STRING: lambda token: exp.Literal(this=token.text, is_string=True),
     Tk.NUMBER: lambda token: exp.Literal(this=token.text, is_string=False),
-    Tk.NATIONAL_STRING: lambda token: exp.National(this=token.text),
     Tk.HEX_STRING: lambda token: exp.HexString(this=token.text),
     Tk.BIT_STRING: lambda token: exp.BitString(this=token.text),
 }
 _QUANTIFIERS: Final[Mapping[str, type[Any]]] = {"ANY": exp.Any, "SOME": exp.Any, "ALL": exp.All}
-
-
-SIGNS: Final[Mapping[str, str]] = {"+": "\uff0b", "-": "\uff0d"}
-"""sqlglot reads 1e0+2 as one number; signs behind an exponent are written so, which its tokens take for signs, too."""
-_SIGNS_BACK: Final = str.maketrans({wide: sign for sign, wide in SIGNS.items()})
 
 
 class _Parser(MySQL.Parser):  # type: ignore[misc]
@@ -95,7 +91,7 @@ class _Parser(MySQL.Parser):  # type: ignore[misc]
         start = self._curr
         node = self._parse_assignment()
         if node is not None and self._prev:
-            node.meta["source"] = self._find_sql(start, self._prev).translate(_SIGNS_BACK)
+            node.meta["source"] = self._find_sql(start, self._prev)
         return self._parse_alias(node)
 
     def _parse_select(self, *arguments: Any, **options: Any) -> Node | None:
@@ -168,9 +164,6 @@ class _Parser(MySQL.Parser):  # type: ignore[misc]
             return exp.Placeholder()
         if kind is Tk.INTRODUCER:
             return self.introduced()
-        if kind is Tk.DOT and self._next and self._next.token_type is Tk.NUMBER:
-            self._advance(2)
-            return exp.Literal(this=f"0.{self._prev.text}", is_string=False)
         return self.name() if kind is Tk.IDENTIFIER else self.worded()
 
     def literal(self) -> Node:
@@ -313,54 +306,36 @@ _WORDS: Final[Mapping[str, Callable[[_Parser], Node | None]]] = {
 }
 
 
-class _Dialect(MySQL):  # type: ignore[misc]
-    """TiDB with MySQL's usual quotes."""
-
-    Parser = _Parser
-
-    class Tokenizer(MySQL.Tokenizer):  # type: ignore[misc]
-        """MySQL's tokens, none of which swallows the rest of its statement."""
-
-        COMMANDS: ClassVar[set[Tk]] = set()
-        SINGLE_TOKENS: ClassVar[dict[str, Tk]] = {
-            **MySQL.Tokenizer.SINGLE_TOKENS,
-            SIGNS["+"]: Tk.PLUS,
-            SIGNS["-"]: Tk.DASH,
-        }
-
-
-class _Plain(_Dialect):
-    """NO_BACKSLASH_ESCAPES."""
-
-    class Tokenizer(_Dialect.Tokenizer):
-        """Backslashes are plain."""
-
-        STRING_ESCAPES: ClassVar[list[str]] = ["'", '"']
-
-
-class _Ansi(_Dialect):
-    """ANSI_QUOTES."""
-
-    class Tokenizer(_Dialect.Tokenizer):
-        """Double quotes are names."""
-
-        QUOTES: ClassVar[list[str]] = ["'"]
-        IDENTIFIERS: ClassVar[list[str]] = ["`", '"']
-
-
-class _AnsiPlain(_Dialect):
-    """ANSI_QUOTES and NO_BACKSLASH_ESCAPES."""
-
-    class Tokenizer(_Ansi.Tokenizer):
-        """Both."""
-
-        STRING_ESCAPES: ClassVar[list[str]] = ["'"]
-
-
-DIALECTS: Final[Mapping[tuple[bool, bool], type[_Dialect]]] = {
-    (False, False): _Dialect,
-    (False, True): _Plain,
-    (True, False): _Ansi,
-    (True, True): _AnsiPlain,
+_KEYWORDS: Final[Mapping[str, Tk]] = {**MySQL.Tokenizer.KEYWORDS, **MySQL.Tokenizer.SINGLE_TOKENS}
+_KINDS: Final[Mapping[TokenKind, Tk]] = {
+    TokenKind.NAME: Tk.IDENTIFIER,
+    TokenKind.STRING: Tk.STRING,
+    TokenKind.NUMBER: Tk.NUMBER,
+    TokenKind.HEX: Tk.HEX_STRING,
+    TokenKind.BITS: Tk.BIT_STRING,
 }
-"""By (ANSI_QUOTES, NO_BACKSLASH_ESCAPES)."""
+
+
+def parse_tokens(sql: str, tokens: Sequence[Token]) -> Node:
+    """Return the node of the one statement that `tokens` of `sql` are. Raises sqlglot's ParseError, whose `col` is the
+    offset of a token in `sql`."""
+    found: list[GlotToken] = []
+    word = ""
+    for token in tokens:
+        text, pair = token.text, f"{word} {token.word}"
+        word = token.word
+        if token.kind in _KINDS:
+            _put(found, _KINDS[token.kind], text, token.start, token.end)
+        elif token.kind is TokenKind.SIGN and text not in _KEYWORDS:
+            for at, sign in enumerate(text, token.start):
+                _put(found, _KEYWORDS.get(sign, Tk.UNKNOWN), sign, at, at + 1)
+        elif pair in _KEYWORDS:
+            _put(found, _KEYWORDS[pair], pair, found.pop().start, token.end)
+        elif token.kind is not TokenKind.HINT:
+            _put(found, _KEYWORDS.get(text.upper(), Tk.VAR), text, token.start, token.end)
+    [node] = _Parser(dialect=MySQL()).parse(found, sql)
+    return node
+
+
+def _put(found: list[GlotToken], kind: Tk, text: str, start: int, end: int) -> None:
+    found.append(GlotToken(kind, text, 1, start, start, end - 1))

@@ -9,15 +9,15 @@ Comments that TiDB executes are opened; sql_mode decides what quotes and backsla
 """
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
-from sqlglot.errors import ParseError, TokenError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.errors import ParseError
 
-from tidegate.expr.syntax.dialect import DIALECTS, SIGNS, Node
-from tidegate.expr.syntax.tokens import reveal
-from tidegate.model.errors import SqlRefused
+from tidegate.expr.syntax.dialect import Node, parse_tokens
+from tidegate.expr.syntax.tokens import Token, TokenKind, lex
+from tidegate.model.errors import SqlError, SqlRefused
 
 _SYNTAX: Final = 1064
 _DML: Final = frozenset({"SELECT", "INSERT", "REPLACE", "UPDATE", "DELETE", "WITH", "(", "VALUES", "TABLE"})
@@ -30,10 +30,7 @@ _COMMANDS: Final = frozenset(
     ROLLBACK SAVEPOINT SET SHOW SHUTDOWN SPLIT START TRACE UNLOCK USE WATCH""".split()  # noqa: SIM905
 )
 _NEAR: Final = 80
-_EXPONENT: Final = re.compile(
-    r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`[^`]*`|((?<![\w.])(?:\d+\.?\d*|\.\d+)[eE]\d+)([+-])""", re.DOTALL
-)
-"""A sign right behind a number with an exponent; quoted parts are stepped over."""
+_OPENING: Final = re.compile(r"/\*(?:T!(?:\[[^\]]*\])?|!(?:[0-9]{5,6})?)\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,39 +59,28 @@ class Command:
 Parsed: TypeAlias = Dml | DdlText | Command
 
 
-class Tokens(NamedTuple):
-    """A text with its executed comments opened, its tokens, and the dialect that reads them."""
-
-    opened: str
-    tokens: list[Token]
-    dialect: Any
-    mode: tuple[bool, bool]
-
-
 def parse(sql: str, sql_mode: frozenset[str] = frozenset()) -> list[Parsed]:
     """Return the statements of `sql` in their order, empty ones left out; SqlRefused 1064 for what is none."""
     return statements_of(sql, tokens_of(sql, sql_mode))
 
 
-def tokens_of(sql: str, sql_mode: frozenset[str]) -> Tokens:
-    """Return the tokens of `sql`; SqlRefused 1064 for what is none."""
-    plain = "NO_BACKSLASH_ESCAPES" in sql_mode
-    mode = "ANSI_QUOTES" in sql_mode, plain
-    dialect = DIALECTS[mode]()
-    opened = _EXPONENT.sub(_apart, reveal(sql, escapes=not plain))
+def tokens_of(sql: str, sql_mode: frozenset[str]) -> tuple[Token, ...]:
+    """Return the tokens of `sql`, without the END; SqlRefused 1064 for what is none."""
     try:
-        return Tokens(opened, dialect.tokenize(opened), dialect, mode)
-    except (TokenError, ValueError, IndexError) as error:
+        return lex(sql, sql_mode)[:-1]
+    except SqlError as error:
         raise _refused(sql, 0) from error
 
 
-def statements_of(sql: str, found: Tokens) -> list[Parsed]:
+def statements_of(sql: str, tokens: Iterable[Token]) -> list[Parsed]:
     """Return the statements that the tokens of `sql` are; SqlRefused 1064."""
-    return [_sorted(sql, found.opened, part, found.dialect) for part in _split(found.tokens)]
-
-
-def _apart(found: re.Match[str]) -> str:
-    return found[0] if found[1] is None else f"{found[1]}{SIGNS[found[2]]}"
+    parts: list[list[Token]] = [[]]
+    for token in tokens:
+        if token.kind is TokenKind.SIGN and token.text == ";":
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return [_sorted(sql, part) for part in parts if part]
 
 
 def parse_expression(text: str, sql_mode: frozenset[str] = frozenset()) -> Node:
@@ -105,56 +91,34 @@ def parse_expression(text: str, sql_mode: frozenset[str] = frozenset()) -> Node:
     return found.node.expressions[0]
 
 
-def _split(tokens: list[Token]) -> list[list[Token]]:
-    parts: list[list[Token]] = [[]]
-    for token in tokens:
-        if token.token_type is TokenType.SEMICOLON:
-            parts.append([])
-        else:
-            parts[-1].append(token)
-    return [part for part in parts if part]
-
-
-def _sorted(sql: str, opened: str, tokens: list[Token], dialect: object) -> Parsed:
-    text = sql[_begin(sql, opened, tokens[0].start) : tokens[-1].end + 1]
-    words = [word for token in tokens[:4] for word in token.text.upper().split()]
-    first, rest = words[0], words[1:]
+def _sorted(sql: str, tokens: Sequence[Token]) -> Parsed:
+    text = sql[_begin(sql, tokens[0].start) : tokens[-1].end]
+    first, rest = tokens[0].text.upper(), [token.text.upper() for token in tokens[1:3]]
     if first in _DDL:
-        return Command(first, text) if _ACCOUNTS & set(rest[:2]) else DdlText(_whole(sql, text, tokens))
+        return Command(first, text) if _ACCOUNTS & set(rest) else DdlText(_whole(sql, text, tokens[-1].end))
     if first in _COMMANDS:
         return Command(first, text)
     if first not in _DML:
         raise _refused(sql, tokens[0].start)
     try:
-        [node] = dialect.parser().parse(tokens, opened)  # type: ignore[attr-defined]
+        return Dml(parse_tokens(sql, tokens), text)
     except ParseError as error:
-        place = error.errors[0] if error.errors else {}
-        raise _refused(sql, _offset(sql, place.get("line"), place.get("col"), tokens)) from error
+        raise _refused(sql, error.errors[0]["col"] if error.errors else len(sql)) from error
     except RecursionError as error:
         raise SqlRefused(_SYNTAX, "the statement is nested too deeply", "42000") from error
-    return Dml(node, text)
 
 
-def _begin(sql: str, opened: str, start: int) -> int:
+def _begin(sql: str, start: int) -> int:
     """Where a statement's text begins: at the comment that TiDB opened, where its first word stands in one."""
     at = sql.rfind("/*", 0, start)
-    return at if at >= 0 and "*/" not in sql[at:start] and not opened[at:start].strip() else start
+    return at if at >= 0 and _OPENING.fullmatch(sql, at, start) else start
 
 
-def _whole(sql: str, text: str, tokens: list[Token]) -> str:
+def _whole(sql: str, text: str, end: int) -> str:
     """`text` with the executed comment that it may end in closed again."""
-    end = tokens[-1].end + 1
     close = sql.find("*/", end)
     inside = text.count("/*") > text.count("*/")
     return text + sql[end : close + 2] if inside and close >= 0 and not sql[end:close].strip() else text
-
-
-def _offset(sql: str, line: int | None, column: int | None, tokens: list[Token]) -> int:
-    """The offset of the token that ends at a line and column of sqlglot's."""
-    for token in tokens:
-        if token.line == line and token.col == column:
-            return int(token.start)
-    return len(sql)
 
 
 def _refused(sql: str, at: int) -> SqlRefused:

@@ -1,43 +1,53 @@
-"""The dialect: TiDB's SQL text as words, names, literals and signs, each with its place in the text.
+"""The lexer: TiDB's SQL text as words, names, literals and signs, each with its place in the text.
 
-    ALTER TABLE `t` ADD c BIT(3) DEFAULT b'101' /*T![auto_rand] AUTO_RANDOM(5) */
-    WORD  WORD  NAME WORD ..        WORD BITS           WORD SIGN NUMBER SIGN
+    ALTER TABLE `t` ADD c BIT(3) DEFAULT b'101' /*T![auto_rand] AUTO_RANDOM(5) */ -- x
+    WORD  WORD  NAME WORD ..        WORD BITS                   WORD SIGN NUMBER SIGN
 
-sqlglot's tokenizer does the cutting, in our dialect (dialect.py), where no word swallows the rest of its statement.
-Comments that TiDB executes (`/*T! .. */`, `/*T![feature] .. */`, `/*! .. */`, `/*!40101 .. */`) are
-opened first, by blanks of the same length, so that every offset still fits the user's text.  sqlglot's parser is not
-used for DDL: it lacks a third of the statements, and what it reads it cannot give back word for word.
+Comments that TiDB executes (`/*T! .. */`, `/*T![feature] .. */`, `/*! .. */`, `/*!40101 .. */`) are code; `/*+ .. */`
+after SELECT stays, as HINT; other comments are blanks.  Under ANSI_QUOTES a text in double quotes is a name; under
+NO_BACKSLASH_ESCAPES backslashes are plain.
 
 Invariants: tokens lie in order and do not overlap; `text[token.start : token.end]` is the source of a token; only
 SqlError leaves this module.
-Source: TiDB parser/lexer.go and parser/misc.go (special comments, introducers); MySQL manual, "Literal Values".
+Source: TiDB parser/lexer.go and parser/misc.go (special comments, introducers); MySQL manual, "Literal Values";
+recorded answers of TiDB's parser.
 """
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
-from sqlglot.errors import TokenError
-from sqlglot.tokens import Token as GlotToken
-from sqlglot.tokens import TokenType
-
-from tidegate.expr.syntax.dialect import DIALECTS
 from tidegate.model.errors import SqlError
 
-_REST: Final = r"""|`(?:[^`]|``)*`)
-      | (?P<line>\#[^\n]*|--(?=[\s\x00-\x1f]|\Z)[^\n]*)
-      | (?P<open>/\*(?:T!(?:\[[A-Za-z0-9_,\ ]*\])?|!(?:[0-9]{5,6})?))
-      | (?P<plain>/\*.*?\*/)
-      | (?P<close>\*/)"""
-_LEXEMES: Final = {
-    True: re.compile(r"""(?P<quoted>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*\"""" + _REST, re.DOTALL | re.VERBOSE),
-    False: re.compile(r"""(?P<quoted>'(?:[^']|'')*'|"(?:[^"]|"")*\"""" + _REST, re.DOTALL | re.VERBOSE),
-}
-"""What may hide or end a comment; the key says whether backslashes escape."""
+_SIGNS: Final = ["<=>", "->>", "->", "<=", ">=", "<>", "!=", "&&", "||", "<<", ">>", ":=", "@@", "*/"]
+_LEXEME: Final = r"""
+    (?P<blank>[\s\x00]+|\#[^\n]*|--(?=[\s\x00-\x1f]|\Z)[^\n]*)
+  | (?P<open>/\*T!(?:\[(?P<features>[^\]]*)\])?|/\*!(?:[0-9]{5,6})?)
+  | (?P<hint>/\*\+.*?\*/)
+  | (?P<comment>/\*.*?\*/)
+  | (?P<name>`(?:[^`]|``)*`)
+  | (?P<string>[nN]?(?:STRING))
+  | (?P<hex>[xX]'[0-9a-fA-F]*'|0x[0-9a-fA-F]+(?![\w$]))
+  | (?P<bits>[bB]'[01]*'|0b[01]+(?![\w$]))
+  | (?P<number>(?:[0-9]+\.?[0-9]*|POINT)[eE][+-]?[0-9]+|[0-9]+\.[0-9]*|POINT|[0-9]+(?![\w$]))
+  | (?P<null>\\N)
+  | (?P<broken>['"`]|/\*|[xXbB]')
+  | (?P<word>[\w$\x80-\U0010ffff]+)
+  | (?P<sign>SIGNS|.)"""
+_POINT: Final = r"(?<![\w$`])\.[0-9]+"
+"""A number that begins with its point, which none does behind a name."""
 _ESCAPES: Final = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
-_WORD_START: Final = re.compile(r"[A-Za-z0-9_$\x80-\U0010ffff]")
+
+
+def _compiled(string: str) -> re.Pattern[str]:
+    signs = "|".join(map(re.escape, _SIGNS))
+    lexeme = _LEXEME.replace("STRING", string).replace("SIGNS", signs).replace("POINT", _POINT)
+    return re.compile(lexeme, re.DOTALL | re.VERBOSE)
+
+
+_ESCAPED: Final = _compiled(r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*\"""")
+_PLAIN: Final = _compiled(r"""'(?:[^']|'')*'|"(?:[^"]|"")*\"""")
 
 
 class TokenKind(Enum):
@@ -53,12 +63,11 @@ class TokenKind(Enum):
     BITS = "bits"
     SIGN = "sign"
     HINT = "hint"
-    """A comment that begins with /*+; only the restoring lexer keeps it."""
+    """A comment that begins with /*+, after SELECT."""
     END = "end"
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """One token; `text` is the word as written, the unquoted name or string, the digits of a literal, or the sign."""
 
     kind: TokenKind
@@ -72,13 +81,54 @@ class Token:
         return self.text.upper() if self.kind is TokenKind.WORD else ""
 
 
-_KINDS: Final = {
-    TokenType.STRING: TokenKind.STRING,
-    TokenType.NATIONAL_STRING: TokenKind.STRING,
-    TokenType.NUMBER: TokenKind.NUMBER,
-    TokenType.HEX_STRING: TokenKind.HEX,
-    TokenType.BIT_STRING: TokenKind.BITS,
-}
+def lex(
+    text: str, modes: AbstractSet[str] = frozenset(), features: AbstractSet[str] | None = None
+) -> tuple[Token, ...]:
+    """Return the tokens of `text` under the SQL modes `modes`, ended by one END token.
+
+    Comments of features that are not in `features` are blanks; None stands for all features.  Raises SqlError at an
+    open quote, an open comment or a malformed literal."""
+    escapes, ansi = "NO_BACKSLASH_ESCAPES" not in modes, "ANSI_QUOTES" in modes
+    pattern, tokens, at, opened = _ESCAPED if escapes else _PLAIN, list[Token](), 0, 0
+    while at < len(text):
+        match = pattern.match(text, at)
+        assert match is not None  # the last alternative takes anything
+        kind, start, at, raw = match.lastgroup or "", at, match.end(), match[0]
+        if kind in ("features", "open"):
+            named = match["features"]
+            if features is None or named is None or all(name.strip() in features for name in named.split(",")):
+                opened += 1
+            elif (at := text.find("*/", start) + 2) < 2:
+                raise fail("a comment that never ends", text, start)
+        elif raw == "*/" and opened:
+            opened -= 1
+        elif kind == "broken":
+            raise fail("unreadable text (an open quote or comment, or a malformed literal)", text, start)
+        elif kind in _KINDS:
+            tokens.append(Token(_KINDS[kind], raw, start, at))
+        elif kind in ("name", "string"):
+            tokens.extend(_quoted(raw, start, at, escapes=escapes, ansi=ansi))
+        elif kind in ("hex", "bits"):
+            digits = raw[2:-1] if "'" in raw else raw[2:]
+            tokens.append(Token(TokenKind.HEX if kind == "hex" else TokenKind.BITS, digits, start, at))
+        elif kind == "null":
+            tokens.append(Token(TokenKind.WORD, "NULL", start, at))
+        elif kind == "hint" and tokens and tokens[-1].word == "SELECT":
+            tokens.append(Token(TokenKind.HINT, raw, start, at))
+    return (*tokens, Token(TokenKind.END, "", len(text), len(text)))
+
+
+_KINDS: Final = {"number": TokenKind.NUMBER, "word": TokenKind.WORD, "sign": TokenKind.SIGN}
+
+
+def _quoted(raw: str, start: int, end: int, *, escapes: bool, ansi: bool) -> list[Token]:
+    """Return the token of a name or string; a national string is an introducer and a string."""
+    if raw[0] == "`" or (ansi and raw[0] == '"'):
+        return [Token(TokenKind.NAME, unquote(raw, escapes=False), start, end)]
+    if raw[0] in "nN":
+        string = _quoted(raw[1:], start + 1, end, escapes=escapes, ansi=ansi)
+        return [Token(TokenKind.WORD, "_utf8", start, start), *string]
+    return [Token(TokenKind.STRING, unquote(raw, escapes=escapes), start, end)]
 
 
 def fail(what: str, text: str, at: int) -> SqlError:
@@ -86,23 +136,6 @@ def fail(what: str, text: str, at: int) -> SqlError:
     line = text.count("\n", 0, at) + 1
     near = " ".join(text[at : at + 40].split()) or "the end"
     return SqlError(f"{what} at offset {at} (line {line}) near {near!r}")
-
-
-def reveal(text: str, *, escapes: bool = True) -> str:
-    """`text` of equal length with the comments that TiDB executes opened: their contents stand as plain SQL."""
-    depth = 0
-
-    def blank(match: re.Match[str]) -> str:
-        nonlocal depth
-        if match["open"] is not None:
-            depth += 1
-        elif match["close"] is not None and depth:
-            depth -= 1
-        else:
-            return match[0]
-        return " " * len(match[0])
-
-    return _LEXEMES[escapes].sub(blank, text)
 
 
 def unquote(raw: str, *, escapes: bool = True) -> str:
@@ -118,43 +151,3 @@ def unquote(raw: str, *, escapes: bool = True) -> str:
 def quote(value: str) -> str:
     """`value` as an SQL string in single quotes that MySQL reads back whatever the SQL mode."""
     return "'" + value.replace("'", "''") + "'"
-
-
-def tokenize(text: str, *, escapes: bool = True) -> tuple[Token, ...]:
-    """Return the tokens of revealed `text`, ended by one END token.
-
-    Raises SqlError at an open quote, an open comment or a malformed literal."""
-    try:
-        found = DIALECTS[False, not escapes]().tokenize(text)
-    except (TokenError, ValueError, IndexError) as error:
-        raise fail(
-            "unreadable text (an open quote or comment, or a malformed literal)", text, _stop(text, escapes=escapes)
-        ) from error
-    tokens = [token for raw in found for token in _split(raw, text, escapes=escapes)]
-    return (*tokens, Token(TokenKind.END, "", len(text), len(text)))
-
-
-def _stop(text: str, *, escapes: bool) -> int:
-    """Where reading stopped: the first quote or comment that never ends, else the start of the text."""
-    rest = _LEXEMES[escapes].sub(lambda match: " " * len(match[0]), text)
-    opened = re.search(r"['\"`]|/\*", rest)
-    return opened.start() if opened else 0
-
-
-def _split(raw: GlotToken, text: str, *, escapes: bool) -> Iterator[Token]:
-    """One token of sqlglot's as ours; keywords of several words ("PARTITION BY") come apart."""
-    start, end = raw.start, raw.end + 1
-    source = text[start:end]
-    kind = _KINDS.get(raw.token_type)
-    if kind is TokenKind.STRING:
-        body = source[1:] if source[0] in "nN" else source
-        yield Token(kind, unquote(body, escapes=escapes), start, end)
-    elif kind is not None:
-        yield Token(kind, raw.text, start, end)
-    elif source.startswith("`"):
-        yield Token(TokenKind.NAME, unquote(source), start, end)
-    elif _WORD_START.match(source):
-        for word in re.finditer(r"\S+", source):
-            yield Token(TokenKind.WORD, word[0], start + word.start(), start + word.end())
-    else:
-        yield Token(TokenKind.SIGN, source, start, end)

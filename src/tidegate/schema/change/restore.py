@@ -14,7 +14,7 @@ Source: TiDB parser/format; pkg/ddl/generated_column.go; recorded definitions.
 from dataclasses import dataclass, field
 from typing import Final
 
-from tidegate.expr.syntax.tokens import Token, TokenKind, quote, reveal, tokenize
+from tidegate.expr.syntax.tokens import Token, TokenKind, lex, quote
 from tidegate.model.errors import SqlError, SqlRefused
 
 _KEYWORDS: Final = frozenset(
@@ -46,7 +46,7 @@ def restore(text: str, *, upper: bool = False, introducers: bool = True) -> Rest
 
 def restore_bound(text: str) -> str:
     """Return a bound of a partition as definitions hold it: a value's own text, MAXVALUE and NULL in capitals."""
-    tokens = [token for token in tokenize(text) if token.kind is not TokenKind.END]
+    tokens = lex(text)[:-1]
     if len(tokens) == 1 and tokens[0].kind is TokenKind.STRING:
         return quote(tokens[0].text)
     return restore(text, upper=True, introducers=False).text
@@ -56,12 +56,11 @@ class _Writer:
     """Writes one expression from its tokens."""
 
     def __init__(self, text: str, *, upper: bool, introducers: bool) -> None:
-        revealed = reveal(text)
         try:
-            self.tokens = [token for token in tokenize(revealed) if token.kind is not TokenKind.END]
+            self.tokens = lex(text)[:-1]
         except SqlError as error:
             raise SqlRefused(1064, f"You have an error in your SQL syntax: {error}", "42000") from error
-        self.source, self.upper, self.introducers = revealed, upper, introducers
+        self.upper, self.introducers = upper, introducers
         self.at = 0
         self.parts: list[str] = []
         self.columns: list[str] = []

@@ -191,10 +191,7 @@ def _read_literal(cursor: Cursor) -> Default | None:
         return DefaultNumber("1" if token.word == "TRUE" else "0")
     if token.kind is TokenKind.SIGN and token.text in ("-", "+") and following.kind is TokenKind.NUMBER:
         cursor.at += 2
-        return DefaultNumber(("-" if token.text == "-" else "") + following.text)
-    if token.kind is TokenKind.SIGN and token.text == "." and following.kind is TokenKind.NUMBER:
-        cursor.at += 2
-        return DefaultNumber("0." + following.text)
+        return DefaultNumber(("-" if token.text == "-" else "") + _whole(following.text))
     literal_word = token.word.startswith("_") or token.word in _TYPED_LITERALS
     if literal_word and following.kind in (TokenKind.STRING, TokenKind.HEX, TokenKind.BITS):
         cursor.next()
@@ -202,7 +199,7 @@ def _read_literal(cursor: Cursor) -> Default | None:
     match token.kind:
         case TokenKind.NUMBER:
             cursor.next()
-            return DefaultNumber(token.text)
+            return DefaultNumber(_whole(token.text))
         case TokenKind.STRING:
             parts = []
             while cursor.peek().kind is TokenKind.STRING:
@@ -215,3 +212,8 @@ def _read_literal(cursor: Cursor) -> Default | None:
             cursor.next()
             return Blob(int(token.text or "0", 2).to_bytes((len(token.text) + 7) // 8, "big"))
     return None
+
+
+def _whole(number: str) -> str:
+    """The number with a digit before its point."""
+    return f"0{number}" if number.startswith(".") else number

@@ -1,6 +1,6 @@
 """DDL text to statements: `parse` reads every statement of a query, or says where it cannot.
 
-    query --reveal, tokenize--> tokens --one rule per leading words--> Statement, Statement, ...
+    query --tokens.py--> tokens --one rule per leading words--> Statement, Statement, ...
 
 A rule is found by the statement's first word; after it the text must be used up to `;`.  What leaves all tables alone
 (sequences, users, placement, SET, ..) is `Ignored`.  Depth of nesting costs nothing: expressions are counted
@@ -14,7 +14,6 @@ Source: TiDB parser/parser.y; TiCDC cdc/entry/schema (restored queries of DDL ev
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from tidegate.expr.syntax.tokens import reveal, tokenize
 from tidegate.model.errors import SqlError
 from tidegate.model.table import TableName
 from tidegate.schema.cursor import Cursor
@@ -42,16 +41,15 @@ def parse(query: str, default_schema: str) -> tuple[Statement, ...]:
 
     Raises SqlError, which tells the offset, for every text that is not DDL as TiDB knows it."""
     try:
-        return _parse(query, default_schema, escapes=True)
+        return _parse(query, default_schema, frozenset())
     except SqlError:
         if "\\" not in query:
             raise
-    return _parse(query, default_schema, escapes=False)
+    return _parse(query, default_schema, frozenset({"NO_BACKSLASH_ESCAPES"}))
 
 
-def _parse(query: str, default_schema: str, *, escapes: bool) -> tuple[Statement, ...]:
-    text = reveal(query, escapes=escapes)
-    cursor = Cursor(text, tokenize(text, escapes=escapes))
+def _parse(query: str, default_schema: str, modes: frozenset[str]) -> tuple[Statement, ...]:
+    cursor = Cursor(query, modes)
     statements: list[Statement] = []
     while True:
         while cursor.sign(";"):

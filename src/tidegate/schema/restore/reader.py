@@ -6,11 +6,16 @@ are a table from their leading words to a rule; a rule that gives "" prints noth
 
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidegate.expr.syntax.tokens import TokenKind, quote
 from tidegate.schema.cursor import Cursor
-from tidegate.schema.restore.lexer import lex
+
+_FEATURES: Final = frozenset(
+    """auto_rand auto_id_cache auto_rand_base clustered_index force_inc placement ttl global_index pre_split
+    affinity""".split()  # noqa: SIM905
+)
+"""Features of TiDB whose comments are code for it; comments of others are blanks."""
 
 
 def name(text: str) -> str:
@@ -41,7 +46,7 @@ class SqlReader(Cursor):
     __slots__ = ("charset", "grammar", "loses", "modes")
 
     def __init__(self, text: str, modes: frozenset[str], charset: str, grammar: "Grammar") -> None:
-        super().__init__(text, lex(text, modes))
+        super().__init__(text, modes, _FEATURES)
         self.modes, self.charset, self.grammar = modes, charset or "utf8mb4", grammar
         self.loses = False
 

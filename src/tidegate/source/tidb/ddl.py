@@ -30,7 +30,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from tidegate.expr.syntax.tokens import reveal, tokenize
 from tidegate.model.errors import RenameRefused, SchemaError, SqlError
 from tidegate.model.event import Ddl
 from tidegate.model.mysql import ActionType
@@ -117,8 +116,7 @@ def schema_name(job: Job, before: StoredSnapshot) -> str:
 
 def statements(query: str) -> list[str]:
     """Return the statements of a text, without the semicolons between them; SqlError for what is no SQL."""
-    text = reveal(query)
-    cursor, found, start = Cursor(text, tokenize(text)), [], 0
+    cursor, found, start = Cursor(query), [], 0
     while True:
         while not cursor.done():
             cursor.next()

@@ -18,11 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from sqlglot.errors import TokenError
-from sqlglot.tokens import TokenType
-
-from tidegate.expr.syntax.dialect import DIALECTS
-from tidegate.expr.syntax.tokens import reveal
+from tidegate.expr.syntax.parse import tokens_of
+from tidegate.expr.syntax.tokens import TokenKind
 from tidegate.model.errors import DecodeError, SqlRefused
 from tidegate.model.mysql import STRINGS
 from tidegate.model.mysql import MysqlType as T
@@ -42,12 +39,8 @@ class Prepared:
     @classmethod
     def of(cls, sql: str, sql_mode: frozenset[str]) -> "Prepared":
         """Return the statement, its parameters found. Raises SqlRefused 1064 for unreadable text."""
-        plain = "NO_BACKSLASH_ESCAPES" in sql_mode
-        try:
-            tokens = DIALECTS["ANSI_QUOTES" in sql_mode, plain]().tokenize(reveal(sql, escapes=not plain))
-        except (TokenError, ValueError, IndexError) as error:
-            raise SqlRefused(1064, f"the statement cannot be read: {error}", "42000") from error
-        return cls(sql, tuple(token.start for token in tokens if token.token_type is TokenType.PLACEHOLDER))
+        tokens = tokens_of(sql, sql_mode)
+        return cls(sql, tuple(token.start for token in tokens if token.kind is TokenKind.SIGN and token.text == "?"))
 
 
 def bind(statement: Prepared, values: Sequence[Bound], sql_mode: frozenset[str], charset: str = "utf-8") -> str:

@@ -154,7 +154,9 @@ def _name(item: Node) -> str:
     kind = type(item).__name__
     if kind == "Alias":
         return str(item.alias)
-    if kind in {"Column", "National"} or (kind == "Literal" and item.is_string):
+    if kind == "Introducer":
+        return _name(item.expression)
+    if kind == "Column" or (kind == "Literal" and item.is_string):
         return str(item.name)
     return str(item.meta.get("source") or item.sql(dialect="mysql"))
 

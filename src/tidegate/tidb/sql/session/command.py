@@ -20,7 +20,6 @@ from typing import Final, TypeAlias
 from tidegate.expr.context import Context
 from tidegate.expr.relation import FixedRelation, ResultSet
 from tidegate.expr.syntax.parse import Command
-from tidegate.expr.syntax.tokens import reveal, tokenize
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.cursor import Cursor
@@ -52,9 +51,7 @@ def run_command(session: SessionClient, command: Command, context: Context) -> _
             session.transaction.commit()
         return Outcome()
     rule = _RULES.get(command.kind)
-    escapes = "NO_BACKSLASH_ESCAPES" not in session.state.sql_mode
-    revealed = reveal(command.text, escapes=escapes)
-    cursor = Cursor(revealed, tokenize(revealed, escapes=escapes))
+    cursor = Cursor(command.text, session.state.sql_mode - {"ANSI_QUOTES"})
     if rule is None:
         raise cursor.error("not a statement that is known here")
     if rule is not _set:
@@ -133,7 +130,7 @@ def _set(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
         session.snapshot_ts = None if moment is None else session.node.storage.snapshot(moment).ts
         return "" if moment is None else str(value)
 
-    assigns = read_set(cursor.text, escapes="NO_BACKSLASH_ESCAPES" not in state.sql_mode)
+    assigns = read_set(cursor.text, state.sql_mode - {"ANSI_QUOTES"})
     apply(assigns, state, session.evaluate, context.warn, {"tidb_snapshot": snapshot})
     state.sql_mode, state.zone  # noqa: B018  refuse what they cannot read
     if state.variables["autocommit"] and not was:

@@ -18,7 +18,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import Final
 
-from tidegate.expr.syntax.tokens import TokenKind, reveal, tokenize
+from tidegate.expr.syntax.tokens import TokenKind
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.kv.packed_time import Time
 from tidegate.model.errors import SqlRefused
@@ -60,10 +60,9 @@ _TSO_MIN: Final = 1 << 40
 _LEVELS: Final = ("READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
 
 
-def read_set(text: str, *, escapes: bool = True) -> tuple[Assign, ...]:
+def read_set(text: str, modes: frozenset[str] = frozenset()) -> tuple[Assign, ...]:
     """Return the assignments of a SET statement. Raises SqlError for what is none."""
-    revealed = reveal(text, escapes=escapes)
-    cursor = Cursor(revealed, tokenize(revealed, escapes=escapes))
+    cursor = Cursor(text, modes)
     cursor.expect("SET")
     if cursor.accept(*_IGNORED):
         return ()

@@ -13,17 +13,16 @@ Source: TiDB's plan cache for statements that are not prepared.
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from copy import copy
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from sqlglot import exp
-from sqlglot.tokens import Token, TokenType
 
-from tidegate.expr.syntax.parse import Dml, Parsed, Tokens, statements_of, tokens_of
+from tidegate.expr.syntax.parse import Dml, Parsed, statements_of, tokens_of
+from tidegate.expr.syntax.tokens import Token, TokenKind
 
-_LITERALS: Final = frozenset({TokenType.NUMBER, TokenType.STRING})
+_LITERALS: Final = frozenset({TokenKind.NUMBER, TokenKind.STRING})
 _CHANGES: Final = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE"})
-_QUERIES: Final = frozenset({TokenType.SELECT, TokenType.WITH, TokenType.SEMICOLON})
+_QUERIES: Final = frozenset({"SELECT", "WITH", ";"})
 _TOKENS_MAX: Final = 64
 _SHAPES_MAX: Final = 256
 _FIRST: Final = 7_300_000_000_000_000_000
@@ -47,45 +46,38 @@ class StatementShapes:
 
     def parse(self, sql: str, sql_mode: frozenset[str]) -> list[Parsed]:
         """Return the statements of `sql`, as `parse` gives them. Raises SqlRefused 1064."""
-        found = tokens_of(sql, sql_mode)
-        tokens = found.tokens
-        if not 0 < len(tokens) <= _TOKENS_MAX or tokens[0].text.upper() not in _CHANGES:
-            return statements_of(sql, found)
-        key = *found.mode, *((one.token_type, None if one.token_type in _LITERALS else one.text) for one in tokens)
+        tokens = tokens_of(sql, sql_mode)
+        if not 0 < len(tokens) <= _TOKENS_MAX or tokens[0].word not in _CHANGES:
+            return statements_of(sql, tokens)
+        key = tuple((one.kind, None if one.kind in _LITERALS else one.text) for one in tokens)
         if key not in self._known:
-            parsed = statements_of(sql, found)
-            self._known[key] = _shape(sql, found)
+            parsed = statements_of(sql, tokens)
+            self._known[key] = _shape(sql, tokens)
             if len(self._known) > _SHAPES_MAX:
                 self._known.popitem(last=False)
             return parsed
         shape = self._known[key]
         self._known.move_to_end(key)
         if shape is None:
-            return statements_of(sql, found)
-        texts = [one.text for one in tokens if one.token_type in _LITERALS]
+            return statements_of(sql, tokens)
+        texts = [one.text for one in tokens if one.kind in _LITERALS]
         for literal, text in zip(shape.literals, texts, strict=True):
             literal.set("this", text)
-        return [Dml(shape.node, sql[tokens[0].start : tokens[-1].end + 1])]
+        return [Dml(shape.node, sql[tokens[0].start : tokens[-1].end])]
 
 
-def _shape(sql: str, found: Tokens) -> _Shape | None:
+def _shape(sql: str, tokens: Sequence[Token]) -> _Shape | None:
     """The shape of a statement that parses; None where a literal cannot be found again."""
-    if any(one.token_type in _QUERIES for one in found.tokens) or found.opened != sql:
+    if any((one.word or one.text) in _QUERIES for one in tokens):
         return None
-    numbered = [_marked(one, number) for number, one in enumerate(found.tokens)]
-    [parsed] = statements_of(sql, found._replace(tokens=numbered))
+    numbered = [
+        one._replace(text=str(_FIRST + number)) if one.kind in _LITERALS else one for number, one in enumerate(tokens)
+    ]
+    [parsed] = statements_of(sql, numbered)
     if not isinstance(parsed, Dml):
         return None
     by_text = {literal.this: literal for literal in parsed.node.find_all(exp.Literal)}
-    wanted = [one.text for one in numbered if one.token_type in _LITERALS]
+    wanted = [one.text for one in numbered if one.kind in _LITERALS]
     if len(by_text) != len(wanted) or not by_text.keys() >= set(wanted):
         return None
     return _Shape(parsed.node, [by_text[text] for text in wanted])
-
-
-def _marked(token: Token, number: int) -> Token:
-    if token.token_type not in _LITERALS:
-        return token
-    marked = copy(token)
-    marked.text = str(_FIRST + number)
-    return marked
