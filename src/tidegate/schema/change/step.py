@@ -34,7 +34,6 @@ from tidegate.schema.change.draft import Draft, Move
 from tidegate.schema.change.invariants import check_invariants
 from tidegate.schema.change.move.attribute import ATTRIBUTE_MOVES
 from tidegate.schema.change.move.column import COLUMN_MOVES
-from tidegate.schema.change.move.constraint import CONSTRAINT_MOVES
 from tidegate.schema.change.move.index import INDEX_MOVES
 from tidegate.schema.change.move.modify import MODIFY_MOVES
 from tidegate.schema.change.move.partition import PARTITION_MOVES
@@ -52,7 +51,6 @@ _MOVES: Final[Mapping[int, Move]] = {
     **COLUMN_MOVES,
     **MODIFY_MOVES,
     **INDEX_MOVES,
-    **CONSTRAINT_MOVES,
     **ATTRIBUTE_MOVES,
     **PARTITION_MOVES,
     **REORGANIZE_MOVES,

@@ -89,7 +89,7 @@ def _alter(cursor: Cursor, default_schema: str) -> Statement:
     if cursor.peek().word not in _ALTERED:
         raise cursor.error("not an ALTER statement that we know")
     cursor.at -= 1
-    return ignore(cursor, default_schema)
+    return ignore(cursor)
 
 
 def _drop(cursor: Cursor, default_schema: str) -> Statement:
@@ -112,7 +112,7 @@ def _drop(cursor: Cursor, default_schema: str) -> Statement:
         if cursor.peek().word not in _DROPPED:
             raise cursor.error("not a DROP statement that we know")
         cursor.at -= 1
-        return ignore(cursor, default_schema)
+        return ignore(cursor)
     if_exists = cursor.accept("IF EXISTS") != ""
     tables = [cursor.qualified().within(default_schema)]
     while cursor.sign(","):
@@ -126,7 +126,7 @@ def _drop(cursor: Cursor, default_schema: str) -> Statement:
 def _rename(cursor: Cursor, default_schema: str) -> Statement:
     cursor.expect("RENAME")
     if cursor.looking_at("USER"):
-        return ignore(cursor, default_schema)
+        return ignore(cursor)
     cursor.expect("TABLE", "TABLES")
     pairs = []
     while True:

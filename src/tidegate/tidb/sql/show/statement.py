@@ -156,7 +156,7 @@ def _tables(cursor: Cursor, view: View, words: frozenset[str]) -> Shown:
 
 
 def _kind(table: TableVersion) -> str:
-    return "VIEW" if table.stored.is_view else "SEQUENCE" if table.stored.is_sequence else "BASE TABLE"
+    return "VIEW" if table.stored.is_view else "BASE TABLE"
 
 
 def _table_status(cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
@@ -221,7 +221,7 @@ def _create_table(cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
         return Shown(
             "View Create~View character_set_client collation_connection", [(name, text, "utf8mb4", "utf8mb4_bin")]
         )
-    return Shown("Sequence Create~Sequence" if table.stored.is_sequence else "Table Create~Table", [(name, text)])
+    return Shown("Table Create~Table", [(name, text)])
 
 
 def _create_database(cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
@@ -266,7 +266,6 @@ _PROCESSES: Final = _of_information("PROCESSLIST", "Id# User Host db Command Tim
 _RULES: Final[Mapping[str, _Rule]] = {
     "CREATE TABLE": _create_table,
     "CREATE VIEW": _create_table,
-    "CREATE SEQUENCE": _create_table,
     "CREATE DATABASE": _create_database,
     "CREATE SCHEMA": _create_database,
     "DATABASES": _databases,
