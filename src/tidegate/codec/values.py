@@ -18,9 +18,6 @@ from typing import Final, NamedTuple
 from tidegate.model.errors import DecodeError
 from tidegate.model.mysql import MysqlType
 
-COLUMNS_MAX: Final = 4096
-"""What TiDB's table-column-count-limit can be raised to."""
-
 INT_RANGES: Final[Mapping[int, tuple[int, int]]] = {
     MysqlType.TINY: (-(1 << 7), (1 << 8) - 1),
     MysqlType.SHORT: (-(1 << 15), (1 << 16) - 1),

@@ -10,11 +10,16 @@ Names keep their case and compare without it, as TiDB's do.
 Source: TiDB's model.TableInfo, as far as change capture needs it; TiCDC's handle key rule.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from tidegate.model.mysql import MysqlType
+
+COLUMNS_MAX: Final = 4096
+"""What TiDB's table-column-count-limit can be raised to."""
+KEYS_MAX: Final = 512
+"""What TiDB's index-limit can be raised to."""
 
 
 class TableName(NamedTuple):

@@ -17,15 +17,15 @@ from dataclasses import dataclass
 import msgspec
 
 from tidegate.expr.syntax.tokens import TokenKind
-from tidegate.model.table import ColumnInfo, IndexInfo, PartitionInfo, TableInfo
-from tidegate.schema.build import DdlContext, build_column
+from tidegate.model.table import COLUMNS_MAX, ColumnInfo, IndexInfo, PartitionInfo, TableInfo
+from tidegate.schema.build import DdlContext, build_column, first_twice
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.defaults import keep_default
 from tidegate.schema.definition import Position
 from tidegate.schema.spec import AddColumns, DropColumn, ModifyColumn, RenameColumn, SetDefault, Spec
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Slot:
     """One column on its way: `was` is its folded name before the statement, None for a new one."""
 
@@ -103,6 +103,8 @@ class _Columns:
         for definition in spec.columns:
             if self.now(definition.name) is not None and spec.if_not_exists:
                 continue
+            if len(self.slots) >= COLUMNS_MAX:
+                raise self.context.too_many(self.table.name, f"{COLUMNS_MAX} columns")
             self.max_id += 1
             column = build_column(definition, self.max_id, self.table.charset, added=True)
             self.place(_Slot(None, column), spec.position)
@@ -116,8 +118,8 @@ def alter_columns(table: TableInfo, specs: Iterable[Spec], context: DdlContext) 
     for spec in specs:
         columns.apply(spec)
     names = [slot.now.name.lower() for slot in columns.slots]
-    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
-    if twice is not None:
+    twice = first_twice(names)
+    if twice:
         raise context.error(table.name, f"column {twice!r} exists already")
     if not names:
         raise context.error(table.name, "no column is left")

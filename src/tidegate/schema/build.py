@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from tidegate.model.errors import SchemaError
+from tidegate.model.errors import SchemaError, UnsupportedError
 from tidegate.model.mysql import INTEGERS
-from tidegate.model.table import ColumnInfo, IndexInfo, PartitionInfo, TableInfo, TableName
+from tidegate.model.table import COLUMNS_MAX, KEYS_MAX, ColumnInfo, IndexInfo, PartitionInfo, TableInfo, TableName
 from tidegate.schema.columns import complete_type
 from tidegate.schema.defaults import keep_default, origin_default
 from tidegate.schema.definition import ColumnDef, IndexDef
@@ -39,6 +39,13 @@ class DdlContext:
         return SchemaError(
             f"table {table}: {what} at commit_ts {self.commit_ts} by DDL {self.query[:500]!r}; "
             "the schema history and the topic disagree: start the feed again from a point before the table's creation"
+        )
+
+    def too_many(self, table: TableName, most: str) -> UnsupportedError:
+        """Return the error of a DDL that gives a table more columns or keys than any TiDB has."""
+        return UnsupportedError(
+            f"table {table}: more than {most} by DDL {self.query[:500]!r} at commit_ts {self.commit_ts} are not "
+            "followed; exclude the table by a filter rule"
         )
 
 
@@ -83,6 +90,8 @@ def inline_indexes(columns: tuple[ColumnDef, ...]) -> list[IndexDef]:
 
 def build_table(statement: CreateTable, charset: str, context: DdlContext, made: int) -> TableInfo:
     """Return the table of CREATE TABLE, number `made` of this DDL, in a database with that charset."""
+    if len(statement.columns) > COLUMNS_MAX:
+        raise context.too_many(statement.table, f"{COLUMNS_MAX} columns")
     charset = statement.options.charset or charset
     columns = tuple(build_column(column, place, charset) for place, column in enumerate(statement.columns, start=1))
     table = TableInfo(
@@ -94,7 +103,7 @@ def build_table(statement: CreateTable, charset: str, context: DdlContext, made:
         comment=statement.options.comment or "",
         max_column_id=len(columns),
     )
-    twice = _first_twice([column.name.lower() for column in columns])
+    twice = first_twice([column.name.lower() for column in columns])
     if twice:
         raise context.error(statement.table, f"column {twice!r} is defined twice")
     indexes = [*statement.indexes, *inline_indexes(statement.columns)]
@@ -107,7 +116,8 @@ def build_table(statement: CreateTable, charset: str, context: DdlContext, made:
     return table
 
 
-def _first_twice(names: list[str]) -> str:
+def first_twice(names: list[str]) -> str:
+    """Return the first name that stands there before; "" if there is none."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -137,6 +147,8 @@ def add_index(
             return table
         if index.name is not None and index.name.lower() in names:
             index = replace(index, name=None)
+    if len(names) >= KEYS_MAX:
+        raise context.too_many(table.name, f"{KEYS_MAX} keys")
     name = "PRIMARY" if index.primary else index.name or _free_name(columns, names | (taken or set()))
     if name.lower() in names:
         if table.inferred:

@@ -86,7 +86,8 @@ class SchemaState:
 
     def without_table(self, name: TableName) -> "SchemaState":
         """Return the state without the table of that name."""
-        tables = {key: table for key, table in self.tables.items() if key != name.key}
+        tables = dict(self.tables)
+        tables.pop(name.key, None)
         return SchemaState(self.databases, tables, self.dropped, self.views)
 
     def with_dropped(self, table: TableInfo) -> "SchemaState":

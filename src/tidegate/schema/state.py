@@ -56,11 +56,13 @@ def apply_ddl(state: SchemaState, ddl: Ddl, seq: int) -> tuple[SchemaState, tupl
 
     Raises SqlError (unreadable), UnsupportedError (readable, not followed), SchemaError (does not fit the tables)."""
     found: list[Effect] = []
+    made = 0
     try:
         context = DdlContext(_commit_ts(ddl), seq, ddl.query)
         for statement in parse(ddl.query, ddl.schema):
-            state, more = _apply(state, statement, ddl, context, made=_made(found))
+            state, more = _apply(state, statement, ddl, context, made=made)
             found += more
+            made += _made(more)
     except TidegateError as error:
         error.at(table=f"{ddl.schema}.{ddl.table}" if ddl.table else "", commit_ts=ddl.commit_ts or 0)
         raise

@@ -28,9 +28,9 @@ import msgspec
 
 from tidegate.codec.jsontext import full_of_lists, load_pairs, parse
 from tidegate.codec.open.layout import CODEC, OpenColumn, WireLayout, layout_of, shape_of
-from tidegate.codec.values import COLUMNS_MAX
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Delete, Insert, RowChange, Update, Values
+from tidegate.model.table import COLUMNS_MAX
 
 _Entry = tuple[str | None, OpenColumn]
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tidegate.expr.syntax.tokens import TokenKind
+from tidegate.model.table import COLUMNS_MAX
 from tidegate.schema.columns import charset_of_collation, normal_charset, read_charset_name
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.definition import (
@@ -54,6 +55,8 @@ def read_specs(cursor: Cursor, default_schema: str) -> tuple[Spec, ...]:
     """Return the specs up to the end of the statement, moving past them."""
     specs: list[Spec] = []
     while not cursor.done():
+        if len(specs) >= COLUMNS_MAX:
+            raise cursor.error(f"an ALTER TABLE of more than {COLUMNS_MAX} changes")
         specs.append(_read_spec(cursor, default_schema))
         if not cursor.sign(",") and not cursor.looking_at("PARTITION BY") and not cursor.looking_at("REMOVE"):
             break

@@ -14,6 +14,7 @@ Source: TiDB parser/parser.y; TiCDC cdc/entry/schema (restored queries of DDL ev
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from tidegate.expr.syntax.tokens import fail
 from tidegate.model.errors import SqlError
 from tidegate.model.table import TableName
 from tidegate.schema.cursor import Cursor
@@ -35,11 +36,18 @@ from tidegate.schema.statement import (
     TruncateTable,
 )
 
+QUERY_CHARACTERS_MAX: Final = 6 << 20
+"""A DDL job with its text is one entry of TiDB's store; its default limit of one, txn-entry-size-limit, is this."""
+TABLES_MAX: Final = 10_000
+"""How many tables the statements of a text may name between them: each is a change of all tables."""
+
 
 def parse(query: str, default_schema: str) -> tuple[Statement, ...]:
     """Return the statements of `query`, names completed with `default_schema`; () for blank text.
 
     Raises SqlError, which tells the offset, for every text that is not DDL as TiDB knows it."""
+    if len(query) > QUERY_CHARACTERS_MAX:
+        raise fail(f"a DDL text of more than {QUERY_CHARACTERS_MAX} characters", query, 0)
     try:
         return _parse(query, default_schema, frozenset())
     except SqlError:
@@ -51,14 +59,28 @@ def parse(query: str, default_schema: str) -> tuple[Statement, ...]:
 def _parse(query: str, default_schema: str, modes: frozenset[str]) -> tuple[Statement, ...]:
     cursor = Cursor(query, modes)
     statements: list[Statement] = []
+    tables = 0
     while True:
         while cursor.sign(";"):
             pass
         if cursor.done():
             return tuple(statements)
         statements.append(_read_statement(cursor, default_schema))
+        tables += _tables_named(statements[-1])
+        if tables > TABLES_MAX:
+            raise cursor.error(f"a DDL text that names more than {TABLES_MAX} tables")
         if not cursor.done():
             raise cursor.error("unexpected text")
+
+
+def _tables_named(statement: Statement) -> int:
+    match statement:
+        case RenameTables(pairs):
+            return len(pairs)
+        case DropTables(tables) | DropViews(tables):
+            return len(tables)
+        case _:
+            return 1
 
 
 def _read_statement(cursor: Cursor, default_schema: str) -> Statement:
