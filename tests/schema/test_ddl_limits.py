@@ -1,6 +1,8 @@
 """A DDL text costs time in proportion to its length, whatever it says, and a table has no more than TiDB allows."""
 
 import time
+import tracemalloc
+from contextlib import suppress
 
 import pytest
 
@@ -28,7 +30,7 @@ WIDE = f"create table t ({listed(4000, 'c{} int')})"
 TABLES = ";".join(f"create table t{number} (a int)" for number in range(4000))
 HOSTILE = {
     "open comments": ("", "/*" * 96_000),
-    "open comments of features": ("", "/*T![" * 20_000),
+    "open comments of features": ("", "/*T![" * 40_000),
     "escaped quotes": ("", "\\'" * 32_000),
     "open names": ("", "`" * 64_001),
     "a number that is none": ("", f"create table t (a int default {'9' * 64_000}x)"),
@@ -57,6 +59,17 @@ def test_hostile_texts_are_linear(name: str) -> None:
     except TidegateError as error:
         assert len(str(error)) < 2000  # noqa: PT017  either outcome will do
     assert time.process_time() - start < SECONDS
+
+
+@pytest.mark.parametrize("quoted", ["'{}'", '"{}"', "`{}`", "/*{}*/"])
+def test_long_strings_take_their_own_size(quoted: str) -> None:
+    """A text of one long string takes memory as the string does, whatever ends it."""
+    for text in (quoted.format("a" * (1 << 20)), quoted.format("\\a" * (1 << 19)), quoted[0] + "a" * (1 << 20)):
+        tracemalloc.start()
+        with suppress(SqlError):
+            parse(text, "d")
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+        tracemalloc.stop()
 
 
 def test_long_texts_are_refused() -> None:

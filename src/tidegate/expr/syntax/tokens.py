@@ -21,16 +21,17 @@ from typing import Final, NamedTuple
 from tidegate.model.errors import SqlError
 
 _SIGNS: Final = ["<=>", "->>", "->", "<=", ">=", "<>", "!=", "&&", "||", "<<", ">>", ":=", "@@", "*/"]
+# Nothing is read twice: what one lexeme has taken it does not give back, so a text costs time by its length alone.
 _LEXEME: Final = r"""
     (?P<blank>[\s\x00]+|\#[^\n]*|--(?=[\s\x00-\x1f]|\Z)[^\n]*)
-  | (?P<open>/\*T!(?:\[(?P<features>[^\]]*)\])?|/\*!(?:[0-9]{5,6})?)
+  | (?P<open>/\*T!(?:\[(?P<features>[\w,\ ]*)\])?|/\*!(?:[0-9]{5,6})?)
   | (?P<hint>/\*\+.*?\*/)
   | (?P<comment>/\*.*?\*/)
-  | (?P<name>`(?:[^`]|``)*`)
+  | (?P<name>`(?:[^`]++|``)*+`)
   | (?P<string>[nN]?(?:STRING))
   | (?P<hex>[xX]'[0-9a-fA-F]*'|0x[0-9a-fA-F]+(?![\w$]))
   | (?P<bits>[bB]'[01]*'|0b[01]+(?![\w$]))
-  | (?P<number>(?:[0-9]+\.?[0-9]*|POINT)[eE][+-]?[0-9]+|[0-9]+\.[0-9]*|POINT|[0-9]+(?![\w$]))
+  | (?P<number>(?:[0-9]++(?:\.[0-9]*+)?|POINT)[eE][+-]?[0-9]+|[0-9]+\.[0-9]*|POINT|[0-9]+(?![\w$]))
   | (?P<null>\\N)
   | (?P<broken>['"`]|/\*|[xXbB]')
   | (?P<word>[\w$\x80-\U0010ffff]+)
@@ -46,8 +47,8 @@ def _compiled(string: str) -> re.Pattern[str]:
     return re.compile(lexeme, re.DOTALL | re.VERBOSE)
 
 
-_ESCAPED: Final = _compiled(r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*\"""")
-_PLAIN: Final = _compiled(r"""'(?:[^']|'')*'|"(?:[^"]|"")*\"""")
+_ESCAPED: Final = _compiled(r"""'(?:[^'\\]++|\\.|'')*+'|"(?:[^"\\]++|\\.|"")*+\"""")
+_PLAIN: Final = _compiled(r"""'(?:[^']++|'')*+'|"(?:[^"]++|"")*+\"""")
 
 
 class TokenKind(Enum):
