@@ -21,6 +21,7 @@ from tests.workloads.lake import Landing
 from tests.workloads.reader import Consumer, Frames, read_options
 from tests.workloads.setting import CLAIM, DEFAULT, HANDLE_ONLY, Setting, draw_setting
 from tests.workloads.story import STEPS, Story
+from tests.workloads.transcoded import differences as transcoded
 from tests.workloads.truth import handle_of
 from tests.workloads.validators import complaints
 from tidegate.codec import DecodeOptions, from_config
@@ -97,6 +98,8 @@ class Workload:
         if bench.checkpoint != self.story.writer.low:
             self.problems.append(f"the feed ends at {bench.checkpoint}, the log at {self.story.writer.low}")
         self.problems += complaints(facts, arrived)
+        if setting.dated:
+            self.problems += transcoded(frames, arrived, setting, bench.claims)
         self.fired["rows"] += len(facts.rows)
         self.fired["ddls"] += len(facts.ddls)
         self.fired["arrived"] += sum(map(len, arrived.values()))

@@ -73,7 +73,7 @@ def _land_log(config: FeedConfig, home: str) -> "BatchLoop":
     from tidegate.source.tidb.land import LogLanding
 
     sink = entries_of(config)[1]
-    log, mount, _ = _log_of(config)
+    log, mount, ticdc_texts = _log_of(config)
     return LogLanding(
         log,
         home,
@@ -81,6 +81,7 @@ def _land_log(config: FeedConfig, home: str) -> "BatchLoop":
         rules=config.table_filter(),
         definitions=create_statements,
         mount=mount,
+        ticdc_texts=ticdc_texts,
         events=config.events,
         start_ts=config.start_ts,
         complete=sink.needs_whole_tables(config.sink),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow.parquet as pq
+from msgspec import UNSET
 
 from tidegate.changelog.files import DDL, DEAD, HALT, LEFT_OUT, REPLAYED
 from tidegate.feed.change import CONTROL_SCHEMA, DeadLetter, Place, PlacedDdl
@@ -57,6 +58,7 @@ def _ddl(row: dict[str, Any]) -> Ddl:
         query=row["query"],
         commit_ts=row["commit_ts"],
         type=row["ddl_type"],
+        written=UNSET if (written := row.get("written")) is None else written,
     )
 
 

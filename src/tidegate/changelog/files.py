@@ -17,6 +17,7 @@ import obstore
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from msgspec import UNSET
 
 from tidegate.changelog.columns import LANDED_SCHEMA
 from tidegate.changelog.report import LandedFile, TableRows
@@ -193,6 +194,7 @@ def _ddl_row(placed: PlacedDdl) -> dict[str, Any]:
         "schema": ddl.schema,
         "table": ddl.table,
         "query": ddl.query,
+        "written": None if ddl.written is UNSET else ddl.written,
         "ddl_type": acting(ddl).type,
     }
 

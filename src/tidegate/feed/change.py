@@ -86,6 +86,7 @@ CONTROL_SCHEMA: Final = pa.schema(
         pa.field("schema", pa.string()),
         pa.field("table", pa.string()),
         pa.field("query", pa.string()),
+        pa.field("written", pa.string()),
         pa.field("ddl_type", pa.int32()),
         pa.field("error_code", pa.string()),
         pa.field("error", pa.string()),

@@ -28,6 +28,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
+from msgspec import UNSET
+
 from tidegate.feed.ddl_event import action_of_text
 from tidegate.feed.event_rule import EventRule, Expressions, Test, event_rules
 from tidegate.feed.filter import TableFilter
@@ -163,7 +165,8 @@ class EventFilter:
         renamed = previous is not None and action in (ActionType.RENAME_TABLE, ActionType.RENAME_TABLES)
         name = previous if renamed and previous is not None else TableName(ddl.schema, ddl.table)
         rules = [rule for rule in self._rules if (rule.takes(*name) if name.table else rule.takes_schema(name.schema))]
-        if any(action in rule.actions or any(found.search(ddl.query) for found in rule.sql) for rule in rules):
+        text = ddl.query if ddl.written is UNSET else ddl.written
+        if any(action in rule.actions or any(found.search(text) for found in rule.sql) for rule in rules):
             return True
         actions = frozenset[int]().union(*(rule.actions for rule in rules))
         if action is None and actions and not actions >= _EVERY_DDL:

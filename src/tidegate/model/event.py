@@ -18,6 +18,7 @@ Source: TiCDC Open Protocol and Canal-JSON documents; the event lines of the rec
 from typing import TypeAlias
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 Value: TypeAlias = int | float | str | bytes | None
 Values: TypeAlias = tuple[Value, ...]
@@ -79,7 +80,9 @@ RowChange: TypeAlias = Insert | Update | Delete
 
 
 class Ddl(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="ddl"):
-    """A finished schema change. `type` is TiDB's ActionType (None in canal-json, whose word is `canal_type`)."""
+    """A finished schema change. `type` is TiDB's ActionType (None in canal-json, whose word is `canal_type`).
+
+    `written` is the user's text where `query` is what TiCDC makes of it."""
 
     schema: str
     table: str
@@ -89,6 +92,7 @@ class Ddl(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="ddl"
     canal_type: str = ""
     es_ms: int | None = None
     build_ms: int | None = None
+    written: str | UnsetType = UNSET
 
 
 class Resolved(msgspec.Struct, frozen=True, tag_field="kind", tag="resolved"):

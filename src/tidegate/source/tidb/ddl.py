@@ -104,7 +104,7 @@ def restored(event: DdlEvent, job: Job) -> DdlEvent:
             "DDL at ts %s goes as it was written: TiCDC's text would lose backslashes: %.500s", ddl.commit_ts, ddl.query
         )
         return event
-    return event._replace(ddl=msgspec.structs.replace(ddl, query=found.text))
+    return event._replace(ddl=msgspec.structs.replace(ddl, query=found.text, written=ddl.query))
 
 
 def schema_name(job: Job, before: StoredSnapshot) -> str:

@@ -69,8 +69,9 @@ class LogLanding(BatchLoop):
         hold_as: str | None = None,
         check: Callable[[Iterable[TableVersion]], None] | None = None,
         trigger_ms: int = TRIGGER_MS,
+        ticdc_texts: bool = False,
     ) -> None:
-        """`hold_as` names feed and lake to the log (None: the feed alone)."""
+        """`hold_as` names feed and lake to the log (None: the feed alone); `ticdc_texts`: DDLs as TiCDC prints them."""
         super().__init__(feed, trigger_ms)
         self.changelog = changelog_uri(lake)
         self._log, self._definitions, self._start_ts, self._complete = log, definitions, start_ts, complete
@@ -79,7 +80,7 @@ class LogLanding(BatchLoop):
         self._events = events or EventFilter()
         left_out = EventFilter(self._events.start_ts)
         force = self._mount.force_replicate
-        self._timeline = Timeline(log, rules, force=force, events=left_out)
+        self._timeline = Timeline(log, rules, force=force, events=left_out, ticdc_texts=ticdc_texts)
         self._at = 0
         self._check = check
         self._first: tuple[Ddl, ...] = ()

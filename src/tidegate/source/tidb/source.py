@@ -83,8 +83,7 @@ class LogSource:
         self._log, self._rows = log, without(log, events.start_ts)
         self._mount, self._events, self._start_ts = mount, events, start_ts
         self._hold = SafePoint(log, hold_as)
-        # Rules of DDL events are asked of the text as it was written.
-        left_out = events if ticdc_texts else EventFilter(events.start_ts)
+        left_out = EventFilter(events.start_ts)
         self._timeline = Timeline(log, rules, force=mount.force_replicate, events=left_out, ticdc_texts=ticdc_texts)
         self._replicated = _Replicated.of(StoredSnapshot(), self._timeline.tables)
         self._next: _Stop | None = None
