@@ -10,6 +10,7 @@ that were published since the one before are compared with what they have to be.
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -19,10 +20,13 @@ from tests.failpoint import PLACES, armed
 from tests.kill.published import PROTOCOLS, TRUTHS, WORKLOAD, Undisturbed, Witness, readable
 from tests.kill.seeds import chance
 from tests.replay.stage import Crash, Stage, partitions_of
+from tests.replay.swapped import SWAPPED, swapped
 from tests.replay.test_workload import differences
 from tests.sink.delta.tended import Tended
 from tidegate.changelog import trim
 from tidegate.feed.retention import Limits
+from tidegate.lakes.lake import Lake
+from tidegate.model.errors import ConfigError
 from tidegate.objectstore import deltalog
 from tidegate.sink.delta import merge, upkeep
 
@@ -132,6 +136,53 @@ def test_one_after_the_other(tmp_path: Path, recording: str, number: int) -> Non
 def test_each_alone(tmp_path: Path, recording: str, place: str, times: int) -> None:
     """A crash at one place, the first times that it is reached, in a replay of its own: the same end."""
     lives_until_the_end(tmp_path, recording, times, {place: times})
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [pytest.param("open-protocol", marks=pytest.mark.slow), pytest.param("canal-json", marks=pytest.mark.soak)],
+)
+def test_tables_change_places(tmp_path: Path, protocol: str) -> None:
+    """A RENAME in a circle is one step: wherever the feed dies around it, each snapshot has both tables before it or
+    both behind it."""
+    messages = {0: swapped(protocol)}
+    last = 9 + len(SWAPPED)
+
+    def live(root: Path, at_most: int = 2) -> None:
+        stage = Stage(root, protocol, messages)
+        for ts in range(10, last + 1):
+            stage.land(at_most)
+            stage.round(ts)
+        while stage.land(at_most):
+            pass
+        stage.round(last)
+
+    def held(root: Path) -> dict[int, list[list[object]]]:
+        """The tables of every published snapshot, by its ts."""
+        shown = {}
+        for ts in range(10, last + 1):
+            with suppress(ConfigError):  # nothing is published so early
+                lake = Lake(str(root)).at(ts)
+                shown[lake.checkpoint_ts] = [[name, *lake.arrow(name).to_pylist()] for name in lake.tables()]
+        return shown
+
+    live(tmp_path / "calm", len(messages[0]))
+    calm = held(tmp_path / "calm")
+    assert [*calm] == [*range(10, last + 1)]
+    by_chance, reached = chance("a circle", protocol), set()
+    for place in PLACES:
+        root, waiting = tmp_path / place, {place: by_chance.randint(1, TIMES_MAX)}
+        with armed(crash_at(waiting)), suppress(Crash):
+            live(root)
+        if waiting:
+            continue
+        reached.add(place)
+        crashed = held(root)
+        assert crashed == {ts: calm[ts] for ts in crashed}, place
+        live(root)
+        ended = held(root)
+        assert ended == {ts: calm[ts] for ts in {*ended, last}}, place
+    assert {"round/applied", "apply/rows-committed", "publish/before-snapshot", "landing/after-commit"} <= reached
 
 
 @pytest.mark.slow

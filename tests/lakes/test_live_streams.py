@@ -2,40 +2,16 @@
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from tests.replay.stage import Stage
+from tests.replay.swapped import SWAPPED, swapped
 from tests.replay.test_streams import VARIANTS, recorded
-from tidegate.codec import BatchEncoder, EncodeOptions
 from tidegate.lakes.lake import Lake
 from tidegate.lakes.live import Live
-from tidegate.model.event import Ddl, Field, Insert, Resolved
-from tidegate.model.mysql import MysqlType
-from tidegate.source.kafka.message import TopicMessage
 
 MERGED_EVERY = 9
 """How many moments the lake that is looked at live lies behind at most."""
-
-
-def row(table: str, key: int, value: str) -> Insert:
-    """A row of a table with columns id and `value`."""
-    fields = (Field("id", MysqlType.LONG, 11, binary=True, handle=True), Field(value, MysqlType.LONG, 65, binary=True))
-    return Insert(schema="s", table=table, fields=fields, after=(key, key), pk_names=("id",))
-
-
-SWAPPED = (
-    Ddl(schema="s", table="a", query="CREATE TABLE a (id INT PRIMARY KEY, v INT)", type=3),
-    Ddl(schema="s", table="b", query="CREATE TABLE b (id INT PRIMARY KEY, w INT)", type=3),
-    row("a", 1, "v"),
-    row("b", 2, "w"),
-    Ddl(
-        schema="s", table="b", query="RENAME TABLE `s`.`a` TO `s`.`x`, `s`.`b` TO `s`.`a`, `s`.`x` TO `s`.`b`", type=47
-    ),
-    row("a", 3, "w"),
-    row("b", 4, "v"),
-)
-"""Tables a (id, v) and b (id, w) change places; one event a ts, from 10 on."""
 
 
 def rows_of(view: Lake | Live, name: str) -> list[str]:
@@ -78,13 +54,7 @@ def test_live_is_what_merging_gives(tmp_path: Path, stream: str, variant: str) -
 @pytest.mark.parametrize("protocol", ["open-protocol", "canal-json"])
 def test_tables_that_change_places(tmp_path: Path, protocol: str) -> None:
     """A RENAME in a circle takes the rows of both tables along, in live views as in snapshots, filtered or not."""
-    options = EncodeOptions(protocol=protocol, enable_tidb_extension=True)
-    encoder = BatchEncoder(options)
-    messages: list[TopicMessage] = []
-    for ts, event in enumerate(SWAPPED, 10):
-        placed = msgspec.structs.replace(event, commit_ts=ts)
-        made = [*encoder.append(placed), *encoder.flush(), *encoder.append(Resolved(ts)), *encoder.flush()]
-        messages += [TopicMessage(len(messages) + at, one.key, one.value) for at, one in enumerate(made)]
+    messages = swapped(protocol)
     ahead, behind = (Stage(tmp_path / name, protocol, {0: messages}) for name in ("ahead", "behind"))
     for stage in (ahead, behind):
         while stage.land(len(messages)):

@@ -1,0 +1,39 @@
+"""Two tables that change places by one RENAME in a circle, as a topic of one partition."""
+
+import msgspec
+
+from tidegate.codec import BatchEncoder, EncodeOptions
+from tidegate.model.event import Ddl, Field, Insert, Resolved
+from tidegate.model.mysql import MysqlType
+from tidegate.source.kafka.message import TopicMessage
+
+
+def row(table: str, key: int, value: str) -> Insert:
+    """A row of a table with columns id and `value`."""
+    fields = (Field("id", MysqlType.LONG, 11, binary=True, handle=True), Field(value, MysqlType.LONG, 65, binary=True))
+    return Insert(schema="s", table=table, fields=fields, after=(key, key), pk_names=("id",))
+
+
+SWAPPED = (
+    Ddl(schema="s", table="a", query="CREATE TABLE a (id INT PRIMARY KEY, v INT)", type=3),
+    Ddl(schema="s", table="b", query="CREATE TABLE b (id INT PRIMARY KEY, w INT)", type=3),
+    row("a", 1, "v"),
+    row("b", 2, "w"),
+    Ddl(
+        schema="s", table="b", query="RENAME TABLE `s`.`a` TO `s`.`x`, `s`.`b` TO `s`.`a`, `s`.`x` TO `s`.`b`", type=47
+    ),
+    row("a", 3, "w"),
+    row("b", 4, "v"),
+)
+"""Tables a (id, v) and b (id, w) change places; one event a ts, from 10 on."""
+
+
+def swapped(protocol: str) -> list[TopicMessage]:
+    """SWAPPED as messages, each event followed by its watermark."""
+    encoder = BatchEncoder(EncodeOptions(protocol=protocol, enable_tidb_extension=True))
+    messages: list[TopicMessage] = []
+    for ts, event in enumerate(SWAPPED, 10):
+        placed = msgspec.structs.replace(event, commit_ts=ts)
+        made = [*encoder.append(placed), *encoder.flush(), *encoder.append(Resolved(ts)), *encoder.flush()]
+        messages += [TopicMessage(len(messages) + at, one.key, one.value) for at, one in enumerate(made)]
+    return messages
