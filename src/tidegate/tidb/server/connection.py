@@ -1,33 +1,29 @@
 """One client: mysql-mimic reads its packets and knows the order of the conversation, this says what the answers are.
 
-    handshake ──► session ──► COM_QUERY, COM_STMT_EXECUTE ──► statements one by one ──► OK, rows or an error each
+    handshake ──► session ──► COM_QUERY ──► statements one by one ──► OK, rows or an error each
                                                               in the thread of this client
 
 The library's own session would answer SHOW and SET by itself, its OK packets count no rows, its errors know few
-SQLSTATEs, and its prepared statements do not quote.  So its `Connection` is kept for packets, handshake, flow and KILL,
+SQLSTATEs.  So its `Connection` is kept for packets, handshake, flow and KILL,
 and what an answer holds is decided here.  A client has one thread: its statements run one after the other and never
 hold up those of other clients, however long a DDL waits.
 
-Source: MySQL Internals, "Command Phase", "Text Protocol", "Prepared Statements".
+Source: MySQL Internals, "Command Phase", "Text Protocol".
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 
 from mysql_mimic.connection import Connection
-from mysql_mimic.packets import make_column_count, make_com_stmt_prepare_ok, make_eof, make_ok
-from mysql_mimic.prepared import PreparedStatement
+from mysql_mimic.packets import make_column_count, make_eof, make_ok
 from mysql_mimic.stream import ConnectionClosed
 from mysql_mimic.types import Capabilities, ServerStatus, str_len
 
-from tidegate.expr.relation import ResultColumn, ResultSet
+from tidegate.expr.relation import ResultSet
 from tidegate.model.errors import SqlRefused, TidegateError, UpstreamError
-from tidegate.model.mysql import MysqlType
-from tidegate.model.table import ColumnType
-from tidegate.tidb.server.packet import binary_row, column_packet, error_packet, text_row
-from tidegate.tidb.server.prepared import ClientStatement, Prepared, bind, read_parameters
+from tidegate.tidb.server.packet import column_packet, error_packet, text_row
 from tidegate.tidb.server.served import UTF8, ServedSession
 from tidegate.tidb.sql.outcome import Outcome
 
@@ -48,7 +44,6 @@ CAPABILITIES: Final = (
     | Capabilities.CLIENT_IGNORE_SPACE
     | Capabilities.CLIENT_MULTI_STATEMENTS
     | Capabilities.CLIENT_MULTI_RESULTS
-    | Capabilities.CLIENT_PS_MULTI_RESULTS
 )
 """Without query attributes: a COM_QUERY is then the statement and nothing else."""
 _MORE: Final = ServerStatus.SERVER_MORE_RESULTS_EXISTS
@@ -73,11 +68,6 @@ class Client(Connection):  # type: ignore[misc]
     """A connection whose answers come from a session of ours."""
 
     session: ServedSession
-    _prepared: dict[int, ClientStatement]
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._prepared = {}
 
     async def start(self) -> None:
         """The conversation, until the client or a refusal ends it."""
@@ -99,7 +89,7 @@ class Client(Connection):  # type: ignore[misc]
 
     async def handle_query(self, data: bytes) -> None:
         """COM_QUERY: one statement, or several where the client said that it may send them."""
-        await self._run(self._text(data), text_row)
+        await self._run(self._text(data))
 
     async def handle_init_db(self, data: bytes) -> None:
         """COM_INIT_DB."""
@@ -118,57 +108,13 @@ class Client(Connection):  # type: ignore[misc]
     async def handle_reset_connection(self, data: bytes) -> None:
         """COM_RESET_CONNECTION."""
         del data
-        self._prepared.clear()
         await self.session.reset()
         await self._write(self._ok(Outcome()))
 
     async def handle_stmt_prepare(self, data: bytes) -> None:
-        """COM_STMT_PREPARE: parameters are found, columns are told with each execution."""
-        try:
-            statement = Prepared.of(self._text(data), self._modes)
-        except TidegateError as error:
-            await self._write(_packet_of(error))
-            return
-        number = next(self.prepared_stmt_seq) + 1
-        self._prepared[number] = ClientStatement(statement)
-        packets = [make_com_stmt_prepare_ok(PreparedStatement(number, statement.sql, len(statement.places)))]
-        if statement.places:
-            parameter = ResultColumn("?", ColumnType(MysqlType.VAR_STRING, charset="binary"))
-            packets += [column_packet(parameter, "binary") for _ in statement.places]
-            packets += [] if self.deprecate_eof() else [self._eof(0)]
-        self.stream.write_many(packets)
-        await self.stream.drain()
-
-    async def handle_stmt_send_long_data(self, data: bytes) -> None:
-        """COM_STMT_SEND_LONG_DATA, which has no answer."""
-        statement = self._prepared.get(int.from_bytes(data[:4], "little"))
-        if statement is not None:
-            statement.long_data.setdefault(int.from_bytes(data[4:6], "little"), bytearray()).extend(data[6:])
-
-    async def handle_stmt_execute(self, data: bytes) -> None:
-        """COM_STMT_EXECUTE; cursors are not kept, all rows come at once."""
-        try:
-            statement = self._statement(data)
-            values = read_parameters(statement, data[9:])
-            statement.long_data.clear()
-            sql = bind(statement.prepared, values, self._modes)
-        except TidegateError as error:
-            await self._write(_packet_of(error))
-            return
-        await self._run(sql, binary_row)
-
-    async def handle_stmt_reset(self, data: bytes) -> None:
-        """COM_STMT_RESET."""
-        try:
-            self._statement(data).long_data.clear()
-        except TidegateError as error:
-            await self._write(_packet_of(error))
-            return
-        await self._write(self._ok(Outcome()))
-
-    async def handle_stmt_close(self, data: bytes) -> None:
-        """COM_STMT_CLOSE, which has no answer."""
-        self._prepared.pop(int.from_bytes(data[:4], "little"), None)
+        """COM_STMT_PREPARE: refused with 1295, so that there is never a statement to execute."""
+        del data
+        await self._write(error_packet(1295, "HY000", "This upstream does not prepare statements; send their text"))
 
     # --- answers ---
 
@@ -186,7 +132,7 @@ class Client(Connection):  # type: ignore[misc]
         flags = told.pop("flags", 0)
         return bytes(make_ok(capabilities=self.capabilities, status_flags=self._status | flags, **told))
 
-    async def _run(self, sql: str, row: Callable[[Sequence[ResultColumn], Sequence[Any], str], bytes]) -> None:
+    async def _run(self, sql: str) -> None:
         """Run statements and send each answer once it is known whether another one follows."""
         answers = self.session.session.run(sql)
         answer = await self._next(answers)
@@ -201,7 +147,7 @@ class Client(Connection):  # type: ignore[misc]
             elif isinstance(answer, Outcome):
                 await self._write(self._ok(answer, more))
             else:
-                await self._rows(answer, row, more)
+                await self._rows(answer, more)
             answer = following
 
     async def _next(self, answers: Iterator[ResultSet | Outcome]) -> _Answer | None:
@@ -217,19 +163,14 @@ class Client(Connection):  # type: ignore[misc]
             self.session.session.interrupt()
             raise
 
-    async def _rows(
-        self,
-        answer: ResultSet,
-        row: Callable[[Sequence[ResultColumn], Sequence[Any], str], bytes],
-        status: ServerStatus,
-    ) -> None:
+    async def _rows(self, answer: ResultSet, status: ServerStatus) -> None:
         charset = str(self.session.session.variables.get("character_set_results", "utf8mb4"))
         packets = [make_column_count(capabilities=self.capabilities, column_count=len(answer.columns))]
         packets += [column_packet(column, charset) for column in answer.columns]
         if not self.deprecate_eof():
             packets.append(self._eof(status))
         for at in range(0, len(answer.rows), _ROWS_A_BATCH):
-            packets += [row(answer.columns, values, charset) for values in answer.rows[at : at + _ROWS_A_BATCH]]
+            packets += [text_row(answer.columns, values, charset) for values in answer.rows[at : at + _ROWS_A_BATCH]]
             await self._write_all(packets)
             packets = []
         warnings = min(self.session.session.warning_count, 0xFFFF)
@@ -284,13 +225,6 @@ class Client(Connection):  # type: ignore[misc]
         if charset in UTF8:
             return data.decode("utf-8", "surrogateescape")
         return str(self.client_charset.decode(data))
-
-    def _statement(self, data: bytes) -> ClientStatement:
-        number = int.from_bytes(data[:4], "little")
-        found = self._prepared.get(number)
-        if found is None:
-            raise SqlRefused(1243, f"Unknown prepared statement handler ({number}) given to EXECUTE")
-        return found
 
 
 def _packet_of(error: TidegateError) -> bytes:
