@@ -10,7 +10,7 @@
 A call is looked up by its name: UPPER(v) is string.py's, SUM(v) an aggregate, for which the scope answers with the
 slot of its result; any other is SqlRefused 1305.
 
-(SELECT ..) is compiled where there are queries: tidb/sql/query/select.py adds it to the same table.
+(SELECT ..) is in no table: subqueries are SqlRefused 1235.
 
 Source: MySQL manual, "Expressions"; TiDB's expression package.
 """

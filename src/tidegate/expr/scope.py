@@ -1,11 +1,7 @@
 """What an expression may name.
 
-    Scope      at compile time: columns by (table, name) ──► slots of one flat row, relations for subqueries
-    Context    at run time: context.py
-
-A correlated subquery sees the outer row and its own as one: its slots begin where the outer ones end.
-
-    SELECT (SELECT max(x) FROM u WHERE u.a = t.a) FROM t        row   t.a t.b | u.a u.x
+Scope      at compile time: columns by (table, name) ──► slots of one flat row
+Context    at run time: context.py
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.expr.compiled import Compiled
 from tidegate.expr.context import DEFAULT_COLLATION, Context
-from tidegate.expr.relation import RelationColumn, Relations
+from tidegate.expr.relation import RelationColumn
 from tidegate.model.errors import SqlRefused
 from tidegate.model.table import ColumnType
 
@@ -43,8 +39,6 @@ class Scope:
     """Names that an expression may use."""
 
     slots: tuple[Slot, ...] = ()
-    outer: "Scope | None" = None
-    relations: Relations | None = None
     database: str = ""
     collation: str = DEFAULT_COLLATION
     """collation_connection: the collation of literals."""
@@ -58,10 +52,6 @@ class Scope:
     """VALUES(column) of ON DUPLICATE KEY UPDATE."""
     context: Context | None = None
     """The statement's context where it is known already: it tells the types of variables."""
-    reached: list[Slot] | None = None
-    """Where a subquery notes the outer columns that it uses; one that uses none runs once."""
-    spare: int = 0
-    """Slots behind the named ones that are taken by aggregates."""
 
     @classmethod
     def of_columns(cls, columns: Iterable[RelationColumn], table: str = "", schema: str = "") -> "Scope":
@@ -74,42 +64,30 @@ class Scope:
         )
 
     @property
-    def base(self) -> int:
-        """The first slot that is this scope's own."""
-        return self.outer.width if self.outer is not None else 0
-
-    @property
     def width(self) -> int:
-        """How many slots a row has, the outer ones included."""
-        return self.base + len(self.slots) + self.spare
+        """How many slots a row has."""
+        return len(self.slots)
 
     def at(self, clause: str) -> "Scope":
         """Return these names for another clause ("where clause", "order clause" ..)."""
         return replace(self, clause=clause)
 
     def find(self, column: str, table: str = "", schema: str = "") -> Slot:
-        """Return the slot that a name means, the innermost scope first; SqlRefused 1054 for none, 1052 for several."""
-        scope: Scope | None = self
-        notes: list[list[Slot]] = []
-        while scope is not None:
-            found = scope.own(column, table, schema)
-            if len(found) > 1:
-                raise SqlRefused(_AMBIGUOUS, f"Column '{column}' in {self.clause} is ambiguous", "23000")
-            if found:
-                for note in notes:
-                    note.append(found[0])
-                return found[0]
-            notes += [scope.reached] if scope.reached is not None else []
-            scope = scope.outer
+        """Return the slot that a name means; SqlRefused 1054 for none, 1052 for several."""
+        found = self.own(column, table, schema)
+        if len(found) > 1:
+            raise SqlRefused(_AMBIGUOUS, f"Column '{column}' in {self.clause} is ambiguous", "23000")
+        if found:
+            return found[0]
         shown = ".".join(part for part in (schema, table, column) if part)
         raise SqlRefused(_BAD_FIELD, f"Unknown column '{shown}' in '{self.clause}'", "42S22")
 
     def has(self, column: str, table: str = "") -> bool:
-        """Return whether this scope itself, not an outer one, has the name."""
+        """Return whether there is such a name."""
         return bool(self.own(column, table))
 
     def own(self, column: str, table: str = "", schema: str = "") -> Sequence[Slot]:
-        """Return the slots of this scope itself that fit a name."""
+        """Return the slots that fit a name."""
         name, table, schema = column.lower(), table.lower(), schema.lower()
         return [
             slot

@@ -16,18 +16,12 @@ class Generator:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.sources: list[tuple[str, str]] = []
-        self.depth = 0
 
     def query(self) -> str:
         """A query of up to three sources."""
-        outer, self.sources = self.sources, []
-        self.depth += 1
-        text = f"{self.clause_from()}{self.clause_where(outer)}"
-        grouped = self.random.random() < 0.4
-        text = f"{self.grouped(text) if grouped else self.plain(text)}"
-        self.sources = outer
-        self.depth -= 1
-        return text
+        self.sources = []
+        text = f"{self.clause_from()}{self.clause_where()}"
+        return self.grouped(text) if self.random.random() < 0.4 else self.plain(text)
 
     def clause_from(self) -> str:
         """One to three sources, joined."""
@@ -42,12 +36,10 @@ class Generator:
         return " ".join(parts)
 
     def source(self) -> str:
-        """A table or a derived one, under a new alias."""
+        """A table under a new alias."""
         table = self.random.choice(tuple(COLUMNS))
-        alias = f"{table}{self.depth}{len(self.sources)}"
+        alias = f"{table}{len(self.sources)}"
         self.sources.append((alias, table))
-        if self.random.random() < 0.15:
-            return f"(SELECT * FROM {table} WHERE id {self.random.choice(('<', '>=', '<>'))} 2) {alias}"
         return f"{table} {alias}"
 
     def join_condition(self) -> str:
@@ -85,24 +77,10 @@ class Generator:
             case _:
                 return f"{self.column(sources, text=True)} LIKE '%{self.random.choice('xyne')}%'"
 
-    def clause_where(self, outer: list[tuple[str, str]]) -> str:
-        """Conditions; inside a subquery one that names the outer query."""
-        parts = [self.condition(self.sources + outer) for _ in range(self.random.choice((0, 0, 1, 2)))]
-        if outer:
-            parts.append(f"{self.column(self.sources, text=False)} = {self.column(outer, text=False)}")
-        if self.depth == 1 and self.random.random() < 0.4:
-            parts.append(self.subquery())
+    def clause_where(self) -> str:
+        """Conditions."""
+        parts = [self.condition(self.sources) for _ in range(self.random.choice((0, 0, 1, 2)))]
         return f" WHERE {' AND '.join(parts)}" if parts else ""
-
-    def subquery(self) -> str:
-        """EXISTS or IN."""
-        held = list(self.sources)
-        if self.random.random() < 0.5:
-            return f"{self.random.choice(('', 'NOT '))}EXISTS ({self.query()})"
-        table = self.random.choice(tuple(COLUMNS))
-        left = self.column(held, text=False)
-        inner = f"SELECT z.id FROM {table} z WHERE {self.condition([('z', table), *held])}"
-        return f"{left} {self.random.choice(('IN', 'NOT IN'))} ({inner})"
 
     def plain(self, rest: str) -> str:
         """A select list of columns."""

@@ -71,31 +71,6 @@ QUERIES: dict[str, list[tuple[str | None, ...]]] = {
     "select id from t limit 0": [],
     "select distinct s from t order by s": [(None,), ("x",), ("Y",)],
     "select distinct a from t order by a desc limit 1": [("20",)],
-    # subqueries
-    "select id, (select max(b) from u where u.id = t.id) from t order by 1": [
-        ("1", "one"),
-        ("2", "zwei"),
-        ("3", None),
-        ("4", None),
-    ],
-    "select id from t where id in (select id from u) order by id": [("1",), ("2",)],
-    "select id from t where id not in (select id from u) order by id": [("3",), ("4",)],
-    "select id from t where id not in (select a from t)": [],
-    "select id from t where not exists (select * from u where u.id = t.id) order by id": [("3",), ("4",)],
-    "select * from (select id, a * 2 twice from t) x where twice > 20 order by id": [("2", "40"), ("4", "40")],
-    "select id from t where (id, 10) in (select id, a from t)": [("1",)],
-    "select a.id, (select count(*) from t b where b.id < a.id and exists "
-    "(select 1 from u where u.id = b.id and u.id <> a.id)) from t a order by 1": [
-        ("1", "0"),
-        ("2", "1"),
-        ("3", "2"),
-        ("4", "2"),
-    ],
-    "select (select count(*) from u where u.id = t.id) c, count(*) from t group by c order by c": [
-        ("0", "2"),
-        ("1", "1"),
-        ("2", "1"),
-    ],
     # the rest
     "select id from t where id = 1 for update": [("1",)],
     "select 1 where 1 = 0": [],
@@ -116,7 +91,6 @@ def test_rows(sql: str) -> None:
         ("select 'text', x'41', count( * ), -1", ["text", "x'41'", "count( * )", "-1"]),
         ("select * from t", ["id", "a", "s", "d"]),
         ("select t.*, u.id from t, u", ["id", "a", "s", "d", "id"]),
-        ("select q.n from (select 1 n) q", ["n"]),
     ],
 )
 def test_names(sql: str, names: list[str]) -> None:
@@ -136,10 +110,11 @@ def test_names(sql: str, names: list[str]) -> None:
         ("select * from missing", 1146, "Table 'd.missing' doesn't exist"),
         ("select *", 1096, "No tables used"),
         ("select z.* from t", 1051, "Unknown table 'z'"),
-        ("select (select id from u)", 1242, "Subquery returns more than 1 row"),
-        ("select (select 1, 2)", 1241, "Operand should contain 1 column(s)"),
+        ("select (select id from u)", 1235, "doesn't yet support"),
+        ("select id from t where id in (select id from u)", 1235, "doesn't yet support"),
+        ("select id from t where exists (select 1 from u)", 1235, "doesn't yet support"),
         ("select id from t where sum(a) > 1", 1111, "Invalid use of group function"),
-        ("select * from (select 1)", 1248, "Every derived table must have its own alias"),
+        ("select * from (select 1) d", 1235, "doesn't yet support Subquery in FROM"),
         ("select 1 limit -1", 1210, "LIMIT"),
         ("select id from t partition (p0)", 1235, "PARTITION"),
         ("select 1 union select 2", 1235, "doesn't yet support 'UNION'"),
@@ -179,7 +154,6 @@ def test_no_database() -> None:
         ("select * from t where id in (1, null)", [{"id": (1,)}]),
         ("select * from t, u where t.id = 3 and u.id = 4", [{"id": (3,)}, {"id": (4,)}]),
         ("select * from t left join u on t.id = u.id where t.id = 3 and u.id = 4", [{"id": (3,)}, {}]),
-        ("select (select max(b) from u where u.id = t.id) from t where id = 2", [{"id": (2,)}, {"id": (2,)}]),
     ],
 )
 def test_hints(sql: str, hints: list[dict[str, tuple[int, ...]]]) -> None:
@@ -188,17 +162,6 @@ def test_hints(sql: str, hints: list[dict[str, tuple[int, ...]]]) -> None:
     answer(sql, tables)
 
     assert tables.asked == hints
-
-
-def test_subquery_without_outer_columns_runs_once() -> None:
-    """Only a correlated subquery is run for every row."""
-    tables = Tables()
-    answer("select id from t where a > (select min(id) from u) or (select count(*) from u) > 9", tables)
-    assert len(tables.asked) == 3
-
-    tables = Tables()
-    answer("select (select min(b) from u where u.id = t.id) from t", tables)
-    assert len(tables.asked) == 5
 
 
 def test_types_and_collations() -> None:
@@ -229,5 +192,4 @@ def test_names_of_enums() -> None:
     ]
     assert found("select id from e where v = 'a' and v > 1 order by id") == [("1",), ("4",)]
     assert found("select max(v), min(v) from e") == [("z", "a")]
-    assert found("select id from e where v in (select 'z')") == [("2",)]
     assert found("select ifnull(v, 'none') n from e order by n") == [("a",), ("a",), ("none",), ("z",)]

@@ -71,7 +71,7 @@ def test_queries(maria: Any) -> None:
     ]
 
     assert not wrong
-    assert len(queries) > 40
+    assert len(queries) > 30
 
 
 @pytest.mark.slow

@@ -236,7 +236,7 @@ def test_settings(client: Client) -> None:
 
     assert client.rows('SELECT @a, @b, "v" FROM t WHERE id = 1') == [(1, 2, 10)]
     assert client.one("SELECT @@time_zone") == "+08:00"
-    client.run("SET sql_mode = DEFAULT, @c = (SELECT SUM(v) FROM t)")
+    client.run("SET sql_mode = DEFAULT, @c = 10 * 3")
     assert str(client.one("SELECT @c")) == "30"
     assert client.code("SET max_sort_length = 7, nope = 1") == 1193
 

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from tidegate.expr.compiled import Compiled, Evaluate
 from tidegate.expr.context import NO_CONTEXT, Context
-from tidegate.expr.form import Build, compile_scalar
+from tidegate.expr.form import Build, compile_scalar, refuse
 from tidegate.expr.relation import Row
 from tidegate.expr.result_type import BOOL, ValueFamily, agreed, family_of
 from tidegate.expr.scope import Scope
@@ -54,8 +54,6 @@ def _comparison(accepts: frozenset[int]) -> Build:
     """< and its like: of rows, the first parts that differ decide."""
 
     def build(node: Node, scope: Scope) -> Compiled:
-        if _quantified(node):
-            return compile_scalar(node.expression, scope)
         orders = _orders(node, scope)
         if len(orders) == 1:
             return Compiled(_judged(orders[0], accepts), BOOL)
@@ -96,14 +94,7 @@ def equality(orders: Sequence[Order]) -> Evaluate:
     return run
 
 
-def _quantified(node: Node) -> bool:
-    """Whether the right side is ANY (..) or ALL (..), which select_subquery compares."""
-    return type(node.expression).__name__ in {"Any", "All"}
-
-
 def _equal(node: Node, scope: Scope) -> Compiled:
-    if _quantified(node):
-        return compile_scalar(node.expression, scope)
     return Compiled(equality(_orders(node, scope)), BOOL)
 
 
@@ -116,8 +107,6 @@ def _negated(run: Evaluate) -> Evaluate:
 
 
 def _not_equal(node: Node, scope: Scope) -> Compiled:
-    if _quantified(node):
-        return compile_scalar(node.expression, scope)
     return Compiled(_negated(equality(_orders(node, scope))), BOOL)
 
 
@@ -185,9 +174,8 @@ def _integers(values: tuple[Compiled, ...], members: Sequence[tuple[Compiled, ..
 
 
 def _in(node: Node, scope: Scope) -> Compiled:
-    query = node.args.get("query")
-    if query is not None:
-        return compile_scalar(query, scope)
+    if node.args.get("query") is not None:
+        raise refuse(node)
     members = [operands(member, scope) for member in node.expressions]
     return Compiled(member_test(operands(node.this, scope), members, scope), BOOL)
 

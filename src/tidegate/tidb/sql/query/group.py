@@ -1,7 +1,7 @@
 """GROUP BY and aggregate functions: many rows become one row for each group.
 
-    row        outer slots | columns of FROM
-    group row  outer slots | columns of the group's first row | SUM(a) | COUNT(*) | ..
+    row        columns of FROM
+    group row  columns of the group's first row | SUM(a) | COUNT(*) | ..
 
 So what names a column keeps working, and a call of an aggregate function reads the slot that it was given when it was
 compiled.  Without GROUP BY all rows are one group, and it is there even when no row is.
@@ -34,15 +34,12 @@ from tidegate.model.table import ColumnType
 
 Rows: TypeAlias = Iterator[tuple[SqlValue, ...]]
 _WRONG_COUNT: Final = 1582
-_SUBQUERIES: Final = frozenset({"Select", "Subquery", "Exists"})
 _DIV_INCREMENT: Final = 4
 
 
-def aggregate_count(node: Node) -> int:
-    """Return how many calls of aggregate functions a node has, subqueries left out."""
-    if type(node).__name__ in _SUBQUERIES:
-        return 0
-    return is_aggregate(node) + sum(aggregate_count(child) for child in node.iter_expressions())
+def has_aggregate(node: Node) -> bool:
+    """Return whether a node calls an aggregate function."""
+    return is_aggregate(node) or any(map(has_aggregate, node.iter_expressions()))
 
 
 # --- the functions ---
@@ -197,12 +194,11 @@ class Grouping:
     calls: Sequence[_Aggregate]
     width: int
     """Slots of a row before the aggregates'."""
-    spare: int
     implicit: bool
     """True without GROUP BY: there is one group always."""
 
 
-def grouped_rows(rows: Iterator[tuple[SqlValue, ...]], grouping: Grouping, outer: Row, context: Context) -> Rows:
+def grouped_rows(rows: Iterator[tuple[SqlValue, ...]], grouping: Grouping, context: Context) -> Rows:
     """Return one row for each group, in the order in which the groups begin."""
     groups: dict[Any, tuple[tuple[SqlValue, ...], list[_Machine]]] = {}
     for row in rows:
@@ -212,8 +208,6 @@ def grouped_rows(rows: Iterator[tuple[SqlValue, ...]], grouping: Grouping, outer
         for machine in groups[key][1]:
             machine.feed(row)
     if grouping.implicit and not groups:
-        nothing = (*outer, *[None] * (grouping.width - len(outer)))
-        groups[()] = (nothing, [_Machine(call, context) for call in grouping.calls])
+        groups[()] = ((None,) * grouping.width, [_Machine(call, context) for call in grouping.calls])
     for row, machines in groups.values():
-        results = [machine.result() for machine in machines]
-        yield (*row, *results, *[None] * (grouping.spare - len(results)))
+        yield (*row, *[machine.result() for machine in machines])

@@ -1,18 +1,17 @@
 """FROM and WHERE: what rows come from, joined one after the other.
 
     t              a relation: a table, a view, something of information_schema
-    (SELECT ..) d  a derived table: a query that is run once for each run of the outer one
     DUAL           one row without columns
 
-    t1, t2 JOIN t3 ON ..        scan t1 ─► step t2 ─► step t3 ─► rows: outer slots, t1's, t2's, t3's
+    t1, t2 JOIN t3 ON ..        scan t1 ─► step t2 ─► step t3 ─► rows: t1's slots, t2's, t3's
 
 A part of WHERE is tested as soon as all its columns are there.  `col = constant` and `col IN (constants)` become the
-hint `equal` of a scan, which is given the outer row, too: for derived tables inside correlated subqueries.
+hint `equal` of a scan.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from sqlglot import exp
 
@@ -20,7 +19,7 @@ from tidegate.expr.compiled import Compiled
 from tidegate.expr.context import Context
 from tidegate.expr.form import compile_scalar
 from tidegate.expr.operator.logic import Truth, truth
-from tidegate.expr.relation import RelationColumn, ResultColumn, Row
+from tidegate.expr.relation import RelationColumn, Relations
 from tidegate.expr.scope import Scope, Slot
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.kinds import SqlValue
@@ -28,26 +27,8 @@ from tidegate.model.errors import SqlRefused
 
 Rows: TypeAlias = Iterator[tuple[SqlValue, ...]]
 _NO_DATABASE: Final = 1046
-_NO_TABLE: Final = 1146
-_NEEDS_ALIAS: Final = 1248
 _NOT_SUPPORTED: Final = 1235
 Equal: TypeAlias = Mapping[str, tuple[SqlValue, ...]]
-
-
-class Query(Protocol):
-    """A compiled query."""
-
-    @property
-    def columns(self) -> tuple[ResultColumn, ...]:
-        """What each row has."""
-        ...
-
-    def rows(self, outer: Row, context: Context) -> Iterator[tuple[SqlValue, ...]]:
-        """Return the rows for one outer row."""
-        ...
-
-
-Compile: TypeAlias = Callable[[Node, Scope], Query]
 
 
 @dataclass(frozen=True)
@@ -57,7 +38,7 @@ class _FromItem:
     alias: str
     schema: str
     columns: tuple[RelationColumn, ...]
-    scan: Callable[[Row, Equal, Context], Iterable[tuple[SqlValue, ...]]]
+    scan: Callable[[Equal, Context], Iterable[tuple[SqlValue, ...]]]
 
     def slots(self, start: int) -> tuple[Slot, ...]:
         """Return the columns' places in a row where they begin at `start`."""
@@ -67,17 +48,11 @@ class _FromItem:
         )
 
 
-def _source_of(node: Node, scope: Scope, compile_query: Compile) -> _FromItem | None:
-    """What one item of FROM stands for; None for DUAL. SqlRefused 1146, 1046, 1248."""
-    kind = type(node).__name__
-    if kind == "Table":
-        return _table(node, scope)
-    if kind == "Subquery":
-        return _derived(node, scope, compile_query)
-    raise SqlRefused(_NOT_SUPPORTED, f"This version of Tidegate doesn't yet support {kind} in FROM", "42000")
-
-
-def _table(node: Node, scope: Scope) -> _FromItem | None:
+def _source_of(node: Node, scope: Scope, relations: Relations) -> _FromItem | None:
+    """What one item of FROM stands for; None for DUAL. SqlRefused 1146, 1046, 1235."""
+    if type(node).__name__ != "Table":
+        kind = type(node).__name__
+        raise SqlRefused(_NOT_SUPPORTED, f"This version of Tidegate doesn't yet support {kind} in FROM", "42000")
     name, schema = node.name, node.db
     alias = node.alias or name
     if node.args.get("partition") is not None:
@@ -89,23 +64,8 @@ def _table(node: Node, scope: Scope) -> _FromItem | None:
     schema = schema or scope.database
     if not schema:
         raise SqlRefused(_NO_DATABASE, "No database selected", "3D000")
-    if scope.relations is None:
-        raise SqlRefused(_NO_TABLE, f"Table '{schema}.{name}' doesn't exist", "42S02")
-    found = scope.relations.relation(schema, name)
-    return _FromItem(alias, schema, found.columns, lambda _row, equal, context: found.rows(equal, context))
-
-
-def _derived(node: Node, scope: Scope, compile_query: Compile) -> _FromItem:
-    alias = node.args.get("alias")
-    if alias is None or not alias.name:
-        raise SqlRefused(_NEEDS_ALIAS, "Every derived table must have its own alias", "42000")
-    if alias.args.get("columns"):
-        raise SqlRefused(
-            _NOT_SUPPORTED, "This version of Tidegate doesn't yet support names of a derived table's columns", "42000"
-        )
-    query = compile_query(node.this, scope)
-    columns = tuple(RelationColumn(one.name, one.type, collation=one.collation) for one in query.columns)
-    return _FromItem(alias.name, "", columns, lambda row, _equal, context: query.rows(row, context))
+    found = relations.relation(schema, name)
+    return _FromItem(alias, schema, found.columns, found.rows)
 
 
 @dataclass
@@ -135,12 +95,11 @@ class Joined:
     tests: tuple[Truth, ...]
     """Those parts of WHERE that wait until all columns are there, or that need none."""
 
-    def rows(self, outer: Row, context: Context) -> Rows:
-        """Return the rows, the outer row's values first."""
-        prefix = (*outer, *[None] * (self.scope.base - len(outer)))
-        rows: Rows = iter((prefix,))
+    def rows(self, context: Context) -> Rows:
+        """Return the rows."""
+        rows: Rows = iter(((),))
         for step in self.steps:
-            rows = _run(step, prefix, rows, context)
+            rows = _run(step, rows, context)
         return _filtered(rows, self.tests, context)
 
 
@@ -161,12 +120,12 @@ def _filtered(rows: Rows, tests: Sequence[Truth], context: Context) -> Rows:
     return (row for row in rows if all(test(row, context) for test in tests))
 
 
-def _run(step: _Step, prefix: tuple[SqlValue, ...], lefts: Rows, context: Context) -> Rows:
+def _run(step: _Step, lefts: Rows, context: Context) -> Rows:
     equal: dict[str, tuple[SqlValue, ...]] = {}
     for name, values in step.hints:
-        found = tuple(value.run(prefix, context) for value in values)
+        found = tuple(value.run((), context) for value in values)
         equal[name] = tuple(value for value in found if value is not None)
-    rights = [tuple(row) for row in step.source.scan(prefix, equal, context)]
+    rights = [tuple(row) for row in step.source.scan(equal, context)]
     return _filtered(_joined(step, lefts, rights, context), step.after, context)
 
 
@@ -183,9 +142,9 @@ def _joined(step: _Step, lefts: Rows, rights: Sequence[tuple[SqlValue, ...]], co
             yield left + nothing
 
 
-def joined(select: Node, outer: Scope, compile_query: Compile) -> Joined:
-    """FROM and WHERE of a SELECT; `outer` is the scope that its columns are added to."""
-    builder = _Builder(outer, compile_query)
+def joined(select: Node, env: Scope, relations: Relations) -> Joined:
+    """FROM and WHERE of a SELECT; `env` is the scope that its columns are added to."""
+    builder = _Builder(env, relations)
     from_ = select.args.get("from_")
     if from_ is not None:
         builder.add_tree(from_.this, None)
@@ -198,15 +157,15 @@ def joined(select: Node, outer: Scope, compile_query: Compile) -> Joined:
 class _Builder:
     """Collects steps, then places the conditions."""
 
-    def __init__(self, outer: Scope, compile_query: Compile) -> None:
-        self.outer, self.compile_query = outer, compile_query
+    def __init__(self, env: Scope, relations: Relations) -> None:
+        self.env, self.relations = env, relations
         self.slots: list[Slot] = []
         self.steps: list[_Step] = []
 
     @property
     def scope(self) -> Scope:
         """What can be named so far."""
-        return replace(self.outer, slots=tuple(self.slots), clause="where clause")
+        return replace(self.env, slots=tuple(self.slots), clause="where clause")
 
     def add_tree(self, node: Node, join: Node | None) -> None:
         """A table, or tables joined in brackets."""
@@ -225,10 +184,10 @@ class _Builder:
 
     def add(self, node: Node, join: Node | None) -> None:
         """One source."""
-        source = _source_of(node, self.outer, self.compile_query)
+        source = _source_of(node, self.env, self.relations)
         if source is None:
             return
-        step = _Step(source, self.outer.base + len(self.slots), _side(join))
+        step = _Step(source, len(self.slots), _side(join))
         if join is not None:
             step.on += conjuncts(join.args.get("on"))
         self.slots += source.slots(step.start)
@@ -254,9 +213,7 @@ class _Builder:
         return Joined(scope, tuple(self.steps), tuple(tests))
 
     def _first_step(self, part: Node, scope: Scope) -> int | None:
-        """The first step after which a condition has all its columns; None for subqueries and conditions without."""
-        if part.find(exp.Select) is not None or not self.steps:
-            return None
+        """The first step after which a condition has all its columns; None for conditions without."""
         own = [slot.index for column in part.find_all(exp.Column) for slot in self._own(column, scope)]
         if not own:
             return None

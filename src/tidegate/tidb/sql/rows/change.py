@@ -27,8 +27,8 @@ from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused, TidegateError
 from tidegate.tidb.sql.outcome import Outcome
-from tidegate.tidb.sql.query.clauses import cut, in_order, limits_of
 from tidegate.tidb.sql.query.join import asked, conjuncts
+from tidegate.tidb.sql.query.select import cut, in_order, limits_of
 from tidegate.tidb.sql.rows.access import Given, TableAccess
 from tidegate.tidb.sql.rows.assign import assign_all, assignments_of
 from tidegate.tidb.sql.rows.open import TableOpener
@@ -54,7 +54,7 @@ def opened(node: Node, tables: TableOpener, context: Context) -> ChangedTable:
         raise SqlRefused(1235, "This version of Tidegate doesn't yet support changes of more than one table", "42000")
     _refuse_partitions(node)
     access = tables.table(node.db, node.name)
-    return ChangedTable(access, _table_scope(access, node.alias or access.name, tables, context))
+    return ChangedTable(access, _table_scope(access, node.alias or access.name, context))
 
 
 def _refuse_partitions(node: Node) -> None:
@@ -65,10 +65,10 @@ def _refuse_partitions(node: Node) -> None:
         )
 
 
-def _table_scope(access: TableAccess, alias: str, tables: TableOpener, context: Context) -> Scope:
-    """The scope of a table's rows, subqueries included."""
+def _table_scope(access: TableAccess, alias: str, context: Context) -> Scope:
+    """The scope of a table's rows."""
     plain = Scope.of_columns(access.columns, alias, access.version.schema)
-    return Scope(plain.slots, relations=tables, database=context.database, context=context)
+    return Scope(plain.slots, database=context.database, context=context)
 
 
 def _found_rows(node: Node, target: ChangedTable, context: Context) -> list[tuple[RowImage, Row]]:

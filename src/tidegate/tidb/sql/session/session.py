@@ -229,11 +229,10 @@ class Session:
 
     def evaluate(self, text: str) -> SqlValue:
         """Return the value of an expression in SQL."""
-        context = self.state.context()
+        context, scope = self.state.context(), Scope(database=self.state.database)
 
         def answer(transaction: GuardedTransaction) -> SqlValue:
             context.start_ts = transaction.start_ts
-            scope = Scope(relations=self._open(transaction, context), database=self.state.database)
             return compile_text(text, scope, self.state.sql_mode).run((), context)
 
         return self.transaction.read(answer, passing=True)
