@@ -15,6 +15,8 @@ from typing import Any, Final, TypeAlias
 
 from sqlglot import exp
 
+from tidegate.expr.syntax.words import UNITS
+
 _Parser: TypeAlias = Any
 _Nodes: TypeAlias = list[exp.Expression]
 _SIDES: Final = ("BOTH", "LEADING", "TRAILING")
@@ -116,9 +118,9 @@ def _position(self: _Parser) -> _Nodes:
 
 
 def _extract(self: _Parser) -> _Nodes:
-    if not self.word():
+    if self.word() not in UNITS:
         self.raise_error("a unit is missing")
-    unit = exp.var(self.word())
+    unit = exp.var(self.word().removeprefix("SQL_TSI_"))
     self._advance()
     if not self.accept("FROM"):
         self.raise_error("FROM is missing")
