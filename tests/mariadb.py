@@ -34,7 +34,7 @@ class Server(NamedTuple):
     @property
     def uri(self) -> str:
         """The address with the account that tests use."""
-        return f"mysql://reader:{QUOTED}@127.0.0.1:{self.port}/"
+        return f"mysql://reader:{QUOTED}@127.0.0.1:{self.port}/?enable-tls=false"
 
     def run(self, *statements: str) -> None:
         """Executes statements, in their order."""
@@ -58,8 +58,8 @@ def programs() -> tuple[str, str]:
 
 
 @contextmanager
-def running_server(home: Path) -> Iterator[Server]:
-    """A server that is gone when the block ends."""
+def running_server(home: Path, *more: str) -> Iterator[Server]:
+    """A server, with `more` options, that is gone when the block ends."""
     install, daemon = programs()
     data = home / "data"
     user = ["--user=root"] if os.getuid() == 0 else []
@@ -71,7 +71,7 @@ def running_server(home: Path) -> Iterator[Server]:
     options = [f"--datadir={data}", f"--port={port}", "--bind-address=127.0.0.1", f"--socket={home / 's'}"]
     options += [f"--pid-file={home / 'pid'}", "--innodb-buffer-pool-size=16M", "--character-set-server=utf8mb4"]
     with (home / "log").open("wb") as log:
-        process = subprocess.Popen([daemon, "--no-defaults", *user, *options], stdout=log, stderr=log)
+        process = subprocess.Popen([daemon, "--no-defaults", *user, *options, *more], stdout=log, stderr=log)
         try:
             connection = connected(port, process, home / "log")
             server = Server(port, connection)

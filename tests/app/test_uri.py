@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from tidegate.app.config.delta_sink import DELTA_SINK, DeltaTarget, parse_delta
 from tidegate.app.config.kafka_source import KAFKA_SOURCE, KafkaSource, parse_source
+from tidegate.app.config.load import load
 from tidegate.app.config.param import Given
-from tidegate.app.config.uri import mask_uri
+from tidegate.app.config.uri import mask_uri, told
 from tidegate.model.errors import ConfigError, KafkaConfigInvalid, ProtocolUnknown, UnsupportedError, UriInvalid
 
 OPEN = "kafka://h:9092/t?protocol=open-protocol"
@@ -195,6 +196,14 @@ def test_secrets_do_not_print():
          "s3://b/p?access-key=xxxxx&secret-access-key=xxxxx&session-token=xxxxx&region=d"),
         ("kafka://h/t?claim-check-storage-uri=s3%3A%2F%2Fb%3Fsecret-access-key%3DB",
          "kafka://h/t?claim-check-storage-uri=s3%3A%2F%2Fb%3Fsecret-access-key%3Dxxxxx"),
+        ("kafka://bob:S3cr/et@h:9092/t?protocol=x", "kafka://bob:xxxxx@h:9092/t?protocol=x"),
+        ("kafka://bob:S3?c#r&et@h:9092/t", "kafka://bob:xxxxx@h:9092/t"),
+        ("kafka://bob:1234?5@h", "kafka://bob:1234?xxxxx"),
+        ("kafka://h1:9092,h2/t?sasl-user=a@b", "kafka://h1:9092,h2/t?sasl-user=a@b"),
+        ("kafka://[::1]:9092/t?sasl-user=a@b", "kafka://[::1]:9092/t?sasl-user=a@b"),
+        ("kafka://h/t?sasl-password=a#b", "kafka://h/t?sasl-password=xxxxx#xxxxx"),
+        ("abfs://c@a/?connection_string=AccountKey%3DB", "abfs://c@a/?connection_string=xxxxx"),
+        ("kafka://h/t?sasl.jaas.config=x&ssl-key-passphrase=y", "kafka://h/t?sasl.jaas.config=xxxxx&ssl-key-passphrase=xxxxx"),
         ("kafka://h:9092/t?key=/path&protocol=x", "kafka://h:9092/t?key=/path&protocol=x"),
         ("no uri at all", "no uri at all"),
         ("", ""),
@@ -205,7 +214,30 @@ def test_mask(uri, masked):
     assert mask_uri(uri) == masked
 
 
-@given(password=st.text(alphabet=st.characters(codec="ascii", exclude_characters="?#&% +"), min_size=4, max_size=12))
+def test_an_address_from_elsewhere(tmp_path, monkeypatch):
+    """An address stands in a file or in the environment, so that no list of processes shows its password."""
+    (tmp_path / "uri").write_text("kafka://h/t?sasl-password=hush\n")
+    monkeypatch.setenv("SINK_URI", "delta:///srv/lake")
+    assert told(f"@{tmp_path}/uri", "source-uri") == "kafka://h/t?sasl-password=hush"
+    assert told("env:SINK_URI", "sink-uri") == "delta:///srv/lake"
+    assert told(OPEN, "source-uri") == OPEN
+    (tmp_path / "uri").write_text(f"{OPEN}&sasl-user=u&sasl-password=hush")
+    config = load(source_uri=f"@{tmp_path}/uri", sink_uri="env:SINK_URI")
+    assert config.source.client_config()["sasl.password"] == "hush"
+    assert config.sink.path == "/srv/lake"
+    assert "hush" not in config.source_uri
+
+
+@pytest.mark.parametrize(
+    ("uri", "words"), [("env:NO_SUCH_URI", "no variable 'NO_SUCH_URI'"), ("@/no/such", "/no/such")]
+)
+def test_an_address_that_is_nowhere(uri, words):
+    """What is not there is named."""
+    with pytest.raises(UriInvalid, match=f"source-uri: .*{words}"):
+        told(uri, "source-uri")
+
+
+@given(password=st.text(alphabet=st.characters(codec="ascii", exclude_characters="&% +"), min_size=4, max_size=12))
 def test_no_password_escapes(password):
     """Whatever error an URI raises, its user's password is not in the text."""
     uri = f"kafka://user:~{password}~@h/t?protocol=open-protocol&sasl-password=~{password}~"

@@ -197,6 +197,10 @@ def test_storage_form() -> None:
         ("file:///tmp/claims", "file:///tmp/claims/n.json"),
         ("s3://bucket/dir/?access-key=secret", "s3://bucket/dir/n.json"),
         ("/tmp/claims", "file:///tmp/claims/n.json"),
+        ("ftp://bob:S3cret@h:21/d/", "ftp://h:21/d/n.json"),
+        ("ftp://bob:S3/c?r#et@h/d?x=1", "ftp://h/d/n.json"),
+        ("abfs://box@account.example/d", "abfs://box@account.example/d/n.json"),
+        ("ftp://h:21/a@b", "ftp://h:21/a@b/n.json"),
     ],
 )
 def test_locations(uri: str, location: str) -> None:

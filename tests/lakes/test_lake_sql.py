@@ -5,7 +5,7 @@ import pytest
 from tidegate.lakes.sql import references, rewritten
 from tidegate.model.errors import ConfigError, SqlError
 
-TABLES = ("shop.orders", "shop.items", "bank.accounts", "old.orders", "shop.Ünï ï`x")
+TABLES = ("shop.orders", "shop.items", "bank.accounts", "old.orders", "shop.Ünï ï`x", "`a.b`.c", "a.`b.c`")
 VIEWS = {name: f"v{number}" for number, name in enumerate(TABLES)}
 
 CASES = {
@@ -26,6 +26,9 @@ CASES = {
     ),
     "select /*+ broadcast(a) */ * from accounts a, range(3)": "select /*+ broadcast(a) */ * from `v2` a, range(3)",
     "select * from `shop`.`Ünï ï``x`": "select * from `v4` AS `Ünï ï``x`",
+    "select * from `a.b`.c": "select * from `v5` AS `c`",
+    "select * from a.`b.c`, c": "select * from `v6` AS `b.c`, `v5` AS `c`",
+    "select * from `b.c`": "select * from `v6` AS `b.c`",
 }
 
 

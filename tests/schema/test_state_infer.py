@@ -1,8 +1,9 @@
 """Tables read off messages."""
 
 import json
-from zlib import crc32
+from hashlib import sha256
 
+import msgspec
 import pytest
 
 from tidegate.model.errors import SchemaError
@@ -36,7 +37,8 @@ def test_from_open_protocol() -> None:
     )
     info = infer_table(NAME, fields, None, 0x2A)
     assert info.inferred
-    assert info.incarnation == f"m-{crc32(b'db.t'):08x}-2a"
+    digest = sha256(b"\0\0\0\x02db\0\0\0\x01t").hexdigest()
+    assert info.incarnation == f"m-{digest[:32]}-2a"
     assert [render_type(column.type) for column in info.columns] == [
         "bigint(20) unsigned",
         "varchar",
@@ -47,6 +49,32 @@ def test_from_open_protocol() -> None:
     assert [column.nullable for column in info.columns] == [False, True, True, False, False]
     assert (info.columns[3].generated, info.columns[3].virtual) == ("", False)
     assert info.handle_key == ("id",)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(TableName("a.b", "c"), TableName("a", "b.c")), (TableName("db", "ΛΣ"), TableName("db", "λς"))],
+    ids=str,
+)
+def test_no_two_names_share_an_id(one: TableName, other: TableName) -> None:
+    """Tables whose names look alike when they are joined or folded have ids, and so rows, of their own."""
+    made = [infer_table(name, (Field("id", T.LONG, F.PRIMARY_KEY),), None, 5).incarnation for name in (one, other)]
+    assert made[0] != made[1]
+
+
+def test_two_tables_with_one_id_are_an_error() -> None:
+    """A state in which two tables claim one incarnation is refused, when a round makes it and when it is read."""
+    table = infer_table(NAME, (Field("a", T.LONG, F.NULLABLE),), None, 5)
+    twin = msgspec.structs.replace(table, name=TableName("Db", "U"))
+    state = SchemaState().with_table(table).with_table(twin)
+    with pytest.raises(SchemaError, match=r"Db\.T and Db\.U both claim"):
+        state.distinct()
+    with pytest.raises(SchemaError, match=r"Db\.T and Db\.U both claim"):
+        SchemaState.from_json(state.to_json())
+    dropped = SchemaState().with_table(table).with_dropped(twin)
+    with pytest.raises(SchemaError, match="both claim"):
+        dropped.distinct()
+    assert SchemaState().with_table(table).distinct().tables
 
 
 def test_from_canal_json() -> None:

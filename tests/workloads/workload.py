@@ -123,7 +123,7 @@ class Workload:
         with Upstream(Cluster(self.story.cluster.engine, self.story.clock)) as upstream:
             (port,) = upstream.ports.values()
             try:
-                yield msgspec.structs.replace(plain, upstream_uri=f"mysql://root@127.0.0.1:{port}/")
+                yield msgspec.structs.replace(plain, upstream_uri=f"mysql://root@127.0.0.1:{port}/?enable-tls=false")
             finally:
                 _reader.cache_clear()
 

@@ -38,6 +38,7 @@ from tidegate.model.errors import EncodeError, SqlRefused, UpstreamError
 from tidegate.model.event import Field, Value, Values
 from tidegate.model.feed_errors import ExpressionColumnNotFound, ExpressionParseFailed, RowFilterFailed
 from tidegate.model.mysql import STRINGS, MysqlType
+from tidegate.model.name import lowered
 from tidegate.model.table import ColumnType, TableName
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.infer import infer_table
@@ -80,10 +81,10 @@ class SqlExpressions:
         """`clocks` are those of TIMESTAMPs in images."""
         node = _parsed(text, self.sql_mode)
         compiled = _compiled(node, text, table, slots)
-        named = {column.name.lower() for column in node.find_all(exp.Column)}
-        used = [(slot.index, slot.type) for slot in slots if slot.name.lower() in named]
+        named = {lowered(column.name) for column in node.find_all(exp.Column)}
+        used = [(slot.index, slot.type) for slot in slots if lowered(slot.name) in named]
         for slot in slots:
-            if slot.name.lower() in named and slot.type.code in _NUMBERED and slot.type.elems is None:
+            if lowered(slot.name) in named and slot.type.code in _NUMBERED and slot.type.elems is None:
                 raise ExpressionParseFailed(
                     f"{text!r} for {table}: column {slot.name} is {slot.type.code.name}, and the messages do not tell "
                     "its members; leave such rows out where the topic is written, or write it as canal-json with "

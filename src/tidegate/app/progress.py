@@ -22,6 +22,7 @@ import rich.table
 import rich.text
 
 from tidegate.app.feed_error import FeedError
+from tidegate.model.name import printable
 from tidegate.model.tso import to_datetime
 
 LINE_EVERY_S: Final = 5.0
@@ -164,7 +165,7 @@ def _waiting(progress: Progress) -> str:
 
 
 def _one_line(text: str, width: int) -> str:
-    joined = " ".join(text.split())
+    joined = printable(" ".join(text.split()))
     return joined if len(joined) <= width else joined[: max(width - 3, 0)] + "..."
 
 
@@ -216,7 +217,7 @@ def _columns(width: int, *names: tuple[str, int]) -> tuple[rich.table.Table, lis
 
 
 def _fill(view: rich.table.Table, shown: list[bool], cells: tuple[str, ...]) -> None:
-    view.add_row(*(rich.text.Text(cell) for cell, here in zip(cells, shown, strict=True) if here))
+    view.add_row(*(rich.text.Text(printable(cell)) for cell, here in zip(cells, shown, strict=True) if here))
 
 
 def _partitions(partitions: tuple[PartitionProgress, ...], room: int, width: int) -> rich.table.Table:
@@ -274,7 +275,7 @@ def lines(stream: IO[str], *, every_s: float = LINE_EVERY_S) -> Iterator[Show]:
         for warning in progress.warnings:
             if warning not in told and not (progress.error and progress.error.message in warning):
                 told.add(warning)
-                stream.write(f"warning: {warning}\n")
+                stream.write(f"warning: {printable(warning)}\n")
         now = time.monotonic()
         state = progress.phase + progress.state + (progress.error.code if progress.error else "")
         if progress.state == "failed":  # the error itself is told by whoever runs the feed

@@ -25,6 +25,7 @@ from tidegate.model.errors import HistoryLost
 from tidegate.model.event import Ddl
 from tidegate.model.kv_change import KvChange
 from tidegate.model.mysql import ActionType
+from tidegate.model.name import lowered
 from tidegate.schema.stored.snapshot import StoredSnapshot
 from tidegate.source.tidb.log import LogBegin, LogPart, Span, Stored, Window
 from tidegate.source.tidb.tables import Tables, name_of
@@ -91,7 +92,7 @@ def create_statements(snapshot: StoredSnapshot, tables: Tables, ts: int) -> list
     found = []
     for database in snapshot.schemas.values():
         name = database.name.original
-        if name.lower() not in SYSTEM_SCHEMAS:
+        if lowered(name) not in SYSTEM_SCHEMAS:
             query = render_create_schema(database)
             found.append(Ddl(schema=name, table="", query=query, commit_ts=ts, type=int(ActionType.CREATE_SCHEMA)))
     for version in tables.replicated(snapshot):

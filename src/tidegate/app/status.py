@@ -33,6 +33,7 @@ from obstore.exceptions import BaseError
 from tidegate.app.checkpoints import DirectoryCheckpoints
 from tidegate.app.feed_error import FeedError, now
 from tidegate.app.progress import Progress
+from tidegate.app.say import say
 from tidegate.model.errors import ConfigError, EnvironmentFault
 from tidegate.model.tso import to_datetime
 from tidegate.objectstore.deltalog import store
@@ -153,7 +154,10 @@ def status(*, place: str | None, state_dir: str | None, name: str | None, as_jso
     if name is not None and not found:
         raise ConfigError(f"{where} knows no changefeed {name!r}")
     for each in found:
-        click.echo(msgspec.json.encode(each).decode() if as_json else words(each))
+        if as_json:
+            click.echo(msgspec.json.encode(each).decode())
+        else:
+            say(words(each))
 
 
 def _status(kept: _Kept | None, checkpoints: DirectoryCheckpoints | None) -> FeedStatus | None:

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tidegate.model.errors import ConfigError
+from tidegate.model.name import lowered
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -132,10 +133,10 @@ def _read_truth(path: Path) -> Truth:
 
 def compare_tables(truth: Truth, names: Sequence[str], read_table: ReadTable) -> Iterator[TableReport]:
     """Return a report for each table of the truth, then for each table that only the lake has."""
-    in_lake = {name.lower(): name for name in names}
+    in_lake = {lowered(name): name for name in names}
     for name in sorted(truth.tables):
         expected = truth.tables[name]
-        found = in_lake.pop(name.lower(), None)
+        found = in_lake.pop(lowered(name), None)
         differences = [Difference("missing table")]
         if found is not None:
             differences = compare(expected, _state(expected, truth.ts, read_table(found)))
@@ -148,27 +149,28 @@ def _state(truth: TruthTable, ts: int, lake: "pa.Table") -> "pa.Table":
     """The rows of a lake's table at `ts`, whatever the lake's mode."""
     from tidegate.sink.delta.mode_steps import state_at
 
-    key = {name.lower() for name in truth.key}
-    return state_at(lake, [name for name in lake.column_names if name.lower() in key], ts)
+    key = {lowered(name) for name in truth.key}
+    return state_at(lake, [name for name in lake.column_names if lowered(name) in key], ts)
 
 
 def compare(truth: TruthTable, lake: "pa.Table") -> list[Difference]:
     """Return everything in which the lake's table differs from the truth, columns first, then rows in the truth's
     order."""
-    virtual = {column.name.lower() for column in truth.columns if column.generated == "virtual"}
-    columns = [column for column in truth.columns if column.name.lower() not in virtual]
-    at = {name.lower(): place for place, name in enumerate(lake.column_names)}
-    wanted = {column.name.lower() for column in columns}
-    out = [Difference("missing column", column=column.name) for column in columns if column.name.lower() not in at]
+    virtual = {lowered(column.name) for column in truth.columns if column.generated == "virtual"}
+    columns = [column for column in truth.columns if lowered(column.name) not in virtual]
+    at = {lowered(name): place for place, name in enumerate(lake.column_names)}
+    wanted = {lowered(column.name) for column in columns}
+    out = [Difference("missing column", column=column.name) for column in columns if lowered(column.name) not in at]
     out += [
         Difference("extra column", column=name)
         for name in lake.column_names
-        if name.lower() not in wanted and name.lower() not in virtual
+        if lowered(name) not in wanted and lowered(name) not in virtual
     ]
-    shared = [column for column in columns if column.name.lower() in at]
+    shared = [column for column in columns if lowered(column.name) in at]
     expected = _truth_rows(truth, shared, lake, at)
-    found = zip(*(_lake_values(column, lake.column(at[column.name.lower()])) for column in shared), strict=True)
-    key = [place for place, column in enumerate(shared) if column.name.lower() in {name.lower() for name in truth.key}]
+    found = zip(*(_lake_values(column, lake.column(at[lowered(column.name)])) for column in shared), strict=True)
+    in_key = {lowered(name) for name in truth.key}
+    key = [place for place, column in enumerate(shared) if lowered(column.name) in in_key]
     if len(key) < len(truth.key):
         return out
     return out + (_by_key(shared, key, expected, found) if key else _as_bags(expected, found))
@@ -214,7 +216,7 @@ def _truth_rows(
     import pyarrow as pa
 
     places = [truth.columns.index(column) for column in columns]
-    types = [lake.schema.types[at[column.name.lower()]] for column in columns]
+    types = [lake.schema.types[at[lowered(column.name)]] for column in columns]
     dates = [pa.types.is_date(kind) or pa.types.is_timestamp(kind) for kind in types]
     for row in truth.rows:
         yield tuple(_truth_value(row[place], as_date=as_date) for place, as_date in zip(places, dates, strict=True))

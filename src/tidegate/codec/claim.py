@@ -17,6 +17,7 @@ Source: TiCDC's "Send large messages to external storage" document; recordings.
 """
 
 import binascii
+import re
 from typing import Final, NamedTuple
 
 import msgspec
@@ -59,6 +60,9 @@ class _Body(msgspec.Struct):
     key: str | None = None
 
 
+_USER_INFO: Final = re.compile(r"(?<=://)(?!\[)[^:/?#]*:(?:[^/?#]*|(?!\d*(?:[,/?#]|$)).*)@", re.DOTALL)
+"""User and password, up to the last "@" of the authority; of the whole where what follows the colon is no port, since
+a password may hold what should have been percent-encoded."""
 _BODY: Final = msgspec.json.Decoder(_Body)
 
 
@@ -86,10 +90,11 @@ def pack_claim(key: bytes | None, value: bytes, *, raw_value: bool) -> bytes:
 
 
 def claim_location(storage_uri: str, name: str) -> str:
-    """Return where the file `name` of a storage lies, without the parameters of its URI, which may be secrets.
+    """Return where the file `name` of a storage lies, without the user, password and parameters of its URI: they are
+    the sender's, and every reader of the topic sees a location.
 
     A bare path is a directory of the sender's machine, file://."""
-    place = storage_uri.partition("?")[0].removesuffix("/")
+    place = _USER_INFO.sub("", storage_uri, count=1).partition("?")[0].removesuffix("/")
     return f"{place if '://' in place else f'file://{place}'}/{name}"
 
 

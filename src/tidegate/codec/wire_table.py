@@ -25,6 +25,7 @@ import msgspec
 
 from tidegate.model.event import Field, RowChange
 from tidegate.model.mysql import ColumnFlag, MysqlType
+from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, ColumnType, TableInfo
 
 _ALWAYS_UNSIGNED: Final = frozenset({MysqlType.YEAR, MysqlType.BIT})
@@ -94,16 +95,16 @@ def wire_table(info: TableInfo) -> WireTable:
 def flags_of(info: TableInfo) -> dict[str, int]:
     """Return the flags of every column by name, virtual ones included."""
     found = {column.name: _own_flags(column) for column in info.columns}
-    folded = {name.lower(): name for name in found}
+    folded = {lowered(name): name for name in found}
     for index in info.indexes:
         flag = ColumnFlag.PRIMARY_KEY if index.primary else ColumnFlag.UNIQUE_KEY if index.unique else ColumnFlag(0)
         if len(index.columns) > 1 or not flag:
             flag |= ColumnFlag.MULTIPLE_KEY
         for name in index.columns:
-            if name.lower() in folded:
-                found[folded[name.lower()]] |= flag
+            if lowered(name) in folded:
+                found[folded[lowered(name)]] |= flag
     for name in info.handle_key:
-        found[folded[name.lower()]] |= ColumnFlag.HANDLE_KEY
+        found[folded[lowered(name)]] |= ColumnFlag.HANDLE_KEY
     return {name: int(flag) for name, flag in found.items()}
 
 

@@ -39,6 +39,7 @@ from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.syntax.parse import parse_expression
 from tidegate.model.errors import SqlRefused
+from tidegate.model.name import lowered
 
 __all__ = ["AGGREGATES", "FUNCTIONS", "compile_scalar", "compile_text", "is_aggregate"]
 
@@ -69,7 +70,7 @@ def _call(node: Node, scope: Scope) -> Compiled:
         return scope.aggregate(node)
     build = FUNCTIONS.get(name)
     if build is None:
-        shown = f"{scope.database}.{name.lower()}" if scope.database else name.lower()
+        shown = f"{scope.database}.{lowered(name)}" if scope.database else lowered(name)
         raise SqlRefused(_UNKNOWN_FUNCTION, f"FUNCTION {shown} does not exist", "42000")
     return build(node, scope)
 

@@ -12,6 +12,7 @@ from tidegate.expr.compiled import Compiled
 from tidegate.expr.context import DEFAULT_COLLATION, Context
 from tidegate.expr.relation import RelationColumn
 from tidegate.model.errors import SqlRefused
+from tidegate.model.name import lowered
 from tidegate.model.table import ColumnType
 
 if TYPE_CHECKING:
@@ -88,11 +89,11 @@ class Scope:
 
     def own(self, column: str, table: str = "", schema: str = "") -> Sequence[Slot]:
         """Return the slots that fit a name."""
-        name, table, schema = column.lower(), table.lower(), schema.lower()
+        name, table, schema = lowered(column), lowered(table), lowered(schema)
         return [
             slot
             for slot in self.slots
-            if slot.name.lower() == name
-            and (not table or slot.table.lower() == table)
-            and (not schema or slot.schema.lower() == schema)
+            if lowered(slot.name) == name
+            and (not table or lowered(slot.table) == table)
+            and (not schema or lowered(slot.schema) == schema)
         ]

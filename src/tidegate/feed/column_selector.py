@@ -31,6 +31,7 @@ from tidegate.feed.filter import TableFilter, name_filter
 from tidegate.model.errors import ConfigError, TidegateError
 from tidegate.model.event import Field, RowChange, Values
 from tidegate.model.feed_errors import ColumnSelectorFailed
+from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, TableInfo, TableName
 
 
@@ -141,12 +142,12 @@ def selector_rules(entries: object) -> tuple[SelectorRule, ...]:
 
 
 def _check(info: TableInfo, kept: set[str], rule: SelectorRule, dispatched: Iterable[str]) -> None:
-    folded, where = {name.lower() for name in kept}, f"column selector {list(rule.columns)} for {info.name}"
-    gone = [name for name in dispatched if name.lower() not in folded]
+    folded, where = {lowered(name) for name in kept}, f"column selector {list(rule.columns)} for {info.name}"
+    gone = [name for name in dispatched if lowered(name) not in folded]
     if gone:
         raise ColumnSelectorFailed(f"{where}: its rows are dispatched by {gone[0]!r}, which the selector leaves out")
     keys = [index for index in info.indexes if index.primary or index.unique]
-    if keys and not any(all(name.lower() in folded for name in index.columns) for index in keys):
+    if keys and not any(all(lowered(name) in folded for name in index.columns) for index in keys):
         shown = "; ".join(f"{index.name}: {', '.join(index.columns)}" for index in keys)
         raise ColumnSelectorFailed(f"{where}: no primary or unique key stays whole ({shown}); keep one of them")
 

@@ -24,6 +24,7 @@ from typing import Final
 from tidegate.feed.previous_name import renamed_together
 from tidegate.model.errors import FilterRuleInvalid, RenameRefused
 from tidegate.model.event import Ddl
+from tidegate.model.name import lowered
 from tidegate.model.table import TableName
 
 DEFAULT_RULES: Final = ("*.*",)
@@ -87,7 +88,7 @@ class TableFilter:
 
     def matches(self, schema: str, table: str) -> bool:
         """Return True if rows and DDLs of this table belong to the changefeed."""
-        if schema.lower() in SYSTEM_SCHEMAS:
+        if lowered(schema) in SYSTEM_SCHEMAS:
             return False
         return _first(
             rule.positive for rule in self._rules if rule.schema.matches(schema) and rule.table.matches(table)
@@ -95,7 +96,7 @@ class TableFilter:
 
     def matches_schema(self, schema: str) -> bool:
         """Return True if DDLs of the schema itself belong to the changefeed."""
-        if schema.lower() in SYSTEM_SCHEMAS:
+        if lowered(schema) in SYSTEM_SCHEMAS:
             return False
         return _first(
             rule.positive

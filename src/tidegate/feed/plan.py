@@ -130,7 +130,7 @@ def plan_round(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], up
     plan.meet(upto)
     units = plan.finish(upto)
     checkpoint = Checkpoint(upto, tuple(done) if done_ts == upto else (), tuple(lacking.marks))
-    return Round(units, plan.state, checkpoint, tuple(applied), tuple(plan.warnings))
+    return Round(units, plan.state.distinct(), checkpoint, tuple(applied), tuple(plan.warnings))
 
 
 def replace_ts(ddl: Ddl, ts: int) -> Ddl:

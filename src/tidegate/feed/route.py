@@ -33,6 +33,7 @@ from tidegate.feed.filter import TableFilter
 from tidegate.feed.value_text import NULL_TEXT, ValueText, value_text
 from tidegate.model.errors import DispatcherFailed, EncodeError
 from tidegate.model.event import Field, RowChange, Value, Values, images
+from tidegate.model.name import lowered, qualified
 from tidegate.model.table import TableInfo, TableName
 
 _CATCH_ALL: Final = DispatchRule(matcher=("*.*",))
@@ -116,9 +117,9 @@ class TablePlan:
         """Raise DispatcherFailed unless the plan was made for this table and these columns."""
         if row.fields is not self.fields and row.fields != self.fields:
             raise DispatcherFailed(f"a row of {self._name} has other columns than its dispatcher was made for")
-        name = f"{row.schema}.{row.table}"
-        if name != self._name and name.lower() != self._name.lower():
-            raise DispatcherFailed(f"a row of {row.schema}.{row.table} met the dispatcher of {self._name}")
+        name = qualified(row.schema, row.table)
+        if name != self._name and lowered(name) != lowered(self._name):
+            raise DispatcherFailed(f"a row of {name} met the dispatcher of {self._name}")
 
     def _commit_ts(self, row: RowChange) -> int:
         if row.commit_ts is None:
@@ -236,8 +237,8 @@ def _indexed(rule: DispatchRule, name: TableName, info: TableInfo | None) -> tup
         raise DispatcherFailed(
             f"index {rule.index!r} of {name} is to dispatch rows, but the definition of the table is not known"
         )
-    folded = rule.index.lower()
-    index = next((index for index in info.indexes if index.name.lower() == folded), None)
+    folded = lowered(rule.index)
+    index = next((index for index in info.indexes if lowered(index.name) == folded), None)
     if index is None and folded == "primary":
         index = next((index for index in info.indexes if index.primary), None)
     if index is None:
@@ -256,14 +257,14 @@ def _configured(
     rule: DispatchRule, name: TableName, fields: tuple[Field, ...], info: TableInfo | None
 ) -> tuple[str, ...]:
     """The configured columns in the table's spelling."""
-    folded = {field.name.lower(): field.name for field in fields}
+    folded = {lowered(field.name): field.name for field in fields}
     for wanted in rule.columns:
-        if wanted.lower() in folded:
+        if lowered(wanted) in folded:
             continue
         column = info.column(wanted) if info is not None else None
         why = "is virtual, and rows do not carry it" if column is not None and column.virtual else "does not exist"
         raise DispatcherFailed(f"columns not found: {wanted!r} of {name} {why}; it has {', '.join(folded.values())}")
-    return tuple(folded[wanted.lower()] for wanted in rule.columns)
+    return tuple(folded[lowered(wanted)] for wanted in rule.columns)
 
 
 def _parts(fields: tuple[Field, ...], names: tuple[str, ...], time_zone: str) -> Iterator[_Part]:

@@ -18,6 +18,7 @@ from tidegate.model.errors import InputError, SchemaError
 from tidegate.model.event import Delete, Field, Insert, RowChange, Update, images
 from tidegate.model.feed_errors import RowFilterFailed
 from tidegate.model.mysql import ColumnFlag
+from tidegate.model.name import lowered
 from tidegate.model.table import TableName
 
 _KEYS: Final = ColumnFlag.HANDLE_KEY | ColumnFlag.PRIMARY_KEY | ColumnFlag.UNIQUE_KEY
@@ -170,7 +171,7 @@ def _texts(kind: type[RowChange], rule: EventRule) -> tuple[str, str]:
 
 def _unmoved(names: Sequence[str], fields: tuple[Field, ...]) -> tuple[int, ...] | None:
     """The places that an UPDATE may not change to be left out; None for a rule that leaves none out."""
-    folded = {name.lower() for name in names}
-    named = [at for at, field in enumerate(fields) if field.name.lower() in folded]
+    folded = {lowered(name) for name in names}
+    named = [at for at, field in enumerate(fields) if lowered(field.name) in folded]
     free = {at for at in named if not fields[at].handle and not (fields[at].flag or 0) & _KEYS}
     return tuple(at for at in range(len(fields)) if at not in free) if named else None

@@ -23,6 +23,7 @@ from tidegate.feed.previous_name import previous_name
 from tidegate.model.errors import InputError, SchemaError
 from tidegate.model.event import Ddl
 from tidegate.model.feed_errors import RowsLackDdl
+from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.effects import Effect, TableAltered, TableCreated, TableDropped, TableRecovered, TableRenamed
 from tidegate.schema.state import SchemaState, apply_ddl
@@ -134,4 +135,4 @@ def changes_rows(old: TableInfo, new: TableInfo) -> bool:
 
 def _shape(table: TableInfo) -> tuple[object, ...]:
     columns = tuple((column.id, column.name, column.type, column.virtual) for column in table.columns)
-    return columns, tuple(name.lower() for name in table.handle_key)
+    return columns, tuple(lowered(name) for name in table.handle_key)

@@ -42,6 +42,7 @@ from tidegate.lakes.local import is_local, spark_local
 from tidegate.lakes.read import chosen, spark_rows, stored_rows, stored_table
 from tidegate.lakes.where import Wanted, Where
 from tidegate.model.errors import ConfigError, HistoryLost
+from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo
 from tidegate.model.tso import MAX_TS, compose, parse_ts, to_datetime
 from tidegate.objectstore import deltalog
@@ -212,9 +213,9 @@ class Lake:
         return stored_table(*self.place(name), name)
 
     def _find(self, name: str) -> tuple[str, TableInfo]:
-        folded = name.lower()
+        folded = lowered(name)
         for incarnation, published in self.snapshot.tables.items():
-            if str(published.name).lower() == folded:
+            if lowered(str(published.name)) == folded:
                 return incarnation, self.snapshot.state.tables[published.name.key]
         known = ", ".join(self.tables()) or "none"
         raise ConfigError(f"no table {name} in {self.options.root} at ts {self.checkpoint_ts}; it has: {known}")

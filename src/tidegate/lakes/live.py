@@ -49,6 +49,7 @@ from tidegate.lakes.local import is_local, spark_local, spark_stored
 from tidegate.lakes.read import NOTHING, Tail, chosen, overlaid, spark_overlaid, stored_rows, stored_table
 from tidegate.lakes.where import Wanted, Where
 from tidegate.model.errors import ConfigError, HistoryLost
+from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import DataFile, TableSnapshot
@@ -158,9 +159,9 @@ class Live:
 
     def definition(self, name: str) -> TableInfo:
         """Return the table's definition at this ts."""
-        folded = name.lower()
+        folded = lowered(name)
         for table in self._round.state.tables.values():
-            if str(table.name).lower() == folded and self._is_stored(table):
+            if lowered(str(table.name)) == folded and self._is_stored(table):
                 return table
         known = ", ".join(self.tables()) or "none"
         raise ConfigError(f"no table {name} in {self.options.root} at ts {self.ts}; it has: {known}")

@@ -17,6 +17,7 @@ from deltalake.exceptions import DeltaError
 from tidegate.feed.retention import PURGED
 from tidegate.lakes.where import EVERY, Wanted
 from tidegate.model.errors import ConfigError, SinkError
+from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import DataFile, TableSnapshot
@@ -88,11 +89,11 @@ def _part(uri: str, file: DataFile, asked: Sequence[LakeColumn], wanted: Wanted)
 
 def chosen(wanted: Sequence[str], stored: Sequence[str], table: TableInfo) -> list[str]:
     """Return the stored names of the columns that a reader asks for, without regard to case."""
-    known = {name.lower(): name for name in stored}
-    unknown = [name for name in wanted if name.lower() not in known]
+    known = {lowered(name): name for name in stored}
+    unknown = [name for name in wanted if lowered(name) not in known]
     if unknown:
         raise ConfigError(f"table {table.name} has no column {unknown[0]}; it has: {', '.join(stored)}")
-    return [known[name.lower()] for name in wanted]
+    return [known[lowered(name)] for name in wanted]
 
 
 def overlaid(stored: pa.Table, tail: Tail) -> pa.Table:

@@ -19,6 +19,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from tidegate.model.errors import ConfigError, SqlError
+from tidegate.model.name import lowered, qualified
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ def references(query: str, tables: Sequence[str]) -> list[Reference]:
         raise SqlError(f"the query cannot be read: {_reason(broken)}") from broken
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         raise SqlError("a lake is read by one query: SELECT, or WITH … SELECT")
-    catalog = {name.lower(): name for name in tables}
+    catalog = {lowered(name): name for name in tables}
     found: dict[int, Reference] = {}
     for scope in traverse_scope(statements[0]):
         for place in _in_scope(scope, catalog):
@@ -122,10 +123,10 @@ def _span(parts: Sequence[exp.Expression]) -> tuple[int, int]:
 
 def _known(table: exp.Table, catalog: Mapping[str, str]) -> str:
     """The lake's name for a table of the query."""
-    wanted = ".".join(part.name for part in table.parts).lower()
+    wanted = lowered(qualified(*(part.name for part in table.parts)))
     matches = [catalog[wanted]] if wanted in catalog else []
     if not table.db:
-        matches = [name for key, name in catalog.items() if key.partition(".")[2] == wanted]
+        matches = [name for key, name in catalog.items() if key.endswith(f".{wanted}")]
     if len(matches) == 1:
         return matches[0]
     if matches:

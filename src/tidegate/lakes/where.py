@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.model.errors import ConfigError
+from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo
 from tidegate.objectstore.deltalog import DataFile
 from tidegate.sink.delta.columns import LakeColumn
@@ -32,12 +33,12 @@ class Wanted:
     @classmethod
     def of(cls, where: Where, stored: Sequence[LakeColumn], table: TableInfo) -> Self:
         """Return what `where` asks for. Raises ConfigError for unknown columns and for values that no row can have."""
-        known = {column.name.lower(): column for column in stored}
-        unknown = [name for name in where if name.lower() not in known]
+        known = {lowered(column.name): column for column in stored}
+        unknown = [name for name in where if lowered(name) not in known]
         if unknown:
             names = ", ".join(column.name for column in stored)
             raise ConfigError(f"table {table.name} has no column {unknown[0]}; it has: {names}")
-        columns = tuple(known[name.lower()] for name in where)
+        columns = tuple(known[lowered(name)] for name in where)
         return cls(
             columns, tuple(_values(column, asked) for column, asked in zip(columns, where.values(), strict=True))
         )

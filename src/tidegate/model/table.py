@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from tidegate.model.mysql import MysqlType
+from tidegate.model.name import lowered, qualified
 
 COLUMNS_MAX: Final = 4096
 """What TiDB's table-column-count-limit can be raised to."""
@@ -23,7 +24,7 @@ KEYS_MAX: Final = 512
 
 
 class TableName(NamedTuple):
-    """schema.table in original case; `key` is what equality of names means."""
+    """schema.table in original case; `key` is what equality of names means, `str()` of it names one table alone."""
 
     schema: str
     table: str
@@ -31,10 +32,10 @@ class TableName(NamedTuple):
     @property
     def key(self) -> tuple[str, str]:
         """The name as a dictionary key: case folded, as TiDB compares."""
-        return self.schema.lower(), self.table.lower()
+        return lowered(self.schema), lowered(self.table)
 
     def __str__(self) -> str:
-        return f"{self.schema}.{self.table}"
+        return qualified(*self)
 
 
 class ColumnType(msgspec.Struct, frozen=True):
@@ -123,8 +124,8 @@ class TableInfo(msgspec.Struct, frozen=True):
 
     def column(self, name: str) -> ColumnInfo | None:
         """Return the column of that name in any case; None if there is none."""
-        folded = name.lower()
-        return next((column for column in self.columns if column.name.lower() == folded), None)
+        folded = lowered(name)
+        return next((column for column in self.columns if lowered(column.name) == folded), None)
 
     @property
     def handle_key(self) -> tuple[str, ...]:

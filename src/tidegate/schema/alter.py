@@ -21,6 +21,7 @@ from collections.abc import Sequence
 import msgspec
 
 from tidegate.model.errors import UnsupportedError
+from tidegate.model.name import lowered
 from tidegate.model.table import IndexInfo, PartitionDef, PartitionInfo, TableInfo
 from tidegate.schema.alter_columns import alter_columns
 from tidegate.schema.build import DdlContext, add_index, complete_partition, inline_indexes
@@ -50,13 +51,13 @@ from tidegate.schema.spec import (
 
 def named_partitions(table: TableInfo, names: tuple[str, ...], context: DdlContext) -> tuple[str, ...]:
     """Return the names as the table defines them; none means all.  Raises SchemaError for one that does not exist."""
-    defined = {} if table.partition is None else {item.name.lower(): item.name for item in table.partition.definitions}
+    defined = {} if table.partition is None else {lowered(item.name): item.name for item in table.partition.definitions}
     if not defined:
         raise context.error(table.name, "the table is not partitioned")
-    missing = [name for name in names if name.lower() not in defined]
+    missing = [name for name in names if lowered(name) not in defined]
     if missing:
         raise context.error(table.name, f"partition {missing[0]!r} does not exist")
-    return tuple(defined[name.lower()] for name in names) if names else tuple(defined.values())
+    return tuple(defined[lowered(name)] for name in names) if names else tuple(defined.values())
 
 
 def repartition(table: TableInfo, spec: Spec, context: DdlContext) -> TableInfo:
@@ -76,8 +77,8 @@ def repartition(table: TableInfo, spec: Spec, context: DdlContext) -> TableInfo:
             return _with_partitions(table, partition, _added(table, partition, spec, context))
         case DropPartitions(names, if_exists):
             assert partition is not None
-            known = {item.name.lower() for item in partition.definitions}
-            wanted = tuple(name for name in names if name.lower() in known or not if_exists)
+            known = {lowered(item.name) for item in partition.definitions}
+            wanted = tuple(name for name in names if lowered(name) in known or not if_exists)
             gone = set(named_partitions(table, wanted, context)) if wanted else set()
             return _with_partitions(
                 table, partition, tuple(item for item in partition.definitions if item.name not in gone)
@@ -113,8 +114,8 @@ def _added(
     if start + spec.count > MOST_PARTITIONS:
         raise context.error(table.name, f"more than {MOST_PARTITIONS} partitions")
     definitions = spec.definitions or tuple(PartitionDef(f"p{start + number}") for number in range(spec.count))
-    known = {item.name.lower() for item in partition.definitions}
-    twice = [item.name for item in definitions if item.name.lower() in known]
+    known = {lowered(item.name) for item in partition.definitions}
+    twice = [item.name for item in definitions if lowered(item.name) in known]
     if twice and not spec.if_not_exists:
         raise context.error(table.name, f"partition {twice[0]!r} exists already")
     return (*partition.definitions, *(item for item in definitions if item.name not in twice))
@@ -185,7 +186,7 @@ def _converted(table: TableInfo, charset: str) -> TableInfo:
 
 
 def _same(index: IndexInfo, name: str) -> bool:
-    return index.name.lower() == name.lower()
+    return lowered(index.name) == lowered(name)
 
 
 def _remove_index(table: TableInfo, spec: Spec, context: DdlContext) -> TableInfo:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tidegate.expr.syntax.tokens import TokenKind
+from tidegate.model.name import lowered
 from tidegate.model.table import COLUMNS_MAX, ColumnInfo, IndexInfo, PartitionInfo, TableInfo
 from tidegate.schema.build import DdlContext, build_column, first_twice
 from tidegate.schema.cursor import Cursor
@@ -40,12 +41,12 @@ class _Columns:
 
     def __init__(self, table: TableInfo, context: DdlContext) -> None:
         self.table, self.context = table, context
-        self.slots = [_Slot(column.name.lower(), column) for column in table.columns]
+        self.slots = [_Slot(lowered(column.name), column) for column in table.columns]
         self.max_id = table.max_column_id
 
     def find(self, name: str, *, missing_ok: bool = False) -> _Slot | None:
         """Return the slot that was called so, else that is now; None where a missing column may be passed over."""
-        folded = name.lower()
+        folded = lowered(name)
         for slot in self.slots:
             if slot.was == folded:
                 return slot
@@ -56,8 +57,8 @@ class _Columns:
 
     def now(self, name: str) -> _Slot | None:
         """Return the slot that is called so now."""
-        folded = name.lower()
-        return next((slot for slot in self.slots if slot.now.name.lower() == folded), None)
+        folded = lowered(name)
+        return next((slot for slot in self.slots if lowered(slot.now.name) == folded), None)
 
     def place(self, slot: _Slot, position: Position | None) -> None:
         """Put `slot` (in the list or not) where `position` says; without one a new slot goes last."""
@@ -117,7 +118,7 @@ def alter_columns(table: TableInfo, specs: Iterable[Spec], context: DdlContext) 
     columns = _Columns(table, context)
     for spec in specs:
         columns.apply(spec)
-    names = [slot.now.name.lower() for slot in columns.slots]
+    names = [lowered(slot.now.name) for slot in columns.slots]
     twice = first_twice(names)
     if twice:
         raise context.error(table.name, f"column {twice!r} exists already")
@@ -136,7 +137,7 @@ def alter_columns(table: TableInfo, specs: Iterable[Spec], context: DdlContext) 
 
 def _follow(index: IndexInfo, renamed: dict[str, str]) -> IndexInfo | None:
     """`index` with the new names of its columns, without dropped ones; None if none is left."""
-    columns = tuple(renamed.get(name.lower(), "") for name in index.columns)
+    columns = tuple(renamed.get(lowered(name), "") for name in index.columns)
     kept = tuple(new for old, new in zip(index.columns, columns, strict=True) if new or not old)
     if index.columns and not kept:
         return None
@@ -145,9 +146,9 @@ def _follow(index: IndexInfo, renamed: dict[str, str]) -> IndexInfo | None:
 
 def _follow_partition(partition: PartitionInfo, renamed: dict[str, str]) -> PartitionInfo:
     """`partition` with the new names of its columns, in its expression too."""
-    if all(old == new.lower() for old, new in renamed.items()):
+    if all(old == lowered(new) for old, new in renamed.items()):
         return partition
-    columns = tuple(renamed.get(name.lower(), name) for name in partition.columns)
+    columns = tuple(renamed.get(lowered(name), name) for name in partition.columns)
     return msgspec.structs.replace(partition, columns=columns, expr=_rename_in(partition.expr, renamed))
 
 
@@ -159,7 +160,7 @@ def _rename_in(expr: str, renamed: dict[str, str]) -> str:
         token = cursor.next()
         if token.kind not in (TokenKind.NAME, TokenKind.WORD) or cursor.is_sign("("):
             continue
-        new = renamed.get(token.text.lower(), token.text)
+        new = renamed.get(lowered(token.text), token.text)
         if new != token.text:
             parts += [expr[end : token.start], "`" + new.replace("`", "``") + "`"]
             end = token.end

@@ -14,6 +14,7 @@ import msgspec
 
 from tidegate.model.errors import SchemaError, UnsupportedError
 from tidegate.model.mysql import INTEGERS
+from tidegate.model.name import lowered
 from tidegate.model.table import COLUMNS_MAX, KEYS_MAX, ColumnInfo, IndexInfo, PartitionInfo, TableInfo, TableName
 from tidegate.schema.columns import complete_type
 from tidegate.schema.defaults import keep_default, origin_default
@@ -103,11 +104,11 @@ def build_table(statement: CreateTable, charset: str, context: DdlContext, made:
         comment=statement.options.comment or "",
         max_column_id=len(columns),
     )
-    twice = first_twice([column.name.lower() for column in columns])
+    twice = first_twice([lowered(column.name) for column in columns])
     if twice:
         raise context.error(statement.table, f"column {twice!r} is defined twice")
     indexes = [*statement.indexes, *inline_indexes(statement.columns)]
-    taken = {index.name.lower() for index in indexes if index.name is not None}
+    taken = {lowered(index.name) for index in indexes if index.name is not None}
     for index in indexes:
         table = add_index(table, index, context, created=True, taken=taken)
     partition = statement.partition
@@ -140,17 +141,17 @@ def add_index(
 
     A primary key makes its columns NOT NULL and stands first.  Raises SchemaError when the name is taken or a column is
     missing, except on a table that was inferred from rows."""
-    names = {found.name.lower() for found in table.indexes}
+    names = {lowered(found.name) for found in table.indexes}
     columns = tuple(_own_name(table, name, context) for name in index.columns)
     if index.foreign:
         if any(found.columns[: len(columns)] == columns for found in table.indexes):
             return table
-        if index.name is not None and index.name.lower() in names:
+        if index.name is not None and lowered(index.name) in names:
             index = replace(index, name=None)
     if len(names) >= KEYS_MAX:
         raise context.too_many(table.name, f"{KEYS_MAX} keys")
     name = "PRIMARY" if index.primary else index.name or _free_name(columns, names | (taken or set()))
-    if name.lower() in names:
+    if lowered(name) in names:
         if table.inferred:
             return table
         raise context.error(table.name, f"key {name!r} exists already")
@@ -180,7 +181,7 @@ def _own_name(table: TableInfo, name: str, context: DdlContext) -> str:
 def _free_name(columns: tuple[str, ...], taken: set[str]) -> str:
     base = (columns[0] if columns else "") or "expression_index"
     name, number = base, 2
-    while name.lower() in taken or name.lower() == "primary":
+    while lowered(name) in taken or lowered(name) == "primary":
         name, number = f"{base}_{number}", number + 1
     return name
 

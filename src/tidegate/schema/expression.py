@@ -25,6 +25,7 @@ from tidegate.expr.value.kinds import SqlValue, from_column
 from tidegate.kv.column_parse import parse_value
 from tidegate.model.errors import EncodeError, InputError, SchemaError, SqlError, SqlRefused, UnsupportedError
 from tidegate.model.event import Value
+from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo
 
 Row: TypeAlias = Mapping[str, Value]
@@ -63,7 +64,7 @@ def compile_expression(text: str, columns: Sequence[ColumnInfo], *, time_zone: s
     except RecursionError as error:
         raise UnsupportedError(f"the partition expression {text[:80]!r} is nested too deeply") from error
     used = [
-        (at, column, column_reader(column.name)) for at, column in enumerate(columns) if column.name.lower() in named
+        (at, column, column_reader(column.name)) for at, column in enumerate(columns) if lowered(column.name) in named
     ]
 
     def evaluate(row: Row) -> SqlValue:
@@ -120,7 +121,7 @@ def _unqualified(column: Node) -> str:
     column.set("table", None)
     column.set("db", None)
     name: str = column.name
-    return name.lower()
+    return lowered(name)
 
 
 def _explained(refused: SqlRefused, text: str) -> InputError | SchemaError:

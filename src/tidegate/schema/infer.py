@@ -4,7 +4,8 @@
     Canal-JSON      mysqlType + pkNames   short form the same and no nullability; full form everything but defaults
 
 What the message leaves out is left open (-1, None); virtual columns never stand in messages, so they are missing.
-`incarnation` is m-{crc32 of the lower-case name}-{version}, so that readers of one topic agree on it.
+`incarnation` is m-{digest of the lower-case names}-{version}, so that readers of one topic agree on it.  Lakes from
+before had a crc32 there; they keep the ids of tables that they know.
 
 `merge_inferred` joins what several messages tell of such a table.
 
@@ -17,16 +18,21 @@ Source: Open Protocol and Canal-JSON documents (column flags, mysqlType, pkNames
 """
 
 from collections.abc import Sequence
-from zlib import crc32
+from hashlib import sha256
+from typing import Final
 
 import msgspec
 
 from tidegate.model.errors import SchemaError
 from tidegate.model.event import Field
 from tidegate.model.mysql import ColumnFlag, MysqlType
+from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, ColumnType, IndexInfo, TableInfo, TableName
 from tidegate.schema.columns import complete_type, parse_type
 from tidegate.schema.definition import TypeDef
+
+DIGEST_CHARS: Final = 32
+"""128 bits: nobody finds two names with one digest."""
 
 
 def infer_table(
@@ -38,10 +44,9 @@ def infer_table(
     indexes = _keys(fields, pk_names)
     primary = {column for index in indexes if index.primary for column in index.columns}
     columns = tuple(_column(name, field, place, field.name in primary) for place, field in enumerate(fields, start=1))
-    folded = f"{name.schema}.{name.table}".lower().encode("utf-8", "surrogatepass")
     return TableInfo(
         name=name,
-        incarnation=f"m-{crc32(folded):08x}-{version:x}",
+        incarnation=f"m-{_digest(name)}-{version:x}",
         version=version,
         columns=columns,
         indexes=indexes,
@@ -49,6 +54,12 @@ def infer_table(
         max_index_id=len(indexes),
         inferred=True,
     )
+
+
+def _digest(name: TableName) -> str:
+    """A text that no two names share: each of its parts stands behind its length, so that no end is a beginning."""
+    parts = [part.encode("utf-8", "surrogatepass") for part in name.key]
+    return sha256(b"".join(len(part).to_bytes(4, "big") + part for part in parts)).hexdigest()[:DIGEST_CHARS]
 
 
 def _column(name: TableName, field: Field, column_id: int, primary: bool) -> ColumnInfo:  # noqa: FBT001
@@ -101,8 +112,8 @@ def merge_inferred(tables: Sequence[TableInfo]) -> TableInfo:
     """Return the first table with the columns that later ones have and it has not; names compare without case."""
     merged, *others = tables
     for other in others:
-        known = {column.name.lower() for column in merged.columns}
-        strangers = [column for column in other.columns if column.name.lower() not in known]
+        known = {lowered(column.name) for column in merged.columns}
+        strangers = [column for column in other.columns if lowered(column.name) not in known]
         added = tuple(
             msgspec.structs.replace(column, id=merged.max_column_id + nth, nullable=True)
             for nth, column in enumerate(strangers, 1)

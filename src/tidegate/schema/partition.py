@@ -29,6 +29,7 @@ from tidegate.kv.packed_time import Time
 from tidegate.model.errors import SchemaError, UnsupportedError
 from tidegate.model.event import Value
 from tidegate.model.mysql import MysqlType
+from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, ColumnType, PartitionInfo
 from tidegate.schema.expression import Evaluate, Row, column_reader, compile_expression, integer_of
 from tidegate.schema.literal import cast_literal
@@ -64,19 +65,19 @@ def partition_of(
         raise UnsupportedError(f"partitions BY {info.method} are not known; the rows' own partition ids are needed")
     if method == "KEY" and not info.columns:
         info = msgspec.structs.replace(info, columns=primary_key)
-    return maker(info, _Table(columns, time_zone, frozenset(name.lower() for name in ci_columns)))
+    return maker(info, _Table(columns, time_zone, frozenset(lowered(name) for name in ci_columns)))
 
 
 class _Table:
     """The columns of the table, as partition definitions refer to them."""
 
     def __init__(self, columns: tuple[ColumnInfo, ...], time_zone: str, ci_columns: frozenset[str]) -> None:
-        self.by_name = {column.name.lower(): column for column in columns}
+        self.by_name = {lowered(column.name): column for column in columns}
         self.time_zone, self.ci_columns = time_zone, ci_columns
 
     def column(self, name: str) -> ColumnInfo:
         """Return the column of that name in any case; raises SchemaError if there is none."""
-        column = self.by_name.get(name.strip("`").lower())
+        column = self.by_name.get(lowered(name.strip("`")))
         if column is None:
             raise SchemaError(f"the partition definition names a column {name!r} that the table lacks")
         return column
@@ -97,7 +98,7 @@ class _Table:
     def sort_key(self, name: str) -> Callable[[Value], _Key]:
         """Return what values of a column are compared by."""
         column = self.column(name)
-        folds = column.name.lower() in self.ci_columns
+        folds = lowered(column.name) in self.ci_columns
         return partial(_sort_key, column.type, folds=folds)
 
     def bounds(self, names: tuple[str, ...], texts: tuple[str, ...]) -> tuple[_Key, ...]:
@@ -224,7 +225,7 @@ def _key(info: PartitionInfo, table: _Table) -> Locate:
 
 def _key_part(table: _Table, name: str) -> Callable[[Row], bytes]:
     column = table.column(name)
-    if column.name.lower() in table.ci_columns:
+    if lowered(column.name) in table.ci_columns:
         raise UnsupportedError(
             f"PARTITION BY KEY({column.name}) hashes sort keys of a case-insensitive collation, unknown here; "
             "use a _bin collation, or the partition ids of Open Protocol messages"

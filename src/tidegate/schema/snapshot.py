@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.model.errors import SchemaError
+from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, TableInfo, TableName
 
 KEPT_DROPPED: Final = 256
@@ -77,7 +78,7 @@ class SchemaState:
 
     def charset(self, database: str) -> str:
         """Return the charset of new tables of a database; utf8mb4 for one whose creation was not seen."""
-        found = self.databases.get(database.lower())
+        found = self.databases.get(lowered(database))
         return "utf8mb4" if found is None else found.charset
 
     def with_table(self, table: TableInfo) -> "SchemaState":
@@ -93,6 +94,18 @@ class SchemaState:
     def with_dropped(self, table: TableInfo) -> "SchemaState":
         """Return the state where `table` is the latest that can be recovered."""
         return SchemaState(self.databases, self.tables, (table, *self.dropped)[:KEPT_DROPPED], self.views)
+
+    def distinct(self) -> "SchemaState":
+        """Return the state itself; SchemaError if two of its tables claim the rows of one incarnation."""
+        names: dict[str, TableName] = {}
+        for table in (*self.tables.values(), *self.dropped):
+            other = names.setdefault(table.incarnation, table.name)
+            if other is not table.name:
+                raise SchemaError(
+                    f"tables {other} and {table.name} both claim the rows of {table.incarnation}, which were taken for "
+                    "those of one table; begin a fresh lake, where each table has its own"
+                )
+        return self
 
     def to_json(self) -> bytes:
         """Return the whole state as JSON."""
@@ -111,11 +124,11 @@ class SchemaState:
             state = msgspec.json.decode(data, type=_State)
             tables = [_unpack_table(table) for table in state.tables]
             return SchemaState(
-                {database.name.lower(): database for database in state.databases},
+                {lowered(database.name): database for database in state.databases},
                 {table.name.key: table for table in tables},
                 tuple(map(_unpack_table, state.dropped)),
                 {view.key: view for view in state.views},
-            )
+            ).distinct()
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise SchemaError(f"stored schema state cannot be read: {error}") from error
 

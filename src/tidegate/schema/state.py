@@ -19,6 +19,7 @@ import msgspec
 
 from tidegate.model.errors import SchemaError, TidegateError, UnsupportedError
 from tidegate.model.event import Ddl
+from tidegate.model.name import lowered, qualified
 from tidegate.model.table import TableInfo, TableName
 from tidegate.model.tso import compose
 from tidegate.schema import effects
@@ -64,7 +65,7 @@ def apply_ddl(state: SchemaState, ddl: Ddl, seq: int) -> tuple[SchemaState, tupl
             found += more
             made += _made(more)
     except TidegateError as error:
-        error.at(table=f"{ddl.schema}.{ddl.table}" if ddl.table else "", commit_ts=ddl.commit_ts or 0)
+        error.at(table=qualified(ddl.schema, ddl.table) if ddl.table else "", commit_ts=ddl.commit_ts or 0)
         raise
     return state, tuple(found) or (NoEffect("empty statement"),)
 
@@ -152,7 +153,7 @@ def _unknown(name: TableName) -> Effect:
 
 
 def _set_database(state: SchemaState, statement: CreateDatabase | AlterDatabase) -> _Step:
-    key = statement.name.lower()
+    key = lowered(statement.name)
     known = state.databases.get(key)
     if isinstance(statement, CreateDatabase):
         if known is not None:
@@ -168,7 +169,7 @@ def _set_database(state: SchemaState, statement: CreateDatabase | AlterDatabase)
 
 
 def _drop_database(state: SchemaState, statement: DropDatabase) -> _Step:
-    folded = statement.name.lower()
+    folded = lowered(statement.name)
     gone = [table for key, table in state.tables.items() if key[0] == folded]
     after = SchemaState(
         {key: database for key, database in state.databases.items() if key != folded},

@@ -10,7 +10,6 @@ import logging
 import re
 import shutil
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +25,7 @@ from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechani
 import tidegate
 from tests.app.test_chain import Upstream
 from tests.app.test_states import status
+from tests.certificates import make_certificate
 from tests.e2e.rig import cli
 from tests.e2e.test_delta import stored
 from tidegate.app import broker as brokers
@@ -61,15 +61,6 @@ ssl.truststore.location=HOME/ca.crt
 listener.name.ssl.ssl.client.auth=required
 """
 LOGIN = "listener.name.sasl_ssl.{}.sasl.jaas.config=org.apache.kafka.common.security.{}LoginModule required{};\n"
-
-
-def certificate(home: Path, name: str, by: str | None = None) -> None:
-    """`name`.crt and `name`.key, signed by `by` or by itself, for 127.0.0.1."""
-    words = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-    words += ["-keyout", f"{name}.key", "-out", f"{name}.crt", "-subj", f"/CN={name}"]
-    words += ["-addext", "subjectAltName=IP:127.0.0.1"]
-    words += ["-CA", f"{by}.crt", "-CAkey", f"{by}.key"] if by else []
-    subprocess.run(["openssl", *words], check=True, capture_output=True, cwd=home)
 
 
 def free_ports() -> tuple[int, int]:
@@ -124,7 +115,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     """A broker that lets in alice, bob and who has a certificate of ca's."""
     home = tmp_path_factory.mktemp("certificates")
     for name, by in (("ca", None), ("stranger", None), ("broker", "ca"), ("client", "ca")):
-        certificate(home, name, by)
+        make_certificate(home, name, by)
     (home / "broker.pem").write_text((home / "broker.key").read_text() + (home / "broker.crt").read_text())
     sasl, ssl = free_ports()
     with pytest.MonkeyPatch.context() as patch:

@@ -189,7 +189,14 @@ GONE = "SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = {}, MESSAGE_TEXT = 'GC life ti
             Retry.NEVER,
             ("errors.nowhere", "no such table"),
         ),
-        ("mysql://reader:wrong-secret@127.0.0.1:{}/", "SET @x = %s", {}, ConfigError, Retry.NEVER, ("1045",)),
+        (
+            "mysql://reader:wrong-secret@127.0.0.1:{}/?enable-tls=false",
+            "SET @x = %s",
+            {},
+            ConfigError,
+            Retry.NEVER,
+            ("1045",),
+        ),
         ("mysql://reader@127.0.0.1:1/", "SET @x = %s", {}, SourceError, Retry.LATER, ("127.0.0.1:1", "errors.t")),
     ],
 )

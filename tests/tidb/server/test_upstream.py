@@ -209,7 +209,7 @@ def test_the_past_completes_rows(door: Door) -> None:
         max_message_bytes=1500,
         large_message_handle_option="handle-key-only",
     )
-    completion = UpstreamRows(f"mysql://root@127.0.0.1:{door.upstream.ports['n2']}")
+    completion = UpstreamRows(f"mysql://root@127.0.0.1:{door.upstream.ports['n2']}/?enable-tls=false")
     (found,) = completion.whole([cut])
     completion.close()
 

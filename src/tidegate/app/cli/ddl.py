@@ -16,6 +16,7 @@ from typing import IO
 import click
 import msgspec
 
+from tidegate.app.say import say
 from tidegate.model.errors import InputError, SqlError
 from tidegate.schema.restore.statement import restore_ddl
 from tidegate.source.tidb.ddl import statements
@@ -50,7 +51,7 @@ def restore(*, as_json: bool, file: IO[str]) -> None:
         except SqlError as error:
             failed = True
             if not as_json:
-                click.echo(f"error {error.code}: statement {number} goes as it is: {error}", err=True)
+                say(f"error {error.code}: statement {number} goes as it is: {error}", err=True)
             text, found = given.sql, {"error": str(error)}
         else:
             found = {"restored": text}

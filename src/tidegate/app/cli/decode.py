@@ -25,7 +25,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import click
 
-from tidegate.app.cli.framed import framed_messages, settings_of, whole_events
+from tidegate.app.cli.framed import address, framed_messages, settings_of, whole_events
+from tidegate.app.say import say
 from tidegate.codec import DecodeOptions, from_config
 from tidegate.codec import decode as decode_message
 from tidegate.codec.neutral import Json, error_object, event_object, render
@@ -43,11 +44,14 @@ Message: TypeAlias = tuple[bytes | None, bytes | None, str]
 @click.option("--protocol", metavar="NAME", help="open-protocol or canal-json.")
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="A key of the changefeed; may be repeated.")
 @click.option("--legacy", is_flag=True, help="VARCHAR as base64 (before 2021); official Canal's ENUM and SET names.")
-@click.option("--from", "source", metavar="URI", help="A topic, kafka://HOST:PORT/TOPIC, instead of a file.")
+@click.option(
+    "--from", "source", metavar="URI", callback=address, help="A topic, kafka://HOST:PORT/TOPIC, instead of a file."
+)
 @click.option(
     "--complete-from",
     "upstream",
     metavar="URI",
+    callback=address,
     help="Rows cut to their key: read from mysql://USER:PASSWORD@HOST:PORT/.",
 )
 @click.option("--pretty", is_flag=True, help="A block an event for people, instead of JSON.")
@@ -81,7 +85,7 @@ def decode(
 
 def _cut(told: list[str], place: str, error: TidegateError) -> None:
     told.append(place)
-    click.echo(f"warning {error.code}: {place}: {error}", err=True)
+    say(f"warning {error.code}: {place}: {error}", err=True)
 
 
 def _options(

@@ -21,6 +21,7 @@ import msgspec
 
 from tidegate.app.checkpoints import DirectoryCheckpoints
 from tidegate.app.cli.framed import settings_of
+from tidegate.app.say import say
 from tidegate.feed.change import DeadLetter, Place
 from tidegate.model.errors import ConfigError, Fenced
 from tidegate.sink.delta.options import DeltaOptions
@@ -56,10 +57,10 @@ def list_(home: str, *, as_json: bool) -> None:
         click.echo("no dead letters")
     for letter, state in letters:
         place = letter.place
-        click.echo(f"{state:<7} {place.topic}/{place.partition}/{place.offset}   {letter.error_code}   {letter.error}")
+        say(f"{state:<7} {place.topic}/{place.partition}/{place.offset}   {letter.error_code}   {letter.error}")
         for name, body in (("key", letter.raw_key), ("value", letter.raw_value)):
             if body is not None:
-                click.echo(f"        {name:<6} {len(body):,} bytes   {_preview(body)}")
+                say(f"        {name:<6} {len(body):,} bytes   {_preview(body)}")
 
 
 @dlq.command()
@@ -75,7 +76,8 @@ def show(home: str, place: str, *, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.encode(_fields(letter, state)).decode())
         return
-    click.echo(f"{letter.place} ({state})\n{letter.error_code} at byte {letter.error_offset}: {letter.error}")
+    say(f"{letter.place} ({state})")
+    say(f"{letter.error_code} at byte {letter.error_offset}: {letter.error}")
     for name, body in (("key", letter.raw_key), ("value", letter.raw_value)):
         click.echo(f"{name}: none" if body is None else f"{name}: {len(body):,} bytes")
         for line in _hex_lines(body or b""):

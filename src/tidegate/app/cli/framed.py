@@ -20,6 +20,8 @@ from typing import Final, NamedTuple, TypeVar, cast
 
 import click
 
+from tidegate.app.config.uri import told
+from tidegate.app.say import say
 from tidegate.codec import DecodeOptions, EncodeOptions, encode_options
 from tidegate.codec.frame import read_frames
 from tidegate.model.errors import ConfigError, TidegateError
@@ -74,12 +76,17 @@ def write_out(found: Iterable[bytes | RefusedMessage]) -> None:
         if isinstance(part, RefusedMessage):
             failed = True
             place = f"{part.place}: " if part.place else ""
-            click.echo(f"error {part.error.code}: {place}{part.error}", err=True)
+            say(f"error {part.error.code}: {place}{part.error}", err=True)
         else:
             sys.stdout.buffer.write(part)
     sys.stdout.buffer.flush()
     if failed:
         click.get_current_context().exit(1)
+
+
+def address(_context: click.Context, option: click.Parameter, uri: str | None) -> str | None:
+    """Return the address that an option names: itself, or what a file or a variable holds."""
+    return None if uri is None else told(uri, option.opts[0])
 
 
 def clock(now_ms: int | None) -> Callable[[], int]:

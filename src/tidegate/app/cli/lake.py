@@ -21,6 +21,7 @@ import msgspec
 
 from tidegate.app.config.delta_sink import DELTA_SINK
 from tidegate.app.config.param import Given, read_all
+from tidegate.app.say import say
 from tidegate.model.errors import ConfigError, InputError
 from tidegate.model.tso import to_datetime
 
@@ -154,7 +155,7 @@ def show(*, root: str, at: str, live: bool, as_json: bool) -> None:
     click.echo(f"{'live at' if live else 'checkpoint'} {view.checkpoint_ts} ({_time(view.checkpoint_ts)})")
     for row in rows:
         stored = "" if live else f"  {row['rows']:,} rows  version {row['version']}  {row['path']}"
-        click.echo(f"{row['table']}  key ({row['key']}){stored}")
+        say(f"{row['table']}  key ({row['key']}){stored}")
 
 
 def _shown(view: "Lake | Live", name: str) -> Mapping[str, object]:
@@ -190,7 +191,7 @@ def history(*, root: str, limit: int, as_json: bool) -> None:
             click.echo(msgspec.json.encode(told).decode())
             continue
         moves = [*one.changed, *(f"-{name}" for name in one.gone)]
-        click.echo(f"{one.number}  {one.checkpoint_ts}  {_time(one.checkpoint_ts)}  {', '.join(moves) or 'no table'}")
+        say(f"{one.number}  {one.checkpoint_ts}  {_time(one.checkpoint_ts)}  {', '.join(moves) or 'no table'}")
 
 
 @lake.command()

@@ -1,4 +1,4 @@
-"""The program's log: key facts on stderr, one line a record, never a password.
+"""The program's log: key facts on stderr, one line a record, never a password or what a terminal obeys.
 
     2026-01-02T03:04:05.678Z WARNING tidegate.source.kafka: broker 1 is away
     {"time": "...", "level": "WARNING", "logger": "...", "message": "..."}           with --json
@@ -14,16 +14,18 @@ from typing import Final
 
 import msgspec
 
-from tidegate.app.config.uri import mask_uri
+from tidegate.app.config.uri import mask_text
+from tidegate.model.name import printable
 
 _LOUD: Final = ("py4j", "pyspark", "confluent_kafka", "deltalake", "urllib3", "fsspec")
 _KAFKA: Final = "tidegate.kafka"
+_PLAIN: Final = logging.Formatter()
 
 
 class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        text = f"{_time(record)} {record.levelname} {record.name}: {_message(record)}"
-        return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
+        text = f"{_time(record)} {record.levelname} {record.name}: {printable(_message(record))}"
+        return "\n    ".join([text, *map(printable, _trace(record).splitlines())]) if record.exc_info else text
 
 
 class _Json(logging.Formatter):
@@ -35,7 +37,7 @@ class _Json(logging.Formatter):
             "message": _message(record),
         }
         if record.exc_info:
-            entry["trace"] = self.formatException(record.exc_info)
+            entry["trace"] = _trace(record)
         return msgspec.json.encode(entry).decode()
 
 
@@ -44,8 +46,11 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _message(record: logging.LogRecord) -> str:
-    text = record.getMessage()
-    return " ".join(mask_uri(word) if "://" in word else word for word in text.split(" ")) if "://" in text else text
+    return mask_text(record.getMessage())
+
+
+def _trace(record: logging.LogRecord) -> str:
+    return mask_text(_PLAIN.formatException(record.exc_info or (None, None, None)))
 
 
 def configure(*, level: int = logging.WARNING, json: bool = False) -> None:

@@ -18,6 +18,8 @@ from typing import Any, Final
 import click
 import msgspec
 
+from tidegate.app.config.uri import mask_text
+from tidegate.app.say import say
 from tidegate.model.errors import EnvironmentFault, TidegateError
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
@@ -115,11 +117,15 @@ def _missing(error: ModuleNotFoundError, what: str) -> EnvironmentFault:
 
 def _tell(error: TidegateError, *, json: bool, debug: bool) -> None:
     if debug:
-        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+        first, *rest = "".join(traceback.format_exception(error)).splitlines()
+        for line in (first, *(f"    {line}" for line in rest)):
+            say(line, err=True)
     if json:
-        click.echo(msgspec.json.encode({"error": {"code": error.code, "message": str(error)}}).decode(), err=True)
+        click.echo(
+            msgspec.json.encode({"error": {"code": error.code, "message": mask_text(str(error))}}).decode(), err=True
+        )
         return
-    click.echo(f"error {error.code}: {' '.join(str(error).split())}", err=True)
+    say(f"error {error.code}: {' '.join(str(error).split())}", err=True)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

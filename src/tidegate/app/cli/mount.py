@@ -24,6 +24,7 @@ import click
 import msgspec
 
 from tidegate.app.cli.framed import unzipped
+from tidegate.app.say import say
 from tidegate.codec.go.float import positional64
 from tidegate.codec.neutral import Json, event_object, render
 from tidegate.feed.mount import ColumnPlan, Mounted, Mounter
@@ -69,7 +70,7 @@ def mount(*, force_replicate: bool, time_zone: str, file: str) -> None:
             found = _step(line, history, mounter)
         except TidegateError as error:
             failed = failed or not isinstance(error, SchemaError)
-            click.echo(f"error {error.code}: commit_ts {line.commit_ts}, key {line.key.hex()}: {error}", err=True)
+            say(f"error {error.code}: commit_ts {line.commit_ts}, key {line.key.hex()}: {error}", err=True)
             continue
         if found is not None:
             out.write(render(_row(found, line.start_ts)) + b"\n")

@@ -18,6 +18,8 @@ import click
 import msgspec
 import pyarrow as pa
 
+from tidegate.model.name import printable
+
 ROWS_PER_BATCH: Final = 10_000
 NULL: Final = "NULL"
 CELL_CHARS_MAX: Final = 60
@@ -29,7 +31,7 @@ def tell(rows: pa.Table, form: str) -> None:
 
 
 def _table(rows: pa.Table) -> None:
-    names = rows.column_names
+    names = [printable(name) for name in rows.column_names]
     right = [_is_number(field.type) for field in rows.schema]
     lines = [[_cell(value) for value in row] for row in _rows(rows)]
     widths = [max(len(name), *(len(line[at]) for line in lines), 0) for at, name in enumerate(names)]

@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from tidegate.app.config.load import load
+from tidegate.app.say import say
 from tidegate.app.stop_signals import stop_on_signals
 from tidegate.model.tso import parse_ts
 
@@ -81,13 +82,13 @@ def run(
 
     logging.configure(json=as_json)
     if not as_json:
-        click.echo(f"changefeed {config.name}: {config.source_uri} -> {config.sink_uri}", err=True)
+        say(f"changefeed {config.name}: {config.source_uri} -> {config.sink_uri}", err=True)
     for warning in config.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        say(f"warning: {warning}", err=True)
     with (
         stop_on_signals() as stop,
         progress.display(json=as_json, color=not no_color, out=sys.stdout, err=sys.stderr) as show,
     ):
         done = Changefeed(config).run(on_progress=show, stop=stop, until=config.target_ts, idle_s=idle_s)
     if not as_json:
-        click.echo(progress.line(done), err=True)
+        say(progress.line(done), err=True)

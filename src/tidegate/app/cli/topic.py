@@ -23,12 +23,15 @@ from dataclasses import dataclass, field
 import click
 import msgspec
 
+from tidegate.app.cli.framed import address
+from tidegate.app.say import say
 from tidegate.app.topics import kafka_topics
 from tidegate.codec import decode
 from tidegate.feed.change import OPS, Place, PlacedDdl, ordered_ddls
 from tidegate.feed.frontier import larger
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Ddl, Resolved
+from tidegate.model.name import qualified
 from tidegate.model.tso import physical_ms
 from tidegate.source.kafka.client import KafkaTopics, watermarks
 from tidegate.source.kafka.fetch import fetch_range
@@ -111,7 +114,7 @@ def _note(report: PartitionReport, message: TopicMessage, source: KafkaTopics) -
             case Ddl():
                 report.ddls.append(PlacedDdl(Place(report.topic, report.partition, message.offset, seq), event))
             case row:
-                ops = report.tables.setdefault(f"{row.schema}.{row.table}", {})
+                ops = report.tables.setdefault(qualified(row.schema, row.table), {})
                 op = OPS[type(row).__name__]
                 ops[op] = ops.get(op, 0) + 1
                 report.rows_without_ts += row.commit_ts is None
@@ -165,7 +168,7 @@ def topic() -> None:
 
 
 @topic.command("inspect")
-@click.argument("uri", metavar="kafka://HOST:PORT/TOPIC?protocol=…")
+@click.argument("uri", metavar="kafka://HOST:PORT/TOPIC?protocol=…", callback=address)
 @click.option(
     "--limit", type=click.IntRange(1), default=LIMIT, show_default=True, help="Read at most so many messages."
 )
@@ -188,20 +191,20 @@ def _show(one: PartitionReport, now_ms: int) -> None:
     resolved = "no watermark"
     if one.resolved is not None:
         resolved = f"resolved {one.resolved} ({_age(now_ms - physical_ms(one.resolved))})"
-    click.echo(
+    say(
         f"topic {one.topic} partition {one.partition}   offsets {one.low}..{one.high}   {resolved}   "
         f"{one.messages:,} messages" + (f" from offset {one.begin}" if one.begin > one.low else "")
     )
     for name, ops in sorted(one.tables.items()):
         counts = "   ".join(f"{ops[op]:,} {word}" for op, word in WORDS.items() if op in ops)
-        click.echo(f"  {name:<40} {counts}")
+        say(f"  {name:<40} {counts}")
     if one.rows_without_ts:
         click.echo(
             f"  {one.rows_without_ts:,} rows carry no commit_ts: canal-json without enable-tidb-extension has no "
             "order and no watermarks"
         )
     if one.undecodable:
-        click.echo(f"  {one.undecodable:,} messages cannot be read; the first: {one.first_error}")
+        say(f"  {one.undecodable:,} messages cannot be read; the first: {one.first_error}")
 
 
 def _show_ddls(report: TopicReport) -> None:
@@ -211,7 +214,7 @@ def _show_ddls(report: TopicReport) -> None:
     click.echo(f"{len(ddls)} DDLs")
     for placed in ddls:
         query = " ".join(placed.ddl.query.split())
-        click.echo(f"  {placed.ddl.commit_ts}   {query[:QUERY_WIDTH]}{'…' if len(query) > QUERY_WIDTH else ''}")
+        say(f"  {placed.ddl.commit_ts}   {query[:QUERY_WIDTH]}{'…' if len(query) > QUERY_WIDTH else ''}")
 
 
 def _age(ms: int) -> str:

@@ -24,6 +24,7 @@ import msgspec
 
 from tidegate.app.cli.framed import (
     RefusedMessage,
+    address,
     clock,
     framed_messages,
     settings_of,
@@ -51,9 +52,20 @@ Frames = Iterator[tuple[bytes, bytes]]
 
 @click.command()
 @click.option(
-    "--from", "source", metavar="NAME|URI", default=AUTO, help="open-protocol, canal-json, auto (default); kafka://…"
+    "--from",
+    "source",
+    metavar="NAME|URI",
+    default=AUTO,
+    callback=address,
+    help="open-protocol, canal-json, auto (default); kafka://…",
 )
-@click.option("--to", "target", metavar="NAME|URI", help="The protocol to write, the other one by default; kafka://…")
+@click.option(
+    "--to",
+    "target",
+    metavar="NAME|URI",
+    callback=address,
+    help="The protocol to write, the other one by default; kafka://…",
+)
 @click.option("--from-set", "read_words", metavar="KEY=VALUE", multiple=True, help="A key of what is read.")
 @click.option("--set", "words", metavar="KEY=VALUE", multiple=True, help="A key of what is written.")
 @click.option("--ts", "now_ms", type=int, metavar="MS", help="Canal-JSON's clock, in ms; the time of now otherwise.")

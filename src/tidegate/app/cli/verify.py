@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from tidegate.app.say import say
 from tidegate.app.verify import Difference, TableReport, Truth, TruthTable, compare_tables, load_truth
 from tidegate.feed.filter import TableFilter
 from tidegate.model.errors import ConfigError
+from tidegate.model.name import parts_of
 from tidegate.model.table import TableName
 
 if TYPE_CHECKING:
@@ -71,8 +73,7 @@ def _as_stored(name: str, truth: TruthTable, options: "DeltaOptions") -> TruthTa
     """The table with the columns that the lake's column selectors choose."""
     from tidegate.sink.delta.selection import selectors_of
 
-    schema, _, table = name.partition(".")
-    keeps = partial(selectors_of(options).keeps, TableName(schema, table))
+    keeps = partial(selectors_of(options).keeps, TableName(*parts_of(name)))
     places = [at for at, column in enumerate(truth.columns) if keeps(column.name)]
     if len(places) == len(truth.columns):
         return truth
@@ -82,8 +83,7 @@ def _as_stored(name: str, truth: TruthTable, options: "DeltaOptions") -> TruthTa
 
 
 def _passes(table_filter: TableFilter, name: str) -> bool:
-    schema, _, table = name.partition(".")
-    return table_filter.matches(schema, table)
+    return table_filter.matches(*parts_of(name))
 
 
 def tell(reports: Iterable[TableReport], *, shown: int = SHOWN) -> tuple[int, int]:
@@ -92,12 +92,12 @@ def tell(reports: Iterable[TableReport], *, shown: int = SHOWN) -> tuple[int, in
     for report in reports:
         total += 1
         if report.equal:
-            click.echo(f"{report.name}: equal ({report.rows:,} rows)")
+            say(f"{report.name}: equal ({report.rows:,} rows)")
             continue
         wrong += 1
-        click.echo(f"{report.name}: {len(report.differences):,} differences ({report.rows:,} rows expected)")
+        say(f"{report.name}: {len(report.differences):,} differences ({report.rows:,} rows expected)")
         for difference in report.differences[:shown]:
-            click.echo(f"    {difference}")
+            say(f"    {difference}")
         if len(report.differences) > shown:
             click.echo(f"    ... {len(report.differences) - shown:,} more")
     return total, wrong

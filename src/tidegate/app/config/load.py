@@ -19,7 +19,7 @@ from tidegate.app.config.feed import FeedConfig
 from tidegate.app.config.pair import Pairing
 from tidegate.app.config.param import TIME_MAX_MS, Given, Param, read_all
 from tidegate.app.config.refused import refuse
-from tidegate.app.config.uri import mask_uri, scheme_of, wrong_scheme
+from tidegate.app.config.uri import mask_uri, scheme_of, told, wrong_scheme
 from tidegate.app.wiring import SINKS, SOURCES
 from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.filter import DEFAULT_RULES
@@ -87,7 +87,7 @@ def addresses(document: Document, source_uri: str | None, sink_uri: str | None) 
     for found, what, key in ((source, "source-uri", "uri under [source]"), (sink, "sink-uri", "sink-uri")):
         if not found:
             raise UriInvalid(f"{what} is missing: give --{what}, or {key} in the configuration file")
-    return source, sink
+    return told(source, "source-uri"), told(sink, "sink-uri")
 
 
 def _pair(document: Document, source_uri: str, sink_uri: str, workers: int | None) -> tuple[Pairing, list[str]]:

@@ -5,11 +5,14 @@ r"""The parts of an address, and its secrets.
               netloc       path          parameters, each of a table of its scheme
 
 Names and values are percent-encoded as in any URI.  A parameter given twice and an unknown one are errors.  Passwords
-never leave in a message: `mask_uri` hides them, `Secret` prints as xxxxx.
+never leave in a message: `mask_uri` hides them, `Secret` prints as xxxxx.  As all users of a machine see the words of
+a command, an address may stand in a file, @FILE, or in the environment, env:NAME.
 """
 
+import os
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote
 
@@ -18,10 +21,13 @@ from tidegate.model.errors import ConfigError, UnsupportedError, UriInvalid
 
 MASK: Final = "xxxxx"
 _SECRET_NAME: Final = re.compile(
-    r"passw(or)?d|pwd|secret|token|credential|(access|account|api|private|encryption|sas)[-_.]?key|signature|^sig$",
+    r"passw(or)?d|passphrase|pwd|secret|token|credential|connection[-_.]?str|jaas|authorization|signature|^sig$"
+    r"|(access|account|api|private|encryption|sas|shared)[-_.]?key",
     re.IGNORECASE,
 )
-_USER_INFO: Final = re.compile(r"(?<=://)([^:/?#]*):([^?#]*)@")
+_USER_INFO: Final = re.compile(r"(?<=://)(?!\[)([^:/?#]*):(?:[^?#]*|(?!\d*(?:[,/?#]|$)).*)@", re.DOTALL)
+"""User and password, up to the last "@" before parameters; up to the last one where what looks like them, or like a
+path, cannot be, as no port stands before it: a password that should have been percent-encoded."""
 _PARTS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\s]*)([^?#\0-\x1f]*)(?:\?([^#\0-\x1f]*))?(?:#(.*))?")
 """RFC 3986, appendix B; the library's own parser takes several hosts with an IPv6 one among them for an error."""
 _TICDC: Final = ("azblob", "blackhole", "file", "gcs", "iceberg", "kafka", "mysql", "pulsar", "redis", "s3", "tidb")
@@ -38,22 +44,43 @@ class Secret(str):
 
 
 def mask_uri(uri: str) -> str:
-    """Return `uri` with xxxxx for its user's password and for every parameter whose name speaks of a secret."""
+    """Return `uri` with xxxxx for its user's password, for every parameter whose name speaks of a secret, and for what
+    stands behind a "#", since no address of ours has that: it may be the end of a password."""
     uri = _USER_INFO.sub(lambda hit: f"{hit[1]}:{MASK}@", uri)
     base, mark, query = uri.partition("?")
     query, hash_, fragment = query.partition("#")
-    return base + mark + "&".join(map(_mask_parameter, query.split("&"))) + hash_ + fragment
+    return base + mark + "&".join(map(_mask_parameter, query.split("&"))) + hash_ + (MASK if fragment else "")
+
+
+def mask_text(text: str) -> str:
+    """Return a text with the addresses in it masked; an address ends where a space stands."""
+    return " ".join(mask_uri(word) if "://" in word else word for word in text.split(" ")) if "://" in text else text
 
 
 def _mask_parameter(text: str) -> str:
     name, equals, value = text.partition("=")
     if not value:
-        return text
+        return MASK if "@" in text else text
     if _SECRET_NAME.search(unquote(name)):
         return f"{name}={MASK}"
     inner = unquote(value)
     masked = mask_uri(inner) if "://" in inner else inner
     return text if masked == inner else f"{name}{equals}{quote(masked, safe='')}"
+
+
+def told(uri: str, where: str) -> str:
+    """Return the address that was given: `uri` itself, the text of the file of @FILE, or the variable of env:NAME."""
+    kind, _, name = uri.partition(":")
+    if kind == "env":
+        if not (found := os.environ.get(name, "")):
+            raise UriInvalid(f"{where}: there is no variable {name!r} in the environment, which {uri} asks for")
+        return found
+    if not uri.startswith("@"):
+        return uri
+    try:
+        return Path(uri[1:]).read_text("utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise UriInvalid(f"{where}: {uri[1:]} cannot be read: {type(error).__name__}") from error
 
 
 def scheme_of(uri: str) -> str:
@@ -83,6 +110,9 @@ def split(uri: str, where: str, schemes: Sequence[str]) -> Parts:
     if scheme_of(uri) not in schemes:
         raise wrong_scheme(uri, where, schemes)
     _, netloc, path, query, fragment = (part or "" for part in found.groups())
+    user = _USER_INFO.search(uri)
+    if user is not None and set(user[0]) & set("/?#"):
+        raise UriInvalid(f"{where}: '/', '?' and '#' of a password must be written %2F, %3F and %23 in {mask_uri(uri)}")
     if fragment:
         raise UriInvalid(f"{where}: '#' must be written %23 in {mask_uri(uri)}")
     return Parts(where, mask_uri(uri), scheme_of(uri), netloc, path, query)

@@ -33,6 +33,7 @@ from tidegate.feed.route import Router, TablePlan
 from tidegate.feed.split import SplitPolicy, Splitter
 from tidegate.model.errors import EncodeError, SchemaError, SqlError, UnsupportedError
 from tidegate.model.event import Ddl, Field, Resolved, RowChange
+from tidegate.model.name import lowered
 from tidegate.model.table import TableName
 from tidegate.schema.parse.ddl import parse
 from tidegate.schema.spec import RenameTo
@@ -151,12 +152,12 @@ class Relay:
 
     def _count_tables(self, ddl: Ddl, statements: Sequence[Statement]) -> None:
         """Which tables there are behind a DDL."""
-        gone = {(name.schema.lower(), name.table.lower()) for each in statements for name in _gone(each, ddl)}
-        schemas = {each.name.lower() for each in statements if isinstance(each, DropDatabase)}
+        gone = {(lowered(name.schema), lowered(name.table)) for each in statements for name in _gone(each, ddl)}
+        schemas = {lowered(each.name) for each in statements if isinstance(each, DropDatabase)}
         if ddl.table and statements:
             self._tables[TableName(ddl.schema, ddl.table)] = None
         for name in list(self._tables):
-            if name.schema.lower() in schemas or (name.schema.lower(), name.table.lower()) in gone:
+            if lowered(name.schema) in schemas or (lowered(name.schema), lowered(name.table)) in gone:
                 del self._tables[name]
 
     def _resolved(self, resolved: Resolved) -> None:

@@ -31,6 +31,7 @@ from tidegate.app.config.pair import check_dispatchers, check_old_values, idle_k
 from tidegate.app.config.param import Given
 from tidegate.app.config.refused import RefusedKey, refuse
 from tidegate.app.event_expression import event_filter
+from tidegate.app.say import say
 from tidegate.app.stop_signals import stop_on_signals
 from tidegate.app.topics import LOOKING, topics_of
 from tidegate.app.transcode.relay import Relay, RelayTarget, TopicFilter
@@ -97,9 +98,9 @@ def transcode_topic(
     chosen = TopicFilter(tables, _events(file, read))
     idle = idle_keys(file, SOURCES["kafka"], SINKS["kafka"])
     if idle:
-        click.echo(f"warning: accepted without effect: {', '.join(idle)}", err=True)
+        say(f"warning: accepted without effect: {', '.join(idle)}", err=True)
     for complaint in complaints(target.rules):
-        click.echo(f"warning: {complaint}", err=True)
+        say(f"warning: {complaint}", err=True)
     connected = partial(TopicWriter, sink.client_config(), target.options.max_message_bytes)
     known = KnownTopics(partial(connected, None), BatchEncoder(target.options, now_ms=clock(now_ms)))
     writer = connected(_new_topics(uris[1]))
@@ -121,7 +122,7 @@ class _Run:
     def refused(self, place: str, error: TidegateError) -> None:
         """A line on standard error."""
         self.report.refused += 1
-        click.echo(f"error {error.code}: {place}: {error}", err=True)
+        say(f"error {error.code}: {place}: {error}", err=True)
 
     def _cut(self, place: tuple[Partition, str], error: TidegateError) -> None:
         self.refused(place[1], error)

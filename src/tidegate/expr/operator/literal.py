@@ -26,6 +26,7 @@ from tidegate.expr.value.text import text_of
 from tidegate.kv.collation import sort_key
 from tidegate.model.errors import EncodeError, SqlRefused
 from tidegate.model.mysql import MysqlType as T
+from tidegate.model.name import lowered
 from tidegate.model.table import ColumnType
 
 _UNKNOWN_VARIABLE: Final = 1193
@@ -87,7 +88,7 @@ def _column(node: Node, scope: Scope) -> Compiled:
     if type(node.this).__name__ == "Star":
         raise SqlRefused(_ONE_COLUMN, "Operand should contain 1 column(s)", "21000")
     name, table, schema = node.name, node.table, node.db
-    alias = scope.aliases.get(name.lower()) if not table else None
+    alias = scope.aliases.get(lowered(name)) if not table else None
     if alias is not None:
         return compile_scalar(alias, replace(scope, aliases={}))
     slot = scope.find(name, table, schema)
@@ -96,7 +97,7 @@ def _column(node: Node, scope: Scope) -> Compiled:
 
 
 def _user_variable(node: Node, scope: Scope) -> Compiled:
-    name = node.name.lower()
+    name = lowered(node.name)
     known = scope.context.user_variables.get(name) if scope.context else None
     kind = TEXT if known is None else literal_type(known)
     return Compiled(lambda _row, context: context.user_variables.get(name), kind, scope.collation, 3)
@@ -134,7 +135,7 @@ _STATEMENT_VARIABLES: Final[Mapping[str, Callable[[Context], SqlValue]]] = {
 
 
 def _collate(node: Node, scope: Scope) -> Compiled:
-    value, name = compile_scalar(node.this, scope), node.expression.name.lower()
+    value, name = compile_scalar(node.this, scope), lowered(node.expression.name)
     try:
         sort_key(name, b"a")
     except EncodeError as error:

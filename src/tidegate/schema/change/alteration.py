@@ -6,6 +6,7 @@ rule(alteration, spec) -> AlterPart, ..      plan/column.py, plan/index.py, plan
 from dataclasses import dataclass, field
 
 from tidegate.model.errors import SqlRefused
+from tidegate.model.name import lowered
 from tidegate.schema.change.arguments import Arguments
 from tidegate.schema.change.catalog import Catalog
 from tidegate.schema.change.draft import column_of
@@ -58,4 +59,4 @@ class Alteration:
 
     def generated_from(self, name: str) -> list[str]:
         """Return the columns whose expressions use column `name`."""
-        return [column.name.original for column in self.table.cols or () if name.lower() in (column.dependences or {})]
+        return [column.name.original for column in self.table.cols or () if lowered(name) in (column.dependences or {})]

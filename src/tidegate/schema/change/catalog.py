@@ -9,6 +9,7 @@ Source: TiDB pkg/infoschema; MySQL's error numbers.
 import msgspec
 
 from tidegate.model.errors import SqlRefused
+from tidegate.model.name import lowered
 from tidegate.model.table import TableName
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import StoredSchema, StoredTable
@@ -35,7 +36,7 @@ class Catalog:
 
     def find_schema(self, name: str) -> StoredSchema | None:
         """Return the database of that name; None when there is none."""
-        return self._schemas.get(name.lower())
+        return self._schemas.get(lowered(name))
 
     def schema(self, name: str) -> StoredSchema:
         """Return the database of that name; SqlRefused 1049, or 1046 where no database was chosen."""

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from tidegate.model.errors import SqlRefused
+from tidegate.model.name import lowered
 from tidegate.schema.change.outcome import CounterChange, Definitions, DeleteRange, StepOutcome, Task
 from tidegate.schema.change.request import Request
 from tidegate.schema.f1 import ElementState
@@ -98,7 +99,7 @@ class Draft:
             for table in self.definitions.tables(schema_id)
             if (schema_id, table.id) not in self.removes and (schema_id, table.id) not in self.puts
         ]
-        if any(table.name.lower == name.lower() and table.id != but for table in (*put, *others)):
+        if any(table.name.lower == lowered(name) and table.id != but for table in (*put, *others)):
             raise SqlRefused(1050, f"Table '{request.schema_name}.{name}' already exists", "42S01")
 
     def finish(self, request: Request, state: ElementState, *, done: bool) -> StepOutcome:
@@ -127,13 +128,13 @@ Move: TypeAlias = Callable[[Draft, Request, States, States], None]
 
 def column_of(table: StoredTable, name: str) -> StoredColumn | None:
     """Return the column of that name in any case, of any state."""
-    folded = name.lower()
+    folded = lowered(name)
     return next((column for column in table.cols or () if column.name.lower == folded), None)
 
 
 def index_of(table: StoredTable, name: str) -> StoredIndex | None:
     """Return the index of that name in any case, of any state."""
-    folded = name.lower()
+    folded = lowered(name)
     return next((index for index in table.index_info or () if index.idx_name.lower == folded), None)
 
 

@@ -24,6 +24,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from tidegate.model.errors import SchemaError
+from tidegate.model.name import lowered
 from tidegate.schema.change.arguments import (
     ARGUMENTS,
     Arguments,
@@ -81,12 +82,12 @@ class Request(msgspec.Struct, frozen=True):
     @property
     def involves(self) -> tuple[Involved, ...]:
         """What the job needs for itself: `involved`, else its own table."""
-        return self.involved or (Involved(self.schema_name.lower(), self.table_name.lower()),)
+        return self.involved or (Involved(lowered(self.schema_name), lowered(self.table_name)),)
 
 
 def request_on(action: int, found: TableVersion, arguments: Arguments | None, *involved: Involved) -> Request:
     """Return the request of a job on a table or view that is there."""
-    names = found.schema.lower(), found.stored.name.lower
+    names = lowered(found.schema), found.stored.name.lower
     return Request(action, found.schema_id, found.stored.id, *names, arguments, involved=involved)
 
 

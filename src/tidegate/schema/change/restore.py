@@ -16,6 +16,7 @@ from typing import Final
 
 from tidegate.expr.syntax.tokens import Token, TokenKind, lex, quote
 from tidegate.model.errors import SqlError, SqlRefused
+from tidegate.model.name import lowered
 
 _KEYWORDS: Final = frozenset(
     """AND OR XOR NOT IS NULL TRUE FALSE LIKE IN BETWEEN DIV MOD REGEXP RLIKE ESCAPE CASE WHEN THEN ELSE END AS INTERVAL
@@ -180,5 +181,5 @@ class _Writer:
                 break
             name = following.text
             self.at += 1
-        self.columns.append(name.lower())
+        self.columns.append(lowered(name))
         self.put("`" + name.replace("`", "``") + "`")

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from tidegate.model.errors import SchemaError
+from tidegate.model.name import lowered
 from tidegate.schema.f1 import ElementState
 
 _T = TypeVar("_T")
@@ -35,7 +36,7 @@ class Name(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, name: str) -> "Name":
         """Return both forms of a name."""
-        return cls(name, name.lower())
+        return cls(name, lowered(name))
 
 
 class StoredType(msgspec.Struct, frozen=True, rename="pascal"):

@@ -18,6 +18,7 @@ from typing import Any, Final
 from tidegate.expr.cast.change import converter
 from tidegate.model.errors import SinkRefused
 from tidegate.model.feed_errors import ColumnSelectorFailed
+from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, TableInfo
 from tidegate.objectstore.deltalog import TableSnapshot, schema_field
 from tidegate.schema.literal import stored_value
@@ -233,8 +234,8 @@ def _by_policy(
         own = tuple(column for column in change.columns if column.upstream_id < 0)
         return Evolution((*(column for id_, column in current.items() if id_ >= 0), *own), change.max_id)
     kept = {column.upstream_id for column in change.columns}
-    names = {column.name.lower() for column in change.columns}
+    names = {lowered(column.name) for column in change.columns}
     leftovers = tuple(
-        column for id_, column in current.items() if id_ >= 0 and id_ not in kept and column.name.lower() not in names
+        column for id_, column in current.items() if id_ >= 0 and id_ not in kept and lowered(column.name) not in names
     )
     return Evolution(change.columns + leftovers, change.max_id, change.fills, change.conversions)

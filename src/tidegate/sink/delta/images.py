@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from tidegate.feed.change import Batch, RowTexts
 from tidegate.model.errors import SchemaError, SinkRefused
+from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, TableInfo
 from tidegate.sink.delta.columns import LakeColumn
 from tidegate.sink.delta.files import logical_schema
@@ -103,11 +104,11 @@ class ImageReader:
 
     @cached_property
     def _positions(self) -> dict[str, int]:
-        return {field.name.lower(): at for at, field in reversed(list(enumerate(self.batch.fields)))}
+        return {lowered(field.name): at for at, field in reversed(list(enumerate(self.batch.fields)))}
 
     def position(self, name: str) -> int | None:
         """Return where a column stands in the batch, whatever the case of its name; None where the batch lacks it."""
-        return self._positions.get(name.lower())
+        return self._positions.get(lowered(name))
 
     def rows(self, *ops: str) -> Any:
         """Return which rows of the batch make one of these changes, as a mask."""

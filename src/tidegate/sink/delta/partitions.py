@@ -11,6 +11,7 @@ import pyarrow as pa
 from tidegate.feed.step import Exchange, Trim, position_of
 from tidegate.model.errors import SinkError
 from tidegate.model.feed_errors import ColumnSelectorFailed
+from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import Action, TableSnapshot
@@ -63,9 +64,9 @@ def _check_alike(
     options: DeltaOptions,
 ) -> None:
     """Raises ColumnSelectorFailed when column selectors leave out of the partner what is stored of the table."""
-    selectors, have = selectors_of(options), {column.name.lower() for column in theirs}
+    selectors, have = selectors_of(options), {lowered(column.name) for column in theirs}
     for column in mine:
-        if column.upstream_id < 0 or column.name.lower() in have:
+        if column.upstream_id < 0 or lowered(column.name) in have:
             continue
         if partner.column(column.name) is not None and not selectors.keeps(partner.name, column.name):
             raise ColumnSelectorFailed(
@@ -93,16 +94,16 @@ def _as_columns(rows: pa.Table, partner: Sequence[LakeColumn], columns: Sequence
     """Rows of the partner under our columns: an exchange demands equal names, a policy may have left us more.
 
     Columns of ours only where the partner's rows bring them: they belong to changes and versions, not to rows."""
-    theirs = {name.lower(): name for name in rows.column_names}
+    theirs = {lowered(name): name for name in rows.column_names}
     columns = [column for column in columns if column.upstream_id >= 0 or column.name in theirs]
     if BEFORE in rows.column_names:
-        names = {column.name.lower(): column.physical for column in columns}
-        physical = {one.physical: names[one.name.lower()] for one in partner if one.name.lower() in names}
+        names = {lowered(column.name): column.physical for column in columns}
+        physical = {one.physical: names[lowered(one.name)] for one in partner if lowered(one.name) in names}
         at = rows.schema.get_field_index(BEFORE)
         rows = rows.set_column(at, rows.schema.field(at), renamed(rows.column(BEFORE), physical))
     arrays = [
-        rows.column(theirs[column.name.lower()])
-        if column.name.lower() in theirs
+        rows.column(theirs[lowered(column.name)])
+        if lowered(column.name) in theirs
         else pa.nulls(rows.num_rows, arrow_type(column.delta))
         for column in columns
     ]
@@ -118,7 +119,7 @@ def _inside(
     stored_definition(table, options)
     zone = options.time_zone
     locate = partition_of(table.partition, table.columns, time_zone=zone, primary_key=table.handle_key)
-    named = {name.lower() for name in partitions}
+    named = {lowered(name) for name in partitions}
     by_id = {column.upstream_id: column for column in columns}
 
     def inside(rows: pa.Table) -> Any:
@@ -128,7 +129,7 @@ def _inside(
             if column.id in by_id
         }
         found = [
-            (locate(dict(zip(values, row, strict=True))) or "").lower() in named
+            lowered(locate(dict(zip(values, row, strict=True))) or "") in named
             for row in zip(*values.values(), strict=True)
         ]
         return pa.array(found, pa.bool_())

@@ -52,6 +52,7 @@ from tidegate.feed.frontier import larger
 from tidegate.feed.row_filter import MessageFilter
 from tidegate.model.errors import DecodeError, InputError, SchemaError, TidegateError
 from tidegate.model.event import Ddl, Event, Resolved, RowChange
+from tidegate.model.name import qualified
 from tidegate.model.table import TableName
 from tidegate.model.tso import LOGICAL_BITS, MAX_TS
 from tidegate.source.kafka.message import TopicMessage, TopicMessages
@@ -440,4 +441,4 @@ def _handle_only(row: RowChange) -> _Bad:
 
 
 def _name(event: RowChange | Ddl) -> str:
-    return f"{event.schema}.{event.table}"
+    return qualified(event.schema, event.table)

@@ -3,13 +3,17 @@
     mysql://USER:PASSWORD@HOST:PORT/?ssl-ca=…&ssl-cert=…&ssl-key=…&timeout=10s&read-timeout=2m
     tidb://   the same
 
+    (nothing)                  TLS, the server's certificate and name checked against the system's authorities or ssl-ca
+    insecure-skip-verify=true  TLS, with whoever answers
+    enable-tls=false           no TLS: rows, and what a password is proved with, are read by whoever listens
+
 The port is 4000 unless it is given.  User and password are percent-encoded.  No error shows the address: it names host
 and port at most.
 """
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -33,6 +37,8 @@ class Address(msgspec.Struct, frozen=True):
     ssl_ca: str = ""
     ssl_cert: str = ""
     ssl_key: str = ""
+    enable_tls: bool = True
+    insecure_skip_verify: bool = False
     timeout_s: float = 10.0
     read_timeout_s: float = 120.0
 
@@ -64,8 +70,21 @@ def parse_address(uri: str) -> Address:
         fields[field] = read(name, value)
     if ("ssl_cert" in fields) != ("ssl_key" in fields):
         raise UriInvalid(f"{_NAME}: ssl-cert and ssl-key go together")
+    secured = fields.keys() & {"ssl_ca", "ssl_cert", "ssl_key", "insecure_skip_verify"}
+    if secured and fields.get("enable_tls") is False:
+        raise UriInvalid(f"{_NAME}: enable-tls is false, so {', '.join(_spelled(secured))} would do nothing")
     who = {"user": unquote(parts.username or "root"), "password": unquote(parts.password or "")}
     return msgspec.convert({"host": host, "port": port or _PORT, **who, **fields}, Address)
+
+
+def _spelled(fields: Collection[str]) -> list[str]:
+    return sorted(field.replace("_", "-") for field in fields)
+
+
+def _flag(name: str, value: str) -> object:
+    if value not in {"true", "false"}:
+        raise UriInvalid(f"{_NAME}: {name} is {value!r}; write true or false")
+    return value == "true"
 
 
 def _path(_name: str, value: str) -> object:
@@ -83,6 +102,8 @@ _PARAMETERS: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = {
     "ssl-ca": ("ssl_ca", _path),
     "ssl-cert": ("ssl_cert", _path),
     "ssl-key": ("ssl_key", _path),
+    "enable-tls": ("enable_tls", _flag),
+    "insecure-skip-verify": ("insecure_skip_verify", _flag),
     "timeout": ("timeout_s", _seconds),
     "read-timeout": ("read_timeout_s", _seconds),
 }

@@ -9,18 +9,23 @@
 The connection is made when the first row needs it, kept, and made anew once when it turns out to be lost: a server
 closes what was idle for long.  Every value comes as the bytes that the server printed, and is read by its column.
 
+It is encrypted, and the server's certificate and name are checked, before the account's name goes out; the address may
+ask for less (address.py).  What it never does is to hand the password out in clear: a server that asks for it without
+TLS gets none.
+
     the server says                     error                  try again
     9006, 8055  snapshot collected      HistoryLost            no: what was there is gone
     1146, 1049, no row                  UpstreamRowMissing     no
     1054        no such column          SchemaError            no
     1045, 1142, 1193, …                 ConfigError            no: the account, or no TiDB
+    no TLS, a strange certificate       ConfigError            no: the server, or the address
     all others, and no answer           SourceError            later
 
 Source: TiDB documentation, "Error Codes and Troubleshooting" and "Read Historical Data Using tidb_snapshot".
 """
 
+import ssl
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 from tidegate.feed.complete import (
@@ -45,13 +50,16 @@ from tidegate.model.errors import (
 )
 from tidegate.model.event import RowChange, Values
 from tidegate.model.table import TableName
-from tidegate.source.large.address import parse_address
+from tidegate.source.large.address import Address, parse_address
 
 _GONE: Final = frozenset({9006, 8055})
 _ABSENT: Final = frozenset({1049, 1146})
 _REFUSED: Final = frozenset({1044, 1045, 1142, 1143, 1193, 1227, 1251, 1275, 1298, 3159, 8121})
 _LOST: Final = frozenset({0, 2006, 2013, 2014, 4031})
 """The connection is not there any more; 0 is PyMySQL's number for one that it closed itself."""
+_NO_TLS: Final = 2026
+_CLEAR: Final = (b"mysql_clear_password", b"dialog")
+"""Ways of authentication in which the password itself is sent."""
 _MAX_KEY_SHOWN: Final = 200
 
 
@@ -125,11 +133,8 @@ class UpstreamRows:
 
     def _connected(self) -> Any:
         address, driver = self._address, _driver()
-        files = {"ssl_ca": address.ssl_ca, "ssl_cert": address.ssl_cert, "ssl_key": address.ssl_key}
-        tls: Mapping[str, Any] = {name: path for name, path in files.items() if path}
-        connect = partial(driver.connect, **tls, ssl_verify_identity=True) if address.ssl_ca else driver.connect
         try:
-            connection = connect(
+            connection = driver.connect(
                 host=address.host,
                 port=address.port,
                 user=address.user,
@@ -142,9 +147,14 @@ class UpstreamRows:
                 write_timeout=address.read_timeout_s,
                 sql_mode="",
                 autocommit=True,
+                ssl=_tls(address) if address.enable_tls else None,
+                ssl_disabled=not address.enable_tls,
+                auth_plugin_map={} if address.enable_tls else dict.fromkeys(_CLEAR, _ClearPasswordRefused),
             )
         except OSError as error:
             raise ConfigError(f"upstream {self._place}: a file of its TLS cannot be used: {error}") from error
+        except RuntimeError as error:
+            raise ConfigError(f"upstream {self._place}: {error}; over TLS it is not needed") from error
         with connection.cursor() as cursor:
             cursor.execute("SET SESSION time_zone = %s", (self._zone,))
         return connection
@@ -167,6 +177,17 @@ class UpstreamRows:
         if code in _ABSENT:
             return UpstreamRowMissing(
                 f"{where} has no such table ({code} {text}); is it the database that the changefeed reads?"
+            )
+        if code == _NO_TLS:
+            return ConfigError(
+                f"upstream {self._place} speaks no TLS; let it, or add enable-tls=false to large-message-upstream-uri, "
+                "and rows travel in clear"
+            )
+        if isinstance(error.__context__, ssl.SSLCertVerificationError):
+            return ConfigError(
+                f"upstream {self._place} is not trusted ({error.__context__}); ssl-ca names the authority that signed "
+                "its certificate, which must hold the host as it is written in large-message-upstream-uri; "
+                "insecure-skip-verify=true asks for no proof"
             )
         if code == 1054:
             return SchemaError(f"{where} has other columns than at ts {ts - 1} ({code} {text})")
@@ -196,6 +217,32 @@ def _whole(
             )
         found[image] = rows[key]
     return completed(row, definition, found)
+
+
+def _tls(address: Address) -> ssl.SSLContext:
+    """What the address asks of TLS."""
+    context = ssl.create_default_context(cafile=address.ssl_ca or None)
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # the certificates that MySQL makes for itself lack extensions
+    if address.insecure_skip_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if address.ssl_cert:
+        context.load_cert_chain(address.ssl_cert, address.ssl_key)
+    return context
+
+
+class _ClearPasswordRefused:
+    """Answers a server that asks for the password itself where whoever listens would read it."""
+
+    def __init__(self, connection: object) -> None:
+        del connection
+
+    def authenticate(self, packet: object) -> object:
+        """Refuse."""
+        del packet
+        raise ConfigError(
+            "the upstream asks for the password in clear, and enable-tls=false lets whoever listens read it; use TLS"
+        )
 
 
 def _code(error: Exception) -> int:

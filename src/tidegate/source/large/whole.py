@@ -44,6 +44,7 @@ from tidegate.model.errors import (
     UpstreamRowMissing,
 )
 from tidegate.model.event import Ddl, Delete, Insert, Resolved, RowChange, Update
+from tidegate.model.name import qualified
 from tidegate.source.large.upstream import UpstreamRows
 
 WORKERS: Final = 8
@@ -265,4 +266,4 @@ def _named(row: RowChange, error: TidegateError) -> TidegateError:
 
 
 def _name(row: RowChange) -> str:
-    return f"{row.schema}.{row.table} at ts {row.commit_ts}"
+    return f"{qualified(row.schema, row.table)} at ts {row.commit_ts}"

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from tidegate.model.event import Ddl, Event, Resolved, RowChange, Value, images
+from tidegate.model.name import lowered, qualified
 from tidegate.testing.script import Row, ScriptedTables
 from tidegate.testing.validators.events import first_sendings
 from tidegate.testing.validators.streams import commit_time
@@ -38,7 +39,7 @@ def images_of(rows: Iterable[RowChange]) -> Counter[SeenRow]:
         for comes, values in zip((False, True), images(row), strict=True):
             if values is not None:
                 named = {field.name: value for field, value in zip(row.fields, values, strict=True)}
-                table = f"{row.schema}.{row.table}".lower()
+                table = lowered(qualified(row.schema, row.table))
                 found[SeenRow(commit_time(row), table, comes, frozen(named))] += 1
     return found
 

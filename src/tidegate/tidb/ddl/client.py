@@ -15,6 +15,7 @@ from typing import Final, Protocol
 import msgspec
 
 from tidegate.model.errors import KeyLocked, SqlRefused, UpstreamError
+from tidegate.model.name import lowered
 from tidegate.schema.change.request import Request
 from tidegate.schema.job import Job, JobState
 from tidegate.schema.stored.snapshot import TableVersion
@@ -154,7 +155,7 @@ class DdlClient:
         Raises SnapshotTooOld when its rows may be gone already.
         """
         for job in self._taken(self.history()):
-            if (job.schema_name.lower(), job.table_name.lower()) == (schema.lower(), table.lower()):
+            if (lowered(job.schema_name), lowered(job.table_name)) == (lowered(schema), lowered(table)):
                 began_ts = job.real_start_ts  # what was before it in the queue is over by then
                 found = Meta(self._storage.snapshot(began_ts)).table(job.schema_id, job.table_id)
                 if found is not None:

@@ -18,6 +18,7 @@ from typing import Final, Protocol
 import msgspec
 
 from tidegate.model.errors import Retry, SqlRefused, TidegateError, UpstreamError, WriteConflict
+from tidegate.model.name import lowered
 from tidegate.model.tso import physical_ms
 from tidegate.schema.change.outcome import Task
 from tidegate.schema.change.request import Involved, NewIds, Request, number, operation_of
@@ -148,9 +149,9 @@ def _conflict(before: list[Involved], mine: tuple[Involved, ...]) -> bool:
 
 
 def _meets(one: Involved, other: Involved) -> bool:
-    if one.database.lower() != other.database.lower() or (one.mode == _SHARED and other.mode == _SHARED):
+    if lowered(one.database) != lowered(other.database) or (one.mode == _SHARED and other.mode == _SHARED):
         return False
-    tables = {one.table.lower(), other.table.lower()}
+    tables = {lowered(one.table), lowered(other.table)}
     return len(tables) == 1 or not tables.isdisjoint({"*", ""})
 
 

@@ -22,6 +22,7 @@ from tidegate.expr.relation import FixedRelation, RelationColumn
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
+from tidegate.model.name import lowered
 from tidegate.model.table import ColumnType
 from tidegate.schema.columns import charset_of_collation
 from tidegate.schema.job import Job
@@ -64,7 +65,7 @@ _TYPES: Final = {
 
 def is_information(schema: str) -> bool:
     """Return whether a database is this one."""
-    return schema.lower() == SCHEMA
+    return lowered(schema) == SCHEMA
 
 
 class InformationSchema:

@@ -18,6 +18,7 @@ import msgspec
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.mysql import CHARS, STRINGS
 from tidegate.model.mysql import MysqlType as T
+from tidegate.model.name import lowered
 from tidegate.schema.columns import render_type
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import Name, StoredColumn, StoredIndex, StoredPart, StoredTable
@@ -40,7 +41,7 @@ _TIMES: Final = frozenset({T.TIME, T.DATETIME, T.TIMESTAMP})
 def visible(snapshot: StoredSnapshot) -> list[TableVersion]:
     """Public tables, by database and name."""
     found = [table for table in snapshot.tables.values() if table.stored.state == ElementState.PUBLIC]
-    return sorted(found, key=lambda table: (table.schema.lower(), table.stored.name.lower))
+    return sorted(found, key=lambda table: (lowered(table.schema), table.stored.name.lower))
 
 
 def public_columns(table: StoredTable) -> list[StoredColumn]:
@@ -56,7 +57,7 @@ def schemata(snapshot: StoredSnapshot) -> Iterator[Row]:
         for schema in snapshot.schemas.values()
         if schema.state == ElementState.PUBLIC
     ]
-    for name, charset, collation in sorted(listed, key=lambda one: one[0].lower()):
+    for name, charset, collation in sorted(listed, key=lambda one: lowered(one[0])):
         yield _CATALOG, name, charset, collation, None, None
 
 

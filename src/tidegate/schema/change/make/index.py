@@ -27,6 +27,7 @@ from msgspec import Raw
 
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
+from tidegate.model.name import lowered
 from tidegate.schema.change.draft import column_of, move_column
 from tidegate.schema.change.flags import BINARY, UNSIGNED
 from tidegate.schema.change.restore import restore
@@ -125,14 +126,14 @@ def chosen_name(index: IndexDef, taken: Iterable[str]) -> str:
     base = (index.columns[0] if index.columns else "") or "expression_index"
     used = {*taken, "primary"}
     name, number = base, 2
-    while name.lower() in used:
+    while lowered(name) in used:
         name, number = f"{base}_{number}", number + 1
     return name
 
 
 def make_index(table: StoredTable, index: IndexDef, name: str) -> tuple[StoredIndex, list[StoredColumn]]:
     """(the index, the hidden columns of its expressions), neither with ids; parts name columns of `table`."""
-    if not index.primary and name.lower() == "primary":
+    if not index.primary and lowered(name) == "primary":
         raise SqlRefused(1280, f"Incorrect index name '{name}'", "42000")
     if len(name) > 64:
         raise SqlRefused(1059, f"Identifier name '{name}' is too long", "42000")
@@ -234,7 +235,7 @@ def _hidden(table: StoredTable, expression: str, name: str) -> StoredColumn:
 
 def covers(table: StoredTable, columns: tuple[str, ...]) -> bool:
     """Return whether the row key or an index of the table begins with these columns."""
-    wanted = [name.lower() for name in columns]
+    wanted = [lowered(name) for name in columns]
     if table.pk_is_handle and len(wanted) == 1:
         column = column_of(table, wanted[0])
         if column is not None and column.type.flag & 2:

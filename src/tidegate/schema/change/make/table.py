@@ -16,6 +16,7 @@ import msgspec
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import INTEGERS
 from tidegate.model.mysql import MysqlType as T
+from tidegate.model.name import lowered
 from tidegate.schema.build import inline_indexes
 from tidegate.schema.change.draft import column_of, with_flag
 from tidegate.schema.change.flags import AUTO_INCREMENT, PRIMARY, with_index_flags
@@ -88,16 +89,16 @@ def _with_columns(
         raise SqlRefused(1068, "Multiple primary key defined", "42000")
     if len(columns) > _MOST_COLUMNS:
         raise SqlRefused(1117, "Too many columns", "HY000")
-    keyed = {name.lower() for one in primary for name in one.columns}
+    keyed = {lowered(name) for one in primary for name in one.columns}
     for definition in columns:
         check_name(definition.name, "column")
         if column_of(table, definition.name) is not None:
             raise SqlRefused(1060, f"Duplicate column name '{definition.name}'", "42S21")
-        if definition.name.lower() in keyed and definition.nullable is True:
+        if lowered(definition.name) in keyed and definition.nullable is True:
             message = "All parts of a PRIMARY KEY must be NOT NULL; if you need NULL in a key, use UNIQUE instead"
             raise SqlRefused(1171, message, "42000")
         column = make_column(
-            definition, 0, table.charset, table.collate, session, in_key=definition.name.lower() in keyed
+            definition, 0, table.charset, table.collate, session, in_key=lowered(definition.name) in keyed
         )
         table = append_column(table, column, _PUBLIC)
     for column in table.cols or ():
@@ -108,7 +109,7 @@ def _with_columns(
 
 
 def _with_indexes(table: StoredTable, indexes: Sequence[IndexDef], session: DdlSession) -> StoredTable:
-    taken = {one.name.lower() for one in indexes if one.name is not None and not one.foreign}
+    taken = {lowered(one.name) for one in indexes if one.name is not None and not one.foreign}
     for one in indexes:
         if one.foreign:
             continue
@@ -117,7 +118,7 @@ def _with_indexes(table: StoredTable, indexes: Sequence[IndexDef], session: DdlS
             continue
         name = chosen_name(one, taken)
         table = _with_index(table, one, name)
-        taken.add(name.lower())
+        taken.add(lowered(name))
         if one.primary and _is_clustered(one, session):
             table = msgspec.structs.replace(table, is_common_handle=True, common_handle_version=1)
     auto = [column for column in table.cols or () if column.type.flag & AUTO_INCREMENT]
@@ -128,7 +129,7 @@ def _with_indexes(table: StoredTable, indexes: Sequence[IndexDef], session: DdlS
 
 
 def _with_index(table: StoredTable, one: IndexDef, name: str) -> StoredTable:
-    if any(index.idx_name.lower == name.lower() for index in table.index_info or ()):
+    if any(index.idx_name.lower == lowered(name) for index in table.index_info or ()):
         raise SqlRefused(1061, f"Duplicate key name '{name}'", "42000")
     made, hidden = make_index(table, one, name)
     for column in hidden:

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from tidegate.model.errors import SqlRefused
+from tidegate.model.name import lowered
 from tidegate.schema.change.arguments import ModifyColumnArgs
 from tidegate.schema.change.draft import Draft, Move, States, column_of, index_of, move_column, with_columns, with_index
 from tidegate.schema.change.flags import KEYS, NOT_NULL, PREVENT_NULL, PRIMARY
@@ -135,7 +136,7 @@ def copied_indexes(table: StoredTable, name: str) -> list[tuple[StoredIndex, Sto
     for index in table.index_info or ():
         for other in (_copy_name(index.idx_name.original), tombstone_name(index.idx_name.original)):
             copy = index_of(table, other)
-            if copy is not None and any(part.name.lower == name.lower() for part in index.idx_cols):
+            if copy is not None and any(part.name.lower == lowered(name) for part in index.idx_cols):
                 pairs.append((index, copy))
     return pairs
 

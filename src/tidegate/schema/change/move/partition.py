@@ -20,6 +20,7 @@ import msgspec
 from msgspec import UNSET
 
 from tidegate.model.errors import SqlRefused
+from tidegate.model.name import lowered
 from tidegate.schema.change.arguments import DropPartitionsArgs, NewPartitionsArgs, TruncatePartitionsArgs
 from tidegate.schema.change.draft import Draft, Move, States
 from tidegate.schema.change.outcome import DeleteRange
@@ -46,7 +47,7 @@ def partition_of(table: StoredTable) -> StoredPartition:
 def definitions_named(table: StoredTable, names: list[str]) -> list[StoredPartitionDef]:
     """Return the partitions of those names in any case, in the table's order; SqlRefused 1735 for an unknown one."""
     definitions = partition_of(table).definitions or []
-    wanted = {name.lower() for name in names}
+    wanted = {lowered(name) for name in names}
     unknown = wanted - {one.name.lower for one in definitions}
     if unknown:
         message = f"Unknown partition '{min(unknown)}' in table '{table.name.original}'"

@@ -26,6 +26,7 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.model.errors import SqlRefused
+from tidegate.model.name import lowered
 from tidegate.schema.change.alteration import Alteration, AlterPart
 from tidegate.schema.change.arguments import (
     AddColumnArgs,
@@ -246,7 +247,7 @@ def plan_alter(statement: AlterTable, catalog: Catalog, session: DdlSession) -> 
     parts = _merged(parts)
     if not parts:
         return StatementPlan(warnings=tuple(alteration.notes))
-    involved = _involved(found.schema.lower(), found.stored.name.lower, parts)
+    involved = _involved(lowered(found.schema), found.stored.name.lower, parts)
     if len(parts) == 1:
         (only,) = parts
         request = request_on(only.action, only.table or found, only.arguments, *(involved or only.involved))

@@ -9,6 +9,7 @@ from datetime import UTC
 import msgspec
 
 from tidegate.model.errors import SqlRefused
+from tidegate.model.name import lowered
 from tidegate.schema.change.alteration import Alteration, AlterPart
 from tidegate.schema.change.arguments import (
     AddColumnArgs,
@@ -126,7 +127,7 @@ def modify_column(alteration: Alteration, spec: ModifyColumn) -> Iterator[AlterP
         return
     old = alteration.column(spec.name)
     _check_new_name(alteration, old, spec.column.name)
-    if spec.position is not None and (spec.position.after or "").lower() == old.name.lower:
+    if spec.position is not None and lowered(spec.position.after or "") == old.name.lower:
         raise SqlRefused(1054, f"Unknown column '{spec.name}' in '{table.name.original}'", "42S22")
     _check_modified(old, spec.column)
     new = make_column(
@@ -147,7 +148,7 @@ def _check_new_name(alteration: Alteration, old: StoredColumn, name: str) -> Non
     other = column_of(alteration.table, name)
     if other is not None and other.id != old.id:
         raise SqlRefused(1060, f"Duplicate column name '{name}'", "42S21")
-    if name.lower() != old.name.lower and alteration.generated_from(old.name.lower):
+    if lowered(name) != old.name.lower and alteration.generated_from(old.name.lower):
         raise SqlRefused(3108, f"Column '{old.name.original}' has a generated column dependency.", "HY000")
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from tidegate.model.errors import SqlRefused
+from tidegate.model.name import lowered
 from tidegate.schema.change.alteration import Alteration, AlterPart
 from tidegate.schema.change.arguments import (
     AddForeignKeyArgs,
@@ -90,7 +91,7 @@ def add_foreign_key(alteration: Alteration, spec: AddForeignKey) -> Iterator[Alt
 def drop_index(alteration: Alteration, spec: DropIndex) -> Iterator[AlterPart]:
     """DROP INDEX; of a primary key too."""
     table = alteration.table
-    if spec.name.lower() == "primary":
+    if lowered(spec.name) == "primary":
         yield from drop_primary_key(alteration, DropPrimaryKey())
         return
     found = index_of(table, spec.name)
@@ -139,7 +140,7 @@ def detailed(alteration: Alteration, spec: NoChange) -> Iterator[AlterPart]:
         case DropForeignKey(name, if_exists):
             yield from _drop_foreign_key(alteration, name, if_exists=if_exists)
         case DropConstraint(name):
-            if any(key.fk_name.lower == name.lower() for key in alteration.table.fk_info or ()):
+            if any(key.fk_name.lower == lowered(name) for key in alteration.table.fk_info or ()):
                 yield from _drop_foreign_key(alteration, name, if_exists=False)
         case RemoveTtl():
             if alteration.table.ttl_info is not None:
@@ -150,7 +151,7 @@ def detailed(alteration: Alteration, spec: NoChange) -> Iterator[AlterPart]:
 
 def _drop_foreign_key(alteration: Alteration, name: str, *, if_exists: bool) -> Iterator[AlterPart]:
     for key in alteration.table.fk_info or ():
-        if key.fk_name.lower == name.lower():
+        if key.fk_name.lower == lowered(name):
             yield AlterPart(10, DropForeignKeyArgs(key.fk_name))
             return
     message = f"Can't DROP '{name}'; check that column/key exists"

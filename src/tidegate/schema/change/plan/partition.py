@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.model.errors import SqlRefused
+from tidegate.model.name import lowered
 from tidegate.model.table import PartitionDef
 from tidegate.schema.change.alteration import Alteration, AlterPart
 from tidegate.schema.change.arguments import DropPartitionsArgs, ExchangeArgs, NewPartitionsArgs, TruncatePartitionsArgs
@@ -118,7 +119,7 @@ def drop_partitions(alteration: Alteration, spec: DropPartitions) -> Iterator[Al
     if partition.type in _COUNTED:
         raise SqlRefused(1512, "DROP PARTITION can only be used on RANGE/LIST partitions", "HY000")
     known = {one.name.lower for one in partition.definitions or ()}
-    names = [name.lower() for name in spec.names]
+    names = [lowered(name) for name in spec.names]
     if not known >= set(names):
         alteration.pass_over(1507, "Error in list of partitions to DROP", "HY000", accepted=spec.if_exists)
         return
@@ -198,7 +199,7 @@ def exchange(alteration: Alteration, spec: ExchangePartition) -> Iterator[AlterP
         raise SqlRefused(1733, f"Table to exchange with partition is temporary: '{spec.table.table}'", "HY000")
     if exchange_shape(parent.stored) != exchange_shape(other.stored):
         raise SqlRefused(1736, "Tables have different definitions", "HY000")
-    involved = tuple(Involved(one.schema.lower(), one.stored.name.lower) for one in (parent, other))
+    involved = tuple(Involved(lowered(one.schema), one.stored.name.lower) for one in (parent, other))
     arguments = ExchangeArgs(
         definition.id, parent.schema_id, parent.stored.id, definition.name.lower, spec.with_validation
     )

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from tidegate.model.errors import SqlRefused
+from tidegate.model.name import lowered
 from tidegate.model.table import TableName
 from tidegate.schema.change.arguments import (
     CreateTableArgs,
@@ -76,7 +77,7 @@ def create_table_like(statement: CreateTableLike, catalog: Catalog, _session: Dd
         old_schema_id=UNSET,
         partition=None if stored.partition is None else at_rest(stored.partition),
     )
-    own, shared = Involved(schema.name.lower, name.lower), Involved(source.schema.lower(), stored.name.lower, mode=1)
+    own, shared = Involved(schema.name.lower, name.lower), Involved(lowered(source.schema), stored.name.lower, mode=1)
     return StatementPlan((request_new(3, schema, CreateTableArgs(made), own, shared),))
 
 

@@ -14,6 +14,7 @@ import sqlglot
 from sqlglot import exp
 
 from tidegate.model.errors import SqlRefused
+from tidegate.model.name import lowered
 from tidegate.model.table import TableName
 from tidegate.schema.change.arguments import CreateTableArgs, DropObjectArgs
 from tidegate.schema.change.catalog import Catalog
@@ -71,17 +72,17 @@ def _written_out(select: str, catalog: Catalog, database: str) -> tuple[str, lis
         raise SqlRefused(1064, f"You have an error in your SQL syntax near {select[:80]!r}", "42000") from error
     if not isinstance(tree, exp.Query):
         raise SqlRefused(1064, f"You have an error in your SQL syntax near {select[:80]!r}", "42000")
-    common = {cte.alias_or_name.lower() for cte in tree.find_all(exp.CTE)}
+    common = {lowered(cte.alias_or_name) for cte in tree.find_all(exp.CTE)}
     sources = {}
     for table in tree.find_all(exp.Table):
-        if not table.db and table.name.lower() in common:
+        if not table.db and lowered(table.name) in common:
             continue
         name = TableName(table.db or database, table.name)
         found = catalog.find(name)
         if found is None:
             raise SqlRefused(1146, f"Table '{name.schema}.{name.table}' doesn't exist", "42S02")
         table.set("db", exp.to_identifier(name.schema))
-        sources[table.alias_or_name.lower()] = found.stored
+        sources[lowered(table.alias_or_name)] = found.stored
     if not isinstance(tree, exp.Select):
         return _text(tree), [one.alias_or_name for one in tree.selects]
     selects = [shown for one in tree.expressions for shown in _shown(one, sources)]
@@ -100,7 +101,7 @@ def _shown(one: exp.Expression, sources: dict[str, StoredTable]) -> list[exp.Ali
     """One entry of the select list as aliased columns; a star as all public columns."""
     table = one.table if isinstance(one, exp.Column) else ""
     if isinstance(one, exp.Star) or (isinstance(one, exp.Column) and isinstance(one.this, exp.Star)):
-        wanted = [source for name, source in sources.items() if not table or name == table.lower()]
+        wanted = [source for name, source in sources.items() if not table or name == lowered(table)]
         return [
             exp.alias_(exp.column(column.name.original, table=table or None, quoted=True), column.name.original)
             for source in wanted

@@ -24,6 +24,7 @@ from tidegate.expr.scope import Scope, Slot
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
+from tidegate.model.name import lowered
 
 Rows: TypeAlias = Iterator[tuple[SqlValue, ...]]
 _NO_DATABASE: Final = 1046
@@ -234,7 +235,7 @@ class _Builder:
             return
         step = next(step for step in self.steps if own[0].index < step.end)
         if step.kind != "LEFT":
-            step.hints.append((column.name.lower(), [compile_scalar(value, scope) for value in values]))
+            step.hints.append((lowered(column.name), [compile_scalar(value, scope) for value in values]))
 
 
 def asked(part: Node) -> tuple[Node, list[Node]] | None:

@@ -29,6 +29,7 @@ from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.compare import sort_key_of
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
+from tidegate.model.name import lowered
 from tidegate.tidb.sql.query.group import Collector, Grouping, grouped_rows, has_aggregate
 from tidegate.tidb.sql.query.join import Joined, joined
 
@@ -99,7 +100,7 @@ def _compiled(node: Node, relations: Relations, context: Context) -> _Select:
     source = joined(node, env, relations)
     rows_scope = replace(source.scope, clause="field list")
     items = [part for item in node.expressions for part in _expanded(item, source)]
-    aliases = {item.alias.lower(): item.this for item in items if type(item).__name__ == "Alias"}
+    aliases = {lowered(item.alias): item.this for item in items if type(item).__name__ == "Alias"}
     listed = {**_listed_columns(items), **aliases}
     having, order, group = (node.args.get(name) for name in ("having", "order", "group"))
     collector = Collector(rows_scope)
@@ -126,11 +127,11 @@ def _expanded(item: Node, source: Joined) -> Iterator[Node]:
     if not star:
         yield item
         return
-    table = item.table.lower() if type(item).__name__ == "Column" else ""
-    slots = [s for s in source.scope.slots if not s.hidden and (not table or s.table.lower() == table)]
+    table = lowered(item.table) if type(item).__name__ == "Column" else ""
+    slots = [s for s in source.scope.slots if not s.hidden and (not table or lowered(s.table) == table)]
     if not source.scope.slots and not table:
         raise SqlRefused(_NO_TABLES, "No tables used", "HY000")
-    if table and not any(slot.table.lower() == table for slot in source.scope.slots):
+    if table and not any(lowered(slot.table) == table for slot in source.scope.slots):
         raise SqlRefused(_UNKNOWN_TABLE, f"Unknown table '{item.table}'", "42S02")
     for slot in slots:
         identifier, qualifier = exp.Identifier(this=slot.name), exp.Identifier(this=slot.table)
@@ -143,8 +144,8 @@ def _listed_columns(items: Sequence[Node]) -> dict[str, Node]:
     columns = [item for item in items if type(item).__name__ == "Column"]
     tables: dict[str, set[str]] = {}
     for column in columns:
-        tables.setdefault(column.name.lower(), set()).add(column.table.lower())
-    return {column.name.lower(): column for column in columns if len(tables[column.name.lower()]) == 1}
+        tables.setdefault(lowered(column.name), set()).add(lowered(column.table))
+    return {lowered(column.name): column for column in columns if len(tables[lowered(column.name)]) == 1}
 
 
 def _column(item: Node, value: Compiled, scope: Scope) -> ResultColumn:
@@ -191,7 +192,7 @@ def _group_keys(
         place = _placed(key, len(items), "group statement")
         node = key if place is None else _bare(items[place])
         if type(node).__name__ == "Column" and not node.table and not scope.has(node.name):
-            node = aliases.get(node.name.lower(), node)
+            node = aliases.get(lowered(node.name), node)
         found.append(compile_scalar(node, scope.at("group statement")))
     return tuple(found)
 

@@ -20,6 +20,7 @@ from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.kinds import SqlValue, from_column
 from tidegate.model.errors import SqlRefused
+from tidegate.model.name import lowered
 from tidegate.tidb.sql.rows.access import DEFAULT, Given, TableAccess
 from tidegate.tidb.sql.rows.row import unknown_column
 from tidegate.tidb.sql.rows.shape import ShapeColumn
@@ -39,7 +40,7 @@ class Assignment:
 
 def named_column(access: TableAccess, name: str) -> ShapeColumn:
     """Return the public column of that name; SqlRefused 1054."""
-    found = access.shape.by_name.get(name.lower())
+    found = access.shape.by_name.get(lowered(name))
     if found is None or found.stored.hidden:
         raise unknown_column(name, _CLAUSE)
     return found

@@ -26,6 +26,7 @@ from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused, TidegateError
+from tidegate.model.name import lowered
 from tidegate.tidb.sql.outcome import Outcome
 from tidegate.tidb.sql.query.join import asked, conjuncts
 from tidegate.tidb.sql.query.select import cut, in_order, limits_of
@@ -94,7 +95,7 @@ def _equal_of(where: Node, scope: Scope, context: Context) -> Mapping[str, tuple
     found: dict[str, tuple[SqlValue, ...]] = {}
     for column, wanted in filter(None, map(asked, conjuncts(where))):
         if all(map(_is_plain, wanted)) and scope.has(column.name, column.table):
-            found[column.name.lower()] = tuple(compile_scalar(value, scope).run((), context) for value in wanted)
+            found[lowered(column.name)] = tuple(compile_scalar(value, scope).run((), context) for value in wanted)
     return found
 
 

@@ -25,6 +25,7 @@ from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.kinds import SqlValue, from_column
 from tidegate.model.errors import SqlRefused, TidegateError
+from tidegate.model.name import lowered
 from tidegate.tidb.sql.outcome import Outcome
 from tidegate.tidb.sql.query.select import select
 from tidegate.tidb.sql.rows.access import Conflict, Given
@@ -92,7 +93,7 @@ class _Insert:
             return [column for column in self.access.shape.public if not column.stored.hidden]
         found: list[ShapeColumn | None] = []
         for name in names:
-            is_row_id = name.lower() == ROW_ID and self.access.shape.hidden_handle
+            is_row_id = lowered(name) == ROW_ID and self.access.shape.hidden_handle
             column = None if is_row_id else named_column(self.access, name)
             if column in found:
                 raise SqlRefused(1110, f"Column '{name}' specified twice", "42000")
@@ -193,10 +194,10 @@ class _Insert:
         if self.node.expression.args.get("alias"):
             raise SqlRefused(1235, "This version of Tidegate doesn't yet support an alias of the new row", "42000")
         width = len(self.access.columns)
-        by_name = {column.name.lower(): width + at for at, column in enumerate(self.access.columns)}
+        by_name = {lowered(column.name): width + at for at, column in enumerate(self.access.columns)}
 
         def value_of(name: str) -> Compiled:
-            at = by_name.get(name.lower())
+            at = by_name.get(lowered(name))
             if at is None:
                 raise unknown_column(name, "field list")
             column = self.access.columns[at - width]

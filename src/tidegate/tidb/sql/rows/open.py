@@ -19,6 +19,7 @@ import msgspec
 from tidegate.expr.context import Context
 from tidegate.expr.relation import Relation, Relations
 from tidegate.model.errors import SqlRefused
+from tidegate.model.name import lowered
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import StoredTable
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
@@ -60,10 +61,10 @@ class Shapes:
 
 def find_table(snapshot: StoredSnapshot, schema: str, name: str) -> TableVersion | None:
     """Return the public table of that name, in any case of letters."""
-    schema, name = schema.lower(), name.lower()
+    schema, name = lowered(schema), lowered(name)
     for version in snapshot.tables.values():
         stored = version.stored
-        if stored.name.lower == name and version.schema.lower() == schema and stored.state == ElementState.PUBLIC:
+        if stored.name.lower == name and lowered(version.schema) == schema and stored.state == ElementState.PUBLIC:
             return version
     return None
 
@@ -94,7 +95,7 @@ class OpenTables:
     def table(self, schema: str, name: str) -> TableAccess:
         """Return the table of that name, to be changed."""
         schema = schema or self.context.database
-        key = (schema.lower(), name.lower())
+        key = (lowered(schema), lowered(name))
         if key not in self._open:
             version = find_table(self.snapshot, schema, name)
             if version is None:

@@ -28,6 +28,7 @@ from tidegate.kv.handle import Handle
 from tidegate.kv.layout import IndexPart
 from tidegate.kv.row.row import Row, cut_part
 from tidegate.model.errors import SqlRefused
+from tidegate.model.name import lowered
 from tidegate.model.table import ColumnType
 from tidegate.tidb.sql.rows.shape import ShapeColumn, ShapeIndex, TableShape
 
@@ -163,7 +164,7 @@ def _texts(
 def no_partition(shape: TableShape, columns: Mapping[int, KvValue], context: Context) -> SqlRefused:
     """1526: no partition takes the row."""
     partition = shape.stored.partition
-    name = partition.expr.strip("`").lower() if partition else ""
+    name = lowered(partition.expr.strip("`")) if partition else ""
     column = shape.by_name.get(name)
     shown = "from column_list"
     if column is not None:

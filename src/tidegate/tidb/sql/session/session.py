@@ -28,6 +28,7 @@ from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.parse import Command, DdlText, Dml, Parsed
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlError, SqlRefused, TidegateError
+from tidegate.model.name import lowered
 from tidegate.model.tso import physical_ms
 from tidegate.schema.stored.snapshot import StoredSnapshot
 from tidegate.tidb.information.relations import InformationSchema, is_information
@@ -126,7 +127,7 @@ class Session:
     def use(self, database: str) -> None:
         """USE. Raises SqlRefused 1049."""
         if is_information(database):
-            self.state.database = database.lower()
+            self.state.database = lowered(database)
             return
         schema = self.view().database(database)
         self.state.database = schema.name.original
@@ -204,7 +205,7 @@ class Session:
         finally:
             if self.state.database and not is_information(self.state.database):
                 names = {schema.name.lower for schema in self.node.schema.schemas.values()}
-                if self.state.database.lower() not in names:
+                if lowered(self.state.database) not in names:
                     self.state.database = ""
         return Outcome()
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from tidegate.model.errors import KeyLocked, Retry, SqlRefused, UpstreamError
+from tidegate.model.name import lowered
 from tidegate.tidb.node import GuardedTransaction, Node
 
 _RETRIES: Final = 32
@@ -72,8 +73,8 @@ class SessionTransaction:
         if self.open is None and not self.autocommit():
             self.open = self.node.begin()
         if self.open is not None:
-            self._savepoints = [one for one in self._savepoints if one[0] != name.lower()]
-            self._savepoints.append((name.lower(), self.open.savepoint()))
+            self._savepoints = [one for one in self._savepoints if one[0] != lowered(name)]
+            self._savepoints.append((lowered(name), self.open.savepoint()))
 
     def rollback_to(self, name: str) -> None:
         """ROLLBACK TO; SqlRefused 1305."""
@@ -88,7 +89,7 @@ class SessionTransaction:
 
     def _place(self, name: str) -> int:
         for at, (known, _) in enumerate(self._savepoints):
-            if known == name.lower():
+            if known == lowered(name):
                 return at
         raise SqlRefused(_NO_SAVEPOINT, f"SAVEPOINT {name} does not exist", "42000")
 

@@ -24,6 +24,7 @@ from typing import Final
 import msgspec
 
 from tidegate.model.mysql import MysqlType as T
+from tidegate.model.name import lowered
 from tidegate.schema.columns import render_type
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import (
@@ -231,7 +232,7 @@ def _foreign_keys(table: StoredTable, schema: str | None) -> Iterator[str]:
 
 def _foreign_key(key: StoredForeignKey, schema: str | None) -> str:
     own, theirs = (",".join(quote_name(name.original) for name in names) for names in (key.cols, key.ref_cols))
-    same = schema is not None and key.ref_schema.original.lower() == schema.lower()
+    same = schema is not None and lowered(key.ref_schema.original) == lowered(schema)
     target = ("" if same else f"{quote_name(key.ref_schema.original)}.") + quote_name(key.ref_table.original)
     text = f"CONSTRAINT {quote_name(key.fk_name.original)} FOREIGN KEY ({own}) REFERENCES {target} ({theirs})"
     for event, action in (("DELETE", key.on_delete), ("UPDATE", key.on_update)):

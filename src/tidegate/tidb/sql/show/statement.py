@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 from tidegate.expr.relation import FixedRelation, ResultSet
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
+from tidegate.model.name import lowered
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import StoredSchema
@@ -53,7 +54,7 @@ class View:
         if not name:
             raise SqlRefused(1046, "No database selected", "3D000")
         for schema in self.snapshot.schemas.values():
-            if schema.name.lower == name.lower() and schema.state == ElementState.PUBLIC:
+            if schema.name.lower == lowered(name) and schema.state == ElementState.PUBLIC:
                 return schema
         raise SqlRefused(1049, f"Unknown database '{name}'", "42000")
 
@@ -151,7 +152,7 @@ def _tables(cursor: Cursor, view: View, words: frozenset[str]) -> Shown:
     if is_information(place):
         return Shown(columns, [(name, "SYSTEM VIEW")[: 1 + full] for name in sorted(TABLES)])
     name = view.database(place).name.lower
-    found = [table for table in visible(view.snapshot) if table.schema.lower() == name]
+    found = [table for table in visible(view.snapshot) if lowered(table.schema) == name]
     return Shown(columns, [(table.stored.name.original, _kind(table))[: 1 + full] for table in found])
 
 
@@ -165,7 +166,7 @@ def _table_status(cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
     return Shown(
         "Name Engine Version# Row_format Rows# Avg_row_length# Data_length# Max_data_length# Index_length# Data_free# "
         "Auto_increment# Create_time@ Update_time@ Check_time@ Collation Checksum# Create_options Comment",
-        [(row[2], *row[4:21]) for row in rows if str(row[1]).lower() == name],
+        [(row[2], *row[4:21]) for row in rows if lowered(str(row[1])) == name],
     )
 
 

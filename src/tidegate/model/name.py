@@ -1,0 +1,42 @@
+r"""Names of databases, tables, columns and the like: how TiDB compares them, and how they are shown.
+
+    lowered("İD")          "id"         each character by itself, one for one
+    lowered("ΛΣ")          "λσ"         and not "λς" as from Python's `lower`: to TiDB these are two names
+    qualified("a.b", "c")  "`a.b`.c"    two tables never share a text
+    printable("a\x1b[2J")  "a\\x1b[2J"  names in topics are texts of strangers, and a terminal obeys them
+
+Source: TiDB pkg/parser/ast, NewCIStr; Go's strings.ToLower and unicode.ToLower (simple case mapping); Unicode Standard
+Annex 9, "Explicit Directional Formatting Characters".
+"""
+
+import re
+from typing import Final
+
+_TWO_FOR_ONE: Final = {"İ": "i"}
+"""The one character whose lower case in Python is two characters, with the one that Go takes."""
+_UNSEEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, breaks of lines and marks that turn the direction of text, and bytes that are not UTF-8."""
+
+
+_PART: Final = re.compile(r"`((?:[^`]|``)*)`|([^.]+)")
+
+
+def lowered(name: str) -> str:
+    """Return a name in the form by which TiDB compares names."""
+    return name.lower() if name.isascii() else "".join(_TWO_FOR_ONE.get(char) or char.lower() for char in name)
+
+
+def qualified(*names: str) -> str:
+    """Return names joined by dots; those that hold a dot or begin with a backtick stand in backticks, as in SQL."""
+    quoted = (f"`{name.replace('`', '``')}`" if "." in name or name[:1] == "`" else name for name in names)
+    return ".".join(quoted)
+
+
+def parts_of(text: str) -> tuple[str, ...]:
+    """Return the names that `qualified` joined."""
+    return tuple(plain or quoted.replace("``", "`") for quoted, plain in _PART.findall(text))
+
+
+def printable(text: str) -> str:
+    r"""Return a text with `\x1b` and the like for what a terminal obeys instead of showing it."""
+    return _UNSEEN.sub(lambda hit: hit[0].encode("unicode_escape").decode(), text)
