@@ -51,14 +51,16 @@ def secondaries_roll_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Store, "finish", lambda store, key, start_ts, _: finish(store, key, start_ts, RolledBack()))
 
 
-def regions_start_from_now(monkeypatch: pytest.MonkeyPatch) -> None:
+def readers_start_from_now(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new registration begins at the present and not where the old one stood."""
-    subscribe = SpanFeed._subscribe
+    register = SpanFeed._register
 
-    def forgetful(feed, start, end, from_ts):
-        return subscribe(feed, start, end, feed._log.oracle.next() if hasattr(feed, "_parts") else from_ts)
+    def forgetful(feed):
+        if hasattr(feed, "_reader"):
+            feed.resolved_ts = feed._log.oracle.next()
+        register(feed)
 
-    monkeypatch.setattr(SpanFeed, "_subscribe", forgetful)
+    monkeypatch.setattr(SpanFeed, "_register", forgetful)
 
 
 def no_old_values(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +79,7 @@ PLANTS = (
     readers_pass_locks,
     resolved_passes_locks,
     secondaries_roll_back,
-    regions_start_from_now,
+    readers_start_from_now,
     no_old_values,
     bound_is_forgotten,
 )

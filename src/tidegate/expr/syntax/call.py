@@ -15,8 +15,6 @@ from typing import Any, Final, TypeAlias
 
 from sqlglot import exp
 
-from tidegate.expr.syntax.words import UNITS
-
 _Parser: TypeAlias = Any
 _Nodes: TypeAlias = list[exp.Expression]
 _SIDES: Final = ("BOTH", "LEADING", "TRAILING")
@@ -118,9 +116,9 @@ def _position(self: _Parser) -> _Nodes:
 
 
 def _extract(self: _Parser) -> _Nodes:
-    if self.word() not in UNITS:
+    if not self.word():
         self.raise_error("a unit is missing")
-    unit = exp.var(self.word().removeprefix("SQL_TSI_"))
+    unit = exp.var(self.word())
     self._advance()
     if not self.accept("FROM"):
         self.raise_error("FROM is missing")

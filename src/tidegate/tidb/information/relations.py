@@ -2,10 +2,9 @@
 
     SELECT .. FROM information_schema.columns      ──► InformationSchema.relation ──► a relation made for this statement
 
-    SCHEMATA  TABLES  VIEWS  COLUMNS  STATISTICS  KEY_COLUMN_USAGE  TABLE_CONSTRAINTS      from a snapshot's public part
-    CHARACTER_SETS  COLLATIONS  ENGINES                                                    fixed
-    DDL_JOBS  PROCESSLIST                                                                  from the session that asks
-    FILES  PARTITIONS  TRIGGERS ..                                                         empty
+    SCHEMATA  TABLES  COLUMNS  STATISTICS      from a snapshot's public part
+    DDL_JOBS  PROCESSLIST                      from the session that asks
+    FILES  PARTITIONS  TRIGGERS ..             empty
 
 A table's columns are one text: `NAME` holds text, `NAME#` a number, `NAME@` a moment; `~` is a blank.  Texts compare
 without case.
@@ -24,12 +23,10 @@ from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnType
-from tidegate.schema.columns import charset_of_collation
 from tidegate.schema.job import Job
 from tidegate.schema.stored.snapshot import StoredSnapshot
 from tidegate.tidb.information import row
 from tidegate.tidb.information.job import job_row
-from tidegate.tidb.sql.variable.charset import CHARSETS, COLLATIONS
 
 SCHEMA: Final = "information_schema"
 _NO_TABLE: Final = 1146
@@ -83,20 +80,6 @@ class InformationSchema:
         return FixedRelation(name.upper(), columns, list(rows(self.facts)))
 
 
-def _collations(_facts: Facts) -> Rows:
-    for name, number in COLLATIONS.items():
-        charset = charset_of_collation(name)
-        yield name, charset, number, "Yes" if CHARSETS[charset].default == name else "", "Yes", 1, "PAD SPACE"
-
-
-def _charsets(_facts: Facts) -> Rows:
-    return ((one.name, one.default, one.description, one.bytes_max) for one in CHARSETS.values())
-
-
-def _engines(_facts: Facts) -> Rows:
-    yield "InnoDB", "DEFAULT", "Supports transactions, row-level locking, and foreign keys", "YES", "YES", "YES"
-
-
 def _jobs(facts: Facts) -> Rows:
     return ((*job_row(job, facts.zone), job.query) for job in facts.jobs())
 
@@ -117,11 +100,6 @@ _STATISTICS: Final = (
     "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME NON_UNIQUE# INDEX_SCHEMA INDEX_NAME SEQ_IN_INDEX# COLUMN_NAME COLLATION "
     "CARDINALITY# SUB_PART# PACKED NULLABLE INDEX_TYPE COMMENT INDEX_COMMENT IS_VISIBLE EXPRESSION"
 )
-_USAGE: Final = (
-    "CONSTRAINT_CATALOG CONSTRAINT_SCHEMA CONSTRAINT_NAME TABLE_CATALOG TABLE_SCHEMA TABLE_NAME COLUMN_NAME "
-    "ORDINAL_POSITION# POSITION_IN_UNIQUE_CONSTRAINT# REFERENCED_TABLE_SCHEMA REFERENCED_TABLE_NAME "
-    "REFERENCED_COLUMN_NAME"
-)
 _JOB: Final = (
     "JOB_ID# DB_NAME TABLE_NAME JOB_TYPE SCHEMA_STATE SCHEMA_ID# TABLE_ID# ROW_COUNT# CREATE_TIME@ START_TIME@ "
     "END_TIME@ STATE QUERY"
@@ -136,22 +114,7 @@ _SPECS: Final[Mapping[str, tuple[str, Callable[[Facts], Rows]]]] = {
     ),
     "TABLES": (_TABLES, lambda facts: row.tables(facts.snapshot, facts.next_id, facts.zone)),
     "COLUMNS": (_COLUMNS, lambda facts: row.columns(facts.snapshot, facts.zone)),
-    "VIEWS": (
-        (
-            "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME VIEW_DEFINITION CHECK_OPTION IS_UPDATABLE DEFINER SECURITY_TYPE "
-            "CHARACTER_SET_CLIENT COLLATION_CONNECTION"
-        ),
-        lambda facts: row.views(facts.snapshot),
-    ),
     "STATISTICS": (_STATISTICS, lambda facts: row.statistics(facts.snapshot)),
-    "KEY_COLUMN_USAGE": (_USAGE, lambda facts: row.usage(facts.snapshot)),
-    "TABLE_CONSTRAINTS": (
-        "CONSTRAINT_CATALOG CONSTRAINT_SCHEMA CONSTRAINT_NAME TABLE_SCHEMA TABLE_NAME CONSTRAINT_TYPE",
-        lambda facts: row.constraints(facts.snapshot),
-    ),
-    "CHARACTER_SETS": ("CHARACTER_SET_NAME DEFAULT_COLLATE_NAME DESCRIPTION MAXLEN#", _charsets),
-    "COLLATIONS": ("COLLATION_NAME CHARACTER_SET_NAME ID# IS_DEFAULT IS_COMPILED SORTLEN# PAD_ATTRIBUTE", _collations),
-    "ENGINES": ("ENGINE SUPPORT COMMENT TRANSACTIONS XA SAVEPOINTS", _engines),
     "DDL_JOBS": (_JOB, _jobs),
     "PROCESSLIST": ("ID# USER HOST DB COMMAND TIME# STATE INFO", lambda facts: facts.processes()),
 }

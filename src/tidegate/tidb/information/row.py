@@ -220,33 +220,3 @@ def statistics(snapshot: StoredSnapshot) -> Iterator[Row]:
                 *("" if one.column.type.flag & NOT_NULL else "YES", "BTREE", "", one.index.comment),
                 *("NO" if one.index.is_invisible else "YES", one.expression),
             )
-
-
-def usage(snapshot: StoredSnapshot) -> Iterator[Row]:
-    """KEY_COLUMN_USAGE."""
-    for found in visible(snapshot):
-        head = (_CATALOG, found.schema)
-        table = (_CATALOG, found.schema, found.stored.name.original)
-        for one in key_parts(found.stored):
-            if one.index.is_unique:
-                name = one.index.idx_name.original
-                position = 1 if one.index.is_primary else None
-                yield (*head, name, *table, one.name, one.position, position, None, None, None)
-        for key in found.stored.fk_info or ():
-            pairs = zip(key.cols, key.ref_cols, strict=True) if key.state == ElementState.PUBLIC else ()
-            for position, (own, other) in enumerate(pairs, start=1):
-                target = (key.ref_schema.original, key.ref_table.original, other.original)
-                yield (*head, key.fk_name.original, *table, own.original, position, 1, *target)
-
-
-def constraints(snapshot: StoredSnapshot) -> Iterator[Row]:
-    """TABLE_CONSTRAINTS."""
-    for found in visible(snapshot):
-        place = (found.schema, found.stored.name.original)
-        for one in key_parts(found.stored):
-            if one.index.is_unique and one.position == 1:
-                kind = "PRIMARY KEY" if one.index.is_primary else "UNIQUE"
-                yield (_CATALOG, found.schema, one.index.idx_name.original, *place, kind)
-        for key in found.stored.fk_info or ():
-            if key.state == ElementState.PUBLIC:
-                yield (_CATALOG, found.schema, key.fk_name.original, *place, "FOREIGN KEY")

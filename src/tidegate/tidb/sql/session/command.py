@@ -2,15 +2,13 @@
 
     BEGIN, START TRANSACTION, COMMIT, ROLLBACK [TO s], SAVEPOINT s, RELEASE SAVEPOINT s
     SET, USE, SHOW, DESC, DESCRIBE, EXPLAIN t, KILL
-    ADMIN SHOW DDL                            schema version, owner, what runs
     ADMIN SHOW DDL JOBS [n] [WHERE ..]        those that run, then the newest n (10) that are over
-    ADMIN SHOW DDL JOB QUERIES 118, 119       their texts
     ADMIN CANCEL DDL JOBS 118, 119            one line each: successful, or error: ..
     ADMIN CHECK TABLE t, u                    nothing when rows and index entries agree, else 8223
     accepted, and nothing to do here: LOCK TABLES, FLUSH, ANALYZE, GRANT, CREATE USER ..
 
 Source: MySQL manual, "SQL Statements"; TiDB documentation, "SQL Statement Overview", "ADMIN SHOW DDL
-[JOBS|JOB QUERIES]", "ADMIN CANCEL DDL", "ADMIN CHECK [TABLE|INDEX]".
+JOBS", "ADMIN CANCEL DDL", "ADMIN CHECK [TABLE|INDEX]".
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +21,7 @@ from tidegate.expr.syntax.parse import Command
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.cursor import Cursor
-from tidegate.tidb.information.job import job_row, state_name, type_name
+from tidegate.tidb.information.job import job_row
 from tidegate.tidb.information.relations import columns_of
 from tidegate.tidb.sql.outcome import Outcome
 from tidegate.tidb.sql.rows.check import check_table, refusal
@@ -189,21 +187,6 @@ def _show_jobs(session: SessionClient, cursor: Cursor, context: Context) -> _Ans
     return _rows(session, context, _JOBS, [(*job_row(job, session.state.zone), "") for job in jobs], condition)
 
 
-def _show_queries(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
-    wanted, client = set(_numbers(cursor)), session.node.ddl_client
-    jobs = [*client.jobs(), *client.history()]
-    return _rows(session, context, "QUERY", [(job.query,) for job in jobs if job.id in wanted])
-
-
-def _show_ddl(session: SessionClient, _cursor: Cursor, context: Context) -> _Answer:
-    node = session.node
-    running = node.ddl_client.jobs()
-    jobs = "; ".join(f"ID:{job.id}, Type:{type_name(job.type)}, State:{state_name(job.state)}" for job in running)
-    who = node.registry.owner(session.state.now_ms()) or ""
-    row = (node.version, who, who, jobs, node.name, "\n".join(job.query for job in running))
-    return _rows(session, context, "SCHEMA_VER# OWNER_ID OWNER_ADDRESS RUNNING_JOBS SELF_ID QUERY", [row])
-
-
 def _cancel(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
     rows: list[tuple[SqlValue, ...]] = []
     for number in _numbers(cursor):
@@ -242,9 +225,7 @@ def _rows(
 
 
 _ADMIN: Final[Mapping[str, _Rule]] = {
-    "SHOW DDL JOB QUERIES": _show_queries,
     "SHOW DDL JOBS": _show_jobs,
-    "SHOW DDL": _show_ddl,
     "CANCEL DDL JOBS": _cancel,
     "CHECK TABLE": _check,
 }

@@ -247,14 +247,8 @@ def _warnings(_cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
     return Shown("Level Code# Message", [(one.level, one.code, one.message) for one in view.state.warnings])
 
 
-def _of_information(name: str, columns: str, take: tuple[int, ...]) -> _Rule:
-    """The rule of a form that shows some columns of a table of information_schema."""
-
-    def rule(_cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
-        held = view.information.relation("information_schema", name).held
-        return Shown(columns, [tuple(row[at] for at in take) for row in held])
-
-    return rule
+def _processes(_cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
+    return Shown("Id# User Host db Command Time# State Info", view.information.facts.processes())
 
 
 def _master(_cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
@@ -262,8 +256,6 @@ def _master(_cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
     return Shown("File Position# Binlog_Do_DB Binlog_Ignore_DB Executed_Gtid_Set", [row])
 
 
-_CHARSETS: Final = _of_information("CHARACTER_SETS", "Charset Description Default~collation Maxlen#", (0, 2, 1, 3))
-_PROCESSES: Final = _of_information("PROCESSLIST", "Id# User Host db Command Time# State Info", tuple(range(8)))
 _RULES: Final[Mapping[str, _Rule]] = {
     "CREATE TABLE": _create_table,
     "CREATE VIEW": _create_table,
@@ -281,13 +273,6 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "VARIABLES": _variables,
     "STATUS": _status,
     "WARNINGS": _warnings,
-    "ENGINES": _of_information("ENGINES", "Engine Support Comment Transactions XA Savepoints", tuple(range(6))),
-    "COLLATION": _of_information(
-        "COLLATIONS", "Collation Charset Id# Default Compiled Sortlen# Pad_attribute", tuple(range(7))
-    ),
-    "CHARACTER SET": _CHARSETS,
-    "CHARSET": _CHARSETS,
-    "PROCESSLIST": _PROCESSES,
+    "PROCESSLIST": _processes,
     "MASTER STATUS": _master,
-    "BINARY LOG STATUS": _master,
 }

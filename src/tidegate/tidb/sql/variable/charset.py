@@ -1,9 +1,9 @@
 """Character sets and collations, as TiDB knows them, and time zones by the names that MySQL takes.
 
-    utf8mb4   utf8mb4_bin (46, the default)   utf8mb4_general_ci 45   utf8mb4_unicode_ci 224   utf8mb4_0900_ai_ci 255 ..
-    gbk       gbk_chinese_ci (28, the default)   gbk_bin 87
+    utf8mb4   utf8mb4_bin (the default)   utf8mb4_general_ci   utf8mb4_unicode_ci   utf8mb4_0900_ai_ci ..
+    gbk       gbk_chinese_ci (the default)   gbk_bin
 
-Numbers of collations are MySQL's.  A client may name a collation of MySQL that TiDB lacks; it is then refused (1273).
+A client may name a collation of MySQL that TiDB lacks; it is then refused (1273).
 
 Source: TiDB documentation, "Character Set and Collation", "Time Zone Support".
 """
@@ -21,7 +21,6 @@ class Charset(NamedTuple):
     """A character set; `bytes_max` is what one character takes at most."""
 
     name: str
-    description: str
     default: str
     bytes_max: int
 
@@ -29,33 +28,20 @@ class Charset(NamedTuple):
 CHARSETS: Final = {
     charset.name: charset
     for charset in (
-        Charset("ascii", "US ASCII", "ascii_bin", 1),
-        Charset("binary", "binary", "binary", 1),
-        Charset("gb18030", "China National Standard GB18030", "gb18030_chinese_ci", 4),
-        Charset("gbk", "Chinese Internal Code Specification", "gbk_chinese_ci", 2),
-        Charset("latin1", "Latin1", "latin1_bin", 1),
-        Charset("utf8", "UTF-8 Unicode", "utf8_bin", 3),
-        Charset("utf8mb4", "UTF-8 Unicode", "utf8mb4_bin", 4),
+        Charset("ascii", "ascii_bin", 1),
+        Charset("binary", "binary", 1),
+        Charset("gb18030", "gb18030_chinese_ci", 4),
+        Charset("gbk", "gbk_chinese_ci", 2),
+        Charset("latin1", "latin1_bin", 1),
+        Charset("utf8", "utf8_bin", 3),
+        Charset("utf8mb4", "utf8mb4_bin", 4),
     )
 }
-COLLATIONS: Final = {
-    "ascii_bin": 65,
-    "binary": 63,
-    "gb18030_bin": 249,
-    "gb18030_chinese_ci": 248,
-    "gbk_bin": 87,
-    "gbk_chinese_ci": 28,
-    "latin1_bin": 47,
-    "utf8_bin": 83,
-    "utf8_general_ci": 33,
-    "utf8_unicode_ci": 192,
-    "utf8mb4_0900_ai_ci": 255,
-    "utf8mb4_0900_bin": 309,
-    "utf8mb4_bin": 46,
-    "utf8mb4_general_ci": 45,
-    "utf8mb4_unicode_ci": 224,
-}
-"""Collation -> its number in MySQL's protocol."""
+COLLATIONS: Final = frozenset(
+    {charset.default for charset in CHARSETS.values()}
+    | {"gb18030_bin", "gbk_bin", "utf8_general_ci", "utf8_unicode_ci"}
+    | {"utf8mb4_0900_ai_ci", "utf8mb4_0900_bin", "utf8mb4_general_ci", "utf8mb4_unicode_ci"}
+)
 
 _OFFSET: Final = re.compile(r"([+-])(\d{1,2}):(\d\d)")
 _OFFSET_MAX: Final = timedelta(hours=14)
