@@ -4,9 +4,9 @@
                                                               in the thread of this client
 
 The library's own session would answer SHOW and SET by itself, its OK packets count no rows, its errors know few
-SQLSTATEs.  So its `Connection` is kept for packets, handshake, flow and KILL,
-and what an answer holds is decided here.  A client has one thread: its statements run one after the other and never
-hold up those of other clients, however long a DDL waits.
+SQLSTATEs.  So its `Connection` is kept for handshake, flow and KILL, what comes in is checked in incoming.py, and what
+an answer holds is decided here.  A client has one thread: its statements run one after the other and never hold up
+those of other clients, however long a DDL waits.
 
 Source: MySQL Internals, "Command Phase", "Text Protocol".
 """
@@ -14,15 +14,17 @@ Source: MySQL Internals, "Command Phase", "Text Protocol".
 import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from mysql_mimic.connection import Connection
-from mysql_mimic.packets import make_column_count, make_eof, make_ok
+from mysql_mimic.packets import make_auth_switch_request, make_column_count, make_eof, make_ok
 from mysql_mimic.stream import ConnectionClosed
 from mysql_mimic.types import Capabilities, ServerStatus, str_len
 
 from tidegate.expr.relation import ResultSet
-from tidegate.model.errors import SqlRefused, TidegateError, UpstreamError
+from tidegate.model.errors import DecodeError, SqlRefused, TidegateError, UpstreamError
+from tidegate.tidb.server.incoming import Account, ClientStream, PortLimits, check_change_user, check_login
 from tidegate.tidb.server.packet import column_packet, error_packet, text_row
 from tidegate.tidb.server.served import UTF8, ServedSession
 from tidegate.tidb.sql.outcome import Outcome
@@ -49,6 +51,8 @@ CAPABILITIES: Final = (
 _MORE: Final = ServerStatus.SERVER_MORE_RESULTS_EXISTS
 _ROWS_A_BATCH: Final = 1_000
 _UNKNOWN_ERROR: Final = 1105
+_PLUGIN: Final = "mysql_native_password"
+_BAD_HANDSHAKE: Final = SqlRefused(1043, "Bad handshake", "08S01")
 _KILLED: Final = (3169, (1317, "70100", "Query execution was interrupted"))
 _SQLSTATES: Final = {
     1040: "08004",
@@ -68,22 +72,67 @@ class Client(Connection):  # type: ignore[misc]
     """A connection whose answers come from a session of ours."""
 
     session: ServedSession
+    stream: ClientStream
+
+    def __init__(self, *, account: Account | None, limits: PortLimits, **options: Any) -> None:
+        super().__init__(**options)
+        self._account, self._limits = account, limits
 
     async def start(self) -> None:
         """The conversation, until the client or a refusal ends it."""
         self.session.session.connection_id = self.connection_id
-        with suppress(ConnectionClosed, ConnectionError, asyncio.IncompleteReadError):
-            await super().start()
-
-    async def authenticate(self, *args: Any, **told: Any) -> None:
-        """Anybody may come in; a database that is not there is refused before the OK."""
-        if self.session.database:
+        with suppress(ConnectionClosed, OSError):
             try:
-                await self.session.use(self.session.database)
-            except TidegateError as error:
-                await self._write(_packet_of(error))
-                raise ConnectionClosed from error
-        await super().authenticate(*args, **told)
+                await super().start()
+            except TidegateError as refused:
+                if self.session.username is not None:  # a refused login has been told by the library
+                    await self._write(_packet_of(refused))
+
+    async def connection_phase(self) -> None:
+        """The login, within its time. Raises SqlRefused for one that is none, or is not let in."""
+        stream = self.stream
+        stream.check = partial(check_login, offered=self.server_capabilities)
+        try:
+            async with asyncio.timeout(self._limits.login_s):
+                await super().connection_phase()
+        except (DecodeError, ValueError, LookupError) as error:  # the last two: no such charset, no such text in it
+            raise _BAD_HANDSHAKE from error
+        variables = self.session.session.variables
+        stream.idle_s = lambda: float(str(variables.get("wait_timeout")))
+        stream.most_bytes = lambda: int(str(variables.get("max_allowed_packet")))
+
+    async def handle_change_user(self, data: bytes) -> None:
+        """COM_CHANGE_USER; who is not let in is out."""
+        try:
+            check_change_user(data, self.capabilities)
+            await super().handle_change_user(data)
+        except (DecodeError, ValueError, LookupError):
+            await self._end(_BAD_HANDSHAKE)
+        except SqlRefused as refused:
+            await self._end(refused)
+
+    async def authenticate(
+        self, username: str, auth_response: bytes, client_plugin_name: str | None, **_told: Any
+    ) -> None:
+        """Let in who has the password, or anybody where none is asked for. Raises SqlRefused, also for a database that
+        is not there."""
+        self.stream.check = None
+        nonce = bytes(self.handshake_auth_data or b"").rstrip(b"\0")
+        if client_plugin_name not in (None, _PLUGIN):
+            switch = make_auth_switch_request(self.server_charset, _PLUGIN, nonce + b"\0")
+            await self._write(switch)
+            auth_response = await self.stream.read()
+        if self._account is not None and not self._account.admits(username, auth_response, nonce):
+            raise SqlRefused(1045, f"Access denied for user '{username}'", "28000")
+        if self.session.database:
+            await self.session.use(self.session.database)
+        self.session.username = username
+        await self._write(self.ok())
+
+    async def _end(self, refused: SqlRefused) -> None:
+        """Tell a refusal and read no more."""
+        self.stream.ended = True
+        await self._write(_packet_of(refused))
 
     # --- commands ---
 
@@ -112,9 +161,16 @@ class Client(Connection):  # type: ignore[misc]
         await self._write(self._ok(Outcome()))
 
     async def handle_stmt_prepare(self, data: bytes) -> None:
-        """COM_STMT_PREPARE: refused with 1295, so that there is never a statement to execute."""
+        """COM_STMT_PREPARE, and what follows it: refused with 1295, so that there is never a statement to execute."""
         del data
         await self._write(error_packet(1295, "HY000", "This upstream does not prepare statements; send their text"))
+
+    handle_stmt_execute = handle_stmt_fetch = handle_stmt_reset = handle_stmt_prepare
+
+    async def handle_stmt_close(self, data: bytes) -> None:
+        """COM_STMT_CLOSE and COM_STMT_SEND_LONG_DATA, which have no answer."""
+
+    handle_stmt_send_long_data = handle_stmt_close
 
     # --- answers ---
 
@@ -124,6 +180,10 @@ class Client(Connection):  # type: ignore[misc]
         if code == _KILLED[0]:
             return error_packet(*_KILLED[1])
         what = said.get("msg", "")
+        if isinstance(what, TimeoutError):
+            what = SqlRefused(1159, "Got timeout reading communication packets", "08S01")
+        if isinstance(what, TidegateError):
+            return _packet_of(what)
         text = f"internal error: {what!r}" if isinstance(what, Exception) else str(what)
         return error_packet(code, _SQLSTATES.get(code, "HY000"), text)
 
@@ -224,7 +284,7 @@ class Client(Connection):  # type: ignore[misc]
         charset = str(self.session.session.variables.get("character_set_client", "utf8mb4"))
         if charset in UTF8:
             return data.decode("utf-8", "surrogateescape")
-        return str(self.client_charset.decode(data))
+        return data.decode(self.client_charset.codec, "replace")
 
 
 def _packet_of(error: TidegateError) -> bytes:

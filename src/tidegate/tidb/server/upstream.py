@@ -8,8 +8,8 @@
     client     ──► sessions(peers) ──► Client
     stop()     no new clients, a cancel to those that are there, the loop and its thread end
 
-Port 0 takes free ports.  Nothing asks for a password: whoever reaches the port is root.  So it listens on loopback
-unless told otherwise.
+Port 0 takes free ports.  Without an account nothing asks for a password: whoever reaches the port is root.  So an
+address that other machines reach is not listened on without one.  What a client may cost: incoming.py.
 """
 
 import asyncio
@@ -23,12 +23,13 @@ from typing import Any, Final, Self
 from mysql_mimic.auth import SimpleIdentityProvider
 from mysql_mimic.constants import KillKind
 from mysql_mimic.control import Control
-from mysql_mimic.stream import MysqlStream
 
-from tidegate.model.errors import EnvironmentFault, SqlRefused
+from tidegate.model.errors import ConfigError, EnvironmentFault, SqlRefused
 from tidegate.tidb.cluster import Cluster
 from tidegate.tidb.node import Node
 from tidegate.tidb.server.connection import CAPABILITIES, Client
+from tidegate.tidb.server.incoming import LIMITS, Account, ClientStream, PortLimits, reaches_others
+from tidegate.tidb.server.packet import error_packet
 from tidegate.tidb.server.served import ServedSession
 from tidegate.tidb.sql.session.client import Peers
 from tidegate.tidb.sql.session.session import Session
@@ -39,19 +40,6 @@ _READ_BYTES: Final = 1 << 16
 _START_TIMEOUT_S: Final = 30.0
 _STOP_TIMEOUT_S: Final = 10.0
 _NO_SUCH_THREAD: Final = 1094
-
-
-class _Reader(asyncio.StreamReader):
-    """A reader that gives the head of a packet whole: the library asks for it with `read`."""
-
-    async def read(self, n: int = -1) -> bytes:
-        """Up to `n` bytes; 4 of them all at once, or none at the end."""
-        if n != 4:
-            return await super().read(n)
-        try:
-            return await self.readexactly(4)
-        except asyncio.IncompleteReadError:
-            return b""
 
 
 class _Control(Control):  # type: ignore[misc]  # the library has no types
@@ -80,7 +68,7 @@ class _Control(Control):  # type: ignore[misc]  # the library has no types
 
 class Listener:
     """A port. `sessions` makes the session of a client that came in; `port` 0 means any free one; clients are numbered
-    by `numbers`."""
+    by `numbers`. Raises ConfigError for an address that other machines reach, and no `account`."""
 
     def __init__(
         self,
@@ -88,7 +76,13 @@ class Listener:
         host: str = HOST,
         port: int = 0,
         numbers: Iterator[int] | None = None,
+        *,
+        account: Account | None = None,
+        limits: PortLimits = LIMITS,
     ) -> None:
+        if account is None and reaches_others(host):
+            raise ConfigError(f"other machines reach {host or 'every address'}: name a user and a password")
+        self._account, self._limits = account, limits
         self.host, self.port = host, port
         self._make = sessions
         self._control = _Control(numbers or count(1))
@@ -151,14 +145,21 @@ class Listener:
         self._loop.close()
 
     def _protocol(self) -> asyncio.StreamReaderProtocol:
-        reader = _Reader(limit=_READ_BYTES, loop=self._loop)
+        reader = asyncio.StreamReader(limit=_READ_BYTES, loop=self._loop)
         return asyncio.StreamReaderProtocol(reader, self._client, loop=self._loop)
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """A client from its coming to its going."""
+        stream = ClientStream(reader, writer, self._limits)
+        if len(self._control.clients) >= self._limits.connections:
+            await stream.write(error_packet(1040, "08004", "Too many connections"))
+            writer.close()
+            return
         session = ServedSession(self._make(self))
         client = Client(
-            stream=MysqlStream(reader, writer),
+            account=self._account,
+            limits=self._limits,
+            stream=stream,
             session=session,
             control=self._control,
             identity_provider=SimpleIdentityProvider(),
@@ -190,12 +191,12 @@ class Listener:
 class Upstream:
     """The ports of a cluster, closed with it by `stop`."""
 
-    def __init__(self, cluster: Cluster, host: str = HOST, port: int = 0) -> None:
+    def __init__(self, cluster: Cluster, host: str = HOST, port: int = 0, account: Account | None = None) -> None:
         self.cluster, self.host = cluster, host
         self._shared = GlobalVariables({"port": port, "hostname": host})
         numbers: Iterator[int] = count(1)
         self._listeners = {
-            node.name: Listener(partial(self._session, node), host, port and port + at, numbers)
+            node.name: Listener(partial(self._session, node), host, port and port + at, numbers, account=account)
             for at, node in enumerate(cluster.nodes.values())
         }
 
