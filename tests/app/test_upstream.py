@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from click.testing import CliRunner
 
@@ -22,6 +23,7 @@ from tidegate.app.upstream.serve import open_upstream, written_log
 from tidegate.kv.number import encode_int
 from tidegate.model.errors import EnvironmentFault, InputError
 from tidegate.tidb.segment import segments
+from tidegate.tidb.server.incoming import account
 from tidegate.tidb.sql.session.session import Session
 
 
@@ -117,6 +119,32 @@ def test_a_directory_keeps_its_rows(notes: Path, tmp_path: Path) -> None:
     assert ran("sql", "SELECT * FROM test.t") == "id\n7\n"
     ran("stop", *data)
     assert place.exists()
+
+
+@pytest.mark.slow
+def test_a_password(notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An upstream with a password lets in who names it, and shows it neither to `ps` nor in its notes."""
+    secret = tmp_path / "secret"
+    secret.write_text("s3cret\n")
+    monkeypatch.setenv("PASSWORD", "s3cret")
+    ran("start", "--port", "0", "--user", "ann", "--password", f"@{secret}")
+    try:
+        assert ran("sql", "--user", "ann", "--password", "env:PASSWORD", "SELECT 1 AS a") == "a\n1\n"
+        assert "1045" in refused("sql", "--user", "ann", "SELECT 1")
+        digest = account("ann", "s3cret").password_hash
+        (one,) = status()
+        words = " ".join(psutil.Process(one.pid).cmdline())
+        for text in (words, *(note.read_text() for note in notes.iterdir())):
+            assert "s3cret" not in text
+            assert digest not in text
+    finally:
+        ran("stop")
+
+
+def test_a_network_needs_a_password() -> None:
+    """An address that other machines reach needs one, and never on the command line itself."""
+    assert "name a --password" in refused("start", "--host", "0.0.0.0")
+    assert "not the password itself" in refused("start", "--password", "s3cret")
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ import click
 from msgspec import to_builtins
 
 from tidegate.app.config.param import TIME_MAX_MS, Given, Param, read_all
+from tidegate.app.config.uri import told
 from tidegate.app.log_safe_points import safe_points
 from tidegate.app.stop_signals import stop_on_signals, wait_until
 from tidegate.app.upstream.process import UpstreamOptions, UpstreamProcess, start_upstream, status, stop_upstream
@@ -40,6 +41,19 @@ TIMES: Final = {
     "log-keep": Param("duration", "log_keep_ms", "0", "how long the change log stays", high=TIME_MAX_MS),
     "gc-ttl": Param("duration", "gc_ttl_ms", "24h", "how long it stays for a changefeed that rests", high=TIME_MAX_MS),
 }
+
+
+def _secret(_context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """The password that is meant by @FILE or env:NAME; words of a command are seen by every user of the machine."""
+    if value is not None and not value.startswith(("@", "env:")):
+        raise ConfigError(f"{option.opts[0]}: expected @FILE or env:NAME, not the password itself")
+    return None if value is None else told(value, option.opts[0])
+
+
+USER: Final = click.option("--user", default="root", show_default=True, help="The user that has the password.")
+PASSWORD: Final = click.option(
+    "--password", callback=_secret, metavar="@FILE|env:NAME", help="Where its password stands (default: none)."
+)
 JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -53,9 +67,9 @@ def upstream() -> None:
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=4000, show_default=True, help="First port; 0: free ones."
 )
-@click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; nothing asks for a password."
-)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address; one of the network needs --password.")
+@USER
+@PASSWORD
 @click.option("--nodes", type=click.IntRange(1, 16), default=1, show_default=True, help="SQL nodes, a port each.")
 @click.option(
     "--lease", "lease_s", type=click.FloatRange(min=0.1), default=45.0, show_default=True, help="Lease, in s."
@@ -76,9 +90,11 @@ def start(
     directory: Path | None,
     port: int,
     host: str,
+    *,
+    user: str,
+    password: str | None,
     nodes: int,
     lease_s: float,
-    *,
     metadata_lock: bool,
     log: Path | None,
     log_keep: str,
@@ -90,6 +106,11 @@ def start(
     times, _ = read_all(
         TIMES, {"log-keep": Given("--log-keep", log_keep), "gc-ttl": Given("--gc-ttl", gc_ttl)}, ConfigError
     )
+    from tidegate.tidb.server.incoming import account, reaches_others
+
+    admitted = account(user, password) if password else None
+    if admitted is None and reaches_others(host):
+        raise ConfigError(f"other machines reach {host or 'every address'}: name a --password as @FILE or env:NAME")
     options = UpstreamOptions(
         host,
         port,
@@ -98,21 +119,35 @@ def start(
         metadata_lock,
         in_memory=directory is None,
         log=str(log.expanduser().resolve()) if log else "",
+        user=admitted.user if admitted else "",
+        password_hash=admitted.password_hash if admitted else "",
         **times,  # type: ignore[arg-type]  # durations are whole milliseconds
     )
+    login = f"-u {user} -p" if admitted else f"-u {user}"
     if foreground:
-        _serve(directory, options, as_json=as_json)
+        _serve(directory, options, login, as_json=as_json)
         return
-    _tell(start_upstream(options, directory), as_json=as_json)
+    _tell(start_upstream(options, directory), login, as_json=as_json)
 
 
 @upstream.command()
 @click.argument("statements")
 @DATA
+@USER
+@PASSWORD
 @click.option("--node", type=click.IntRange(min=1), default=1, show_default=True, help="Which node to ask.")
 @click.option("--database", "-D", default=None, help="Database to use.")
 @JSON
-def sql(statements: str, directory: Path | None, node: int, database: str | None, *, as_json: bool) -> None:
+def sql(
+    statements: str,
+    directory: Path | None,
+    *,
+    user: str,
+    password: str | None,
+    node: int,
+    database: str | None,
+    as_json: bool,
+) -> None:
     """Run STATEMENTS, separated by `;`, and print their answers."""
     import pymysql
 
@@ -121,7 +156,8 @@ def sql(statements: str, directory: Path | None, node: int, database: str | None
         connection = pymysql.connect(
             host=one.host,
             port=one.port_of(node),
-            user="root",
+            user=user,
+            password=password or "",
             database=database,
             autocommit=True,
             client_flag=pymysql.constants.CLIENT.MULTI_STATEMENTS,
@@ -178,23 +214,23 @@ def _only(directory: Path | None) -> UpstreamProcess:
     return running[0]
 
 
-def _serve(directory: Path | None, options: UpstreamOptions, *, as_json: bool) -> None:
+def _serve(directory: Path | None, options: UpstreamOptions, login: str, *, as_json: bool) -> None:
     """Serve in this process until a signal."""
     from tidegate.app.upstream.serve import open_upstream, written_log
 
     with stop_on_signals(interrupts=False) as told, TemporaryDirectory() as scratch:
         home = directory or Path(scratch)
         with open_upstream(home, options) as served, written_log(served, options):
-            _tell(UpstreamProcess(0, home, options.host, served.ports, directory is None), as_json=as_json)
+            _tell(UpstreamProcess(0, home, options.host, served.ports, directory is None), login, as_json=as_json)
             wait_until(told.is_set)
 
 
-def _tell(one: UpstreamProcess, *, as_json: bool) -> None:
+def _tell(one: UpstreamProcess, login: str, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(_fields(one)))
         return
     for port in one.ports.values():
-        click.echo(f"mysql -h {one.host} -P {port} -u root")
+        click.echo(f"mysql -h {one.host} -P {port} {login}")
     if one.pid:
         words = "" if one.temporary else f" --data {one.dir}"
         click.echo(f"process {one.pid}; stop it with: tidegate upstream stop{words}", err=True)

@@ -58,6 +58,9 @@ class UpstreamOptions:
     """How long the log is kept at least; 0: all of it."""
     gc_ttl_ms: int = GC_TTL_MS
     """How long the log is kept for a changefeed that is not heard of any more."""
+    user: str = ""
+    """Who may come in, with the password of `password_hash`; anybody if empty."""
+    password_hash: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +115,17 @@ def stop_upstream(one: UpstreamProcess) -> None:
 
 def _start(home: Path, options: UpstreamOptions, *, temporary: bool) -> UpstreamProcess:
     (home / READY).unlink(missing_ok=True)
-    settings = json.dumps(asdict(options))
     with (home / _LOG).open("wb") as log:
         child = subprocess.Popen(
-            [sys.executable, "-m", _MODULE, str(home), settings],
-            stdin=subprocess.DEVNULL,
+            [sys.executable, "-m", _MODULE, str(home)],
+            stdin=subprocess.PIPE,  # the options hold a digest of a password: words of a command are seen by everybody
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C in the terminal is not meant for it
         )
+        assert child.stdin is not None
+        with child.stdin:
+            child.stdin.write(json.dumps(asdict(options)).encode())
     started(child)
     until = time.monotonic() + _START_TIMEOUT_S
     while time.monotonic() < until and child.poll() is None:

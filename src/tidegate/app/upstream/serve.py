@@ -1,6 +1,6 @@
 """The process behind `tidegate upstream start`: a cluster and its ports, until a signal says that it is enough.
 
-python -m tidegate.app.upstream.serve DIRECTORY OPTIONS        OPTIONS: the JSON of UpstreamOptions
+python -m tidegate.app.upstream.serve DIRECTORY < OPTIONS        OPTIONS: the JSON of UpstreamOptions
 
 open the store ──► nodes ──► ports ──► ready.json ──► SIGTERM or SIGINT ──► ports, nodes, store are closed in order
 """
@@ -18,6 +18,7 @@ from tidegate.app.upstream.process import READY, UpstreamOptions
 from tidegate.spark.cache import write_whole
 from tidegate.tidb.cluster import Cluster, ClusterOptions
 from tidegate.tidb.node import NodeOptions
+from tidegate.tidb.server.incoming import Account
 from tidegate.tidb.server.upstream import Upstream
 
 
@@ -32,7 +33,9 @@ def open_upstream(home: Path, options: UpstreamOptions) -> Upstream:
     data = None if options.in_memory else home / "store"
     if data is not None:
         data.mkdir(parents=True, exist_ok=True)
-    return Upstream(Cluster.open(data, options=ClusterOptions(nodes), nodes=names), options.host, options.port)
+    cluster = Cluster.open(data, options=ClusterOptions(nodes), nodes=names)
+    account = Account(options.user, options.password_hash) if options.user else None
+    return Upstream(cluster, options.host, options.port, account)
 
 
 @contextmanager
@@ -60,4 +63,4 @@ def serve(home: Path, options: UpstreamOptions) -> None:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    serve(Path(sys.argv[1]), UpstreamOptions(**json.loads(sys.argv[2])))
+    serve(Path(sys.argv[1]), UpstreamOptions(**json.load(sys.stdin)))

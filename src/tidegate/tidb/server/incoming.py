@@ -121,7 +121,7 @@ def check_login(data: bytes, offered: Capabilities) -> None:
 
 
 def check_change_user(data: bytes, told: Capabilities) -> None:
-    """The same for COM_CHANGE_USER of a client with these capabilities."""
+    """Pass over a COM_CHANGE_USER in the same way, of a client with these capabilities."""
     reader = PacketReader(data)
     reader.ended()
     if Capabilities.CLIENT_SECURE_CONNECTION in told:
