@@ -2,5 +2,6 @@
 
     text ──lexer──► tokens ──reader──► statement ─► table ─► column, key, partition ─► expression ─► text
 
-Every rule reads what it knows and returns the text of it; nothing is kept between.  Start at `statement.restore_ddl`.
+Every rule reads what it knows and returns the text of it; nothing is kept between.  Most are templates: the printed
+form itself, which says what is read, too (`template.py`).  Start at `statement.restore_ddl`.
 """

@@ -3,7 +3,8 @@
 from typing import Final
 
 from tidegate.expr.syntax.tokens import TokenKind, quote
-from tidegate.schema.restore.reader import SqlReader
+from tidegate.schema.restore.reader import SqlReader, charset_name
+from tidegate.schema.restore.template import template
 
 _INTEGERS: Final = {
     "TINYINT": "TINYINT",
@@ -49,11 +50,6 @@ _OF_BYTES: Final = {"CHAR": "BINARY", "VARCHAR": "VARBINARY"}
 _FLOAT_DIGITS_MAX: Final = 24
 
 
-def charset_name(text: str) -> str:
-    """Return a charset as columns print it."""
-    return {"UTF8MB3": "UTF8"}.get(text.upper(), text.upper())
-
-
 def column_type(r: SqlReader) -> str:
     """Return the type of a column; what a type says of charset, sign and zeros comes with it."""
     number = _number(r)
@@ -72,8 +68,7 @@ def column_type(r: SqlReader) -> str:
     if kind := r.accept("VARBINARY", "BINARY", *_BLOBS):
         return _BLOBS.get(kind, kind) + _length(r)
     if kind := r.accept("ENUM", "SET"):
-        elements = r.in_brackets(_element, ",")
-        return kind + elements + (" BINARY" if "BINARY" in _charset(r, "").split(" CHARACTER SET")[0] else "")
+        return kind + _elements(r) + (" BINARY" if "BINARY" in _charset(r, "").split(" CHARACTER SET")[0] else "")
     if kind := r.accept(*_CHARS):
         return _charset(r, _CHARS[kind] + _length(r))
     return _charset(r, _TEXTS[r.expect(*_TEXTS)] + _length(r))
@@ -102,15 +97,9 @@ def _element(r: SqlReader) -> str:
     return quote(text.rstrip(" "))
 
 
-def _length(r: SqlReader) -> str:
-    """`(10)` or `(10,2)` as printed; "" without one."""
-    if not r.sign("("):
-        return ""
-    numbers = [str(r.integer())]
-    while r.sign(","):
-        numbers.append(str(r.integer()))
-    r.expect_sign(")")
-    return f"({','.join(numbers)})"
+_elements: Final = template("(element,..)", element=_element)
+_length: Final = template("[(integer,..)]")
+"""`(10)` or `(10,2)`, if one stands here."""
 
 
 def _dimension(r: SqlReader) -> str:

@@ -10,19 +10,20 @@ Source: TiDB parser/parser.y (precedences), parser/ast/expressions.go and functi
 """
 
 import re
-from collections.abc import Mapping
 from typing import Final
 
 from tidegate.expr.syntax.tokens import TokenKind, quote
-from tidegate.schema.restore.call import FORMS, call, interval, is_call, is_query, subquery, try_interval, windowed
+from tidegate.schema.restore.call import FORMS, call, interval, is_call, is_query, over, subquery, try_interval
 from tidegate.schema.restore.literal import escaped, is_literal, literal, now, value
-from tidegate.schema.restore.reader import Rule, SqlReader, name
+from tidegate.schema.restore.reader import SqlReader, name
+from tidegate.schema.restore.template import bracketed, by_words, template
 
 _PAREN_LESS: Final = frozenset(
     """CURRENT_USER CURRENT_ROLE CURRENT_DATE CURRENT_TIME CURRENT_TIMESTAMP LOCALTIME LOCALTIMESTAMP UTC_DATE UTC_TIME
     UTC_TIMESTAMP""".split()  # noqa: SIM905
 )
 _COMPARISONS: Final = {"<=>": "<=>", "!=": "!=", "<>": "!=", ">=": ">=", "<=": "<=", "=": "=", "<": "<", ">": ">"}
+_several: Final = template("(expression,..)")
 _TRUTHS: Final = {"NULL": "NULL", "TRUE": "TRUE", "FALSE": "FALSE", "UNKNOWN": "NULL"}
 
 
@@ -81,50 +82,15 @@ def _predicate(r: SqlReader) -> str:
     return text if rest is None else f"{text} {negated}{rest}"
 
 
-def _in(r: SqlReader) -> str:
-    if is_query(r, 1):
-        return f"IN {subquery(r)}"
-    return f"IN {r.in_brackets(expression, ',')}"
+def _among(r: SqlReader) -> str:
+    return subquery(r) if is_query(r, 1) else _several(r)
 
 
-def _between(r: SqlReader) -> str:
-    low = operand(r)
-    r.expect("AND")
-    return f"BETWEEN {low} AND {_predicate(r)}"
+def _escape(r: SqlReader) -> str:
+    escape = r.string() if r.accept("ESCAPE") else ""
+    return "" if escape in ("", "\\") else f" ESCAPE {quote(escape)}"
 
 
-def _pattern(word: str) -> Rule:
-    def rule(r: SqlReader) -> str:
-        text = f"{word} {_simple(r)}"
-        if r.accept("ESCAPE"):
-            escape = r.string()
-            return text if escape in ("", "\\") else f"{text} ESCAPE {quote(escape)}"
-        return text
-
-    return rule
-
-
-def _regexp(r: SqlReader) -> str:
-    return f"REGEXP {_simple(r)}"
-
-
-def _member(r: SqlReader) -> str:
-    r.accept("OF")
-    r.expect_sign("(")
-    text = expression(r)
-    r.expect_sign(")")
-    return f"MEMBER OF ({text})"
-
-
-_PREDICATES: Final[Mapping[str, Rule]] = {
-    "IN": _in,
-    "BETWEEN": _between,
-    "LIKE": _pattern("LIKE"),
-    "ILIKE": _pattern("ILIKE"),
-    "REGEXP": _regexp,
-    "RLIKE": _regexp,
-    "MEMBER": _member,
-}
 _NEGATABLE: Final = frozenset(["IN", "BETWEEN", "LIKE", "ILIKE", "REGEXP", "RLIKE"])
 
 
@@ -192,6 +158,20 @@ def _simple(r: SqlReader) -> str:
             return text
 
 
+_PREDICATES: Final = by_words(
+    "IN among",
+    "BETWEEN operand AND predicate",
+    "LIKE simple~escape",
+    "ILIKE simple~escape",
+    "REGEXP|RLIKE: 'REGEXP 'simple",
+    "MEMBER: 'MEMBER OF '<OF>(expression)",
+    among=_among,
+    predicate=_predicate,
+    simple=_simple,
+    escape=_escape,
+)
+
+
 def _unary(r: SqlReader) -> str:
     for sign in ("-", "+", "~", "!"):
         if r.sign(sign):
@@ -223,7 +203,7 @@ def _primary(r: SqlReader) -> str:
             r.next()
             return form(r)
     if is_call(r):
-        return windowed(r, call(r))
+        return call(r) + over(r)
     if word in _PAREN_LESS:
         r.next()
         return f"{word}()"
@@ -234,11 +214,10 @@ def _bracketed(r: SqlReader) -> str:
     if is_query(r):
         return subquery(r)
     r.expect_sign("(")
-    parts = [expression(r)]
-    while r.sign(","):
-        parts.append(expression(r))
+    text = expression(r)
+    text = f"ROW({text},{r.list_of(expression, ',')})" if r.sign(",") else f"({text})"
     r.expect_sign(")")
-    return f"({parts[0]})" if len(parts) == 1 else f"ROW({','.join(parts)})"
+    return text
 
 
 def _marked(r: SqlReader) -> str:
@@ -291,15 +270,12 @@ def default_value(r: SqlReader, *, altered: bool = False) -> str:
     if text is not None and (depth < 2 or "CURRENT_TIMESTAMP" in text) and all(r.sign(")") for _ in range(depth)):
         return text
     r.at = at
-    if opened:
-        r.expect_sign("(")
-        text = expression(r)
-        r.expect_sign(")")
-        while not altered and (call := _CALL_IN_BRACKETS.fullmatch(text)):
-            text = call[1]
-    else:
-        text = _unary(r)
-    return f"({text})"
+    if not opened:
+        return f"({_unary(r)})"
+    text = bracketed(r)
+    while not altered and (inner := _CALL_IN_BRACKETS.fullmatch(text[1:-1])):
+        text = f"({inner[1]})"
+    return text
 
 
 def _plain_default(r: SqlReader, *, in_brackets: bool) -> str | None:

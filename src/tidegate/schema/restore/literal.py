@@ -6,8 +6,7 @@ Source: TiDB types/parser_driver/value_expr.go; recorded answers.
 from typing import Final
 
 from tidegate.expr.syntax.tokens import TokenKind, quote
-from tidegate.schema.restore.datatype import charset_name
-from tidegate.schema.restore.reader import SqlReader, number
+from tidegate.schema.restore.reader import SqlReader, charset_name, number
 
 _NOW: Final = frozenset(["CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP"])
 _LITERALS: Final = (TokenKind.STRING, TokenKind.NUMBER, TokenKind.HEX, TokenKind.BITS)

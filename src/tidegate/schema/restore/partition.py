@@ -1,10 +1,9 @@
 """Partitioning: how a table is cut, and the definitions of its partitions."""
 
-from collections.abc import Mapping
 from typing import Final
 
-from tidegate.schema.restore.expression import expression
-from tidegate.schema.restore.reader import Rule, SqlReader, number_option, placement, text_option, word_option
+from tidegate.schema.restore.reader import SqlReader, placement
+from tidegate.schema.restore.template import by_words, one_of, template
 
 
 def partitioning(r: SqlReader) -> str:
@@ -17,7 +16,7 @@ def partitioning(r: SqlReader) -> str:
         below, _ = _method(r)
         if r.accept("SUBPARTITIONS"):
             below_count = str(r.integer())
-    parts = definitions(r, ",") if r.is_sign("(") else ""
+    parts = _definitions(r) if r.is_sign("(") else ""
     if parts and below:
         below_count = str(_subpartitions(parts) or below_count)
     if counted and not parts:
@@ -36,109 +35,63 @@ def _subpartitions(parts: str) -> int:
 def _method(r: SqlReader) -> tuple[str, str]:
     """Return the method with its columns, and how many partitions it makes when nobody says."""
     linear = "LINEAR " if r.accept("LINEAR") else ""
-    kind = r.expect("HASH", "KEY", "RANGE", "LIST", "SYSTEM_TIME")
-    if kind == "SYSTEM_TIME":
-        return _system_time(r), ""
-    if kind == "KEY":
-        algorithm = ""
-        if r.accept("ALGORITHM"):
-            r.sign("=")
-            algorithm = f" ALGORITHM = {r.integer()}"
-        return f"{linear}KEY{algorithm} {_columns(r)}", "1"
-    if kind != "HASH" and r.accept("COLUMNS", "FIELDS"):
-        text = f"{kind} COLUMNS {_columns(r)}"
-    else:
-        r.expect_sign("(")
-        text = f"{linear}{kind} ({expression(r)})"
-        r.expect_sign(")")
-    if kind == "RANGE" and r.accept("INTERVAL"):
-        text += _interval(r)
-    return text, "1" if kind == "HASH" else ""
+    text = _KINDS(r)
+    return linear + text, "1" if text.startswith(("HASH", "KEY")) else ""
 
 
-def _columns(r: SqlReader) -> str:
-    if r.sign("("):
-        if r.sign(")"):
-            return "()"
-        text = r.list_of(SqlReader.path, ",")
-        r.expect_sign(")")
-        return f"({text})"
-    raise r.error("expected columns")
+_KINDS: Final = one_of(
+    by_words(
+        "SYSTEM_TIME[ INTERVAL expression word][ LIMIT integer]",
+        "KEY[ ALGORITHM = integer] ([path,..])",
+        "RANGE COLUMNS|RANGE FIELDS: 'RANGE COLUMNS '([path,..])interval",
+        "LIST COLUMNS|LIST FIELDS: 'LIST COLUMNS '([path,..])",
+        "HASH (expression)",
+        "RANGE (expression)interval",
+        "LIST (expression)",
+        interval=template(
+            "[ INTERVAL (expression[ word])"
+            "[ FIRST PARTITION LESS THAN (expression) LAST PARTITION LESS THAN (expression)]"
+            "[ NULL PARTITION][ MAXVALUE PARTITION]]"
+        ),
+    )
+)
 
 
-def _interval(r: SqlReader) -> str:
-    r.expect_sign("(")
-    text = expression(r)
-    if not r.is_sign(")"):
-        text += f" {r.next().word}"
-    r.expect_sign(")")
-    text = f" INTERVAL ({text})"
-    if r.accept("FIRST PARTITION LESS THAN"):
-        text += f" FIRST PARTITION LESS THAN {bound(r)}"
-        r.expect("LAST PARTITION LESS THAN")
-        text += f" LAST PARTITION LESS THAN {bound(r)}"
-    if r.accept("NULL PARTITION"):
-        text += " NULL PARTITION"
-    if r.accept("MAXVALUE PARTITION"):
-        text += " MAXVALUE PARTITION"
-    return text
+def _values(r: SqlReader) -> str:
+    return f" {found}" if (found := r.first_of(_VALUES)) else ""
 
 
-def _system_time(r: SqlReader) -> str:
-    if r.accept("INTERVAL"):
-        return f"SYSTEM_TIME INTERVAL {expression(r)} {r.next().word}"
-    return f"SYSTEM_TIME LIMIT {r.integer()}" if r.accept("LIMIT") else "SYSTEM_TIME"
-
-
-def bound(r: SqlReader) -> str:
-    """Return `(expression)`."""
-    r.expect_sign("(")
-    text = expression(r)
-    r.expect_sign(")")
-    return f"({text})"
-
-
-def definitions(r: SqlReader, joint: str) -> str:
-    """Return partitions in brackets, with `joint` between them."""
-    return r.in_brackets(_definition, joint)
-
-
-def _definition(r: SqlReader) -> str:
-    r.expect("PARTITION")
-    text = f"PARTITION {r.one_name()}"
-    if r.accept("VALUES LESS THAN"):
-        text += " VALUES LESS THAN " + ("(MAXVALUE)" if r.accept("MAXVALUE") else r.in_brackets(_value))
-    elif r.accept("VALUES IN"):
-        values = r.in_brackets(_value)
-        text += " DEFAULT" if values == "(DEFAULT)" else f" VALUES IN {values}"
-    elif word := r.accept("DEFAULT", "HISTORY", "CURRENT"):
-        text += f" {word}"
-    text += _options(r)
-    if r.is_sign("("):
-        text += " " + r.in_brackets(_subpartition, ",")
-    return text
-
-
-def _subpartition(r: SqlReader) -> str:
-    r.expect("SUBPARTITION")
-    return f"SUBPARTITION {r.one_name()}{_options(r)}"
+def _in(r: SqlReader) -> str:
+    values = _IN(r)
+    return "DEFAULT" if values == "(DEFAULT)" else f"VALUES IN {values}"
 
 
 def _value(r: SqlReader) -> str:
     if word := r.accept("MAXVALUE", "DEFAULT"):
         return word
-    if r.is_sign("("):
-        return _tuple(r)
-    return expression(r)
+    return _tuple(r) if r.is_sign("(") else r.read_expression()
 
 
 def _tuple(r: SqlReader) -> str:
     at = r.at
-    text = r.in_brackets(_value)
+    text = _IN(r)
     if r.is_sign(",") or r.is_sign(")"):
         return text
     r.at = at
-    return expression(r)
+    return r.read_expression()
+
+
+_IN: Final = template("(value, ..)", value=_value)
+_VALUES: Final = by_words(
+    "VALUES LESS THAN MAXVALUE: 'VALUES LESS THAN (MAXVALUE)'",
+    "VALUES LESS THAN (value, ..)",
+    "VALUES IN: values_in",
+    "DEFAULT",
+    "HISTORY",
+    "CURRENT",
+    value=_value,
+    values_in=_in,
+)
 
 
 def _options(r: SqlReader) -> str:
@@ -148,27 +101,26 @@ def _options(r: SqlReader) -> str:
     return "".join(f" {part}" for part in parts)
 
 
-_OPTIONS: Final[Mapping[str, Rule]] = {
-    "STORAGE ENGINE": word_option("ENGINE"),
-    "ENGINE": word_option("ENGINE"),
-    "COMMENT": text_option("COMMENT"),
-    "DATA DIRECTORY": text_option("DATA DIRECTORY"),
-    "INDEX DIRECTORY": text_option("INDEX DIRECTORY"),
-    "MAX_ROWS": number_option("MAX_ROWS"),
-    "MIN_ROWS": number_option("MIN_ROWS"),
-    "TABLESPACE": lambda r: (r.sign("="), f"TABLESPACE = {r.one_name()}")[1],
-    "NODEGROUP": number_option("NODEGROUP"),
-    "INSERT_METHOD": word_option("INSERT_METHOD", str.upper),
-    "PLACEMENT POLICY": placement,
-}
-
-
-def update_indexes(r: SqlReader) -> str:
-    """Return ` UPDATE INDEXES (..)` if it stands here."""
-    if not r.accept("UPDATE INDEXES"):
-        return ""
-    return " UPDATE INDEXES " + r.in_brackets(_index, ",")
-
-
-def _index(r: SqlReader) -> str:
-    return f"{r.one_name()} {r.expect('GLOBAL', 'LOCAL')}"
+_OPTIONS: Final = by_words(
+    "STORAGE ENGINE|ENGINE: 'ENGINE' = text",
+    "COMMENT = string",
+    "DATA DIRECTORY = string",
+    "INDEX DIRECTORY = string",
+    "MAX_ROWS = integer",
+    "MIN_ROWS = integer",
+    "TABLESPACE = name",
+    "NODEGROUP = integer",
+    "INSERT_METHOD = upper",
+    "PLACEMENT POLICY: placement",
+    placement=placement,
+)
+definition: Final = template(
+    "PARTITION name~values~options[ (subpartition,..)]",
+    values=_values,
+    options=_options,
+    subpartition=template("SUBPARTITION name~options", options=_options),
+)
+"""The definition of a partition."""
+_definitions: Final = template("(definition,..)", definition=definition)
+update_indexes: Final = template("[ UPDATE INDEXES (index,..)]", index=template("name {GLOBAL|LOCAL}"))
+"""UPDATE INDEXES (..), after a blank, if it stands here."""

@@ -23,9 +23,9 @@ def name(text: str) -> str:
     return "`" + text.replace("`", "``") + "`"
 
 
-def comment(feature: str, text: str) -> str:
-    """Return `text` as only TiDB executes it; `feature` may be ""."""
-    return f"/*T!{f'[{feature}]' if feature else ''} {text} */"
+def charset_name(text: str) -> str:
+    """Return a charset as columns print it."""
+    return {"UTF8MB3": "UTF8"}.get(text.upper(), text.upper())
 
 
 def number(raw: str) -> str:
@@ -111,23 +111,18 @@ class SqlReader(Cursor):
             parts.append(rule(self))
         return joint.join(parts)
 
-    def in_brackets(self, rule: "Rule", joint: str = ", ") -> str:
-        """Return `(x, y)`: a list of what `rule` reads, in brackets."""
-        self.expect_sign("(")
-        inside = self.list_of(rule, joint)
-        self.expect_sign(")")
-        return f"({inside})"
-
     def first_of(self, rules: "Mapping[str, Rule]") -> str | None:
         """Return what the rule reads whose leading words stand here; None if no words of the table do."""
         found = self.accept(*rules)
         return rules[found](self) if found else None
 
-    def every(self, rules: "Mapping[str, Rule]") -> list[str]:
-        """Return what the rules of the table read, in any order, as long as one applies."""
+    def every(self, rules: "Mapping[str, Rule]", *, commas: bool = False) -> list[str]:
+        """Return what the rules of the table read, in any order, as long as one applies; `commas` may stand between."""
         parts: list[str] = []
         while (part := self.first_of(rules)) is not None:
             parts.append(part)
+            if commas:
+                self.sign(",")
         return [part for part in parts if part]
 
 
@@ -146,38 +141,6 @@ class Grammar(NamedTuple):
 def fixed(text: str) -> Rule:
     """Return the rule of words that have been read: it prints `text`."""
     return lambda _: text
-
-
-def number_option(option: str, feature: str | None = None, *, default: bool = False) -> Rule:
-    """Return the rule of `[=] 5`, printed `OPTION = 5`, in the comment of its `feature`; `default`: or DEFAULT."""
-
-    def rule(r: SqlReader) -> str:
-        r.sign("=")
-        text = f"{option} = {'DEFAULT' if default and r.accept('DEFAULT') else r.integer()}"
-        return text if feature is None else comment(feature, text)
-
-    return rule
-
-
-def text_option(option: str, feature: str | None = None) -> Rule:
-    """Return the rule of `[=] 'x'`, printed `OPTION = 'x'`, in the comment of its `feature`."""
-
-    def rule(r: SqlReader) -> str:
-        r.sign("=")
-        text = f"{option} = {r.plain_text()}"
-        return text if feature is None else comment(feature, text)
-
-    return rule
-
-
-def word_option(option: str, change: Callable[[str], str] = str) -> Rule:
-    """Return the rule of `[=] word` or `[=] 'word'`, printed `OPTION = word` as `change` makes it."""
-
-    def rule(r: SqlReader) -> str:
-        r.sign("=")
-        return f"{option} = {change(r.word_or_string())}"
-
-    return rule
 
 
 def placement(r: SqlReader) -> str:

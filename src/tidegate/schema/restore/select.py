@@ -9,6 +9,7 @@ from tidegate.schema.restore.call import order_item, window_spec
 from tidegate.schema.restore.expression import expression
 from tidegate.schema.restore.literal import literal
 from tidegate.schema.restore.reader import SqlReader, name
+from tidegate.schema.restore.template import by_words, one_of, template
 
 _OPTIONS: Final = {
     "DISTINCTROW": "DISTINCT",
@@ -38,9 +39,8 @@ _KNOWN_HINTS: Final = {"HASH_JOIN": ", ", "USE_INDEX": " ", "MAX_EXECUTION_TIME"
 def query(r: SqlReader) -> str:
     """Return a query: WITH, SELECTs joined by set operators, ORDER BY and LIMIT of the whole."""
     parts: list[str] = []
-    if r.looking_at("WITH") and r.accept("WITH"):
-        recursive = "RECURSIVE " if r.accept("RECURSIVE") else ""
-        parts.append(f"WITH {recursive}{r.list_of(_common, ', ')}")
+    if r.looking_at("WITH"):
+        parts.append(_with(r))
     parts.append(_operand(r))
     joined = False
     while operator := r.accept(*_SET_OPERATORS):
@@ -48,20 +48,8 @@ def query(r: SqlReader) -> str:
         every = r.accept("ALL", "DISTINCT", "DISTINCTROW") == "ALL"
         parts.append(operator + (" ALL" if every else ""))
         parts.append(_operand(r))
-    if joined or parts[-1].startswith("("):
-        parts.extend(_ending(r))
-    return " ".join(parts)
-
-
-def _common(r: SqlReader) -> str:
-    text = r.one_name()
-    if r.is_sign("("):
-        text += " " + r.in_brackets(SqlReader.one_name)
-    r.expect("AS")
-    r.expect_sign("(")
-    text += f" AS ({query(r)})"
-    r.expect_sign(")")
-    return text
+    ending = _ending(r) if joined or parts[-1].startswith("(") else ""
+    return " ".join(parts) + ending
 
 
 def _operand(r: SqlReader) -> str:
@@ -69,11 +57,7 @@ def _operand(r: SqlReader) -> str:
         text = query(r)
         r.expect_sign(")")
         return text if _is_bracketed(text) else f"({text})"
-    if r.accept("TABLE"):
-        return " ".join(["TABLE " + r.path(), *_ending(r)])
-    if r.accept("VALUES"):
-        return " ".join(["VALUES " + r.list_of(_row), *_ending(r)])
-    return _select(r)
+    return _OPERANDS(r)
 
 
 def _is_bracketed(text: str) -> bool:
@@ -86,36 +70,17 @@ def _is_bracketed(text: str) -> bool:
     return False
 
 
-def _row(r: SqlReader) -> str:
-    r.expect("ROW")
-    return "ROW" + r.in_brackets(expression, ",")
+def _options(r: SqlReader) -> str:
+    hints = _hints(r.next().text) if r.peek().kind is TokenKind.HINT else ""
+    found = {_OPTIONS[word] for word in iter(lambda: r.accept(*_OPTIONS), "")}
+    parts = [f"/*+ {hints}*/"] if hints else []
+    return "".join(f"{part} " for part in [*parts, *(option for option in _OPTION_ORDER if option in found)])
 
 
-def _select(r: SqlReader) -> str:
-    r.expect("SELECT")
-    parts = ["SELECT"]
-    if r.peek().kind is TokenKind.HINT:
-        hints = _hints(r.next().text)
-        parts.extend([f"/*+ {hints}*/"] if hints else [])
-    options = set[str]()
-    while word := r.accept(*_OPTIONS):
-        options.add(_OPTIONS[word])
-    parts.extend(option for option in _OPTION_ORDER if option in options)
-    parts.append(r.list_of(_field, ","))
+def _from(r: SqlReader) -> str:
     if r.accept("FROM DUAL"):
-        parts.extend(["FROM DUAL"] if r.looking_at("WHERE") else [])
-    elif r.accept("FROM"):
-        parts.append("FROM " + _tables(r))
-    if r.accept("WHERE"):
-        parts.append("WHERE " + expression(r))
-    if r.accept("GROUP BY"):
-        parts.append("GROUP BY " + r.list_of(order_item, ",") + (" WITH ROLLUP" if r.accept("WITH ROLLUP") else ""))
-    if r.accept("HAVING"):
-        parts.append("HAVING " + expression(r))
-    if r.accept("WINDOW"):
-        parts.append("WINDOW " + r.list_of(_window, ","))
-    parts.extend(_ending(r))
-    return " ".join(parts)
+        return " FROM DUAL" if r.looking_at("WHERE") else ""
+    return f" FROM {_tables(r)}" if r.accept("FROM") else ""
 
 
 def _hints(text: str) -> str:
@@ -153,35 +118,17 @@ def _alias(r: SqlReader, *, strings: bool = False) -> str:
     return ""
 
 
-def _window(r: SqlReader) -> str:
-    named = r.one_name()
-    r.expect("AS")
-    return f"{named} AS {window_spec(r)}"
-
-
-def _ending(r: SqlReader) -> list[str]:
-    parts: list[str] = []
-    if r.accept("ORDER BY"):
-        parts.append("ORDER BY " + r.list_of(order_item, ","))
-    if r.accept("LIMIT"):
-        count = _literal_or_mark(r)
-        if r.accept("OFFSET"):
-            count = f"{_literal_or_mark(r)},{count}"
-        elif r.sign(","):
-            count = f"{count},{_literal_or_mark(r)}"
-        parts.append("LIMIT " + count)
+def _limit(r: SqlReader) -> str:
     if r.accept("FETCH FIRST", "FETCH NEXT"):
         count = literal(r) if r.peek().kind is TokenKind.NUMBER else "1"
         r.expect("ROWS ONLY", "ROW ONLY")
-        parts.append("LIMIT " + count)
-    if lock := r.accept("FOR UPDATE", "FOR SHARE", "LOCK IN SHARE MODE"):
-        of = " OF " + r.list_of(SqlReader.path) if r.accept("OF") else ""
-        waiting = r.accept("NOWAIT", "SKIP LOCKED")
-        if r.accept("WAIT"):
-            waiting = f"WAIT {r.integer()}"
-        shown = "FOR SHARE" if lock.startswith("LOCK") else lock
-        parts.append(shown + of + (f" {waiting}" if waiting else ""))
-    return parts
+        return f" LIMIT {count}"
+    if not r.accept("LIMIT"):
+        return ""
+    count = _literal_or_mark(r)
+    if r.accept("OFFSET"):
+        return f" LIMIT {_literal_or_mark(r)},{count}"
+    return f" LIMIT {count},{_literal_or_mark(r)}" if r.sign(",") else f" LIMIT {count}"
 
 
 def _literal_or_mark(r: SqlReader) -> str:
@@ -194,7 +141,10 @@ def _literal_or_mark(r: SqlReader) -> str:
 
 def _tables(r: SqlReader) -> str:
     """Return table references; a comma is a join of what stands before it, in brackets."""
-    text = _joined(r)
+    return _crossed(r, _joined(r))
+
+
+def _crossed(r: SqlReader, text: str) -> str:
     while r.sign(","):
         text = f"({text}) JOIN {_joined(r)}"
     return text
@@ -218,37 +168,21 @@ _JOINS: Final[Mapping[str, str]] = {
 }
 
 
-def _joined(r: SqlReader, inner: str = "") -> str:
-    text, joins = inner or _source(r), 0
+def _joined(r: SqlReader) -> str:
+    text, joins = _source(r), 0
     while join := r.accept(*_JOINS):
         right = _source(r)
         text = f"({text}) {_JOINS[join]} {right}" if joins else f"{text} {_JOINS[join]} {right}"
         joins += 1
         if r.accept("ON"):
             text += " ON " + expression(r)
-        elif r.accept("USING"):
-            text += " USING " + r.in_brackets(SqlReader.one_name, ",")
+        else:
+            text += _using(r)
     return text
 
 
 def _source(r: SqlReader) -> str:
-    if r.is_sign("("):
-        return _bracketed(r)
-    text = r.path()
-    if r.accept("PARTITION"):
-        text += " PARTITION" + r.in_brackets(SqlReader.one_name)
-    if r.accept("AS OF TIMESTAMP"):
-        text += " AS OF TIMESTAMP " + expression(r)
-    alias = _alias(r)
-    text += f" AS {alias}" if alias else ""
-    while action := r.accept("USE", "FORCE", "IGNORE"):
-        r.expect("INDEX", "KEY")
-        scope = " FOR " + r.expect("JOIN", "ORDER BY", "GROUP BY") if r.accept("FOR") else ""
-        r.expect_sign("(")
-        names = "" if r.is_sign(")") else r.list_of(SqlReader.one_name)
-        r.expect_sign(")")
-        text += f" {action} INDEX{scope} ({names})"
-    return text
+    return _bracketed(r) if r.is_sign("(") else _table(r)
 
 
 def _bracketed(r: SqlReader) -> str:
@@ -263,10 +197,44 @@ def _bracketed(r: SqlReader) -> str:
         alias = _alias(r)
         return f"({text})" + (f" AS {alias}" if alias else "")
     text = _joined(r)
-    if r.is_sign(","):
-        while r.sign(","):
-            text = f"({text}) JOIN {_joined(r)}"
-        r.expect_sign(")")
-        return text
+    several = r.is_sign(",")
+    text = _crossed(r, text)
     r.expect_sign(")")
-    return f"({text})"
+    return text if several else f"({text})"
+
+
+_with: Final = template("WITH [RECURSIVE ]common, ..", common=template("name[ (name, ..)] AS (query)"))
+_using: Final = template("[ USING (name,..)]")
+_INDEX_HINTS: Final = by_words(
+    "USE hint",
+    "FORCE hint",
+    "IGNORE hint",
+    hint=template("'INDEX'<INDEX|KEY>[ FOR {JOIN|ORDER BY|GROUP BY}] ([name, ..])"),
+)
+_table: Final = template(
+    "path[ PARTITION(name, ..)][ AS OF TIMESTAMP expression]~alias~hints",
+    alias=lambda r: f" AS {alias}" if (alias := _alias(r)) else "",
+    hints=lambda r: "".join(f" {hint}" for hint in r.every(_INDEX_HINTS)),
+)
+_ending: Final = template(
+    "[ ORDER BY order_item,..]~limit[ {FOR UPDATE|FOR SHARE}]~shared[ OF path, ..][ NOWAIT][ SKIP LOCKED]"
+    "[ WAIT integer]",
+    order_item=order_item,
+    limit=_limit,
+    shared=lambda r: " FOR SHARE" if r.accept("LOCK IN SHARE MODE") else "",
+)
+_OPERANDS: Final = one_of(
+    by_words(
+        "TABLE path~ending",
+        "VALUES row, ..~ending",
+        "SELECT options~field,..~tables[ WHERE expression][ GROUP BY order_item,..[ WITH ROLLUP]][ HAVING expression]"
+        "[ WINDOW window,..]~ending",
+        ending=_ending,
+        row=template("ROW(expression,..)"),
+        options=_options,
+        field=_field,
+        order_item=order_item,
+        window=template("name AS spec", spec=window_spec),
+        tables=_from,
+    )
+)

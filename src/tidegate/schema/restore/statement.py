@@ -13,22 +13,13 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from tidegate.expr.syntax.tokens import quote
-from tidegate.schema.restore.alter import alter_table, tiflash_replica
+from tidegate.schema.restore.alter import TIFLASH, alter_table
 from tidegate.schema.restore.expression import expression, operand
-from tidegate.schema.restore.key import index_options, key_parts, using
-from tidegate.schema.restore.reader import (
-    Grammar,
-    Rule,
-    SqlReader,
-    comment,
-    fixed,
-    name,
-    number_option,
-    placement,
-    text_option,
-)
+from tidegate.schema.restore.key import index_options, key_parts
+from tidegate.schema.restore.reader import Grammar, Rule, SqlReader, name, placement
 from tidegate.schema.restore.select import query
 from tidegate.schema.restore.table import create_table, table_option
+from tidegate.schema.restore.template import by_words, template
 
 _GRAMMAR: Final = Grammar(expression, operand, query)
 
@@ -58,35 +49,24 @@ def restore_ddl(sql: str, modes: Iterable[str] = (), charset: str = "") -> Resto
     return RestoredDdl(text, reader.loses)
 
 
-def _if_exists(r: SqlReader) -> str:
-    return "IF EXISTS " if r.accept("IF EXISTS") else ""
-
-
-def _if_not_exists(r: SqlReader) -> str:
-    return "IF NOT EXISTS " if r.accept("IF NOT EXISTS") else ""
-
-
 # ---------------------------------------------------------------------------------------------------- databases
 
 
-def _charset_option(r: SqlReader) -> str:
-    r.sign("=")
+def _charset(r: SqlReader) -> str:
     charset = r.word_or_string().lower()
-    return f"CHARACTER SET = {'utf8' if charset == 'utf8mb3' else charset}"
+    return "utf8" if charset == "utf8mb3" else charset
 
 
-def _collate_option(r: SqlReader) -> str:
-    r.sign("=")
-    return f"COLLATE = {r.word_or_string().lower()}"
-
-
-_DATABASE: Final[Mapping[str, Rule]] = {
-    **dict.fromkeys(["CHARACTER SET", "CHARSET", "CHAR SET"], _charset_option),
-    "COLLATE": _collate_option,
-    "ENCRYPTION": text_option("ENCRYPTION"),
-    "PLACEMENT POLICY": placement,
-    "SET TIFLASH REPLICA": tiflash_replica,
-    "SET HYPO TIFLASH REPLICA": tiflash_replica,
+_DATABASE: Final = {
+    **by_words(
+        "CHARACTER SET|CHARSET|CHAR SET: 'CHARACTER SET' = charset",
+        "COLLATE = lower",
+        "ENCRYPTION = string",
+        "PLACEMENT POLICY: placement",
+        charset=_charset,
+        placement=placement,
+    ),
+    **TIFLASH,
 }
 
 
@@ -97,10 +77,6 @@ def _database_options(r: SqlReader) -> list[str]:
         if (part := r.first_of(_DATABASE)) is None:
             return parts
         parts.append(part)
-
-
-def _create_database(r: SqlReader) -> str:
-    return " ".join(["CREATE DATABASE " + _if_not_exists(r) + r.one_name(), *_database_options(r)])
 
 
 def _alter_database(r: SqlReader) -> str:
@@ -118,89 +94,18 @@ def _is_database_option(r: SqlReader, ahead: int) -> bool:
     return any(r.looking_at(words, ahead) for words in _DATABASE)
 
 
-def _drop_database(r: SqlReader) -> str:
-    return f"DROP DATABASE {_if_exists(r)}{r.one_name()}"
+# ---------------------------------------------------------------------------------------------------- views
 
 
-# ---------------------------------------------------------------------------------------------------- tables, views
-
-
-def _create_table(prefix: str) -> Rule:
-    def rule(r: SqlReader) -> str:
-        return f"CREATE {prefix}TABLE {create_table(r)}"
-
-    return rule
-
-
-def _drop_tables(what: str) -> Rule:
-    def rule(r: SqlReader) -> str:
-        text = f"DROP {what} {_if_exists(r)}{r.list_of(SqlReader.path)}"
-        r.accept("RESTRICT", "CASCADE")
-        return text
-
-    return rule
-
-
-def _truncate(r: SqlReader) -> str:
-    r.accept("TABLE")
-    return f"TRUNCATE TABLE {r.path()}"
-
-
-def _rename_pair(r: SqlReader) -> str:
-    old = r.path()
-    r.expect("TO")
-    return f"{old} TO {r.path()}"
-
-
-def _rename_tables(r: SqlReader) -> str:
-    return "RENAME TABLE " + r.list_of(_rename_pair)
-
-
-def _recover(r: SqlReader) -> str:
-    if r.accept("BY JOB"):
-        return f"RECOVER TABLE BY JOB {r.integer()}"
-    text = f"RECOVER TABLE {r.path()}"
-    return text if r.done() else f"{text} {r.integer()}"
-
-
-def _flashback(what: str) -> Rule:
-    def rule(r: SqlReader) -> str:
-        text = f"FLASHBACK {what}"
-        if what != "CLUSTER":
-            text += f" {r.list_of(SqlReader.path)}"
-        if r.accept("TO TIMESTAMP"):
-            return f"{text} TO TIMESTAMP {quote(r.string())}"
-        if r.accept("TO TSO"):
-            return f"{text} TO TSO {r.integer()}"
-        return f"{text} TO {r.one_name()}" if r.accept("TO") else text
-
-    return rule
-
-
-def _view(prefix: str) -> Rule:
-    """CREATE [OR REPLACE] with the options of a view; the three that views always print have defaults."""
-
-    def rule(r: SqlReader) -> str:
-        algorithm, definer, security = "UNDEFINED", "CURRENT_USER", "DEFINER"
-        while found := r.accept("ALGORITHM", "DEFINER", "SQL SECURITY"):
-            if found == "ALGORITHM":
-                r.expect_sign("=")
-                algorithm = r.expect("UNDEFINED", "MERGE", "TEMPTABLE")
-            elif found == "DEFINER":
-                r.expect_sign("=")
-                definer = _user(r)
-            else:
-                security = r.expect("DEFINER", "INVOKER")
-        r.expect("VIEW")
-        text = f"{prefix} ALGORITHM = {algorithm} DEFINER = {definer} SQL SECURITY {security} VIEW {r.path()}"
-        if r.is_sign("("):
-            text += " " + r.in_brackets(SqlReader.one_name, ",")
-        r.expect("AS")
-        text += " AS " + query(r)
-        check = r.accept("WITH CASCADED CHECK OPTION", "WITH LOCAL CHECK OPTION")
-        return f"{text} {check}" if "LOCAL" in check else text
-
-    return rule
+def _view(r: SqlReader) -> str:
+    """A view with its options; the three that views always print have defaults."""
+    found = {"ALGORITHM": "UNDEFINED", "DEFINER": "CURRENT_USER", "SQL SECURITY": "DEFINER"}
+    while option := r.accept(*found):
+        if option != "SQL SECURITY":
+            r.expect_sign("=")
+        found[option] = _VIEW_OPTIONS[option](r)
+    options = "ALGORITHM = {} DEFINER = {} SQL SECURITY {} ".format(*found.values())
+    return options + _viewed(r)
 
 
 def _user(r: SqlReader) -> str:
@@ -213,21 +118,26 @@ def _user(r: SqlReader) -> str:
     return f"{name(user)}@{name(host)}"
 
 
+_VIEW_OPTIONS: Final[Mapping[str, Rule]] = {
+    "ALGORITHM": template("{UNDEFINED|MERGE|TEMPTABLE}"),
+    "DEFINER": _user,
+    "SQL SECURITY": template("{DEFINER|INVOKER}"),
+}
+_viewed: Final = template("VIEW path[ (name,..)] AS query<WITH CASCADED CHECK OPTION>[ WITH LOCAL CHECK OPTION]")
+
+
 # ---------------------------------------------------------------------------------------------------- indexes
 
 
-def _create_index(kind: str) -> Rule:
-    def rule(r: SqlReader) -> str:
-        exists = "/*T! IF NOT EXISTS  */" if r.accept("IF NOT EXISTS") else ""
-        named = r.one_name()
-        method = using(r) if r.accept("USING", "TYPE") else ""
-        r.expect("ON")
-        table = r.path()
-        text = f"CREATE {kind}INDEX {exists}{named} ON {table} {key_parts(r)}"
-        text += index_options(r, method)
-        return text + _lock_and_algorithm(r)
+def _index(r: SqlReader) -> str:
+    """A new index: its type stands before ON or behind the columns."""
+    named = _new_index(r)
+    method = r.next().word if r.accept("USING", "TYPE") else ""
+    return named + _indexed(r) + index_options(r, method) + _lock_and_algorithm(r)
 
-    return rule
+
+_new_index: Final = template("[/*T! IF NOT EXISTS  */]name")
+_indexed: Final = template(" ON path key_parts", key_parts=key_parts)
 
 
 def _lock_and_algorithm(r: SqlReader) -> str:
@@ -238,23 +148,7 @@ def _lock_and_algorithm(r: SqlReader) -> str:
     return "".join(f" {word} = {value}" for word, value in sorted(found.items()) if value != "DEFAULT")
 
 
-def _drop_index(r: SqlReader) -> str:
-    exists = "/*T! IF EXISTS  */" if r.accept("IF EXISTS") else ""
-    index = r.one_name()
-    r.expect("ON")
-    return f"DROP INDEX {exists}{index} ON {r.path()}{_lock_and_algorithm(r)}"
-
-
 # ---------------------------------------------------------------------------------------------------- sequences
-
-
-def _sequence_number(option: str, filler: str) -> Rule:
-    def rule(r: SqlReader) -> str:
-        r.accept("BY", "WITH")
-        r.sign("=")
-        return f"{option} {filler}{r.signed()}"
-
-    return rule
 
 
 def _restart(r: SqlReader) -> str:
@@ -263,50 +157,34 @@ def _restart(r: SqlReader) -> str:
     return f"RESTART WITH {r.signed()}" if not r.done() and not r.is_name() else "RESTART"
 
 
-_SEQUENCE: Final[Mapping[str, Rule]] = {
-    "INCREMENT": _sequence_number("INCREMENT", "BY "),
-    "START": _sequence_number("START", "WITH "),
-    "MINVALUE": _sequence_number("MINVALUE", ""),
-    **dict.fromkeys(["NOMINVALUE", "NO MINVALUE"], fixed("NO MINVALUE")),
-    "MAXVALUE": _sequence_number("MAXVALUE", ""),
-    **dict.fromkeys(["NOMAXVALUE", "NO MAXVALUE"], fixed("NO MAXVALUE")),
-    "CACHE": _sequence_number("CACHE", ""),
-    **dict.fromkeys(["NOCACHE", "NO CACHE"], fixed("NOCACHE")),
-    "CYCLE": fixed("CYCLE"),
-    **dict.fromkeys(["NOCYCLE", "NO CYCLE"], fixed("NOCYCLE")),
-    "RESTART": _restart,
-}
+_SEQUENCE: Final = by_words(
+    "INCREMENT: 'INCREMENT BY '<BY|WITH><=>signed",
+    "START: 'START WITH '<BY|WITH><=>signed",
+    "MINVALUE <BY|WITH><=>signed",
+    "NOMINVALUE|NO MINVALUE: 'NO MINVALUE'",
+    "MAXVALUE <BY|WITH><=>signed",
+    "NOMAXVALUE|NO MAXVALUE: 'NO MAXVALUE'",
+    "CACHE <BY|WITH><=>signed",
+    "NOCACHE|NO CACHE: 'NOCACHE'",
+    "CYCLE",
+    "NOCYCLE|NO CYCLE: 'NOCYCLE'",
+    "RESTART: restart",
+    restart=_restart,
+)
 
 
-def _create_sequence(r: SqlReader) -> str:
-    parts = ["CREATE SEQUENCE " + _if_not_exists(r) + r.path(), *r.every(_SEQUENCE)]
+def _settings(r: SqlReader) -> str:
+    parts = r.every(_SEQUENCE)
     while (option := table_option(r)) is not None:
-        parts.append(option)
-        parts.extend(r.every(_SEQUENCE))
-    return " ".join(parts)
-
-
-def _alter_sequence(r: SqlReader) -> str:
-    return " ".join(["ALTER SEQUENCE " + _if_exists(r) + r.path(), *r.every(_SEQUENCE)])
-
-
-def _drop_sequence(r: SqlReader) -> str:
-    return f"DROP SEQUENCE {_if_exists(r)}{r.list_of(SqlReader.path)}"
+        parts += [option, *r.every(_SEQUENCE)]
+    return "".join(f" {part}" for part in parts)
 
 
 # ---------------------------------------------------------------------------------------------------- placement
 
 
-def _create_policy(prefix: str) -> Rule:
-    def rule(r: SqlReader) -> str:
-        text = f"{prefix} PLACEMENT POLICY {_if_not_exists(r)}{r.one_name()} "
-        return comment("placement", text + " " * (_policy_settings(r) - 1))
-
-    return rule
-
-
-def _policy_settings(r: SqlReader) -> int:
-    """Move past the settings of a policy; how many there were."""
+def _policy_settings(r: SqlReader) -> str:
+    """Move past the settings of a policy, of which blanks are left."""
     count = 0
     while not r.done():
         r.name()
@@ -315,43 +193,17 @@ def _policy_settings(r: SqlReader) -> int:
         r.next()
         r.sign(",")
         count += 1
-    return count
+    return " " * (count - 1)
 
 
 def _alter_policy(r: SqlReader) -> str:
-    _if_exists(r)
+    r.accept("IF EXISTS")
     r.name()
     _policy_settings(r)
     return ""
 
 
-def _drop_policy(r: SqlReader) -> str:
-    return comment("placement", f"DROP PLACEMENT POLICY {_if_exists(r)}{r.one_name()}")
-
-
 # ---------------------------------------------------------------------------------------------------- resource groups
-
-
-def _resource_group(prefix: str, exists: Rule) -> Rule:
-    def rule(r: SqlReader) -> str:
-        parts: list[str] = []
-        text = f"{prefix} {exists(r)}{r.one_name()}"
-        while (part := r.first_of(_RESOURCES)) is not None:
-            parts.append(part)
-            r.sign(",")
-        return comment("resource_group", f"{text} {', '.join(parts)}")
-
-    return rule
-
-
-def _ru(r: SqlReader) -> str:
-    r.sign("=")
-    return f"RU_PER_SEC = {'UNLIMITED' if r.accept('UNLIMITED') else r.integer()}"
-
-
-def _priority(r: SqlReader) -> str:
-    r.sign("=")
-    return f"PRIORITY = {r.next().word}"
 
 
 def _burstable(r: SqlReader) -> str:
@@ -360,116 +212,98 @@ def _burstable(r: SqlReader) -> str:
     return "BURSTABLE = MODERATED"
 
 
-def _limits(option: str, settings: "Mapping[str, Rule]", joint: str) -> Rule:
+def _limits(settings: Mapping[str, Rule], joint: str) -> Rule:
     def rule(r: SqlReader) -> str:
-        r.sign("=")
         if r.accept("NULL"):
-            return f"{option} = NULL"
+            return "NULL"
         r.expect_sign("(")
-        parts: list[str] = []
-        while (part := r.first_of(settings)) is not None:
-            parts.append(part)
-            r.sign(",")
+        parts = r.every(settings, commas=True)
         r.expect_sign(")")
-        return f"{option} = ({joint.join(parts)})" if parts else f"{option} = NULL"
+        return f"({joint.join(parts)})" if parts else "NULL"
 
     return rule
 
 
-def _action(r: SqlReader) -> str:
+def _duration(r: SqlReader) -> str:
+    if not r.accept("DURATION"):
+        return "UNLIMITED"
     r.sign("=")
-    action = r.next().word
-    if r.sign("("):
-        action += f"({r.one_name()})"
-        r.expect_sign(")")
-    return f"ACTION = {action}"
+    duration = quote(r.string()) if r.is_string() else r.next().word
+    return "UNLIMITED" if duration == "'unlimited'" else duration
 
 
-def _watch(r: SqlReader) -> str:
-    r.sign("=")
-    text = f"WATCH = {r.next().word}"
-    duration = "UNLIMITED"
-    if r.accept("DURATION"):
-        r.sign("=")
-        duration = quote(r.string()) if r.is_string() else r.next().word
-        duration = "UNLIMITED" if duration == "'unlimited'" else duration
-    return f"{text} DURATION = {duration}"
+_RUNAWAY: Final = by_words(
+    "EXEC_ELAPSED = string",
+    "PROCESSED_KEYS = integer",
+    "RU = integer",
+    "ACTION = word[(name)]",
+    "WATCH = word 'DURATION = 'duration",
+    duration=_duration,
+)
+_BACKGROUND: Final = by_words("TASK_TYPES = string", "UTILIZATION_LIMIT = integer")
+_RESOURCES: Final = by_words(
+    "RU_PER_SEC = rate",
+    "PRIORITY = word",
+    "BURSTABLE: burstable",
+    "QUERY_LIMIT = query_limit",
+    "BACKGROUND = background",
+    rate=lambda r: r.accept("UNLIMITED") or str(r.integer()),
+    burstable=_burstable,
+    query_limit=_limits(_RUNAWAY, " "),
+    background=_limits(_BACKGROUND, ", "),
+)
 
 
-_RUNAWAY: Final[Mapping[str, Rule]] = {
-    "EXEC_ELAPSED": text_option("EXEC_ELAPSED"),
-    "PROCESSED_KEYS": number_option("PROCESSED_KEYS"),
-    "RU": number_option("RU"),
-    "ACTION": _action,
-    "WATCH": _watch,
-}
-_BACKGROUND: Final[Mapping[str, Rule]] = {
-    "TASK_TYPES": text_option("TASK_TYPES"),
-    "UTILIZATION_LIMIT": number_option("UTILIZATION_LIMIT"),
-}
-_RESOURCES: Final[Mapping[str, Rule]] = {
-    "RU_PER_SEC": _ru,
-    "PRIORITY": _priority,
-    "BURSTABLE": _burstable,
-    "QUERY_LIMIT": _limits("QUERY_LIMIT", _RUNAWAY, " "),
-    "BACKGROUND": _limits("BACKGROUND", _BACKGROUND, ", "),
-}
-
-
-def _drop_group(r: SqlReader) -> str:
-    return comment("resource_group", f"DROP RESOURCE GROUP {_if_exists(r)}{r.one_name()}")
-
-
-_INDEX_KINDS: Final = ("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR")
-_VIEW_WORDS: Final = ("ALGORITHM", "DEFINER", "SQL SECURITY", "VIEW")
-
-
-def _put_back(rule: Rule, words: int) -> Rule:
-    """A rule that reads the last words of its key itself."""
-
-    def again(r: SqlReader) -> str:
-        r.at -= words
-        return rule(r)
-
-    return again
-
-
-_STATEMENTS: Final[Mapping[str, Rule]] = {
-    **dict.fromkeys(["CREATE DATABASE", "CREATE SCHEMA"], _create_database),
-    **dict.fromkeys(["ALTER DATABASE", "ALTER SCHEMA"], _alter_database),
-    **dict.fromkeys(["DROP DATABASE", "DROP SCHEMA"], _drop_database),
-    "CREATE TABLE": _create_table(""),
-    "CREATE TEMPORARY TABLE": _create_table("TEMPORARY "),
-    "CREATE GLOBAL TEMPORARY TABLE": _create_table("GLOBAL TEMPORARY "),
-    **dict.fromkeys(["ALTER TABLE", "ALTER IGNORE TABLE"], alter_table),
-    **dict.fromkeys(["DROP TABLES", "DROP TABLE"], _drop_tables("TABLE")),
-    **dict.fromkeys(["DROP TEMPORARY TABLES", "DROP TEMPORARY TABLE"], _drop_tables("TEMPORARY TABLE")),
-    "DROP GLOBAL TEMPORARY TABLE": _drop_tables("GLOBAL TEMPORARY TABLE"),
-    "DROP VIEW": _drop_tables("VIEW"),
-    "TRUNCATE": _truncate,
-    **dict.fromkeys(["RENAME TABLES", "RENAME TABLE"], _rename_tables),
-    "RECOVER TABLE": _recover,
-    **dict.fromkeys(["FLASHBACK DATABASE", "FLASHBACK SCHEMA"], _flashback("DATABASE")),
-    "FLASHBACK TABLE": _flashback("TABLE"),
-    "FLASHBACK CLUSTER": _flashback("CLUSTER"),
-    **{
-        f"CREATE{' OR REPLACE' if replace else ''} {word}": _put_back(
-            _view(f"CREATE{' OR REPLACE' if replace else ''}"), len(word.split())
-        )
-        for word in _VIEW_WORDS
-        for replace in (True, False)
-    },
-    "CREATE INDEX": _create_index(""),
-    **{f"CREATE {kind} INDEX": _create_index(f"{kind} ") for kind in _INDEX_KINDS},
-    "DROP INDEX": _drop_index,
-    "CREATE SEQUENCE": _create_sequence,
-    "ALTER SEQUENCE": _alter_sequence,
-    "DROP SEQUENCE": _drop_sequence,
-    "CREATE OR REPLACE PLACEMENT POLICY": _create_policy("CREATE OR REPLACE"),
-    "CREATE PLACEMENT POLICY": _create_policy("CREATE"),
-    "ALTER PLACEMENT POLICY": _alter_policy,
-    "DROP PLACEMENT POLICY": _drop_policy,
-    "CREATE RESOURCE GROUP": _resource_group("CREATE RESOURCE GROUP", _if_not_exists),
-    "ALTER RESOURCE GROUP": _resource_group("ALTER RESOURCE GROUP", _if_exists),
-    "DROP RESOURCE GROUP": _drop_group,
-}
+_STATEMENTS: Final = by_words(
+    "CREATE DATABASE|CREATE SCHEMA: 'CREATE DATABASE '[IF NOT EXISTS ]name~options",
+    "ALTER DATABASE|ALTER SCHEMA: alter_database",
+    "DROP DATABASE|DROP SCHEMA: 'DROP DATABASE '[IF EXISTS ]name",
+    "CREATE TABLE new_table",
+    "CREATE TEMPORARY TABLE new_table",
+    "CREATE GLOBAL TEMPORARY TABLE new_table",
+    "ALTER TABLE|ALTER IGNORE TABLE: alter_table",
+    "DROP TABLES|DROP TABLE: 'DROP TABLE 'dropped",
+    "DROP TEMPORARY TABLES|DROP TEMPORARY TABLE: 'DROP TEMPORARY TABLE 'dropped",
+    "DROP GLOBAL TEMPORARY TABLE dropped",
+    "DROP VIEW dropped",
+    "TRUNCATE: 'TRUNCATE TABLE '<TABLE>path",
+    "RENAME TABLES|RENAME TABLE: 'RENAME TABLE 'pair, ..",
+    "RECOVER TABLE BY JOB integer",
+    "RECOVER TABLE path[ integer]",
+    "FLASHBACK DATABASE|FLASHBACK SCHEMA: 'FLASHBACK DATABASE 'path, ..~moment",
+    "FLASHBACK TABLE path, ..~moment",
+    "FLASHBACK CLUSTER~moment",
+    "CREATE INDEX index",
+    "CREATE UNIQUE INDEX index",
+    "CREATE FULLTEXT INDEX index",
+    "CREATE SPATIAL INDEX index",
+    "CREATE VECTOR INDEX index",
+    "CREATE COLUMNAR INDEX index",
+    "DROP INDEX [/*T! IF EXISTS  */]name ON path~lock",
+    "CREATE SEQUENCE [IF NOT EXISTS ]path~settings",
+    "ALTER SEQUENCE [IF EXISTS ]path~settings",
+    "DROP SEQUENCE [IF EXISTS ]path, ..",
+    "/*T![placement] CREATE OR REPLACE PLACEMENT POLICY [IF NOT EXISTS ]name policy */",
+    "/*T![placement] CREATE PLACEMENT POLICY [IF NOT EXISTS ]name policy */",
+    "ALTER PLACEMENT POLICY: alter_policy",
+    "/*T![placement] DROP PLACEMENT POLICY [IF EXISTS ]name */",
+    "/*T![resource_group] CREATE RESOURCE GROUP [IF NOT EXISTS ]name resources */",
+    "/*T![resource_group] ALTER RESOURCE GROUP [IF EXISTS ]name resources */",
+    "/*T![resource_group] DROP RESOURCE GROUP [IF EXISTS ]name */",
+    "CREATE OR REPLACE view",
+    "CREATE view",
+    options=lambda r: "".join(f" {option}" for option in _database_options(r)),
+    alter_database=_alter_database,
+    new_table=create_table,
+    alter_table=alter_table,
+    dropped=template("[IF EXISTS ]path, ..<RESTRICT|CASCADE>"),
+    pair=template("path TO path"),
+    moment=template("[ TO TIMESTAMP text][ TO TSO integer][ TO name]", text=lambda r: quote(r.string())),
+    index=_index,
+    lock=_lock_and_algorithm,
+    settings=_settings,
+    policy=_policy_settings,
+    alter_policy=_alter_policy,
+    view=_view,
+    resources=lambda r: ", ".join(r.every(_RESOURCES, commas=True)),
+)
