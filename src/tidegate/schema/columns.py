@@ -68,8 +68,8 @@ def _words() -> dict[str, _Word]:
         (T.TIMESTAMP, _Shape.FSP, "binary", "TIMESTAMP"),
         (T.STRING, _Shape.LENGTH, None, "CHAR CHARACTER NCHAR NATIONAL_CHAR NATIONAL_CHARACTER"),
         (T.VARCHAR, _Shape.LENGTH, None, "VARCHAR VARCHARACTER CHAR_VARYING CHARACTER_VARYING NVARCHAR"),
-        (T.VARCHAR, _Shape.LENGTH, None, "NCHAR_VARCHAR NCHAR_VARYING NATIONAL_VARCHAR NATIONAL_VARCHARACTER"),
-        (T.VARCHAR, _Shape.LENGTH, None, "NATIONAL_CHAR_VARYING NATIONAL_CHARACTER_VARYING"),
+        (T.VARCHAR, _Shape.LENGTH, None, "NCHAR_VARCHAR NCHAR_VARCHARACTER NCHAR_VARYING NATIONAL_VARCHAR"),
+        (T.VARCHAR, _Shape.LENGTH, None, "NATIONAL_VARCHARACTER NATIONAL_CHAR_VARYING NATIONAL_CHARACTER_VARYING"),
         (T.VAR_STRING, _Shape.LENGTH, None, "VAR_STRING"),
         (T.STRING, _Shape.LENGTH, "binary", "BINARY"),
         (T.VARCHAR, _Shape.LENGTH, "binary", "VARBINARY"),
@@ -161,6 +161,8 @@ def _read_elem(cursor: Cursor) -> str:
     token = cursor.next()
     if token.kind is TokenKind.HEX:
         return bytes.fromhex(token.text.rjust((len(token.text) + 1) // 2 * 2, "0")).decode("utf-8", "replace")
+    if token.kind is TokenKind.BITS:
+        return int(token.text, 2).to_bytes((len(token.text) + 7) // 8, "big").decode("utf-8", "replace")
     if token.kind is not TokenKind.STRING:
         raise cursor.error("expected a string")
     return token.text.rstrip(" ")

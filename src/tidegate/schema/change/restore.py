@@ -17,6 +17,7 @@ from typing import Final
 from tidegate.expr.syntax.tokens import Token, TokenKind, lex, quote
 from tidegate.model.errors import SqlError, SqlRefused
 from tidegate.model.name import lowered
+from tidegate.schema.cursor import Cursor
 
 _KEYWORDS: Final = frozenset(
     """AND OR XOR NOT IS NULL TRUE FALSE LIKE IN BETWEEN DIV MOD REGEXP RLIKE ESCAPE CASE WHEN THEN ELSE END AS INTERVAL
@@ -53,31 +54,24 @@ def restore_bound(text: str) -> str:
     return restore(text, upper=True, introducers=False).text
 
 
-class _Writer:
+class _Writer(Cursor):
     """Writes one expression from its tokens."""
+
+    __slots__ = ("columns", "introducers", "parts", "upper")
 
     def __init__(self, text: str, *, upper: bool, introducers: bool) -> None:
         try:
-            self.tokens = lex(text)[:-1]
+            super().__init__(text)
         except SqlError as error:
             raise SqlRefused(1064, f"You have an error in your SQL syntax: {error}", "42000") from error
         self.upper, self.introducers = upper, introducers
-        self.at = 0
         self.parts: list[str] = []
         self.columns: list[str] = []
 
     def whole(self) -> Restored:
-        while self.at < len(self.tokens):
+        while self.peek().kind is not TokenKind.END:
             self.one()
         return Restored("".join(self.parts).strip(), list(dict.fromkeys(self.columns)))
-
-    def peek(self, ahead: int = 0) -> Token | None:
-        place = self.at + ahead
-        return self.tokens[place] if 0 <= place < len(self.tokens) else None
-
-    def is_sign(self, sign: str, ahead: int = 0) -> bool:
-        token = self.peek(ahead)
-        return token is not None and token.kind is TokenKind.SIGN and token.text == sign
 
     def put(self, text: str, *, spaced: bool = True) -> None:
         """Write `text`, with a blank before it unless it follows an opening or a blank, or is not `spaced`."""
@@ -87,10 +81,9 @@ class _Writer:
         self.parts.append(text)
 
     def one(self) -> None:
-        token = self.tokens[self.at]
-        self.at += 1
+        token = self.next()
         if token.kind is TokenKind.SIGN:
-            self.sign(token)
+            self.put_sign(token.text)
         elif token.kind is TokenKind.STRING:
             self.put(("_utf8mb4" if self.introducers else "") + quote(token.text))
         elif token.kind in (TokenKind.HEX, TokenKind.BITS):
@@ -98,10 +91,9 @@ class _Writer:
         elif token.kind is TokenKind.NUMBER:
             self.put(token.text)
         else:
-            self.word(token)
+            self.put_word(token)
 
-    def sign(self, token: Token) -> None:
-        text = token.text
+    def put_sign(self, text: str) -> None:
         if text in ("->", "->>"):
             self.arrow(text)
         elif text == ",":
@@ -120,14 +112,11 @@ class _Writer:
 
     def is_prefix(self) -> bool:
         """Return True if the sign just read stands before a value, not between two."""
-        before = self.peek(-2)
-        if before is None:
-            return True
-        return before.kind is TokenKind.SIGN and before.text != ")"
+        return self.at < 2 or (self.peek(-2).kind is TokenKind.SIGN and not self.is_sign(")", -2))
 
     def glue(self) -> None:
         """Write the value after a prefix operator without a blank."""
-        if self.at < len(self.tokens):
+        if self.peek().kind is not TokenKind.END:
             mark = len(self.parts)
             self.one()
             if len(self.parts) > mark and self.parts[mark] == " ":
@@ -136,50 +125,31 @@ class _Writer:
     def arrow(self, sign: str) -> None:
         """Column -> path: a call of json_extract on the column that was written last."""
         column = self.parts.pop()
-        path = self.peek()
-        self.at += 1
-        text = quote(path.text) if path is not None else "''"
-        call = f"json_extract({column}, {'_utf8mb4' if self.introducers else ''}{text})"
+        path = quote(self.next().text)
+        call = f"json_extract({column}, {'_utf8mb4' if self.introducers else ''}{path})"
         self.parts.append(f"json_unquote({call})" if sign == "->>" else call)
 
     def cased(self, word: str) -> str:
         return word.upper() if self.upper else word.lower()
 
-    def word(self, token: Token) -> None:
-        word = token.word
-        following = self.peek()
-        if (
-            word.startswith("_")
-            and following is not None
-            and following.kind in (TokenKind.STRING, TokenKind.HEX, TokenKind.BITS)
-        ):
-            self.introduced(token, following)
-        elif word in _LITERAL_WORDS and following is not None and following.kind is TokenKind.STRING:
-            self.put(f"{self.cased(word)} {quote(following.text)}")
-            self.at += 1
+    def put_word(self, token: Token) -> None:
+        word, following = token.word, self.peek()
+        if word.startswith("_") and following.kind in (TokenKind.STRING, TokenKind.HEX, TokenKind.BITS):
+            self.put((token.text.lower() if self.introducers else "") + quote(self.next().text))
+        elif word in _LITERAL_WORDS and following.kind is TokenKind.STRING:
+            self.put(f"{self.cased(word)} {quote(self.next().text)}")
         elif self.is_sign("(") and token.kind is TokenKind.WORD and word not in ("AND", "OR", "NOT", "IN", "XOR", "AS"):
             self.put(self.cased(word))
             self.parts.append("(")
-            self.at += 1
+            self.next()
         elif word in _KEYWORDS:
             self.put(self.cased(word))
         else:
-            self.name(token)
+            self.put_name(token.text)
 
-    def introduced(self, token: Token, following: Token) -> None:
-        self.at += 1
-        shown = token.text.lower() if self.introducers else ""
-        self.put(shown + quote(following.text))
-
-    def name(self, token: Token) -> None:
-        """A column, whose schema and table are left out."""
-        name = token.text
-        while self.is_sign("."):
-            self.at += 1
-            following = self.peek()
-            if following is None:
-                break
-            name = following.text
-            self.at += 1
+    def put_name(self, name: str) -> None:
+        """Write a column, whose schema and table are left out."""
+        while self.sign(".") and self.peek().kind is not TokenKind.END:
+            name = self.next().text
         self.columns.append(lowered(name))
         self.put("`" + name.replace("`", "``") + "`")

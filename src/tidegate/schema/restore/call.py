@@ -6,19 +6,11 @@ Source: TiDB parser/ast/functions.go; recorded answers.
 from typing import Final
 
 from tidegate.expr.syntax.tokens import quote
+from tidegate.expr.syntax.words import UNITS
 from tidegate.schema.restore.datatype import cast_type
 from tidegate.schema.restore.reader import SqlReader, name
 from tidegate.schema.restore.template import by_words, template
 
-_BASES: Final = "MICROSECOND SECOND MINUTE HOUR DAY WEEK MONTH QUARTER YEAR".split()  # noqa: SIM905
-_UNITS: Final = frozenset(
-    [
-        *_BASES,
-        *(f"SQL_TSI_{unit}" for unit in _BASES[1:]),
-        *(f"{unit}_MICROSECOND" for unit in ("SECOND", "MINUTE", "HOUR", "DAY")),
-        *("MINUTE_SECOND", "HOUR_SECOND", "HOUR_MINUTE", "DAY_SECOND", "DAY_MINUTE", "DAY_HOUR", "YEAR_MONTH"),
-    ]
-)
 _AGGREGATES: Final = frozenset(
     """COUNT SUM AVG MAX MIN BIT_AND BIT_OR BIT_XOR STD STDDEV STDDEV_POP STDDEV_SAMP VARIANCE VAR_POP VAR_SAMP
     JSON_ARRAYAGG JSON_OBJECTAGG APPROX_COUNT_DISTINCT""".split()  # noqa: SIM905
@@ -27,7 +19,7 @@ _RENAMED: Final = {"STD": "STDDEV_POP", "VARIANCE": "VAR_POP", "STDDEV": "STDDEV
 
 
 def _unit(r: SqlReader) -> str:
-    return r.expect(*sorted(_UNITS)).removeprefix("SQL_TSI_")
+    return r.expect(*UNITS).removeprefix("SQL_TSI_")
 
 
 interval: Final = template("INTERVAL expression unit", unit=_unit)
@@ -40,7 +32,7 @@ def try_interval(r: SqlReader) -> str | None:
     at = r.at
     r.expect("INTERVAL")
     text = r.read_expression()
-    if r.peek().word in _UNITS:
+    if r.peek().word in UNITS:
         return f"INTERVAL {text} {_unit(r)}"
     r.at = at
     return None

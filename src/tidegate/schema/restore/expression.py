@@ -13,15 +13,12 @@ import re
 from typing import Final
 
 from tidegate.expr.syntax.tokens import TokenKind, quote
+from tidegate.expr.syntax.words import NOW
 from tidegate.schema.restore.call import FORMS, call, interval, is_call, is_query, over, subquery, try_interval
 from tidegate.schema.restore.literal import escaped, is_literal, literal, now, value
 from tidegate.schema.restore.reader import SqlReader, name
 from tidegate.schema.restore.template import bracketed, by_words, template
 
-_PAREN_LESS: Final = frozenset(
-    """CURRENT_USER CURRENT_ROLE CURRENT_DATE CURRENT_TIME CURRENT_TIMESTAMP LOCALTIME LOCALTIMESTAMP UTC_DATE UTC_TIME
-    UTC_TIMESTAMP""".split()  # noqa: SIM905
-)
 _COMPARISONS: Final = {"<=>": "<=>", "!=": "!=", "<>": "!=", ">=": ">=", "<=": "<=", "=": "=", "<": "<", ">": ">"}
 _several: Final = template("(expression,..)")
 _TRUTHS: Final = {"NULL": "NULL", "TRUE": "TRUE", "FALSE": "FALSE", "UNKNOWN": "NULL"}
@@ -204,7 +201,7 @@ def _primary(r: SqlReader) -> str:
             return form(r)
     if is_call(r):
         return call(r) + over(r)
-    if word in _PAREN_LESS:
+    if word in NOW:
         r.next()
         return f"{word}()"
     return _column(r)
