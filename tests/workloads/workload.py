@@ -15,16 +15,17 @@ from pathlib import Path
 import msgspec
 from confluent_kafka.admin import AdminClient
 
+from tests.codec.there_and_back import there_and_back
 from tests.workloads.faces import Facts
 from tests.workloads.feed import BENCHES, Bench
 from tests.workloads.lake import Landing
 from tests.workloads.reader import Consumer, Frames, read_options
-from tests.workloads.setting import CLAIM, DEFAULT, HANDLE_ONLY, Setting, draw_setting
+from tests.workloads.setting import CLAIM, DEFAULT, HANDLE_ONLY, PACKING, RAW, Setting, draw_setting
 from tests.workloads.story import STEPS, Story
-from tests.workloads.transcoded import differences as transcoded
 from tests.workloads.truth import handle_of
 from tests.workloads.validators import complaints
 from tidegate.codec import DecodeOptions, from_config
+from tidegate.codec.frame import pack_frame
 from tidegate.model.event import Event
 from tidegate.source.kafka.client import KafkaTopics
 from tidegate.source.kafka.fetch import messages
@@ -99,7 +100,7 @@ class Workload:
             self.problems.append(f"the feed ends at {bench.checkpoint}, the log at {self.story.writer.low}")
         self.problems += complaints(facts, arrived)
         if setting.dated:
-            self.problems += transcoded(frames, arrived, setting, bench.claims)
+            self.problems += self._transcoded(frames)
         self.fired["rows"] += len(facts.rows)
         self.fired["ddls"] += len(facts.ddls)
         self.fired["arrived"] += sum(map(len, arrived.values()))
@@ -110,6 +111,17 @@ class Workload:
             with self._reading(setting) as options:
                 landing = Landing(self.home / "lake", setting, options, self.seed)
                 self.problems += landing.differences(frames, truth, chosen)
+
+    def _transcoded(self, frames: Frames) -> list[str]:
+        """What is wrong with the topics as those of the other protocol, and back."""
+        setting = self.bench.setting
+        raw = b"".join(pack_frame(key, value) for held in frames.values() for key, value in held)
+        words = [f"{word}={setting.words[word]}" for word in (PACKING, RAW) if word in setting.words]
+        if setting.large != CLAIM:
+            return there_and_back(raw, read_options(setting), words)
+        fetched = f"claim-check-storage-uri={self.bench.claims.as_uri()}"
+        whole = (event for events in self.arrived.values() for event in events)
+        return there_and_back(raw, read_options(setting), [*words, fetched], whole)
 
     @contextmanager
     def _reading(self, setting: Setting) -> Iterator[DecodeOptions]:
