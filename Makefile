@@ -54,7 +54,7 @@ clean: ## Remove what was made here; the per-user cache of jars stays
 	rm -rf $(VENV) build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(READY): requirements.txt requirements-dev.txt pyproject.toml
+$(READY): requirements.txt requirements-dev.txt requirements-build.txt pyproject.toml
 	@set -e; python=''; \
 	for name in $(if $(PYTHON),'$(PYTHON)',python3 python3.13 python3.12 python3.11 python); do \
 	  if "$$name" -c '$(OLD_ENOUGH)' >/dev/null 2>&1; then python=$$name; break; fi; \
@@ -69,7 +69,8 @@ $(READY): requirements.txt requirements-dev.txt pyproject.toml
 	fi; \
 	echo "making $(VENV) with $$("$$python" --version)"; \
 	"$$python" -m venv --clear $(VENV)
-	@$(PIP) -r requirements-dev.txt
+	@$(PIP) --require-hashes -r requirements-build.txt
+	@$(PIP) --require-hashes --no-build-isolation -r requirements-dev.txt
 	@$(PIP) --no-build-isolation --no-deps --editable .
 	@$(BIN)/tidegate doctor --fix
 	@touch $@

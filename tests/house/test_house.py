@@ -354,15 +354,17 @@ def test_nothing_of_one_machine() -> None:
 
 @cache
 def pins() -> dict[str, str]:
-    """Pinned distribution (normalized) -> version, of both requirement files."""
+    """Pinned distribution (normalized) -> version, of the requirement files; each names its files by their digests."""
     lines = [
         line
-        for name in ("requirements.txt", "requirements-dev.txt")
-        for line in (ROOT / name).read_text().splitlines()
+        for name in ("requirements.txt", "requirements-dev.txt", "requirements-build.txt")
+        for line in (ROOT / name).read_text().replace("\\\n", "").splitlines()
         if line and not line.startswith(("#", "-r "))
     ]
-    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+", line) for line in lines), lines
-    return {normal(name): version for name, version in (line.split("==") for line in lines)}
+    form = re.compile(r"([A-Za-z0-9._-]+)==([A-Za-z0-9.]+)( +--hash=sha256:[0-9a-f]{64})+")
+    found = {line: form.fullmatch(line) for line in lines}
+    assert all(found.values()), [line for line, match in found.items() if not match]
+    return {normal(match[1]): match[2] for match in found.values() if match}
 
 
 def normal(name: str) -> str:
@@ -379,6 +381,16 @@ def test_requirements_are_pinned() -> None:
         assert match
         assert normal(match[1]) in pins()
         assert match[2] is None or pins()[normal(match[1])] == match[2]
+
+
+def test_setup_takes_known_files_alone() -> None:
+    """`make setup` installs nothing from a list without comparing digests, nor fetches what builds it unseen."""
+    lines = [line for line in (ROOT / "Makefile").read_text().splitlines() if "$(PIP) -" in line]
+    from_lists = [line for line in lines if " -r " in line]
+
+    assert len(from_lists) == 2
+    assert all("--require-hashes" in line for line in from_lists)
+    assert all("--no-build-isolation" in line for line in lines if "requirements-build" not in line)
 
 
 def test_imports_are_required() -> None:

@@ -1,7 +1,8 @@
 """Java, its trust store, the cache and the jars: what is looked for, what is kept, what is said when it is missing."""
 
-import json
+import hashlib
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.model.errors import ConfigError, EnvironmentFault
+from tidegate.spark import cache as caches
 from tidegate.spark import jars
 from tidegate.spark.cache import cache_dir, locked
 from tidegate.spark.java import find_java
@@ -25,6 +27,7 @@ doubled = read.mapInArrow(lambda batches: batches, read.schema)
 assert session() is spark
 print(doubled.count(), read.columns, spark.conf.get("spark.sql.session.timeZone"))
 print(spark.sparkContext._jvm.System.getProperty("java.version"))
+print(spark.sparkContext._jvm.org.apache.spark.SparkEnv.get().securityManager().isAuthenticationEnabled())
 """
 
 
@@ -51,13 +54,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def fill(conf: jars.Configuration) -> Path:
-    """The jars of `conf` as a fetch would leave them, one byte each."""
+def fill(conf: jars.Configuration, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The jars of `conf` as a fetch would leave them, one byte each, and the package's digests made to fit."""
+    digests = dict.fromkeys(jars.expected_jars(conf), hashlib.sha256(b"j").hexdigest())
+    monkeypatch.setattr(jars, "expected_digests", lambda _conf: digests)
     target = jars.jars_dir(conf)
     target.mkdir(parents=True)
     for name in jars.expected_jars(conf):
         (target / name).write_bytes(b"j")
-    (target / ".verified").write_text(json.dumps(dict.fromkeys(jars.expected_jars(conf), 1)))
     return target
 
 
@@ -115,6 +119,63 @@ def test_cache_survives_an_unusable_home(tmp_path: Path, monkeypatch: pytest.Mon
     assert cache_dir("jars").is_relative_to(tmp_path.resolve())
 
 
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the cache falls back to, which anybody may have made before."""
+    for name in ("TIDEGATE_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/dev/null")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    caches._fresh_temporary.cache_clear()
+    return tmp_path / f"tidegate-{os.getuid()}"
+
+
+def modes(path: Path) -> int:
+    """Who may do what with it."""
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+@pytest.mark.parametrize("trap", ["a link", "everybody's", "a file", "another's"])
+def test_a_temporary_cache_that_others_may_fill_is_not_used(temporary: Path, tmp_path: Path, trap: str) -> None:
+    """A directory that somebody made first is left alone, and a fresh one is used, the same for the whole process."""
+    match trap:
+        case "a link":
+            (tmp_path / "theirs").mkdir()
+            temporary.symlink_to(tmp_path / "theirs")
+        case "everybody's":
+            temporary.mkdir()
+            temporary.chmod(0o777)
+        case "a file":
+            temporary.write_text("")
+        case _:
+            temporary.mkdir(mode=0o700)
+            if os.getuid() != 0:
+                pytest.skip("only root gives a directory away")
+            os.chown(temporary, 12345, 12345)
+    found = cache_dir("jars")
+    assert not found.is_relative_to(temporary.resolve())
+    assert (modes(found), modes(found.parent)) == (0o700, 0o700)
+    assert cache_dir("jars") == found
+
+
+def test_a_temporary_cache_of_ours_is_used_again(temporary: Path) -> None:
+    """The directory of this user is kept from one process to the next, and closed to others."""
+    temporary.mkdir(mode=0o755)
+    assert cache_dir("jars") == temporary.resolve() / "jars"
+    assert modes(temporary) == 0o700
+
+
+def test_notes_are_for_their_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache and what is written there can be read by this user alone, and no link is written through."""
+    monkeypatch.setenv("TIDEGATE_CACHE", str(tmp_path / "cache"))
+    note = cache_dir("brokers") / "note.json"
+    (tmp_path / "target").write_text("kept")
+    note.with_name(f".note.json.{os.getpid()}").symlink_to(tmp_path / "target")
+    caches.write_whole(note, "{}")
+    assert (modes(note), note.read_text(), modes(note.parent)) == (0o600, "{}", 0o700)
+    assert (tmp_path / "target").read_text() == "kept"
+
+
 def test_named_cache_must_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache that the user named and that cannot be made is an error, not a reason to go elsewhere."""
     (tmp_path / "file").write_text("")
@@ -137,19 +198,27 @@ def test_lock_is_exclusive_and_ends(tmp_path: Path) -> None:
     assert len(waited) == 1
 
 
-def test_whole_jars_are_used_as_they_are(cache: Path) -> None:
-    """Jars that were verified are handed out without Java or network."""
-    target = fill("spark")
+def test_whole_jars_are_used_as_they_are(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jars with the digests of the package are handed out without Java or network."""
+    target = fill("spark", monkeypatch)
 
     assert jars.ensure_jars("spark") == target
 
 
-@pytest.mark.parametrize("harm", ["delete", "grow", "unmark"])
-def test_harmed_jars_are_noticed(cache: Path, harm: str) -> None:
-    """A jar that is missing or has another size, or a directory without its mark, does not count."""
-    target = fill("broker")
+@pytest.mark.parametrize("harm", ["delete", "grow", "change", "add"])
+def test_harmed_jars_are_noticed(cache: Path, monkeypatch: pytest.MonkeyPatch, harm: str) -> None:
+    """Jars of which one is missing, has other bytes, or is a stranger (a class path of `*` loads it) do not count."""
+    target = fill("broker", monkeypatch)
     jar = target / jars.expected_jars("broker")[0]
-    {"delete": jar.unlink, "grow": lambda: jar.write_bytes(b"jj"), "unmark": (target / ".verified").unlink}[harm]()
+    match harm:
+        case "delete":
+            jar.unlink()
+        case "grow":
+            jar.write_bytes(b"jj")
+        case "change":
+            jar.write_bytes(b"k")
+        case _:
+            (target / "stranger-1.0.jar").write_bytes(b"j")
 
     assert not jars.jars_present("broker")
 
@@ -169,6 +238,26 @@ def test_offline_says_what_is_missing_and_the_ways_out(
     for words in ("delta-storage-4.4.0.jar", "Host mirror not found", "TIDEGATE_IVY_SETTINGS", "HTTPS_PROXY", "copy "):
         assert words in str(caught.value)
     assert not jars.jars_dir("spark").exists()
+
+
+def test_jars_with_other_bytes_are_refused(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a repository gives under the right names with other bytes is never put in its place, and is named."""
+    home = fake_java(tmp_path / "jdk", "17.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    names = " ".join(jars.expected_jars("spark"))
+    script = (home / "bin" / "java").read_text().replace('echo "$@"', f"for n in {names}; do echo evil > $n; done")
+    (home / "bin" / "java").write_text(script)
+
+    with pytest.raises(EnvironmentFault, match=r"delta-kernel-api.*other bytes.*jars\.sha256"):
+        jars.ensure_jars("spark")
+    assert not jars.jars_present("spark")
+
+
+def test_every_jar_is_pinned() -> None:
+    """The package names each jar's digest, and no jar that is not asked for."""
+    pinned = {name for conf in ("spark", "broker") for name in jars.expected_digests(conf)}  # type: ignore[arg-type]
+    listed = (Path(jars.__file__).parent / "jars.sha256").read_text().split()[1::2]
+    assert sorted(pinned) == sorted(listed)
 
 
 def test_missing_settings_file(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +312,8 @@ def test_two_processes_fetch_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.slow
 @pytest.mark.parametrize("choice", ["system", "wheel"])
 def test_spark_runs_delta(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, choice: str) -> None:
-    """With either Java a session writes, alters and reads a Delta table, maps Arrow batches, and says nothing else."""
+    """With either Java a session writes, alters and reads a Delta table, maps Arrow batches, asks whoever connects to
+    it for its secret, and says nothing else."""
     monkeypatch.setenv("TIDEGATE_JAVA", choice)
     try:
         java = find_java()
@@ -232,6 +322,6 @@ def test_spark_runs_delta(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, choic
     command = [sys.executable, "-c", SPARK_PROGRAM, str(tmp_path / "table")]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
 
-    assert ran.stdout.splitlines() == ["3 ['id', 'extra'] UTC", java.version], ran.stderr
+    assert ran.stdout.splitlines() == ["3 ['id', 'extra'] UTC", java.version, "True"], ran.stderr
     assert ran.stderr == ""
     assert [path.name for path in tmp_path.iterdir()] == ["table"]

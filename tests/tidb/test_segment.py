@@ -1,17 +1,23 @@
 """Segments hold the rows of their stretch, whole, or say that they are damaged."""
 
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 from random import Random
+from zlib import crc32
 
+import msgspec
 import pytest
 
+from tests.counts import some
 from tests.tidb.worlds import World, read_segments
 from tidegate.kv.handle import IntHandle
 from tidegate.kv.table_key import record_key, table_span
 from tidegate.model.errors import DecodeError, HistoryLost, StoreUnavailable
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.tidb.change_log import ChangeLog
-from tidegate.tidb.segment import SegmentWriter, decode_footer, encode_segment, segments
+from tidegate.tidb.segment import MAGIC, SegmentWriter, decode_footer, decode_segment, encode_segment, segments
 from tidegate.tidb.span_feed import in_order
 
 TABLES = (45, 47, 301)
@@ -89,6 +95,44 @@ def test_damage() -> None:
     for at in (*range(8), *range(footer_at, len(whole))):
         with pytest.raises(DecodeError):
             decode_footer(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+
+
+def lie(whole: bytes, random: Random) -> bytes:
+    """A segment with some bytes of its block changed, or of the footer's numbers, under checksums that hold."""
+    footer = decode_footer(whole)
+    (block,) = footer.blocks
+    data = bytearray(whole[block.offset : block.offset + block.size_bytes])
+    for _ in range(random.choice((1, 1, 2, 8))):
+        data[random.randrange(len(data))] = random.choice((0, 1, 0x7F, 0x80, 0xFF, random.randrange(256)))
+    changed = {"offset": block.offset, "size_bytes": len(data), "rows": block.rows}
+    if random.random() < 0.2:
+        changed[random.choice(list(changed))] = random.choice((-1, -(1 << 63), 0, 1, 7, 1 << 20, (1 << 63) - 1))
+    block = msgspec.structs.replace(block, crc32=crc32(data), **changed)
+    tail = msgspec.msgpack.encode(msgspec.structs.replace(footer, blocks=(block,)))
+    ends = len(tail).to_bytes(4, "big") + crc32(tail).to_bytes(4, "big")
+    return b"".join((MAGIC, data, tail, ends, MAGIC))
+
+
+def read_lies(seed: int, count: int) -> None:
+    """Reads segments that lie: rows, or a DecodeError."""
+    random = Random(seed)
+    rows = [
+        KvChange(LogType.COMMITTED, record_key(45, IntHandle(at % 3)), at, at + 1, KvOp.PUT, random.randbytes(at), None)
+        for at in range(40)
+    ]
+    whole = encode_segment(0, 99, rows)
+    for _ in range(count):
+        with suppress(DecodeError):
+            decode_segment(lie(whole, random))
+
+
+def test_lies_with_a_right_checksum() -> None:
+    """Whatever bytes stand under a checksum that holds, the process lives, and each is rows or a DecodeError."""
+    program = f"from tests.tidb.test_segment import read_lies; read_lies(7, {some(400, 20_000)})"
+    ran = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 def test_goes_on(tmp_path: Path) -> None:

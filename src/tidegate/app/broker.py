@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.app.process import Watch, child_of, end, living, started
 from tidegate.model.errors import EnvironmentFault
-from tidegate.spark.cache import cache_dir, locked, write_whole
+from tidegate.spark.cache import PRIVATE_DIRECTORY, cache_dir, locked, private, write_whole
 from tidegate.spark.jars import ensure_jars
 from tidegate.spark.java import JavaHome, find_java
 
@@ -115,7 +115,7 @@ def start_broker(dir: Path | None = None, port: int = 0) -> Broker:  # noqa: A00
     the broker's log when it does not come up."""
     home = (dir or Path(tempfile.mkdtemp(prefix=PREFIX))).expanduser().resolve()
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        home.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         with locked(home / ".lock", timeout_s=2 * START_TIMEOUT_S):
             if (serving := _find(home)) is not None:
                 return _same_port(serving, port)
@@ -230,7 +230,7 @@ def _cluster_id(chance: bytes) -> str:
 def _launch(java: JavaHome, classpath: str, home: Path) -> int:
     """The pid of a new broker process."""
     command = [str(java.java), *JVM_OPTIONS, *_log_option(home), "-cp", classpath, "kafka.Kafka"]
-    with (home / "broker.out").open("wb") as out:
+    with open(home / "broker.out", "wb", opener=private) as out:
         child = subprocess.Popen(
             [*command, str(home / "server.properties")],
             cwd=home,

@@ -25,7 +25,7 @@ from tidegate.feed.ports import Saved, Standing
 from tidegate.model.errors import ConfigError, EnvironmentFault
 from tidegate.model.feed_errors import StateUnwritable
 from tidegate.schema.state import SchemaState
-from tidegate.spark.cache import locked
+from tidegate.spark.cache import PRIVATE_DIRECTORY, locked, private
 
 
 class KeptCheckpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -58,7 +58,7 @@ class DirectoryCheckpoints:
     def held(self) -> Iterator[None]:
         """Keep other runs of that name out until the block ends. EnvironmentFault when one runs already."""
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            self.directory.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         except OSError as fault:
             raise EnvironmentFault(f"the state directory {self.directory} cannot be made: {fault.strerror}") from fault
         with ExitStack() as stack:
@@ -160,7 +160,8 @@ class DirectoryCheckpoints:
 
 def _write(path: Path, body: bytes) -> None:
     aside = path.with_suffix(".part")
-    with aside.open("wb") as file:
+    aside.unlink(missing_ok=True)
+    with open(aside, "xb", opener=private) as file:
         file.write(body)
         file.flush()
         os.fsync(file.fileno())

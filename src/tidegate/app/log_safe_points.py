@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from tidegate.model.errors import EnvironmentFault
-from tidegate.spark.cache import write_whole
+from tidegate.spark.cache import PRIVATE_DIRECTORY, write_whole
 
 GC_TTL_MS: Final = 86_400_000
 _FEEDS: Final = "feeds"
@@ -48,7 +48,7 @@ def put_safe_point(log: Path, name: str, checkpoint_ts: int, time_ms: int) -> No
     hold = LogSafePoint(changefeed=name.partition(".")[0], checkpoint_ts=checkpoint_ts, time_ms=time_ms)
     place = log / _FEEDS
     try:
-        place.mkdir(exist_ok=True)
+        place.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
         write_whole(place / f"{name}.json", msgspec.json.encode(hold).decode())
     except OSError as fault:
         raise EnvironmentFault(

@@ -37,7 +37,7 @@ from tidegate.app.say import say
 from tidegate.model.errors import ConfigError, EnvironmentFault
 from tidegate.model.tso import to_datetime
 from tidegate.objectstore.deltalog import store
-from tidegate.spark.cache import write_whole
+from tidegate.spark.cache import PRIVATE_DIRECTORY, PRIVATE_FILE, write_whole
 
 LOG: Final = logging.getLogger(__name__)
 EVERY_S: Final = 1.0
@@ -83,10 +83,13 @@ class FeedStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class StatusFile:
-    """The file of one changefeed, in a directory or an object store; `source` and `sink` are masked addresses."""
+    """The file of one changefeed, in a directory or an object store; `source` and `sink` are masked addresses.
+
+    Who may read a lake may read how far its feed is; a state directory is the account's own."""
 
     def __init__(self, home: str, name: str, changefeed: str, *, source: str, sink: str) -> None:
         self._home, self._name = home, f"{name}{_SUFFIX}"
+        self._modes = (0o755, 0o644) if home.endswith("/_tidegate") else (PRIVATE_DIRECTORY, PRIVATE_FILE)
         self._kept = _Kept(changefeed=changefeed, source=source, sink=sink, pid=os.getpid(), host=socket.gethostname())
         self._state, self._saved_s, self._refused = "", 0.0, False
 
@@ -103,8 +106,8 @@ class StatusFile:
             if "://" in self._home:
                 obstore.put(store(self._home), self._name, body)
             else:
-                Path(self._home).mkdir(parents=True, exist_ok=True)
-                write_whole(Path(self._home, self._name), body.decode())
+                Path(self._home).mkdir(mode=self._modes[0], parents=True, exist_ok=True)
+                write_whole(Path(self._home, self._name), body.decode(), mode=self._modes[1])
             self._refused = False
         except (OSError, BaseError) as fault:
             if not self._refused:

@@ -9,6 +9,7 @@ The bytes of many rows lie one behind the other, so who reads them as columns ma
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from tidegate.model.errors import DecodeError
@@ -26,6 +27,7 @@ SCHEMA: Final = pa.schema(
     ]
 )
 _OPS: Final = tuple(KvOp)
+_ALWAYS: Final = ("key", "start_ts", "commit_ts", "op", "txn_source")
 _CODEC: Final = "columns of changes"
 
 
@@ -49,11 +51,19 @@ def packed(batch: Any) -> bytes:
 
 
 def unpacked(data: bytes) -> Any:
-    """Return the record batch that has these bytes; it goes on using them. DecodeError for what is none."""
+    """Return the record batch that has these bytes; it goes on using them. DecodeError for what is none.
+
+    A checksum finds accidents, not lies: each offset is looked at before anything follows it out of the buffer."""
     try:
-        return pa.ipc.read_record_batch(pa.py_buffer(data), SCHEMA)
+        batch = pa.ipc.read_record_batch(pa.py_buffer(data), SCHEMA)
+        batch.validate(full=True)
     except (pa.ArrowException, OSError) as error:
         raise DecodeError(f"rows: {error}", _CODEC, 0) from error
+    if any(batch.column(name).null_count for name in _ALWAYS):
+        raise DecodeError("rows: a change without key, time or operation", _CODEC, 0)
+    if not np.isin(numbers(batch, "op"), range(len(_OPS))).all():
+        raise DecodeError("rows: an operation that there is not", _CODEC, 0)
+    return batch
 
 
 def joined(batches: Sequence[Any]) -> Any:

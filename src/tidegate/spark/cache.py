@@ -1,6 +1,6 @@
 """The per-user directory for what is fetched or started once: jars, Java launchers, brokers' notes.
 
-    TIDEGATE_CACHE, or XDG_CACHE_HOME/tidegate, or ~/.cache/tidegate, or a private directory of this user in TMPDIR
+    TIDEGATE_CACHE, or XDG_CACHE_HOME/tidegate, or ~/.cache/tidegate, or TMPDIR/tidegate-<user id>
       |- jars/<hash of ivy.xml>/<configuration>/*.jar
       |- ivy/                  what Ivy keeps for itself; may be deleted at any time
       |- java/<digest>/bin/    launchers, see java.py
@@ -9,22 +9,31 @@
 Everything in it can be deleted while nothing runs and comes back by itself.  The first place that can be written is
 taken, so an empty, missing or read-only HOME is no error; a place that the user *named* must work.
 
+What lies in it is run, and anyone may make a directory in TMPDIR first.  The one there is used only if it is a
+directory and no link, of this user, and nobody else can write to it; else a fresh one is made for this process.
+Directories are made with mode 0700, files with 0600.
+
 Source: XDG Base Directory Specification, $XDG_CACHE_HOME.
 """
 
+import atexit
 import fcntl
-import getpass
 import os
+import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 from tidegate.model.errors import EnvironmentFault
 
 POLL_SECONDS: Final = 0.2
+PRIVATE_DIRECTORY: Final = 0o700
+PRIVATE_FILE: Final = 0o600
 
 
 def cache_dir(*parts: str) -> Path:
@@ -34,7 +43,7 @@ def cache_dir(*parts: str) -> Path:
     for root in (Path(named).expanduser(),) if named else _places():
         path = root.joinpath(*parts)
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         except OSError as fault:
             tried.append(f"{path} ({fault.strerror})")
             continue
@@ -51,11 +60,31 @@ def _places() -> Iterator[Path]:
     home = os.environ.get("HOME") or os.path.expanduser("~")  # noqa: PTH111  Path.home() raises where nothing is known
     if os.path.isabs(home):  # noqa: PTH117
         yield Path(home, ".cache", "tidegate")
-    yield Path(tempfile.gettempdir(), f"tidegate-{_user()}")
+    yield _own_temporary(Path(tempfile.gettempdir(), f"tidegate-{os.getuid()}"))
 
 
-def _user() -> str:
-    return str(os.getuid()) if hasattr(os, "getuid") else getpass.getuser()
+def _own_temporary(path: Path) -> Path:
+    """The directory at `path`, made if nothing is there, if nobody else can have put anything into it."""
+    with suppress(FileExistsError):
+        path.mkdir(mode=PRIVATE_DIRECTORY)
+    found = path.lstat()
+    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    if not ours or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return _fresh_temporary()
+    path.chmod(PRIVATE_DIRECTORY)
+    return path
+
+
+@cache
+def _fresh_temporary() -> Path:
+    made = tempfile.mkdtemp(prefix="tidegate-")
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return Path(made)
+
+
+def private(path: str, flags: int) -> int:
+    """Open a file; if that makes it, nobody else may read it. For the built-in `open`."""
+    return os.open(path, flags, PRIVATE_FILE)
 
 
 @contextmanager
@@ -65,7 +94,7 @@ def locked(path: Path, *, timeout_s: float, on_wait: Callable[[], None] = lambda
     Raises EnvironmentFault after `timeout_s`."""
     until = time.monotonic() + timeout_s
     waiting = False
-    with path.open("a") as handle:
+    with open(path, "a", opener=private) as handle:
         while True:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -83,9 +112,11 @@ def locked(path: Path, *, timeout_s: float, on_wait: Callable[[], None] = lambda
             fcntl.flock(handle, fcntl.LOCK_UN)
 
 
-def write_whole(path: Path, text: str, *, mode: int = 0o644) -> None:
+def write_whole(path: Path, text: str, *, mode: int = PRIVATE_FILE) -> None:
     """Put `text` at `path` in one step: readers see the old file or the new one."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.write_text(text)
+    part.unlink(missing_ok=True)
+    with open(part, "x", opener=private) as file:
+        file.write(text)
     part.chmod(mode)
     part.replace(path)

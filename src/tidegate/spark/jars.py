@@ -1,11 +1,12 @@
 """The jars that PySpark does not bring: found once, kept for the user, checked, used again.
 
     ivy.xml (packaged) -> Ivy (a jar of PySpark) -> <cache>/jars/<hash of ivy.xml>/<configuration>.part/*.jar
-                                                        | all there?  then one rename
-                                                    <cache>/jars/<hash of ivy.xml>/<configuration>/*.jar + .verified
+    jars.sha256 (packaged) ----------------------------> | all there, and no other?  then one rename
+                                                    <cache>/jars/<hash of ivy.xml>/<configuration>/*.jar
 
-- A directory without `.verified` never carries the configuration's name: what is there is whole.
-- `.verified` lists names and sizes. They are compared on each use (a stat a file); anything odd is fetched again.
+- jars.sha256 holds the digest of each jar, as `sha256sum` prints it. They are compared on each use, some ten
+  milliseconds a configuration, and whoever gave us the bytes (a mirror, a copy, the cache) need not be trusted.
+  Anything odd is fetched again; what a repository gives under a wrong digest is refused.
 - One process resolves at a time, the others wait and then find the work done.
 - Ivy checks the repository's checksums. Its run is ended when it makes no headway for STALL_S seconds.
 
@@ -32,7 +33,6 @@ Source: the JKS key store of OpenJDK (sun.security.provider.JavaKeyStore); a tes
 import contextlib
 import functools
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -111,7 +111,6 @@ END_S: Final = 10
 """How long the system may take to end a process that was killed."""
 
 LOCK_TIMEOUT_S: Final = 900
-MARKER: Final = ".verified"
 
 FOUND: Final = re.compile(r"found \S+?#(\S+?);(\S+) in ")
 FETCHED: Final = re.compile(r"\[SUCCESSFUL \] \S+?#(\S+?);(\S+?)!")
@@ -146,12 +145,10 @@ def jars_dir(conf: Configuration) -> Path:
 
 
 def jars_present(conf: Configuration) -> bool:
-    """Return whether the jars of `conf` are here and as they were when they were verified."""
-    target = jars_dir(conf)
+    """Return whether the jars of `conf` are here, those that the package names and no other."""
     try:
-        noted = json.loads((target / MARKER).read_text())
-        return set(noted) == set(expected_jars(conf)) and noted == _sizes(target)
-    except (OSError, ValueError, TypeError):
+        return _digests(jars_dir(conf)) == expected_digests(conf)
+    except OSError:
         return False
 
 
@@ -165,13 +162,20 @@ def expected_jars(conf: Configuration) -> tuple[str, ...]:
     return tuple(names)
 
 
+def expected_digests(conf: Configuration) -> dict[str, str]:
+    """Return the SHA-256 of each jar of `conf`, by file name."""
+    lines = files("tidegate.spark").joinpath("jars.sha256").read_text().splitlines()
+    known = {name: digest for digest, name in map(str.split, lines)}
+    return {name: known[name] for name in expected_jars(conf)}
+
+
 @functools.cache
 def _ivy_xml() -> str:
     return files("tidegate.spark").joinpath("ivy.xml").read_text()
 
 
-def _sizes(directory: Path) -> dict[str, int]:
-    return {jar.name: jar.stat().st_size for jar in directory.glob("*.jar")}
+def _digests(directory: Path) -> dict[str, str]:
+    return {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in directory.glob("*.jar")}
 
 
 def _fetch(conf: Configuration, target: Path, on_progress: Progress) -> None:
@@ -184,14 +188,19 @@ def _fetch(conf: Configuration, target: Path, on_progress: Progress) -> None:
     if UNTRUSTED.search(said) and (store := _trust_store()):
         on_progress(f"{conf} jars: this Java does not know the repository's authority, trying with the system's")
         said = _run_ivy(conf, part, log, _trust_options(store), on_progress)
-    present = _sizes(part)
-    if missing := [name for name in expected_jars(conf) if not present.get(name)]:
+    present, wanted = _digests(part), expected_digests(conf)
+    if missing := sorted(wanted.keys() - present.keys()):
         raise EnvironmentFault(_unresolved(conf, missing, said, log))
-    (part / MARKER).write_text(json.dumps(present, indent=1, sort_keys=True))
+    if wrong := sorted(name for name, digest in present.items() if wanted.get(name) != digest):
+        raise EnvironmentFault(
+            f"the repository gives {', '.join(wrong)} with other bytes than those that Tidegate was tested with: the "
+            f"SHA-256 is not that of tidegate/spark/jars.sha256. Nothing of it is used; look at it in {part}, and name "
+            "another repository in TIDEGATE_IVY_SETTINGS"
+        )
     shutil.rmtree(target, ignore_errors=True)
     part.rename(target)
     log.unlink(missing_ok=True)
-    on_progress(f"{conf} jars: {len(present)} files, {sum(present.values()) // 1_000_000} MB")
+    on_progress(f"{conf} jars: {len(present)} files")
 
 
 def _run_ivy(conf: Configuration, part: Path, log: Path, options: list[str], on_progress: Progress) -> str:

@@ -110,6 +110,8 @@ LOCAL: Final[Mapping[str, str]] = {
     # The name of a laptop or container often leads nowhere; loopback always works and nobody else can reach it.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # Other users of the machine can reach the ports of loopback: they need the secret that Spark makes for itself.
+    "spark.authenticate": "true",
     # Forks workers that start quickly and need no memory between tasks.
     "spark.python.daemon.module": daemon.MODULE,
     "spark.ui.enabled": "false",

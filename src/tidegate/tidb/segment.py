@@ -110,9 +110,12 @@ def decode_footer(segment: bytes) -> Footer:
     if zlib.crc32(footer) != int.from_bytes(segment[tail + 4 : tail + 8], "big"):
         raise DecodeError("the checksum of the footer does not hold", _CODEC, tail)
     try:
-        return _FOOTER.decode(footer)
+        found = _FOOTER.decode(footer)
     except msgspec.MsgspecError as error:
         raise DecodeError(f"footer: {error}", _CODEC, tail - size) from error
+    if any(block.offset < len(MAGIC) or block.size_bytes < 0 or block.rows < 0 for block in found.blocks):
+        raise DecodeError("footer: a block where none can lie", _CODEC, tail - size)
+    return found
 
 
 def decode_segment(segment: bytes) -> tuple[Footer, list[KvChange]]:
@@ -237,6 +240,10 @@ def _columns_of_block(file: BinaryIO, name: str, block: Block, spans: Sequence[S
     if zlib.crc32(data) != block.crc32:
         raise DecodeError(f"{name}: the checksum of a block does not hold", _CODEC, block.offset)
     rows = unpacked(data)
+    if len(rows) != block.rows:
+        raise DecodeError(
+            f"{name}: a block holds {len(rows)} rows, and the footer says {block.rows}", _CODEC, block.offset
+        )
     inside = [span for span in spans if block.meets(*span)]
     if any(start <= block.first_key and (not end or block.last_key < end) for start, end in inside):
         return rows
@@ -251,7 +258,9 @@ def publish(path: Path, data: bytes) -> None:
     """Put a file in its place, whole or not at all. Raises StoreUnavailable when the disk refuses."""
     aside = path.with_suffix(".part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        aside.unlink(missing_ok=True)
+        aside.touch(mode=0o600)
         with aside.open("wb") as file:
             file.write(data)
             file.flush()

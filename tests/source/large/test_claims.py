@@ -1,7 +1,10 @@
 """Claim checks: bounded, side by side, and the same for the feed and for commands."""
 
+import contextlib
 import json
+import os
 import random
+import socket
 import string
 import threading
 from pathlib import Path
@@ -15,8 +18,9 @@ from tidegate.app.cli.decode import decode as decode_command
 from tidegate.changelog.columns import Encoder
 from tidegate.codec import DecodeOptions, decode
 from tidegate.codec.frame import pack_frame
-from tidegate.model.errors import ClaimCheckUnavailable, EnvironmentFault, SourceError
+from tidegate.model.errors import ClaimCheckUnavailable, EnvironmentFault, SinkError, SourceError
 from tidegate.model.event import Insert, RowChange
+from tidegate.sink.kafka.claim_files import ClaimFiles, random_names
 from tidegate.source.kafka import messages as landing
 from tidegate.source.kafka.message import TopicMessage
 from tidegate.source.kafka.messages import LandedMessages, LandPlan, land_chunk, land_messages
@@ -158,6 +162,32 @@ def test_storages(tmp_path: Path, uri: str) -> None:
     found = list(ClaimReader(uri.format(tmp_path), 99).bodies(["x/a.json", "x/b.json", "x/.."]))
     assert found[0] == b"body"
     assert [type(one).__name__ for one in found[1:]] == ["ClaimCheckUnavailable", "DecodeError"]
+
+
+@pytest.mark.parametrize("scheme", ["", "file://", "local://"])
+def test_only_regular_files_are_read(tmp_path: Path, scheme: str) -> None:
+    """What somebody put into the directory to lead out of it, or to be waited for, is no file, now and later."""
+    (tmp_path / "secret").write_bytes(b"secret")
+    home = tmp_path / "claims"
+    home.mkdir()
+    (home / "link.json").symlink_to(tmp_path / "secret")
+    (home / "loop.json").symlink_to(home / "loop.json")
+    os.mkfifo(home / "pipe.json")
+    (home / "folder.json").mkdir()
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as door:
+        door.bind(str(home / "door.json"))
+    names = ["link.json", "loop.json", "pipe.json", "folder.json", "door.json", f"{'n' * 300}.json"]
+    found = list(ClaimReader(f"{scheme}{home}", 99).bodies(names))
+    assert [type(one).__name__ for one in found] == ["ClaimCheckUnavailable"] * len(names)
+
+
+def test_files_are_written_where_they_are_named(tmp_path: Path) -> None:
+    """A link in the place of a file to come is not followed."""
+    (tmp_path / "target").write_bytes(b"kept")
+    (tmp_path / "a.json").symlink_to(tmp_path / "target")
+    with pytest.raises(SinkError, match=r"a\.json cannot be written"):
+        ClaimFiles(tmp_path.as_uri(), random_names()).put("a.json", b"body")
+    assert (tmp_path / "target").read_bytes() == b"kept"
 
 
 def test_an_unknown_storage_is_said(tmp_path: Path) -> None:

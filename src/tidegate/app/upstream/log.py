@@ -24,6 +24,7 @@ from tidegate.app.log_safe_points import GC_TTL_MS, safe_point
 from tidegate.app.stop_signals import wait_until
 from tidegate.model.errors import EnvironmentFault, Retry, TidegateError
 from tidegate.model.tso import compose
+from tidegate.spark.cache import PRIVATE_DIRECTORY
 from tidegate.tidb.change_log import ChangeLog
 from tidegate.tidb.cluster import Cluster
 from tidegate.tidb.segment import SegmentWriter, segments
@@ -63,7 +64,7 @@ class UpstreamLog:
             begin_log(storage, directory)
         self._writer = SegmentWriter(ChangeLog(storage.store, storage.oracle), directory, 0)
         with suppress(OSError):  # a feed may come at once; if it cannot be made, the first write tells
-            directory.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         self._directory, self._keep, self._trimmed_s = directory, keep, time.monotonic()
         self._ended = Event()
         self._thread = Thread(target=self._run, name="upstream-log", daemon=True)

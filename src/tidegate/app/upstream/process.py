@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 from tidegate.app.log_safe_points import GC_TTL_MS
 from tidegate.app.process import Watch, end, living, started
 from tidegate.model.errors import EnvironmentFault
-from tidegate.spark.cache import cache_dir, locked, write_whole
+from tidegate.spark.cache import PRIVATE_DIRECTORY, cache_dir, locked, private, write_whole
 
 if TYPE_CHECKING:
     import psutil
@@ -88,7 +88,7 @@ def start_upstream(options: UpstreamOptions, directory: Path | None = None) -> U
     No directory means in memory. Raises EnvironmentFault with the end of its log when it does not come up."""
     home = (directory or Path(tempfile.mkdtemp(prefix=PREFIX))).expanduser().resolve()
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        home.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         with locked(home / ".lock", timeout_s=2 * _START_TIMEOUT_S):
             if (serving := _find(home)) is not None:
                 return _same(serving, options)
@@ -115,7 +115,7 @@ def stop_upstream(one: UpstreamProcess) -> None:
 
 def _start(home: Path, options: UpstreamOptions, *, temporary: bool) -> UpstreamProcess:
     (home / READY).unlink(missing_ok=True)
-    with (home / _LOG).open("wb") as log:
+    with open(home / _LOG, "wb", opener=private) as log:
         child = subprocess.Popen(
             [sys.executable, "-m", _MODULE, str(home)],
             stdin=subprocess.PIPE,  # the options hold a digest of a password: words of a command are seen by everybody

@@ -15,7 +15,7 @@ from pathlib import Path
 from tidegate.app.stop_signals import stop_on_signals, wait_until
 from tidegate.app.upstream.log import LogKeep, UpstreamLog
 from tidegate.app.upstream.process import READY, UpstreamOptions
-from tidegate.spark.cache import write_whole
+from tidegate.spark.cache import PRIVATE_DIRECTORY, write_whole
 from tidegate.tidb.cluster import Cluster, ClusterOptions
 from tidegate.tidb.node import NodeOptions
 from tidegate.tidb.server.incoming import Account
@@ -32,7 +32,7 @@ def open_upstream(home: Path, options: UpstreamOptions) -> Upstream:
     names = [f"n{number}" for number in range(1, options.nodes + 1)]
     data = None if options.in_memory else home / "store"
     if data is not None:
-        data.mkdir(parents=True, exist_ok=True)
+        data.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
     cluster = Cluster.open(data, options=ClusterOptions(nodes), nodes=names)
     account = Account(options.user, options.password_hash) if options.user else None
     return Upstream(cluster, options.host, options.port, account)

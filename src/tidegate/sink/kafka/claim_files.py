@@ -8,6 +8,7 @@ Names are a random UUID and `.json`, as TiCDC's, or come from a list, one after 
 Source: TiCDC's "Send large messages to external storage" document.
 """
 
+import os
 import posixpath
 import uuid
 from collections.abc import Iterator
@@ -21,6 +22,11 @@ def random_names() -> Iterator[str]:
     """File names without end, no two alike."""
     while True:
         yield f"{uuid.uuid4()}.json"
+
+
+def _no_link(path: str, flags: int) -> int:
+    """Open a file itself and not what a link in its place leads to."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 class ClaimFiles:
@@ -43,7 +49,8 @@ class ClaimFiles:
             if urlsplit(self._uri).scheme in {"", "file"}:
                 directory = Path(unquote(urlsplit(self._uri).path))
                 directory.mkdir(parents=True, exist_ok=True)
-                (directory / name).write_bytes(body)
+                with open(directory / name, "wb", opener=_no_link) as file:
+                    file.write(body)
             else:
                 self._put_remote(name, body)
         except (OSError, ValueError, ImportError) as away:

@@ -18,15 +18,19 @@ The address in a message is the writer's; only its base name counts, and it is l
 was given (codec/claim.py reads what the file holds).  No error shows either address, as both may carry the keys of an
 object store.  At any time no more than IN_FLIGHT_BYTES are being fetched or wait to be taken, or one file.
 
-A directory (file:///…, or a bare path) needs no library, every other storage fsspec.
+A directory (file:///…, or a bare path) needs no library, every other storage fsspec.  Of a directory only regular files
+are read: a link or a pipe that somebody put there is no claim check.
 """
 
+import errno
+import os
 import posixpath
+import stat
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, TypeGuard
+from typing import Any, BinaryIO, Final, NamedTuple, Protocol, TypeGuard
 from urllib.parse import unquote, urlsplit
 
 from tidegate.codec.claim import claim_name, open_claim
@@ -52,6 +56,11 @@ WORKERS: Final = 8
 IN_FLIGHT_BYTES: Final = 64 << 20
 
 
+_ITSELF: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_OF_THE_FILE: Final = frozenset({errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO})
+"""What a name can be refused for, whenever it is asked for: it is a link, too long, a socket."""
+
+
 class _Storage(Protocol):
     """Where files lie, by name."""
 
@@ -67,11 +76,20 @@ class _Directory:
         self._path = path
 
     def size(self, name: str) -> int:
-        return (self._path / name).stat().st_size
+        with self._opened(name) as file:
+            return os.fstat(file.fileno()).st_size
 
     def read(self, name: str, most: int) -> bytes:
-        with (self._path / name).open("rb") as file:
+        with self._opened(name) as file:
             return file.read(most)
+
+    def _opened(self, name: str) -> BinaryIO:
+        """A file itself: not what a link leads to, and nothing that one waits for, such as a pipe."""
+        file = os.open(self._path / name, _ITSELF)
+        if stat.S_ISREG(os.fstat(file).st_mode):
+            return os.fdopen(file, "rb")
+        os.close(file)
+        raise OSError(errno.EINVAL, "no regular file")
 
 
 class _Remote:
@@ -145,7 +163,7 @@ class ClaimReader:
 
     def _opened(self) -> _Storage:
         parts = urlsplit(self._uri)
-        if parts.scheme in {"", "file"}:
+        if parts.scheme in {"", "file", "local"}:
             return _Directory(Path(unquote(parts.path)))
         try:
             return _Remote(self._uri)
@@ -176,7 +194,8 @@ def _lasting(name: str, error: Exception) -> TidegateError:
     """What a file's error means; raised when it may pass."""
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return ClaimCheckUnavailable(f"{name} is not in the claim-check storage")
-    if isinstance(error, PermissionError | IsADirectoryError | ValueError):
+    of_file = isinstance(error, OSError) and error.errno in _OF_THE_FILE
+    if of_file or isinstance(error, PermissionError | IsADirectoryError | ValueError):
         return ClaimCheckUnavailable(f"{name} cannot be read from the claim-check storage ({type(error).__name__})")
     raise _away(name, error) from error
 

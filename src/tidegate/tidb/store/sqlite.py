@@ -33,7 +33,8 @@ class SqliteEngine:
         self._path = directory / "store.db"
         self._lock = RLock()
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._path.touch(mode=0o600)
         except OSError as error:
             raise StoreUnavailable(f"the store {directory} cannot be made: {error}") from error
         with self._wrapped():
