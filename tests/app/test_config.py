@@ -95,6 +95,24 @@ def test_uris_alone():
     assert feed.name != load(source_uri=SOURCE, sink_uri=SINK + "2").name
 
 
+@pytest.mark.parametrize(
+    ("login", "words"),
+    [
+        ("&sasl-user=u&sasl-password=hush", "h:9092: the password of sasl-user goes to the broker in clear"),
+        ("&sasl-user=u&sasl-password=hush&sasl-mechanism=SCRAM-SHA-512", ""),
+        ("&sasl-user=u&sasl-password=hush&enable-tls=true", ""),
+        ("&enable-tls=true&insecure-skip-verify=true", "h:9092: insecure-skip-verify takes whoever answers"),
+    ],
+)
+def test_connections_that_others_may_read(login, words, tmp_path):
+    """A password in clear, and TLS with whoever answers, work as with TiCDC, and are told, of either end."""
+    source = load(source_uri=SOURCE + login, sink_uri=SINK)
+    sink = load(source_uri=f"tidb://{tmp_path}", sink_uri=SOURCE + login, state_dir="state")
+    for feed in (source, sink):
+        assert [warning.startswith(words) for warning in feed.warnings] == [True] * bool(words)
+        assert "hush" not in str(feed.warnings)
+
+
 def test_feed_is_a_value_without_passwords():
     """A changefeed pickles, and neither its repr nor its URIs show a password."""
     feed = load(source_uri=SOURCE + "&sasl-user=u&sasl-password=hush", sink_uri=SINK)

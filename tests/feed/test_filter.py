@@ -162,3 +162,16 @@ def test_renames_together():
     for rule in ("d.a", "d.b"):
         with pytest.raises(RenameRefused, match="renamed together"):
             TableFilter.parse((rule,)).takes_ddl(ddl, previous)
+
+
+def test_names_are_those_of_tidb():
+    """A name without wildcards takes the tables that TiDB holds to have it, and no other that looks alike."""
+    folds, exact = (
+        TableFilter.parse(["shop.λς", "shop.`\u017ftock`"]),
+        TableFilter.parse(["shop.λς"], case_sensitive=True),
+    )
+    assert folds.matches("SHOP", "Λς")
+    assert not folds.matches("shop", "ΛΣ")
+    assert not folds.matches("shop", "stock")
+    assert exact.matches("shop", "λς")
+    assert not exact.matches("shop", "Λς")

@@ -53,13 +53,19 @@ _NOT_RE2: Final = re.compile(r"(?<!\\)(?:\\\\)*(\(\?(?:<?[=!]|P=|\(|>)|\\[1-9])"
 
 @dataclass(frozen=True, slots=True)
 class _Pattern:
-    """One side of a rule; `everything` is True for a plain `*` only."""
+    """One side of a rule; `everything` is True for a plain `*` only.
+
+    `exact` is a name without wildcards: it is compared, in lower case where case does not count; an expression would
+    hold the two small sigmas to be one letter, and TiDB's names do not."""
 
     matcher: re.Pattern[str]
     anywhere: bool = False
     everything: bool = False
+    exact: str | None = None
 
     def matches(self, name: str) -> bool:
+        if self.exact is not None:
+            return self.exact == (lowered(name) if self.matcher.flags & re.IGNORECASE else name)
         find = self.matcher.search if self.anywhere else self.matcher.fullmatch
         return find(name) is not None
 
@@ -218,13 +224,20 @@ class _Reader:
         if found is None:
             raise self.error(f"the quoted name has no closing {quote}")
         self.at = found.end()
-        return _Pattern(self.compile(re.escape(found[1].replace(quote * 2, quote))))
+        return self.name(re.escape(found[1].replace(quote * 2, quote)))
+
+    def name(self, escaped: str) -> _Pattern:
+        """Return the pattern of one name, which comes as an expression without anything but letters."""
+        plain = re.sub(r"\\(.)", r"\1", escaped, flags=re.DOTALL)
+        return _Pattern(self.compile(escaped), exact=lowered(plain) if self.flags & re.IGNORECASE else plain)
 
     def wildcards(self) -> _Pattern:
         start = self.at
         out: list[str] = []
         while (char := self.peek()) and char != ".":
             out.append(self.wildcard(char))
+        if not {"*", "?", "["} & set(re.sub(r"\\.", "", self.text[start : self.at], flags=re.DOTALL)):
+            return self.name("".join(out))
         return _Pattern(self.compile("".join(out)), everything=self.text[start : self.at] == "*")
 
     def wildcard(self, char: str) -> str:

@@ -165,6 +165,15 @@ class KafkaClient(msgspec.Struct, frozen=True, kw_only=True):
     ignored: tuple[str, ...] = ()
     """Parameters that were accepted without effect."""
 
+    def warnings(self) -> tuple[str, ...]:
+        """Return what a user should hear of a connection that works, but that others may read or answer."""
+        host, *_ = self.bootstrap
+        if self.sasl_mechanism == "PLAIN" and not self.enable_tls:
+            return (f"{host}: the password of sasl-user goes to the broker in clear; use enable-tls=true, or SCRAM",)
+        if self.insecure_skip_verify and self.enable_tls:
+            return (f"{host}: insecure-skip-verify takes whoever answers for the broker; name its authority in ca",)
+        return ()
+
     def client_config(self) -> dict[str, str]:
         """Return the connection as librdkafka's configuration keys."""
         config = {
@@ -238,8 +247,9 @@ class KafkaSource(KafkaClient, frozen=True, kw_only=True):
     def warnings(self) -> tuple[str, ...]:
         """Return what a user should hear of an address that works, but perhaps not as meant."""
         if self.order == "ts":
-            return ()
-        return ("order=offset: rows are applied as they come; transactions may be cut across partitions",)
+            return super().warnings()
+        told = "order=offset: rows are applied as they come; transactions may be cut across partitions"
+        return (told, *super().warnings())
 
 
 def parse_source(uri: str, options: Mapping[str, Given] | None = None) -> KafkaSource:

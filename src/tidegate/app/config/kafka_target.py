@@ -137,8 +137,9 @@ class KafkaTarget(KafkaClient, frozen=True, kw_only=True):
     def warnings(self) -> tuple[str, ...]:
         """Return what a user should hear of an address that works, but perhaps not as meant."""
         if self.options.protocol == "canal-json" and not self.options.enable_tidb_extension:
-            return ("canal-json without enable-tidb-extension has no watermarks and no commit_ts",)
-        return ()
+            told = "canal-json without enable-tidb-extension has no watermarks and no commit_ts"
+            return (told, *super().warnings())
+        return super().warnings()
 
     def producer_config(self) -> dict[str, str]:
         """Return the connection of a producer as librdkafka's configuration keys."""
