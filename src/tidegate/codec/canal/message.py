@@ -19,7 +19,7 @@ Source: Canal-JSON document; recordings.
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -140,7 +140,19 @@ def _ms(ms: int | None) -> int | None:
     return None if ms is None else timestamp(ms, CODEC, 0)
 
 
-Read: TypeAlias = Callable[[Mapping[str, Any], _Layout, Image, Image | None], RowChange]
+Read: TypeAlias = Callable[["_Carried", _Layout, Image, Image | None], RowChange]
+
+
+class _Carried(msgspec.Struct, gc=False):
+    """What all rows of a message share."""
+
+    schema: str
+    table: str
+    commit_ts: int | None
+    es_ms: int | None
+    build_ms: int | None
+    handle_only: bool
+    claim_check: str | None
 
 
 def _rows(message: _Message, data: list[Image], read: Read, *, legacy: bool) -> tuple[RowChange, ...]:
@@ -149,15 +161,15 @@ def _rows(message: _Message, data: list[Image], read: Read, *, legacy: bool) -> 
     if old is not None and len(old) != len(data) and message.type == "UPDATE":
         raise DecodeError(f"{len(old)} old rows next to {len(data)} rows", CODEC, 0)
     tidb = message.tidb
-    carried = {
-        "schema": message.database or "",
-        "table": message.table or "",
-        "commit_ts": _commit_ts(message),
-        "es_ms": _ms(message.es),
-        "build_ms": _ms(message.ts),
-        "handle_only": tidb is not None and bool(tidb.only_handle_key),
-        "claim_check": tidb.claim_check or None if tidb else None,
-    }
+    carried = _Carried(
+        message.database or "",
+        message.table or "",
+        _commit_ts(message),
+        _ms(message.es),
+        _ms(message.ts),
+        tidb is not None and bool(tidb.only_handle_key),
+        tidb.claim_check or None if tidb else None,
+    )
     types = message.mysql_type or {}
     pk_names = tuple(message.pk_names or ())
     rows: list[RowChange] = []
@@ -197,22 +209,56 @@ def _layout_of(
     return _Layout(tuple(fields), tuple(kinds), pk_names)
 
 
-def _insert(carried: Mapping[str, Any], layout: _Layout, image: Image, _old: Image | None) -> RowChange:
-    return Insert(fields=layout.fields, after=_values(layout, image), pk_names=layout.pk_names, **carried)
+def _insert(carried: _Carried, layout: _Layout, image: Image, _old: Image | None) -> Insert:
+    return Insert(
+        schema=carried.schema,
+        table=carried.table,
+        fields=layout.fields,
+        after=_values(layout, image),
+        commit_ts=carried.commit_ts,
+        pk_names=layout.pk_names,
+        handle_only=carried.handle_only,
+        claim_check=carried.claim_check,
+        es_ms=carried.es_ms,
+        build_ms=carried.build_ms,
+    )
 
 
-def _delete(carried: Mapping[str, Any], layout: _Layout, image: Image, _old: Image | None) -> RowChange:
-    return Delete(fields=layout.fields, before=_values(layout, image), pk_names=layout.pk_names, **carried)
+def _delete(carried: _Carried, layout: _Layout, image: Image, _old: Image | None) -> Delete:
+    return Delete(
+        schema=carried.schema,
+        table=carried.table,
+        fields=layout.fields,
+        before=_values(layout, image),
+        commit_ts=carried.commit_ts,
+        pk_names=layout.pk_names,
+        handle_only=carried.handle_only,
+        claim_check=carried.claim_check,
+        es_ms=carried.es_ms,
+        build_ms=carried.build_ms,
+    )
 
 
-def _update(carried: Mapping[str, Any], layout: _Layout, image: Image, old: Image | None) -> RowChange:
+def _update(carried: _Carried, layout: _Layout, image: Image, old: Image | None) -> RowChange:
     if old is None:
         return _insert(carried, layout, image, None)
-    unknown = old.keys() - image.keys()
-    if unknown:
-        raise DecodeError(f"column {min(unknown)!r} stands in `old` and not in `data`", CODEC, 0)
-    before, after = _values(layout, image | old), _values(layout, image)
-    return Update(fields=layout.fields, before=before, after=after, pk_names=layout.pk_names, **carried)
+    if old.keys() != image.keys():
+        unknown = old.keys() - image.keys()
+        if unknown:
+            raise DecodeError(f"column {min(unknown)!r} stands in `old` and not in `data`", CODEC, 0)
+    return Update(
+        schema=carried.schema,
+        table=carried.table,
+        fields=layout.fields,
+        before=_values(layout, image | old),
+        after=_values(layout, image),
+        commit_ts=carried.commit_ts,
+        pk_names=layout.pk_names,
+        handle_only=carried.handle_only,
+        claim_check=carried.claim_check,
+        es_ms=carried.es_ms,
+        build_ms=carried.build_ms,
+    )
 
 
 def _values(layout: _Layout, image: Image) -> Values:

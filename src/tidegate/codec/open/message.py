@@ -25,7 +25,7 @@ import msgspec
 from tidegate.codec.compression import decompress
 from tidegate.codec.jsontext import parse
 from tidegate.codec.open.layout import CODEC
-from tidegate.codec.open.row import read_row
+from tidegate.codec.open.row import RowKey, read_row
 from tidegate.codec.options import DecodeOptions
 from tidegate.codec.values import MAX_RESOLVED_TS, timestamp
 from tidegate.model.errors import DecodeError
@@ -119,15 +119,8 @@ def _row(head: _Key, body: bytes, at: int, options: DecodeOptions) -> Event:
     for number in (head.rid, head.ptn):
         if number is not None and not -(1 << 63) <= number < 1 << 63:
             raise DecodeError(f"row or partition id {number:#x} has more than 64 bits", CODEC, at)
-    key = {
-        "schema": head.scm,
-        "table": head.tbl,
-        "commit_ts": timestamp(head.ts, CODEC, at),
-        "row_id": head.rid,
-        "partition_id": head.ptn,
-        "handle_only": bool(head.ohk),
-        "claim_check": head.ccl or None,
-    }
+    commit_ts = timestamp(head.ts, CODEC, at)
+    key = RowKey(head.scm, head.tbl, commit_ts, head.rid, head.ptn, bool(head.ohk), head.ccl or None)
     return read_row(key, body, at, legacy=options.legacy)
 
 

@@ -20,16 +20,15 @@ they differ, more than one reading is possible and the row is refused rather tha
 Source: Open Protocol document, "Row Changed Event"; recordings of both emitters.
 """
 
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from tidegate.codec.jsontext import full_of_lists, load_pairs, parse
 from tidegate.codec.open.layout import CODEC, OpenColumn, WireLayout, layout_of, shape_of
 from tidegate.model.errors import DecodeError
-from tidegate.model.event import Delete, Insert, RowChange, Update, Values
+from tidegate.model.event import Delete, Field, Insert, RowChange, Update, Values
 from tidegate.model.table import COLUMNS_MAX
 
 _Entry = tuple[str | None, OpenColumn]
@@ -127,29 +126,42 @@ class _Images(msgspec.Struct, gc=False):
     d: dict[str, _Cell] | None = None
 
 
+class RowKey(msgspec.Struct, gc=False):
+    """What the key of a row says, checked."""
+
+    schema: str
+    table: str
+    commit_ts: int
+    row_id: int | None
+    partition_id: int | None
+    handle_only: bool
+    claim_check: str | None
+
+
 _ROW: Final = msgspec.json.Decoder(_Row)
 _IMAGES: Final = msgspec.json.Decoder(_Images)
 _CELL: Final = msgspec.json.Decoder(OpenColumn)
 
 
-def read_row(key: Mapping[str, Any], raw: bytes, offset: int, *, legacy: bool) -> RowChange:
-    """Return the change that `raw` tells of; `key` are the members told by its key, `offset` its place."""
+def read_row(key: RowKey, raw: bytes, offset: int, *, legacy: bool) -> RowChange:
+    """Return the change that `raw` tells of; `offset` is where it stands in its message."""
     row = _parse(raw, offset)
     new, old, gone = row.u, row.p, row.d
     if gone is not None:
         if new is not None or old is not None:
             raise DecodeError("a row with `d` next to `u` or `p`", CODEC, offset)
         layout = layout_of(shape_of(gone), legacy)
-        return Delete(fields=layout.fields, before=_values(layout, gone), **key)
+        return _delete(key, layout.fields, _values(layout, gone))
     if new is None:
         raise DecodeError("a row without `u` and `d`", CODEC, offset)
     shape = shape_of(new)
     layout = layout_of(shape, legacy)
     after = _values(layout, new)
     if old is None:
-        return Insert(fields=layout.fields, after=after, **key)
-    before = _values(layout, old) if shape_of(old) == shape else _filled(new, after, old, legacy=legacy)
-    return Update(fields=layout.fields, before=before, after=after, **key)
+        return _insert(key, layout.fields, after)
+    if shape_of(old) == shape:
+        return _update(key, layout.fields, _values(layout, old), after)
+    return _update(key, layout.fields, _filled(new, after, old, legacy=legacy), after)
 
 
 def _parse(raw: bytes, offset: int) -> _Row:
@@ -207,3 +219,46 @@ def _blame(layout: WireLayout, columns: dict[str, OpenColumn]) -> None:
                 read(column.v)
         except DecodeError as error:
             raise DecodeError(f"column {field.name!r} (type {field.type}): {error.what}", CODEC, 0) from error
+
+
+def _insert(key: RowKey, fields: tuple[Field, ...], after: Values) -> Insert:
+    return Insert(
+        schema=key.schema,
+        table=key.table,
+        fields=fields,
+        after=after,
+        commit_ts=key.commit_ts,
+        row_id=key.row_id,
+        partition_id=key.partition_id,
+        handle_only=key.handle_only,
+        claim_check=key.claim_check,
+    )
+
+
+def _update(key: RowKey, fields: tuple[Field, ...], before: Values, after: Values) -> Update:
+    return Update(
+        schema=key.schema,
+        table=key.table,
+        fields=fields,
+        before=before,
+        after=after,
+        commit_ts=key.commit_ts,
+        row_id=key.row_id,
+        partition_id=key.partition_id,
+        handle_only=key.handle_only,
+        claim_check=key.claim_check,
+    )
+
+
+def _delete(key: RowKey, fields: tuple[Field, ...], before: Values) -> Delete:
+    return Delete(
+        schema=key.schema,
+        table=key.table,
+        fields=fields,
+        before=before,
+        commit_ts=key.commit_ts,
+        row_id=key.row_id,
+        partition_id=key.partition_id,
+        handle_only=key.handle_only,
+        claim_check=key.claim_check,
+    )
