@@ -173,6 +173,13 @@ def test_column_options() -> None:
     assert (g.unique, g.nullable, g.auto_increment, g.type.code) == (True, False, True, MysqlType.LONGLONG)
 
 
+def test_executed_comments_in_kept_text() -> None:
+    """Text that is kept as written holds what TiDB executes, without the marks of its comment; other comments stay."""
+    (column,) = columns("c int as (a /*T! + /* x */ 1 */ /*! * 2 */)")
+
+    assert column.generated == "a + /* x */ 1 * 2"
+
+
 def test_names_of_any_kind() -> None:
     """Backquotes, doubled backquotes, keywords, digits, other alphabets and ANSI quotes are names."""
     statement = one('create table `d``b`.`t "x` (`a b` int, `primary` int, comment int, 表 int, 1a int, "q" int)')

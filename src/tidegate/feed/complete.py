@@ -31,6 +31,7 @@ import msgspec
 from tidegate.codec.canal.encode.types import mysql_type
 from tidegate.codec.canal.types import ColumnKind, kind_of
 from tidegate.codec.wire_table import WireColumn, WireTable, wire_table
+from tidegate.expr.syntax.tokens import quote_name
 from tidegate.model.errors import DecodeError, SchemaError, SqlError
 from tidegate.model.event import Delete, Field, Insert, RowChange, Update, Value, Values, images
 from tidegate.model.mysql import MysqlType
@@ -112,7 +113,7 @@ def needed(row: RowChange) -> Needed:
 
 def definition_query(name: TableName) -> str:
     """Return the statement whose second column is the table's definition."""
-    return f"SHOW CREATE TABLE {_quoted(name.schema)}.{_quoted(name.table)}"
+    return f"SHOW CREATE TABLE {quote_name(name.schema)}.{quote_name(name.table)}"
 
 
 def defined(name: TableName, text: str, ts: int) -> Definition:
@@ -198,8 +199,4 @@ def _parameter(column: WireColumn, value: Value) -> object:
 
 def _doubled(name: str) -> str:
     """A name in a statement with parameters, where %% stands for a percent sign."""
-    return _quoted(name).replace("%", "%%")
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+    return quote_name(name).replace("%", "%%")

@@ -14,6 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
+from tidegate.expr.syntax.tokens import quote_name
 from tidegate.feed.retention import PURGED
 from tidegate.lakes.where import EVERY, Wanted
 from tidegate.model.errors import ConfigError, SinkError
@@ -126,10 +127,6 @@ def spark_frame(spark: Any, rows: pa.Table, schema: Any) -> Any:
     return spark.createDataFrame(rows.combine_chunks(), schema=schema)
 
 
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
 def spark_overlaid(spark: Any, stored: Any, tail: Tail) -> Any:
     """Return `stored` with a tail on top, as a DataFrame: an anti join with the few touched keys, and a union."""
     from pyspark.sql import functions
@@ -142,7 +139,7 @@ def spark_overlaid(spark: Any, stored: Any, tail: Tail) -> Any:
             schema = StructType([stored.schema[name] for name in names])
             keys = spark_frame(spark, part.keys, schema)
             left = stored.join(functions.broadcast(keys), on=names, how="left_anti")
-            stored = left.select([left[_quoted(name)] for name in stored.columns])  # USING puts the keys in front
+            stored = left.select([left[quote_name(name)] for name in stored.columns])  # USING puts the keys in front
         if rows.num_rows:
             stored = stored.unionByName(spark_frame(spark, rows.select(stored.columns), stored.schema))
     return stored

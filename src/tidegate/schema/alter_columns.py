@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tidegate.expr.syntax.tokens import TokenKind
+from tidegate.expr.syntax.tokens import TokenKind, quote_name
 from tidegate.model.name import lowered
 from tidegate.model.table import COLUMNS_MAX, ColumnInfo, IndexInfo, PartitionInfo, TableInfo
 from tidegate.schema.build import DdlContext, build_column, first_twice
@@ -162,7 +162,7 @@ def _rename_in(expr: str, renamed: dict[str, str]) -> str:
             continue
         new = renamed.get(lowered(token.text), token.text)
         if new != token.text:
-            parts += [expr[end : token.start], "`" + new.replace("`", "``") + "`"]
+            parts += [expr[end : token.start], quote_name(new)]
             end = token.end
     return "".join([*parts, expr[end:]])
 

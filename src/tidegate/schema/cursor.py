@@ -6,9 +6,11 @@ unquoted words without case, `name` takes whatever can be one.  `slice` gives ba
 Invariant: the place only moves forward, so no rule loops.
 """
 
+import re
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, TypeVar
 
 from tidegate.expr.syntax.tokens import Token, TokenKind, fail, lex
@@ -17,6 +19,8 @@ from tidegate.model.table import TableName
 
 _OPENING: Final = frozenset("([{")
 _CLOSING: Final = frozenset(")]}")
+_EXECUTED: Final = re.compile(r"/\*T?!|\A[^/]*\*/")
+"""Where a comment that TiDB executes begins or ends, in what stands between two tokens."""
 
 
 T = TypeVar("T")
@@ -116,21 +120,23 @@ class Cursor:
         first = self.name("a table name")
         return Qualified(first, self.name("a table name")) if self.sign(".") else Qualified(None, first)
 
+    def several(self, read: Callable[["Cursor"], T]) -> tuple[T, ...]:
+        """Return what `read` finds, once and after each comma here, moving past it."""
+        found = [read(self)]
+        while self.sign(","):
+            found.append(read(self))
+        return tuple(found)
+
     def names(self) -> tuple[str, ...]:
         """Return a comma-separated list of names, moving past it."""
-        found = [self.name()]
-        while self.sign(","):
-            found.append(self.name())
-        return tuple(found)
+        return self.several(Cursor.name)
 
     def group(self, read: Callable[["Cursor"], T]) -> tuple[T, ...]:
         """Return what `read` finds in each place of `(.., ..)` here, moving past it."""
         self.expect_sign("(")
-        found = [read(self)]
-        while self.sign(","):
-            found.append(read(self))
+        found = self.several(read)
         self.expect_sign(")")
-        return tuple(found)
+        return found
 
     def string(self) -> str:
         """Return the string here, after an optional `=` and introducer, moving past it."""
@@ -154,10 +160,20 @@ class Cursor:
         return int(self.next().text)
 
     def slice(self, start: int) -> str:
-        """Return the user's text from token number `start` up to here, blanks around it removed."""
-        if start >= self.at:
-            return ""
-        return self.text[self.tokens[start].start : self.tokens[self.at - 1].end]
+        """Return the user's text from token number `start` up to here, blanks around it removed; of comments that TiDB
+        executes what they hold."""
+        parts = [self.text[token.start : token.end] for token in self.tokens[start : min(start + 1, self.at)]]
+        for before, token in pairwise(self.tokens[start : self.at]):
+            gap = self.text[before.end : token.start]
+            parts += [" " if _EXECUTED.search(gap) else gap, self.text[token.start : token.end]]
+        return "".join(parts)
+
+    def rest(self) -> str:
+        """Return the user's text up to the end of the statement, moving past it."""
+        start = self.at
+        while not self.done():
+            self.at += 1
+        return self.slice(start)
 
     def skip_group(self) -> str:
         """Move past a parenthesised group; the text between its outer parentheses."""

@@ -149,6 +149,11 @@ def unquote(raw: str, *, escapes: bool = True) -> str:
     return pattern.sub(lambda match: sign if match[1] is None else _ESCAPES.get(match[1], match[1]), body)
 
 
+def quote_name(name: str) -> str:
+    """Return the name in backquotes."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def quote(value: str) -> str:
     """`value` as an SQL string in single quotes that MySQL reads back whatever the SQL mode."""
     return "'" + value.replace("'", "''") + "'"

@@ -14,7 +14,7 @@ Source: TiDB parser/format; pkg/ddl/generated_column.go; recorded definitions.
 from dataclasses import dataclass, field
 from typing import Final
 
-from tidegate.expr.syntax.tokens import Token, TokenKind, lex, quote
+from tidegate.expr.syntax.tokens import Token, TokenKind, lex, quote, quote_name
 from tidegate.model.errors import SqlError, SqlRefused
 from tidegate.model.name import lowered
 from tidegate.schema.cursor import Cursor
@@ -152,4 +152,4 @@ class _Writer(Cursor):
         while self.sign(".") and self.peek().kind is not TokenKind.END:
             name = self.next().text
         self.columns.append(lowered(name))
-        self.put("`" + name.replace("`", "``") + "`")
+        self.put(quote_name(name))

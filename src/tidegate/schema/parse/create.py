@@ -49,8 +49,7 @@ CREATED: Final = frozenset(
 def ignore(cursor: Cursor, _default_schema: str = "") -> Statement:
     """Return the statement at the cursor as one that leaves all tables as they are, moving past it."""
     what = " ".join(word for ahead in range(2) if (word := cursor.peek(ahead).word))
-    while not cursor.done():
-        cursor.next()
+    cursor.rest()
     return Ignored(what)
 
 
@@ -68,8 +67,7 @@ def database_charset(cursor: Cursor) -> tuple[str | None, str | None]:
             case "COLLATE":
                 collation = read_charset_name(cursor)
             case "SET":
-                while not cursor.done():
-                    cursor.next()
+                cursor.rest()
             case _:
                 cursor.sign("=")
                 cursor.next()
@@ -111,17 +109,13 @@ def read_create(cursor: Cursor, default_schema: str) -> Statement:
 def _create_view(cursor: Cursor, default_schema: str, *, or_replace: bool) -> Statement:
     if_not_exists = cursor.accept("IF NOT EXISTS") != ""
     view = cursor.qualified().within(default_schema)
-    columns: tuple[str, ...] = ()
-    if cursor.sign("("):
-        columns = cursor.names()
-        cursor.expect_sign(")")
+    columns = cursor.group(Cursor.name) if cursor.is_sign("(") else ()
     cursor.accept("AS")
     start = cursor.at
     while not (cursor.done() or cursor.looking_at("WITH CHECK") or cursor.looking_at("WITH CASCADED")):
         cursor.next()
     select = cursor.slice(start)
-    while not cursor.done():
-        cursor.next()
+    cursor.rest()
     return CreateView(view, ViewDetail(select, columns, or_replace, if_not_exists))
 
 
@@ -176,8 +170,7 @@ def _create_table(cursor: Cursor, default_schema: str, temporary: str) -> Statem
         or cursor.is_sign("(")
     ):
         not_supported = "CREATE TABLE .. AS SELECT"
-        while not cursor.done():
-            cursor.next()
+        cursor.rest()
     elif not columns:
         raise cursor.error("expected the columns of a table")
     if temporary == "TEMPORARY":

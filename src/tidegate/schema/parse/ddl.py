@@ -136,13 +136,11 @@ def _drop(cursor: Cursor, default_schema: str) -> Statement:
         cursor.at -= 1
         return ignore(cursor)
     if_exists = cursor.accept("IF EXISTS") != ""
-    tables = [cursor.qualified().within(default_schema)]
-    while cursor.sign(","):
-        tables.append(cursor.qualified().within(default_schema))
+    tables = cursor.several(lambda here: here.qualified().within(default_schema))
     cursor.accept("RESTRICT", "CASCADE")
     if temporary:
         return Ignored("DROP TEMPORARY TABLE")
-    return DropViews(tuple(tables), if_exists) if what == "VIEW" else DropTables(tuple(tables), if_exists)
+    return DropViews(tables, if_exists) if what == "VIEW" else DropTables(tables, if_exists)
 
 
 def _rename(cursor: Cursor, default_schema: str) -> Statement:
@@ -150,15 +148,15 @@ def _rename(cursor: Cursor, default_schema: str) -> Statement:
     if cursor.looking_at("USER"):
         return ignore(cursor)
     cursor.expect("TABLE", "TABLES")
-    pairs = []
-    while True:
-        old = cursor.qualified()
-        cursor.expect("TO")
-        new = cursor.qualified()
-        full: tuple[TableName, TableName] = old.within(default_schema), new.within(default_schema)
-        pairs.append(RenamePair(*full, doubtful=old.schema is None and new.schema is not None))
-        if not cursor.sign(","):
-            return RenameTables(tuple(pairs))
+    return RenameTables(cursor.several(lambda here: _renamed(here, default_schema)))
+
+
+def _renamed(cursor: Cursor, default_schema: str) -> RenamePair:
+    old = cursor.qualified()
+    cursor.expect("TO")
+    new = cursor.qualified()
+    doubtful = old.schema is None and new.schema is not None
+    return RenamePair(old.within(default_schema), new.within(default_schema), doubtful=doubtful)
 
 
 def _truncate(cursor: Cursor, default_schema: str) -> Statement:

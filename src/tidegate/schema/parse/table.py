@@ -16,55 +16,9 @@ from tidegate.model.table import PartitionDef, PartitionInfo
 from tidegate.schema.columns import charset_of_collation, normal_charset, read_charset_name
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.definition import OptionsDetail, TableOptions
+from tidegate.schema.restore.table import TABLE_OPTIONS
 
-_VALUED: Final = frozenset(
-    [
-        "ENGINE",
-        "AUTO_INCREMENT",
-        "AUTO_ID_CACHE",
-        "AUTO_RANDOM_BASE",
-        "SHARD_ROW_ID_BITS",
-        "PRE_SPLIT_REGIONS",
-        "ROW_FORMAT",
-        "AVG_ROW_LENGTH",
-        "CHECKSUM",
-        "TABLE_CHECKSUM",
-        "PAGE_CHECKSUM",
-        "COMPRESSION",
-        "CONNECTION",
-        "DELAY_KEY_WRITE",
-        "ENCRYPTION",
-        "INSERT_METHOD",
-        "KEY_BLOCK_SIZE",
-        "MAX_ROWS",
-        "MIN_ROWS",
-        "PACK_KEYS",
-        "PASSWORD",
-        "STATS_AUTO_RECALC",
-        "STATS_PERSISTENT",
-        "STATS_SAMPLE_PAGES",
-        "STATS_BUCKETS",
-        "STATS_TOPN",
-        "STATS_COL_CHOICE",
-        "STATS_COL_LIST",
-        "STATS_SAMPLE_RATE",
-        "STATS_OPTIONS",
-        "SECONDARY_ENGINE",
-        "SECONDARY_ENGINE_ATTRIBUTE",
-        "ENGINE_ATTRIBUTE",
-        "TABLESPACE",
-        "UNION",
-        "NODEGROUP",
-        "TYPE",
-        "TRANSACTIONAL",
-        "AUTOEXTEND_SIZE",
-        "TTL_ENABLE",
-        "TTL_JOB_INTERVAL",
-        "AFFINITY",
-        "STORAGE",
-    ]
-)
-_TWO_WORDS: Final = ("PLACEMENT POLICY", "DATA DIRECTORY", "INDEX DIRECTORY", "FORCE AUTO_INCREMENT")
+_VALUED: Final = (*TABLE_OPTIONS, "ENGINE_ATTRIBUTE", "STATS_OPTIONS", "TYPE")
 _PASSED: Final = ("ON COMMIT DELETE ROWS", "ON COMMIT PRESERVE ROWS", "REMOVE TTL")
 
 
@@ -129,10 +83,10 @@ def _read_valued(cursor: Cursor, detail: OptionsDetail) -> OptionsDetail | None:
     """`detail` with the option at the cursor, moving past it; None, having moved perhaps, if none stands here."""
     if cursor.accept(*_PASSED):
         return detail
-    option = cursor.accept(*_TWO_WORDS)
+    option = cursor.accept(*_VALUED)
     if not option:
         option = cursor.peek().word
-        if option not in _VALUED and not (option and cursor.is_sign("=", ahead=1)):
+        if not (option and cursor.is_sign("=", ahead=1)):
             return None
         cursor.next()
     cursor.sign("=")

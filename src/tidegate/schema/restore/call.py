@@ -5,10 +5,10 @@ Source: TiDB parser/ast/functions.go; recorded answers.
 
 from typing import Final
 
-from tidegate.expr.syntax.tokens import quote
+from tidegate.expr.syntax.tokens import quote, quote_name
 from tidegate.expr.syntax.words import UNITS
 from tidegate.schema.restore.datatype import cast_type
-from tidegate.schema.restore.reader import SqlReader, name
+from tidegate.schema.restore.reader import SqlReader
 from tidegate.schema.restore.template import by_words, template
 
 _AGGREGATES: Final = frozenset(
@@ -57,7 +57,7 @@ def call(r: SqlReader) -> str:
     """Return the call of a function without a form of its own."""
     first = r.name()
     if r.sign("."):
-        return f"{name(first)}.{name(r.name())}{_arguments(r)}"
+        return f"{quote_name(first)}.{quote_name(r.name())}{_arguments(r)}"
     function = first.upper()
     if function in _AGGREGATES:
         return _RENAMED.get(function, function) + _aggregated(r)

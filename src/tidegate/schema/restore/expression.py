@@ -12,11 +12,11 @@ Source: TiDB parser/parser.y (precedences), parser/ast/expressions.go and functi
 import re
 from typing import Final
 
-from tidegate.expr.syntax.tokens import TokenKind, quote
+from tidegate.expr.syntax.tokens import TokenKind, quote, quote_name
 from tidegate.expr.syntax.words import NOW
 from tidegate.schema.restore.call import FORMS, call, interval, is_call, is_query, over, subquery, try_interval
 from tidegate.schema.restore.literal import escaped, is_literal, literal, now, value
-from tidegate.schema.restore.reader import SqlReader, name
+from tidegate.schema.restore.reader import SqlReader
 from tidegate.schema.restore.template import bracketed, by_words, template
 
 _COMPARISONS: Final = {"<=>": "<=>", "!=": "!=", "<>": "!=", ">=": ">=", "<=": "<=", "=": "=", "<": "<", ">": ">"}
@@ -235,13 +235,13 @@ def _marked(r: SqlReader) -> str:
         variable = r.name().lower()
         while r.sign("."):
             variable += "." + r.name().lower()
-        return f"@@{shown}{name(variable)}"
+        return f"@@{shown}{quote_name(variable)}"
     raise r.error("expected an expression")
 
 
 def _user_variable(r: SqlReader) -> str:
     r.expect_sign("@")
-    return f"@{name(r.word_or_string())}"
+    return f"@{quote_name(r.word_or_string())}"
 
 
 def _column(r: SqlReader) -> str:

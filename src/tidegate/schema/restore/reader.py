@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Final, NamedTuple
 
-from tidegate.expr.syntax.tokens import TokenKind, quote
+from tidegate.expr.syntax.tokens import TokenKind, quote, quote_name
 from tidegate.schema.cursor import Cursor
 
 _FEATURES: Final = frozenset(
@@ -16,11 +16,6 @@ _FEATURES: Final = frozenset(
     affinity""".split()  # noqa: SIM905
 )
 """Features of TiDB whose comments are code for it; comments of others are blanks."""
-
-
-def name(text: str) -> str:
-    """Return the name in backquotes."""
-    return "`" + text.replace("`", "``") + "`"
 
 
 def charset_name(text: str) -> str:
@@ -64,7 +59,7 @@ class SqlReader(Cursor):
 
     def one_name(self) -> str:
         """Return the name here as printed, moving past it."""
-        return name(self.name())
+        return quote_name(self.name())
 
     def path(self, *, star: bool = False) -> str:
         """Return `a`, `a`.`b` or `a`.`b`.`c` as printed; with `star` the last may be *."""
@@ -106,10 +101,7 @@ class SqlReader(Cursor):
 
     def list_of(self, rule: "Rule", joint: str = ", ") -> str:
         """Return what `rule` reads, once and after each comma."""
-        parts = [rule(self)]
-        while self.sign(","):
-            parts.append(rule(self))
-        return joint.join(parts)
+        return joint.join(self.several(lambda _: rule(self)))
 
     def first_of(self, rules: "Mapping[str, Rule]") -> str | None:
         """Return what the rule reads whose leading words stand here; None if no words of the table do."""

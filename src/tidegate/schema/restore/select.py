@@ -4,11 +4,11 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from tidegate.expr.syntax.tokens import TokenKind
+from tidegate.expr.syntax.tokens import TokenKind, quote_name
 from tidegate.schema.restore.call import order_item, window_spec
 from tidegate.schema.restore.expression import expression
 from tidegate.schema.restore.literal import literal
-from tidegate.schema.restore.reader import SqlReader, name
+from tidegate.schema.restore.reader import SqlReader
 from tidegate.schema.restore.template import by_words, one_of, template
 
 _OPTIONS: Final = {
@@ -89,7 +89,7 @@ def _hints(text: str) -> str:
     for word, inside in re.findall(r"(\w+)\s*\(([^)]*)\)", text):
         joint = _KNOWN_HINTS.get(word.upper())
         if joint is not None:
-            names = [part if part.isdigit() else name(part) for part in re.findall(r"[\w$]+", inside)]
+            names = [part if part.isdigit() else quote_name(part) for part in re.findall(r"[\w$]+", inside)]
             found.append(f"{word.upper()}({joint.join(names)})")
     return " ".join(found)
 
@@ -110,9 +110,9 @@ def _field(r: SqlReader) -> str:
 
 def _alias(r: SqlReader, *, strings: bool = False) -> str:
     if r.accept("AS"):
-        return name(r.word_or_string())
+        return quote_name(r.word_or_string())
     if strings and r.is_string():
-        return name(r.string())
+        return quote_name(r.string())
     if r.is_name() and not r.is_string() and r.peek().word not in _NO_ALIAS:
         return r.one_name()
     return ""

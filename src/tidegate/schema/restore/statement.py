@@ -12,11 +12,11 @@ Source: TiCDC cdc/owner/ddl_sink.go (which flags), TiDB parser/ast (what each no
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from tidegate.expr.syntax.tokens import quote
+from tidegate.expr.syntax.tokens import quote, quote_name
 from tidegate.schema.restore.alter import TIFLASH, alter_table
 from tidegate.schema.restore.expression import expression, operand
 from tidegate.schema.restore.key import index_options, key_parts
-from tidegate.schema.restore.reader import Grammar, Rule, SqlReader, name, placement
+from tidegate.schema.restore.reader import Grammar, Rule, SqlReader, placement
 from tidegate.schema.restore.select import query
 from tidegate.schema.restore.table import create_table, table_option
 from tidegate.schema.restore.template import by_words, template
@@ -115,7 +115,7 @@ def _user(r: SqlReader) -> str:
         return "CURRENT_USER"
     user = r.word_or_string()
     host = r.word_or_string() if r.sign("@") else "%"
-    return f"{name(user)}@{name(host)}"
+    return f"{quote_name(user)}@{quote_name(host)}"
 
 
 _VIEW_OPTIONS: Final[Mapping[str, Rule]] = {

@@ -124,12 +124,12 @@ NOTHING: Final = "\0"
 
 
 def _is_option(r: SqlReader, ahead: int) -> bool:
-    return any(r.looking_at(words, ahead) for words in _TABLE_OPTIONS)
+    return any(r.looking_at(words, ahead) for words in TABLE_OPTIONS)
 
 
 def table_option(r: SqlReader) -> str | None:
     """Return the table option here: "" if it prints nothing but its blank; None if none stands here."""
-    return r.first_of(_TABLE_OPTIONS)
+    return r.first_of(TABLE_OPTIONS)
 
 
 def dropped(r: SqlReader) -> str:
@@ -149,7 +149,7 @@ def default_or_text(r: SqlReader) -> str:
     return r.accept("DEFAULT") or quote(r.string())
 
 
-_TABLE_OPTIONS: Final = by_words(
+TABLE_OPTIONS: Final = by_words(
     "DEFAULT CHARACTER SET|DEFAULT CHARSET|DEFAULT CHAR SET|CHARACTER SET|CHARSET|CHAR SET: "
     "'DEFAULT CHARACTER SET' = charset",
     "DEFAULT COLLATE|COLLATE: 'DEFAULT COLLATE' = upper",

@@ -30,13 +30,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from tidegate.expr.syntax.tokens import quote_name
 from tidegate.model.errors import RenameRefused, SchemaError, SqlError
 from tidegate.model.event import Ddl
 from tidegate.model.mysql import ActionType
 from tidegate.model.table import TableName
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.job import Job, mode_names
-from tidegate.schema.restore.reader import name as backquoted
 from tidegate.schema.restore.statement import restore_ddl
 from tidegate.schema.stored.snapshot import REPLICATED, StoredSnapshot, TableVersion, is_circle, rename_steps
 from tidegate.source.tidb.tables import Tables, name_of
@@ -118,8 +118,7 @@ def statements(query: str) -> list[str]:
     """Return the statements of a text, without the semicolons between them; SqlError for what is no SQL."""
     cursor, found, start = Cursor(query), [], 0
     while True:
-        while not cursor.done():
-            cursor.next()
+        cursor.rest()
         end = cursor.peek().start if cursor.is_sign(";") else len(query)
         found.append(query[start:end].strip())
         if not cursor.sign(";"):
@@ -192,7 +191,7 @@ def _exchanged(job: Job, before: StoredSnapshot, after: StoredSnapshot) -> _Chan
     other = name_of(before.tables[came])
     definitions = (new.stored.partition and new.stored.partition.definitions) or []
     partition = next(each.name.original for each in definitions if each.id == came)
-    query = f"ALTER TABLE {_full(name_of(new))} EXCHANGE PARTITION {backquoted(partition)} WITH TABLE {_full(other)}"
+    query = f"ALTER TABLE {_full(name_of(new))} EXCHANGE PARTITION {quote_name(partition)} WITH TABLE {_full(other)}"
     query += _UNCHECKED if job.query.upper().endswith(_UNCHECKED) else ""
     return _Change(old, new, query, job.type, other)
 
@@ -233,4 +232,4 @@ def _event(change: _Change, commit_ts: int) -> DdlEvent:
 
 
 def _full(name: TableName) -> str:
-    return f"{backquoted(name.schema)}.{backquoted(name.table)}"
+    return f"{quote_name(name.schema)}.{quote_name(name.table)}"

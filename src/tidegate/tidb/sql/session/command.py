@@ -178,10 +178,7 @@ def _show_jobs(session: SessionClient, cursor: Cursor, context: Context) -> _Ans
     count = cursor.integer("a number of jobs") if not (cursor.done() or cursor.looking_at("WHERE")) else _HISTORY
     condition = "TRUE"
     if cursor.accept("WHERE"):
-        start = cursor.at
-        while not cursor.done():
-            cursor.next()
-        condition = cursor.slice(start)
+        condition = cursor.rest()
     client = session.node.ddl_client
     jobs = [*client.jobs(), *client.history()[:count]]
     return _rows(session, context, _JOBS, [(*job_row(job, session.state.zone), "") for job in jobs], condition)
@@ -189,7 +186,7 @@ def _show_jobs(session: SessionClient, cursor: Cursor, context: Context) -> _Ans
 
 def _cancel(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
     rows: list[tuple[SqlValue, ...]] = []
-    for number in _numbers(cursor):
+    for number in cursor.several(lambda here: here.integer("a job's number")):
         try:
             session.node.ddl_client.cancel(number)
         except SqlRefused as refused:
@@ -209,13 +206,6 @@ def _check(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
             raise refusal(shape, faults[0])
         more = cursor.sign(",")
     return Outcome()
-
-
-def _numbers(cursor: Cursor) -> list[int]:
-    found = [cursor.integer("a job's number")]
-    while cursor.sign(","):
-        found.append(cursor.integer("a job's number"))
-    return found
 
 
 def _rows(

@@ -23,6 +23,7 @@ from typing import Final
 
 import msgspec
 
+from tidegate.expr.syntax.tokens import quote_name
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
 from tidegate.schema.columns import render_type
@@ -61,11 +62,6 @@ class NextIds:
 
     increment: int = 0
     random: int = 0
-
-
-def quote_name(name: str) -> str:
-    """Return a name in backquotes."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def escape(text: str) -> str:

@@ -17,6 +17,7 @@ from typing import Final
 
 from msgspec import UNSET
 
+from tidegate.expr.syntax.tokens import quote_name
 from tidegate.schema.stored.definition import StoredPartition, StoredPartitionDef
 
 METHODS: Final[Mapping[int, str]] = {1: "RANGE", 2: "HASH", 3: "LIST", 4: "KEY"}
@@ -30,7 +31,7 @@ def render_partition(partition: StoredPartition | None) -> str:
         return ""
     method = METHODS[partition.type]
     definitions = partition.definitions or []
-    columns = ",".join(_quoted(name.original) for name in partition.columns or ())
+    columns = ",".join(quote_name(name.original) for name in partition.columns or ())
     plain = all(_is_plain(definition, at) for at, definition in enumerate(definitions))
     if method in _COUNTED and plain:
         inside = columns if method == "KEY" else partition.expr
@@ -53,7 +54,7 @@ def partition_values(definition: StoredPartitionDef) -> str:
 
 
 def _definition(method: str, definition: StoredPartitionDef) -> str:
-    text = f"PARTITION {_quoted(definition.name.original)}{_VALUES.get(method, _no_values)(definition)}"
+    text = f"PARTITION {quote_name(definition.name.original)}{_VALUES.get(method, _no_values)(definition)}"
     if definition.comment is not UNSET and definition.comment:
         text += " COMMENT '" + definition.comment.replace("\\", "\\\\").replace("'", "''") + "'"
     return text
@@ -78,7 +79,3 @@ _VALUES: Final[Mapping[str, Callable[[StoredPartitionDef], str]]] = {"RANGE": _r
 
 def _is_plain(definition: StoredPartitionDef, at: int) -> bool:
     return definition.name.original == f"p{at}" and not definition.comment
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

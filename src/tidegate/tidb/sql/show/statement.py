@@ -109,10 +109,7 @@ def _answer(cursor: Cursor, view: View, shown: Shown) -> ResultSet:
         first = relation.columns[0].name
         return view.choose(relation, f"`{first}` LIKE {_quoted(cursor.next().text)}")
     if cursor.accept("WHERE"):
-        start = cursor.at
-        while not cursor.done():
-            cursor.next()
-        return view.choose(relation, cursor.slice(start))
+        return view.choose(relation, cursor.rest())
     if not cursor.done():
         raise cursor.error("unexpected text")
     return view.choose(relation, "TRUE")
