@@ -17,6 +17,9 @@ SUITE ?=
 # By files, in their order: what a file or folder sets up is set up once.
 PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
+# Tests start hundreds of Pythons, which take what the first of them compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
