@@ -16,6 +16,7 @@ make test   10 seeds and 1 real one            make soak   200 in chunks of 20, 
 """
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -113,6 +114,9 @@ def topics(work: Workload) -> list[list[object]]:
     return [[one.ts if isinstance(one, Resolved) else told(one) for one in events] for _, events in held]
 
 
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
 def resolves_first(patch: pytest.MonkeyPatch) -> None:
     """Resolved timestamps go out before the rows that they are about."""
     work = Engine.work
@@ -166,16 +170,20 @@ def forgets_the_index(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(route, "_hashed_names", lambda rule, *rest: names(msgspec.structs.replace(rule, index=""), *rest))
 
 
-PLANTED = (resolves_first, forgets_rows, one_partition_of_ddls, saves_too_early, loses_files, forgets_the_index)
+PLANTED: dict[Plant, int] = {
+    **dict.fromkeys((resolves_first, forgets_rows, one_partition_of_ddls, saves_too_early, loses_files), 0),
+    forgets_the_index: 10,
+}
+"""Mistake -> the seed to begin with: the one that found it last time; others follow when it no longer does."""
 
 
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
 def test_some_seed_finds_a_planted_fault(
-    plant: object, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plant: Plant, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Mistakes are found by some seed of twenty."""
-    plant(monkeypatch)  # type: ignore[operator]
-    for seed in range(20):
+    plant(monkeypatch)
+    for seed in (PLANTED[plant], *range(20)):
         try:
             lived(seed, bootstrap, tmp_path)
         except AssertionError:

@@ -4,7 +4,7 @@ What F1 forbids, one rule at a time: no wait between steps, work left out, eleme
 to be, and transactions that nothing guards.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
@@ -100,19 +100,20 @@ def lost_leases_are_not_noticed(patch: Patch) -> None:
     patch.setattr(GuardedTransaction, "doomed", property(lambda _: False, lambda _, __: None), raising=False)
 
 
-PLANTED: tuple[Callable[[Patch], None], ...] = (
-    owner_waits_for_nobody,
-    one_node_is_enough,
-    nobody_checks_commits,
-    old_transactions_are_not_waited_for,
-    backfill_reads_no_old_rows,
-    deletes_leave_new_entries,
-    new_indexes_are_not_written,
-    changed_columns_are_not_cast_again,
-    duplicates_are_not_looked_for,
-    old_columns_are_not_written,
-    lost_leases_are_not_noticed,
-)
+PLANTED: dict[Callable[[Patch], None], int] = {
+    owner_waits_for_nobody: 2,
+    one_node_is_enough: 3,
+    nobody_checks_commits: 0,
+    old_transactions_are_not_waited_for: 0,
+    backfill_reads_no_old_rows: 0,
+    deletes_leave_new_entries: 9,
+    new_indexes_are_not_written: 0,
+    changed_columns_are_not_cast_again: 0,
+    duplicates_are_not_looked_for: 4,
+    old_columns_are_not_written: 3,
+    lost_leases_are_not_noticed: 0,
+}
+"""Mistake -> the seed to begin with: the one that found it last time; others follow when it no longer does."""
 RARE = frozenset(
     {old_transactions_are_not_waited_for, changed_columns_are_not_cast_again, new_indexes_are_not_written}
     | {lost_leases_are_not_noticed}
@@ -120,9 +121,9 @@ RARE = frozenset(
 """What takes some dozen seeds."""
 
 
-def found_at(limit: int) -> int | None:
+def found_at(seeds: Iterable[int]) -> int | None:
     """The first seed whose life is not as it should be."""
-    for seed in range(limit):
+    for seed in seeds:
         try:
             Life(seed).run()
         except Exception:  # noqa: BLE001
@@ -140,4 +141,4 @@ def test_some_seed_finds_it(plant: Callable[[Patch], None], monkeypatch: Patch) 
     monkeypatch.setattr(Cluster, "check", lambda _: None)
     plant(monkeypatch)
 
-    assert found_at(SEEDS) is not None
+    assert found_at((PLANTED[plant], *range(SEEDS))) is not None
