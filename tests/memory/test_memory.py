@@ -35,7 +35,8 @@ def test_a_watermark_held_back(bootstrap: str, tmp_path: Path) -> None:
     """While one partition is silent a million rows of the others wait on disk; then they come in several rounds."""
     topic, lake = Topic.begun(bootstrap, "held", "open", ["rows"]), tmp_path / "lake"
     for partition in (1, 2):
-        topic.send(partition, (m for ts, group in held_rows(partition) for m in topic.writer.inserts(ts, "rows", group)))
+        held = held_rows(partition)
+        topic.send(partition, (m for ts, group in held for m in topic.writer.inserts(ts, "rows", group)))
         topic.resolve(partition)
 
     with watched(topic.words(lake), tmp_path / "home") as (feed, sampler):

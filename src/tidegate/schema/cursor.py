@@ -41,12 +41,13 @@ class Qualified:
 class Cursor:
     """Tokens of a text, read under SQL modes, and a place in them."""
 
-    __slots__ = ("at", "text", "tokens")
+    __slots__ = ("at", "text", "tokens", "words")
 
     def __init__(
         self, text: str, modes: AbstractSet[str] = frozenset(), features: AbstractSet[str] | None = None
     ) -> None:
         self.text, self.tokens, self.at = text, lex(text, modes, features), 0
+        self.words = tuple(token.word for token in self.tokens)
 
     def peek(self, ahead: int = 0) -> Token:
         """Return the token `ahead` places from here; the END token from there on."""
@@ -85,7 +86,8 @@ class Cursor:
 
     def looking_at(self, words: str, ahead: int = 0) -> bool:
         """Return True if these words (capitals, separated by blanks) stand here."""
-        return all(self.peek(ahead + step).word == word for step, word in enumerate(words.split()))
+        wanted, at = tuple(words.split()), self.at + ahead
+        return self.words[at : at + len(wanted)] == wanted
 
     def accept(self, *alternatives: str) -> str:
         """Return the first of the alternatives that stands here, moving past it; "" if none does."""
