@@ -1,12 +1,13 @@
 """The house rules, held by a test: who imports whom, what stays pure, how large things get, what nobody may write."""
 
 import ast
+import gc
 import json
 import re
 import subprocess
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -127,6 +128,17 @@ def imports(path: Path) -> tuple[str, ...]:
 def calls(path: Path) -> tuple[tuple[str, int], ...]:
     found = [node for node in nodes_of(path) if isinstance(node, ast.Call)]
     return tuple((ast.unparse(node.func), node.lineno) for node in found)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _trees() -> Iterator[None]:
+    """Keep all trees for the rules of this file, without the collector going over their million nodes again and again;
+    then let them go."""
+    gc.disable()
+    yield
+    gc.enable()
+    for kept in (tree_of, nodes_of, imports, calls):
+        kept.cache_clear()
 
 
 def floor_of(path: Path) -> str | None:
@@ -258,7 +270,7 @@ def test_words(path: Path) -> None:
     assert not BANNED_NAMES.match(path.stem)
     assert not UNFINISHED.search(text)
     assert not [line for call, line in calls(path) if call in {"print", "breakpoint"}]
-    classes = [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    classes = [node.name for node in nodes_of(path) if isinstance(node, ast.ClassDef)]
     assert not [name for name in classes if BANNED_CLASSES.search(name)]
 
 

@@ -16,7 +16,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -26,6 +26,9 @@ from tidegate.model.errors import ConfigError, EnvironmentFault
 from tidegate.model.feed_errors import StateUnwritable
 from tidegate.schema.state import SchemaState
 from tidegate.spark.cache import PRIVATE_DIRECTORY, locked, private
+
+LOCK_WAIT_S: Final = 2.0
+"""How long a run waits for one of the same name to end: a supervisor may start the next while the last one stops."""
 
 
 class KeptCheckpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -63,7 +66,7 @@ class DirectoryCheckpoints:
             raise EnvironmentFault(f"the state directory {self.directory} cannot be made: {fault.strerror}") from fault
         with ExitStack() as stack:
             try:
-                stack.enter_context(locked(self._lock, timeout_s=2.0))
+                stack.enter_context(locked(self._lock, timeout_s=LOCK_WAIT_S))
             except OSError as fault:
                 raise EnvironmentFault(f"{self._lock} cannot be opened: {fault.strerror}") from fault
             yield
