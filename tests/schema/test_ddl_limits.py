@@ -12,6 +12,8 @@ from tidegate.model.table import COLUMNS_MAX, KEYS_MAX
 from tidegate.schema.parse.ddl import QUERY_CHARACTERS_MAX, TABLES_MAX, parse
 from tidegate.schema.state import SchemaState, apply_ddl
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 8.0
 """Processor time that a hostile text may take here: the slowest takes a second, and took from twenty to minutes."""
 
