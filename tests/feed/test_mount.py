@@ -26,8 +26,8 @@ from tidegate.schema.stored.definition import (
     StoredType,
     render_stored,
 )
-from tidegate.schema.stored.history import SchemaHistory
 from tidegate.schema.stored.layout import table_layout
+from tidegate.schema.stored.snapshot import SchemaHistory
 
 NOT_NULL, PRIMARY = 1, 2
 LONG, TIMESTAMP, ENUM, VARCHAR = int(MysqlType.LONG), int(MysqlType.TIMESTAMP), int(MysqlType.ENUM), 15

@@ -21,8 +21,8 @@ from tidegate.kv.row.v2 import encode_raw_row
 from tidegate.kv.table_key import RecordKey, decode_table_key
 from tidegate.model.errors import KvDecodeError, TableNotFound
 from tidegate.schema.job import decode_job_row
-from tidegate.schema.stored.history import SchemaHistory
 from tidegate.schema.stored.layout import table_layout
+from tidegate.schema.stored.snapshot import SchemaHistory
 
 
 def records(physical_id, rows):

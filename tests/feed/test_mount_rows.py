@@ -8,7 +8,7 @@ from tidegate.feed.mount import Mounted, Mounter
 from tidegate.feed.mount_rows import batch_of_rows
 from tidegate.model.event import Insert, Update
 from tidegate.model.mysql import ActionType
-from tidegate.schema.stored.history import SchemaHistory
+from tidegate.schema.stored.snapshot import SchemaHistory
 
 DEFINITION = table(column(2, "v"), column(3, "t", VARCHAR))
 

@@ -13,7 +13,7 @@ from tidegate.feed.mount import Mounted, Mounter
 from tidegate.model.errors import SchemaError
 from tidegate.model.event import RowChange
 from tidegate.schema.job import decode_job_row
-from tidegate.schema.stored.history import SchemaHistory
+from tidegate.schema.stored.snapshot import SchemaHistory
 
 OPTIONS = {
     "open": encode_options({"uri.max-batch-size": "1"}, "open-protocol"),

@@ -22,7 +22,7 @@ from tidegate.model.event import images
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 from tidegate.schema.job import decode_job_row
-from tidegate.schema.stored.history import SchemaHistory
+from tidegate.schema.stored.snapshot import SchemaHistory
 
 LOST_IN_TEXT = "base64:type"
 """JSON text does not tell opaque bytes, dates and decimals from what they are printed as."""

@@ -26,9 +26,8 @@ from tidegate.schema.stored.definition import (
     parse_stored,
     render_stored,
 )
-from tidegate.schema.stored.history import SchemaHistory
 from tidegate.schema.stored.layout import table_layout
-from tidegate.schema.stored.snapshot import StoredSnapshot, apply_job, is_circle
+from tidegate.schema.stored.snapshot import SchemaHistory, StoredSnapshot, apply_job, is_circle
 from tidegate.schema.stored.table import table_info
 
 KINDS = {"Table": StoredTable, "DB": StoredSchema}

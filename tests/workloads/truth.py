@@ -25,8 +25,7 @@ from tidegate.model.kv_change import LOSSY_DDL
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.job import JOB_TABLE, Job, JobState, decode_job_row
 from tidegate.schema.stored.definition import StoredTable
-from tidegate.schema.stored.history import SchemaHistory
-from tidegate.schema.stored.snapshot import REPLICATED, StoredSnapshot, TableVersion
+from tidegate.schema.stored.snapshot import REPLICATED, SchemaHistory, StoredSnapshot, TableVersion
 from tidegate.schema.stored.table import table_info
 from tidegate.tidb.cluster import Cluster
 from tidegate.tidb.meta.keys import Meta

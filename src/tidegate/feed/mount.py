@@ -38,9 +38,8 @@ from tidegate.model.event import Delete, Field, Insert, RowChange, Update, Value
 from tidegate.model.mysql import FLOATS, STRINGS, MysqlType
 from tidegate.model.table import ColumnInfo, ColumnType, TableInfo
 from tidegate.schema.literal import stored_value
-from tidegate.schema.stored.history import SchemaHistory
 from tidegate.schema.stored.layout import table_layout
-from tidegate.schema.stored.snapshot import TableVersion
+from tidegate.schema.stored.snapshot import SchemaHistory, TableVersion
 from tidegate.schema.stored.table import table_info
 
 _NUMBERS: Final = frozenset(

@@ -137,7 +137,8 @@ class World:
 
     def rename(self, to: str) -> Request:
         """RENAME TABLE t TO .."""
-        arguments = RenameTableArgs(self.schema_id, Name.of("gd"), Name.of(to), new_schema_id=self.schema_id)
+        place = self.schema_id
+        arguments = RenameTableArgs(0, place, place, Name.of("gd"), new_table_name=Name.of(to))
         involved = (Involved("gd", "t"), Involved("gd", to))
         return self.request(14, arguments, f"rename table t to {to}", involved=involved)
 

@@ -9,8 +9,7 @@ from tests.tidb.ddl.test_recorded_statements import Empty, is_ddl, statements
 from tidegate.kv.table_key import split_mvcc_key, table_span
 from tidegate.model.errors import TidegateError
 from tidegate.schema.job import Job, JobState, decode_job_row
-from tidegate.schema.stored.history import SchemaHistory
-from tidegate.schema.stored.snapshot import StoredSnapshot
+from tidegate.schema.stored.snapshot import SchemaHistory, StoredSnapshot
 from tidegate.tidb.meta.bootstrap import MYSQL
 from tidegate.tidb.meta.keys import Meta
 from tidegate.tidb.meta.load import load_all

@@ -21,8 +21,7 @@ from tidegate.model.event import Delete
 from tidegate.model.kv_change import KvChange
 from tidegate.schema.job import JOB_TABLE, Job, JobState, decode_job_row
 from tidegate.schema.stored.definition import StoredTable
-from tidegate.schema.stored.history import SchemaHistory
-from tidegate.schema.stored.snapshot import StoredSnapshot
+from tidegate.schema.stored.snapshot import SchemaHistory, StoredSnapshot
 from tidegate.tidb.change_log import ChangeLog
 from tidegate.tidb.cluster import Cluster
 from tidegate.tidb.span_feed import SpanFeed

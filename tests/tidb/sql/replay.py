@@ -21,8 +21,7 @@ from tidegate.kv.table_key import RecordKey, decode_table_key
 from tidegate.model.errors import SqlRefused, TableNotFound
 from tidegate.model.kv_change import KvChange
 from tidegate.schema.job import JOB_TABLE, Job, JobState, decode_job_row
-from tidegate.schema.stored.history import SchemaHistory
-from tidegate.schema.stored.snapshot import is_circle
+from tidegate.schema.stored.snapshot import SchemaHistory, is_circle
 from tidegate.tidb.change_log import ChangeLog
 from tidegate.tidb.cluster import Cluster
 from tidegate.tidb.span_feed import SpanFeed

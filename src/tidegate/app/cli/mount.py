@@ -36,8 +36,7 @@ from tidegate.model.errors import InputError, SchemaError, TidegateError
 from tidegate.model.event import Field, Value, Values, images
 from tidegate.model.mysql import STRINGS
 from tidegate.schema.job import JobState, decode_job_row
-from tidegate.schema.stored.history import SchemaHistory
-from tidegate.schema.stored.snapshot import is_circle
+from tidegate.schema.stored.snapshot import SchemaHistory, is_circle
 
 
 class _Line(msgspec.Struct, gc=False):

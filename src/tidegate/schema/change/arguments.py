@@ -64,20 +64,20 @@ class NewTableArgs(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RenameTableArgs(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One rename; `table_id`, `old_table_name` in RENAME TABLES only."""
+    """One rename; of several a table may take more than one, by way of a name that nobody has."""
 
-    old_schema_id: int
-    old_schema_name: Name
-    new_table_name: Name
+    table_id: int
+    new_schema_id: int
+    old_schema_id: int = 0
+    old_schema_name: Name = Name()
     old_table_name: Name = Name()
-    new_schema_id: int = 0
-    table_id: int = 0
+    new_table_name: Name = Name()
 
 
 class RenameTablesArgs(msgspec.Struct, frozen=True):
     """RENAME TABLE of several tables, in order."""
 
-    rename_table_infos: list[RenameTableArgs]
+    rename_table_infos: list[RenameTableArgs] = []
 
 
 class RecoverArgs(msgspec.Struct, frozen=True):

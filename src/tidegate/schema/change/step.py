@@ -19,29 +19,30 @@ so that a job is cancelled before it has done anything.
 Jobs of one table run one after the other, so nobody changes the table between the steps: what the rehearsal allows no
 later step will refuse, where a job might have no way back.
 
-Source: TiDB pkg/ddl/job_worker.go (runOneJobStep), multi_schema_change.go.
+Source: TiDB pkg/ddl/job_worker.go (runOneJobStep), multi_schema_change.go, backfilling.go.
 """
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
 from msgspec import UNSET
 
 from tidegate.model.errors import SchemaError
-from tidegate.schema.change.draft import Draft, Move
+from tidegate.schema.change.arguments import AddIndexArgs, ExchangeArgs, ModifyColumnArgs
+from tidegate.schema.change.draft import Draft, Move, column_of, index_of
+from tidegate.schema.change.flags import PREVENT_NULL
 from tidegate.schema.change.invariants import check_invariants
 from tidegate.schema.change.move.attribute import ATTRIBUTE_MOVES
 from tidegate.schema.change.move.column import COLUMN_MOVES
 from tidegate.schema.change.move.index import INDEX_MOVES
-from tidegate.schema.change.move.modify import MODIFY_MOVES
-from tidegate.schema.change.move.partition import PARTITION_MOVES
+from tidegate.schema.change.move.modify import MODIFY_MOVES, changing_name, copied_indexes
+from tidegate.schema.change.move.partition import PARTITION_MOVES, partition_of
 from tidegate.schema.change.move.reorganize import REORGANIZE_MOVES
 from tidegate.schema.change.move.table import TABLE_MOVES
-from tidegate.schema.change.outcome import Definitions, StepOutcome
-from tidegate.schema.change.request import Request, operation_of
-from tidegate.schema.change.task import TASKS
+from tidegate.schema.change.outcome import Definitions, StepOutcome, Task
+from tidegate.schema.change.request import ModifyKind, Request, operation_of
 from tidegate.schema.f1 import MULTI_SCHEMA_CHANGE, ElementState, Operation, Step, Work, rollback
 from tidegate.schema.job import SchemaDiff
 from tidegate.schema.stored.definition import StoredSchema, StoredTable
@@ -118,8 +119,84 @@ def _move(
         before, after = (dict(zip(roles, one.states, strict=True)) for one in (old, new))
         _MOVES[request.action](draft, request, before, after)
     if new.work in (Work.BACKFILL, Work.VALIDATE):
-        tasks = [TASKS[part.action](part, draft.table(part)) for part in moved if part.action in TASKS]
+        tasks = [_TASKS[part.action](part, draft.table(part)) for part in moved if part.action in _TASKS]
         draft.tasks += [task for task in tasks if task.work is not Work.NOTHING]
+
+
+def _add_index(request: Request, table: StoredTable) -> Task:
+    assert isinstance(request.arguments, AddIndexArgs)
+    index = index_of(table, request.arguments.index.idx_name.lower)
+    assert index is not None
+    columns = table.cols or []
+    checked = [columns[part.offset] for part in index.idx_cols] if index.is_primary else []
+    return Task(
+        Work.BACKFILL,
+        "index",
+        request.schema_id,
+        table.id,
+        indexes=(index.id,),
+        not_null=tuple(column.id for column in checked if column.type.flag & PREVENT_NULL),
+    )
+
+
+def _modify(request: Request, table: StoredTable) -> Task:
+    arguments = request.arguments
+    assert isinstance(arguments, ModifyColumnArgs)
+    old = column_of(table, arguments.old_column_name.lower)
+    assert old is not None
+    if arguments.kind == ModifyKind.CHECKED:
+        return Task(
+            Work.VALIDATE,
+            "not null",
+            request.schema_id,
+            table.id,
+            not_null=(old.id,) if old.type.flag & PREVENT_NULL else (),
+            fit=() if old.changing_type is UNSET else (old.id,),
+        )
+    growing = column_of(table, changing_name(arguments.column.name.original))
+    assert growing is not None
+    return Task(
+        Work.BACKFILL,
+        "new column",
+        request.schema_id,
+        table.id,
+        indexes=tuple(copy.id for _, copy in copied_indexes(table, arguments.old_column_name.lower)),
+        columns={growing.id: old.id},
+    )
+
+
+def _copy_rows(request: Request, table: StoredTable) -> Task:
+    partition = partition_of(table)
+    return Task(
+        Work.BACKFILL,
+        "new rows",
+        request.schema_id,
+        table.id,
+        partitions=tuple(one.id for one in partition.dropping_definitions or ()),
+        targets=tuple(one.id for one in partition.adding_definitions or ()),
+    )
+
+
+def _exchange(request: Request, table: StoredTable) -> Task:
+    arguments = request.arguments
+    assert isinstance(arguments, ExchangeArgs)
+    return Task(
+        Work.VALIDATE if arguments.with_validation else Work.NOTHING,
+        "rows fit",
+        request.schema_id,
+        table.id,
+        partitions=(arguments.partition_id,),
+        targets=(arguments.pt_table_id,),
+    )
+
+
+_TASKS: Final[Mapping[int, Callable[[Request, StoredTable], Task]]] = {
+    7: _add_index,
+    32: _add_index,
+    12: _modify,
+    42: _exchange,
+    **dict.fromkeys((64, 71, 72), _copy_rows),
+}
 
 
 def _move_parts(draft: Draft, request: Request, old: Step, new: Step, *, backwards: bool) -> list[Request]:

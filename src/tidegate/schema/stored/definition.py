@@ -125,8 +125,11 @@ class StoredPartitionDef(msgspec.Struct, frozen=True):
     comment: str | UnsetType = UNSET
 
 
+PARTITION_METHODS: Final = {1: "RANGE", 2: "HASH", 3: "LIST", 4: "KEY"}
+
+
 class StoredPartition(msgspec.Struct, frozen=True):
-    """How a table is partitioned; `type` 1 range, 2 hash, 3 list, 4 key, 5 system time."""
+    """How a table is partitioned; `type` is one of PARTITION_METHODS, or 5 for system time."""
 
     type: int
     expr: str = ""

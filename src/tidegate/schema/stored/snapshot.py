@@ -1,4 +1,4 @@
-"""All stored definitions at one moment, and what a finished DDL job makes of them.
+"""All stored definitions at one moment, what a finished DDL job makes of them, and all of them over time.
 
     snapshot ── apply_job(job, commit_ts) ──► next snapshot          by action:
 
@@ -14,9 +14,14 @@
 
 A RENAME that names one table twice fails, as it does in TiCDC, and leaves the snapshot as it was.
 
+    SchemaHistory   start ── job at 10 ──► snapshot ── job at 20 ──► snapshot     at(15): the one of 10
+
+Jobs come in the order of their commit_ts; each counts once, however often its row is written after it is done.
+
 Source: TiCDC's schema storage (snapshot.go) and DDL puller.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -25,7 +30,8 @@ import msgspec
 
 from tidegate.model.errors import SchemaError
 from tidegate.model.mysql import ActionType
-from tidegate.schema.job import Job
+from tidegate.schema.change.arguments import RenameTableArgs, RenameTablesArgs
+from tidegate.schema.job import Job, JobState
 from tidegate.schema.stored.definition import Name, StoredSchema, StoredTable
 
 REPLICATED: Final = frozenset(
@@ -167,22 +173,6 @@ def _rename_table(draft: _Draft) -> None:
     draft.add(draft.definition, draft.job.schema_id)
 
 
-class RenameStep(msgspec.Struct, frozen=True):
-    """One of the renames of a job, in their order; a table may take several, by way of a name that nobody has."""
-
-    table_id: int
-    new_schema_id: int
-    old_schema_name: Name = Name()
-    old_table_name: Name = Name()
-    new_table_name: Name = Name()
-
-
-class _Renames(msgspec.Struct, frozen=True):
-    """The arguments of a job of version 2."""
-
-    rename_table_infos: list[RenameStep] = []
-
-
 def _rename_tables(draft: _Draft) -> None:
     steps = rename_steps(draft.job)
     tables = (draft.job.binlog and draft.job.binlog.tables) or []
@@ -201,7 +191,7 @@ def is_circle(job: Job) -> bool:
     return len(moved) != len(set(moved))
 
 
-def rename_steps(job: Job) -> list[RenameStep]:
+def rename_steps(job: Job) -> list[RenameTableArgs]:
     """Return what a RENAME of several tables moves where, in order; SchemaError for arguments of another job.
 
     They are an object since version 2, before that lists: of old schemas, new schemas, new names, table ids, names of
@@ -209,11 +199,11 @@ def rename_steps(job: Job) -> list[RenameStep]:
     raw = bytes(job.raw_args)
     try:
         if job.version > 1:
-            return msgspec.json.decode(raw, type=_Renames).rename_table_infos
+            return msgspec.json.decode(raw, type=RenameTablesArgs).rename_table_infos
         lists = msgspec.json.decode(raw, type=list[list[Any]])
         given = [one if len(one) == len(lists[3]) else [{}] * len(lists[3]) for one in lists]
         steps = [dict(zip(_OLD_ARGUMENTS, step, strict=True)) for step in zip(*given, strict=True)]
-        return [msgspec.convert(step, RenameStep) for step in steps]
+        return [msgspec.convert(step, RenameTableArgs) for step in steps]
     except (msgspec.MsgspecError, IndexError, ValueError, RecursionError) as error:
         raise SchemaError(
             f"DDL job {job.id} ({job.query!a:.200}): its arguments are not those of a rename: {error}"
@@ -259,3 +249,36 @@ _STEPS: Final[Mapping[int, Callable[[_Draft], None]]] = {
     42: _exchange_partition,
     **dict.fromkeys((71, 72), _rename_table),
 }
+
+
+class SchemaHistory:
+    """Snapshots by the commit_ts of the DDL that made them, oldest first."""
+
+    def __init__(self, start: StoredSnapshot | None = None) -> None:
+        self._snapshots = [start or StoredSnapshot()]
+        self._jobs: set[int] = set()
+
+    def apply(self, job: Job, commit_ts: int) -> None:
+        """Add what a finished job makes of the newest snapshot; other jobs, and one that comes again, change nothing.
+        SchemaError for a job that contradicts it: the history then stays as it was."""
+        if job.state not in (JobState.DONE, JobState.SYNCED) or job.id in self._jobs:
+            return
+        newest = self._snapshots[-1]
+        if commit_ts < newest.ts:
+            raise SchemaError(f"DDL job {job.id} at {commit_ts} comes after one at {newest.ts}; sort jobs by commit_ts")
+        changed = apply_job(newest, job, commit_ts)
+        self._jobs.add(job.id)
+        if changed is not newest:
+            self._snapshots.append(changed)
+
+    def at(self, ts: int) -> StoredSnapshot:
+        """Return the snapshot at `ts`: all DDLs up to it. SchemaError below the oldest one."""
+        place = bisect_right(self._snapshots, ts, key=lambda snapshot: snapshot.ts)
+        if place == 0:
+            raise SchemaError(f"the schema at {ts} is forgotten; the oldest known one is at {self._snapshots[0].ts}")
+        return self._snapshots[place - 1]
+
+    def forget(self, ts: int) -> None:
+        """Drops what no row above `ts` needs."""
+        place = bisect_right(self._snapshots, ts, key=lambda snapshot: snapshot.ts)
+        del self._snapshots[: max(place - 1, 0)]

@@ -25,12 +25,11 @@ from tidegate.model.table import (
     TableName,
 )
 from tidegate.schema.f1 import ElementState
-from tidegate.schema.stored.definition import StoredColumn, StoredIndex, StoredPartition, StoredTable
+from tidegate.schema.stored.definition import PARTITION_METHODS, StoredColumn, StoredIndex, StoredPartition, StoredTable
 from tidegate.schema.stored.layout import PRIMARY, column_type
 
 _NOT_NULL: Final = 1
 _AUTO_INCREMENT: Final = 512
-_METHODS: Final = {1: "RANGE", 2: "HASH", 3: "LIST", 4: "KEY"}
 _COUNTED: Final = frozenset({"HASH", "KEY"})
 
 
@@ -107,9 +106,9 @@ def _index(index: StoredIndex, columns: list[StoredColumn], *, clustered: bool |
 
 
 def _partition(partition: StoredPartition | None) -> PartitionInfo | None:
-    if partition is None or not partition.enable or partition.type not in _METHODS:
+    if partition is None or not partition.enable or partition.type not in PARTITION_METHODS:
         return None
-    method = _METHODS[partition.type]
+    method = PARTITION_METHODS[partition.type]
     definitions = tuple(
         PartitionDef(
             definition.name.original,

@@ -41,8 +41,7 @@ from tidegate.model.errors import (
 )
 from tidegate.model.kv_change import KvChange
 from tidegate.model.table import TableName
-from tidegate.schema.stored.history import SchemaHistory
-from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
+from tidegate.schema.stored.snapshot import SchemaHistory, StoredSnapshot, TableVersion
 from tidegate.source.tidb.chunks import LogChunk, PhysicalRows, chunks, numbered
 from tidegate.source.tidb.log import KvLog, LogPart
 from tidegate.source.tidb.tables import Tables, definition_of, name_of

@@ -15,7 +15,7 @@ Source: TiDB pkg/ddl (backfilling.go, reorg.go, column.go, partition.go).
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import islice
 from typing import Final
 
@@ -23,9 +23,7 @@ import msgspec
 
 from tidegate.expr.cast.assign import assign
 from tidegate.expr.cast.source import recast
-from tidegate.expr.cast.text import plain_text
 from tidegate.expr.context import Context
-from tidegate.expr.value.kinds import from_column
 from tidegate.kv.index_entry import decode_index_entry
 from tidegate.kv.row.row import ChecksumForm, Row, decode_row
 from tidegate.kv.table_key import record_key, table_span
@@ -40,7 +38,7 @@ from tidegate.tidb.ddl.look import look_at
 from tidegate.tidb.meta.keys import Meta
 from tidegate.tidb.meta.tables import REORG, Values
 from tidegate.tidb.sql.rows.mutation import KeyMutation, RowForm, index_mutation, record_mutation
-from tidegate.tidb.sql.rows.row import RowImage, image_of
+from tidegate.tidb.sql.rows.row import RowImage, duplicate, image_of
 from tidegate.tidb.sql.rows.shape import ShapeIndex, TableShape
 from tidegate.tidb.transaction import Transaction
 
@@ -140,9 +138,9 @@ def _phases(transaction: Transaction, task: Task, shape: TableShape, context: Co
         found.append(_Phase(new, b"_col_", ids, _rewriter(shape, new, old, context), LOSSY_DDL))
     if task.indexes:
         indexes = [index for index in shape.indexes if index.layout.id in task.indexes]
-        found.append(_Phase(task.indexes[0], b"_idx_", ids, _indexer(shape, indexes)))
+        found.append(_Phase(task.indexes[0], b"_idx_", ids, _indexer(shape, indexes, context)))
     if task.work is Work.BACKFILL and task.targets:
-        found.append(_Phase(task.targets[0], b"_part_", task.partitions, _copier(shape)))
+        found.append(_Phase(task.targets[0], b"_part_", task.partitions, _copier(shape, context)))
     return found
 
 
@@ -166,17 +164,21 @@ def _rewriter(shape: TableShape, new: int, old: int, context: Context) -> Callab
     return rewrite
 
 
-def _indexer(shape: TableShape, indexes: list[ShapeIndex]) -> Callable[[Transaction, Row, RowImage], None]:
+def _indexer(
+    shape: TableShape, indexes: list[ShapeIndex], context: Context
+) -> Callable[[Transaction, Row, RowImage], None]:
     """Every row gets its entries; SqlRefused 1062 where another row has one of a unique index."""
 
     def fill(transaction: Transaction, _row: Row, image: RowImage) -> None:
         for index in indexes:
-            _put_entry(transaction, shape, index, image)
+            _put_entry(transaction, shape, index, image, context)
 
     return fill
 
 
-def _put_entry(transaction: Transaction, shape: TableShape, index: ShapeIndex, image: RowImage) -> None:
+def _put_entry(
+    transaction: Transaction, shape: TableShape, index: ShapeIndex, image: RowImage, context: Context
+) -> None:
     entry = index_mutation(shape, index, image)
     assert entry.value is not None, index.name
     stored = transaction.get(entry.key)
@@ -185,18 +187,10 @@ def _put_entry(transaction: Transaction, shape: TableShape, index: ShapeIndex, i
     elif entry.distinct:
         layout = shape.index_layout(index, image.physical_id)
         if decode_index_entry(layout, entry.key, stored).handle != image.handle:
-            raise SqlRefused(1062, _duplicate(shape, index, image), "23000")
+            raise duplicate(shape, index, image, context)
 
 
-def _duplicate(shape: TableShape, index: ShapeIndex, image: RowImage) -> str:
-    columns = [shape.by_id[column_id] for column_id in index.column_ids]
-    values = [from_column(column.target.type, image.columns[column.id], UTC) for column in columns]
-    texts = [plain_text(value) for value in values]
-    shown = "-".join(text if isinstance(text, str) else text.decode("utf-8", "replace") for text in texts)
-    return f"Duplicate entry '{shown}' for key '{shape.name}.{index.name}'"
-
-
-def _copier(shape: TableShape) -> Callable[[Transaction, Row, RowImage], None]:
+def _copier(shape: TableShape, context: Context) -> Callable[[Transaction, Row, RowImage], None]:
     """Every row is copied to where the other set of partitions has its place, with its index entries."""
     other = shape.placements[1]
 
@@ -210,7 +204,7 @@ def _copier(shape: TableShape) -> Callable[[Transaction, Row, RowImage], None]:
         _put(transaction, record_mutation(shape, moved, RowForm(row.version)))
         for index in shape.indexes:
             if not index.layout.global_index:
-                _put_entry(transaction, shape, index, moved)
+                _put_entry(transaction, shape, index, moved, context)
 
     return copy
 

@@ -51,22 +51,7 @@ class ReorgMeta(msgspec.Struct, frozen=True):
     """`Job.reorg_meta`: how stored rows are to be read and written."""
 
     sql_mode: int = STRICT
-    warnings: dict[str, str] = {}
-    warnings_count: dict[str, int] = {}
     location: Location = Location()
-    reorg_tp: int = 1
-    is_fast_reorg: bool = False
-    is_dist_reorg: bool = False
-    use_cloud_storage: bool = False
-    resource_group_name: str = "default"
-    version: int = 1
-    target_scope: str = ""
-    max_node_count: int = 3
-    analyze_state: int = 0
-    stage: int = 0
-    concurrency: int = 4
-    batch_size: int = 256
-    max_write_speed: int = 0
 
     @property
     def zone(self) -> tzinfo:

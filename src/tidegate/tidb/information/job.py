@@ -55,9 +55,6 @@ _TYPES: Final = {
     ActionType.ALTER_TTL_REMOVE: "alter table no_ttl",
 }
 _MORE: Final = {
-    27: "lock table",
-    28: "unlock table",
-    29: "repair table",
     37: "modify table auto id cache",
     38: "rebase auto_random ID",
     51: "create placement policy",

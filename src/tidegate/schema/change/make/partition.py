@@ -15,9 +15,9 @@ from tidegate.schema.change.draft import column_of
 from tidegate.schema.change.flags import PRIMARY
 from tidegate.schema.change.restore import restore, restore_bound
 from tidegate.schema.expression import compile_expression, integer_of
-from tidegate.schema.stored.definition import Name, StoredPartition, StoredPartitionDef, StoredTable
+from tidegate.schema.stored.definition import PARTITION_METHODS, Name, StoredPartition, StoredPartitionDef, StoredTable
 
-_TYPES: Final = {"RANGE": 1, "HASH": 2, "LIST": 3, "KEY": 4}
+_TYPES: Final = {method: number for number, method in PARTITION_METHODS.items()}
 MOST_PARTITIONS: Final = 8192
 """MySQL's and TiDB's limit."""
 

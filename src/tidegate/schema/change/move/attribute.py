@@ -22,7 +22,7 @@ from tidegate.schema.change.arguments import (
     TtlArgs,
     VisibilityArgs,
 )
-from tidegate.schema.change.draft import Draft, Move, States, column_of, index_of, known_index, move_column, with_index
+from tidegate.schema.change.draft import Draft, Move, States, column_of, known_index, move_column, with_index
 from tidegate.schema.change.flags import NO_DEFAULT
 from tidegate.schema.change.outcome import CounterChange
 from tidegate.schema.change.request import Request
@@ -54,9 +54,6 @@ def converted(column: StoredColumn, charset: str, collate: str) -> StoredColumn:
 
 def _rename_index(table: StoredTable, arguments: RenameIndexArgs) -> StoredTable:
     found = known_index(table, arguments.old_name.original)
-    taken = index_of(table, arguments.new_name.lower)
-    if taken is not None and taken.id != found.id:
-        raise SqlRefused(1061, f"Duplicate key name '{arguments.new_name.original}'", "42000")
     return with_index(table, msgspec.structs.replace(found, idx_name=arguments.new_name))
 
 

@@ -57,8 +57,6 @@ def _add(draft: Draft, request: Request, old: States, new: States) -> None:
     table, state = draft.table(request), new["column"]
     found = column_of(table, arguments.column_info.name.lower)
     if old["column"] is _NONE:
-        if found is not None:
-            raise SqlRefused(1060, f"Duplicate column name '{arguments.column_info.name.original}'", "42S21")
         draft.update(request, append_column(table, arguments.column_info, state))
         return
     assert found is not None

@@ -54,8 +54,6 @@ def _add(draft: Draft, request: Request, old: States, new: States) -> None:
     assert isinstance(arguments, AddIndexArgs)
     table, state, wanted = draft.table(request), new["index"], arguments.index
     if old["index"] is _NONE:
-        if index_of(table, wanted.idx_name.lower) is not None:
-            raise SqlRefused(1061, f"Duplicate key name '{wanted.idx_name.original}'", "42000")
         for column in arguments.hidden:
             table = append_column(table, column, state)
         draft.update(request, append_index(table, wanted, state))

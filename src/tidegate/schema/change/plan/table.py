@@ -130,12 +130,12 @@ def rename_pairs(pairs: Sequence[RenamePair], catalog: Catalog) -> StatementPlan
             raise SqlRefused(1050, f"Table '{pair.new.schema}.{pair.new.table}' already exists", "42S01")
         moves.append(
             RenameTableArgs(
+                one.stored.id,
+                target.id,
                 one.schema_id,
                 Name.of(one.schema),
-                Name.of(pair.new.table),
                 one.stored.name,
-                target.id,
-                one.stored.id,
+                Name.of(pair.new.table),
             )
         )
         involved += [Involved(*pair.old.key), Involved(*pair.new.key)]

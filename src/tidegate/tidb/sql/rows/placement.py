@@ -44,7 +44,6 @@ _COPY_STATES: Final[Mapping[int, ElementState]] = {
     4: ElementState.WRITE_ONLY,
     5: ElementState.WRITE_ONLY,
 }
-_METHODS: Final = {1: "RANGE", 2: "HASH", 3: "LIST", 4: "KEY"}
 
 
 @dataclass(frozen=True)

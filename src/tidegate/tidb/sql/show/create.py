@@ -6,7 +6,7 @@
       PRIMARY KEY (`id`) /*T![clustered_index] CLUSTERED */,             an integer handle has no index of its own
       KEY `e` ((`v` + 1))                                                the expression behind a hidden column
     ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin          options as comments that only TiDB reads
-    PARTITION BY RANGE (`id`)
+    PARTITION BY RANGE (`id`)                                            HASH (`id`) PARTITIONS 4 of p0 to p3
     (PARTITION `p0` VALUES LESS THAN (10))
 
 What is printed reads back as the same definition.  One thing differs from TiDB for that: backslashes in comments and
@@ -22,6 +22,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import Final
 
 import msgspec
+from msgspec import UNSET
 
 from tidegate.expr.syntax.tokens import quote_name
 from tidegate.model.mysql import MysqlType as T
@@ -29,14 +30,16 @@ from tidegate.model.name import lowered
 from tidegate.schema.columns import render_type
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import (
+    PARTITION_METHODS,
     StoredColumn,
     StoredForeignKey,
     StoredIndex,
+    StoredPartition,
+    StoredPartitionDef,
     StoredSchema,
     StoredTable,
 )
 from tidegate.schema.stored.layout import ZEROFILL, column_type
-from tidegate.tidb.sql.show.partition import render_partition
 
 NOT_NULL: Final = 1
 PRIMARY: Final = 2
@@ -53,6 +56,7 @@ _TEMPORARY: Final = {1: "GLOBAL TEMPORARY TABLE", 2: "TEMPORARY TABLE"}
 _CACHED: Final = 1
 _TTL_UNITS: Final = ("MICROSECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
 _ESCAPES: Final = str.maketrans({"\0": "\\0", "'": "''", "\n": "\\n", "\r": "\\r", "\\": "\\\\"})
+_COUNTED: Final = frozenset({"HASH", "KEY"})
 _FK_ACTIONS: Final = {1: "RESTRICT", 2: "CASCADE", 3: "SET NULL", 4: "NO ACTION", 5: "SET DEFAULT"}
 
 
@@ -259,7 +263,46 @@ def _options(table: StoredTable, ids: NextIds) -> str:
     if table.cache_table_status == _CACHED:
         words.append("/* CACHED ON */")
     words += _later_options(table)
-    return " " + " ".join(words) + render_partition(table.partition)
+    return " " + " ".join(words) + _partitioning(table.partition)
+
+
+def _partitioning(partition: StoredPartition | None) -> str:
+    """Return the clause on a new line; "" for a table that is not partitioned."""
+    if partition is None or not partition.enable or partition.type not in PARTITION_METHODS:
+        return ""
+    method = PARTITION_METHODS[partition.type]
+    definitions = partition.definitions or []
+    columns = ",".join(quote_name(name.original) for name in partition.columns or ())
+    plain = all(_is_plain(definition, at) for at, definition in enumerate(definitions))
+    if method in _COUNTED and plain:
+        inside = columns if method == "KEY" else partition.expr
+        return f"\nPARTITION BY {method} ({inside}) PARTITIONS {len(definitions)}"
+    by = (
+        f"{method} COLUMNS({columns})"
+        if columns and method not in _COUNTED
+        else f"{method} ({partition.expr}{columns})"
+    )
+    listed = ",\n ".join(_definition(method, definition) for definition in definitions)
+    return f"\nPARTITION BY {by}\n({listed})"
+
+
+def _definition(method: str, definition: StoredPartitionDef) -> str:
+    text = f"PARTITION {quote_name(definition.name.original)}"
+    values = definition.in_values or []
+    if method == "RANGE":
+        text += f" VALUES LESS THAN ({','.join(definition.less_than or ())})"
+    elif method == "LIST" and values in ([], [["DEFAULT"]]):
+        text += " DEFAULT"
+    elif method == "LIST":
+        listed = (f"({','.join(value)})" if len(value) > 1 else ",".join(value) for value in values)
+        text += f" VALUES IN ({','.join(listed)})"
+    if definition.comment is not UNSET and definition.comment:
+        text += f" COMMENT '{escape(definition.comment)}'"
+    return text
+
+
+def _is_plain(definition: StoredPartitionDef, at: int) -> bool:
+    return definition.name.original == f"p{at}" and not definition.comment
 
 
 def _later_options(table: StoredTable) -> Iterator[str]:
