@@ -9,7 +9,6 @@ import pytest
 
 from tests.schema.change_world import SnapshotDefinitions, World, example
 from tidegate.model.errors import SqlRefused
-from tidegate.schema.change.flags import PREVENT_NULL
 from tidegate.schema.change.plan.statement import plan
 from tidegate.schema.change.request import ModifyKind, operation_of
 from tidegate.schema.change.restore import restore
@@ -18,6 +17,7 @@ from tidegate.schema.change.step import step
 from tidegate.schema.f1 import Work
 from tidegate.schema.parse.ddl import parse
 from tidegate.schema.stored.definition import render_stored
+from tidegate.schema.stored.flags import PREVENT_NULL
 
 REFUSED = [
     (1007, "create database d"),

@@ -6,9 +6,9 @@ import pytest
 
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
+from tidegate.schema.charset import CHARSETS, COLLATIONS
 from tidegate.tidb.sql.session.set import Assign, SetScope, read_set
-from tidegate.tidb.sql.variable.charset import CHARSETS, COLLATIONS, zone_named
-from tidegate.tidb.sql.variable.kind import MODE_BITS
+from tidegate.tidb.sql.variable.kind import MODE_BITS, zone_named
 from tidegate.tidb.sql.variable.variables import VARIABLES, GlobalVariables, Reach, SessionVariables
 
 

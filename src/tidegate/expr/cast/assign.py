@@ -43,9 +43,6 @@ from tidegate.model.mysql import STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 
-NOT_NULL: Final = 1
-PREVENT_NULL: Final = 1 << 20
-"""The flag that TiDB sets while a column is on its way from NULL to NOT NULL: new rows obey already."""
 _LONGEST_SHOWN: Final = 128
 
 

@@ -26,6 +26,7 @@ from tidegate.schema.stored.definition import (
     StoredSchema,
     StoredTable,
 )
+from tidegate.schema.stored.flags import MULTIPLE, PRIMARY, UNIQUE
 
 States: TypeAlias = Mapping[str, ElementState]
 """Role -> state."""
@@ -206,3 +207,29 @@ def with_flag(table: StoredTable, offsets: list[int], add: int = 0, remove: int 
             for place, column in enumerate(table.cols or ())
         ],
     )
+
+
+def _offsets(index: StoredIndex) -> list[int]:
+    parts = index.idx_cols if index.is_primary else index.idx_cols[:1]
+    return [part.offset for part in parts]
+
+
+def _bit(index: StoredIndex) -> int:
+    if index.is_primary:
+        return PRIMARY
+    return UNIQUE if index.is_unique and len(index.idx_cols) == 1 else MULTIPLE
+
+
+def with_index_flags(table: StoredTable, index: StoredIndex) -> StoredTable:
+    """`table` with the bits that `index` gives its columns."""
+    return with_flag(table, _offsets(index), add=_bit(index))
+
+
+def without_index(table: StoredTable, index: StoredIndex) -> StoredTable:
+    """`table` without `index`; its columns keep the bits that other indexes give them."""
+    rest = [found for found in table.index_info or () if found.id != index.id]
+    table = with_flag(msgspec.structs.replace(table, index_info=rest), _offsets(index), remove=_bit(index))
+    for other in rest:
+        if other.idx_cols and other.idx_cols[0].offset in _offsets(index):
+            table = with_index_flags(table, other)
+    return table

@@ -17,13 +17,13 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tidegate.model.mysql import MysqlType as T
-from tidegate.schema.change.flags import KEYS, NOT_NULL, UNSIGNED
 from tidegate.schema.change.request import ModifyKind
+from tidegate.schema.charset import character_bytes
 from tidegate.schema.stored.definition import StoredColumn, StoredTable, StoredType
+from tidegate.schema.stored.flags import KEYS, NOT_NULL, UNSIGNED
 
 _WIDTHS: Final = {T.TINY: 1, T.SHORT: 2, T.INT24: 3, T.LONG: 4, T.LONGLONG: 8}
 _BLOBS: Final = {T.TINY_BLOB: 255, T.BLOB: 65535, T.MEDIUM_BLOB: 16777215, T.LONG_BLOB: 4294967295}
-_CHARACTER_BYTES: Final = {"utf8mb4": 4, "utf8": 3, "gbk": 2}
 _LOSSLESS, _CHECKED, _LOSSY = ModifyKind.LOSSLESS, ModifyKind.CHECKED, ModifyKind.LOSSY
 
 
@@ -68,7 +68,7 @@ def _bytes(kind: StoredType) -> int:
     """The most bytes that a value takes."""
     if kind.tp in _BLOBS:
         return _BLOBS[T(kind.tp)]
-    return kind.flen * _CHARACTER_BYTES.get(kind.charset, 1)
+    return kind.flen * character_bytes(kind.charset)
 
 
 def _longer(old: StoredType, new: StoredType) -> ModifyKind:

@@ -32,7 +32,6 @@ from msgspec import UNSET
 from tidegate.model.errors import SchemaError
 from tidegate.schema.change.arguments import AddIndexArgs, ExchangeArgs, ModifyColumnArgs
 from tidegate.schema.change.draft import Draft, Move, column_of, index_of
-from tidegate.schema.change.flags import PREVENT_NULL
 from tidegate.schema.change.invariants import check_invariants
 from tidegate.schema.change.move.attribute import ATTRIBUTE_MOVES
 from tidegate.schema.change.move.column import COLUMN_MOVES
@@ -46,6 +45,7 @@ from tidegate.schema.change.request import ModifyKind, Request, operation_of
 from tidegate.schema.f1 import MULTI_SCHEMA_CHANGE, ElementState, Operation, Step, Work, rollback
 from tidegate.schema.job import SchemaDiff
 from tidegate.schema.stored.definition import StoredSchema, StoredTable
+from tidegate.schema.stored.flags import PREVENT_NULL
 
 _MOVES: Final[Mapping[int, Move]] = {
     **TABLE_MOVES,

@@ -10,17 +10,15 @@ Source: TiDB pkg/meta/model, pkg/table/tables.
 
 from typing import Final
 
-from tidegate.expr.cast.assign import NOT_NULL, PREVENT_NULL, Target
+from tidegate.expr.cast.assign import Target
 from tidegate.kv.layout import ColumnLayout, IndexLayout, IndexPart, TableLayout
 from tidegate.model.errors import SchemaError
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import StoredColumn, StoredIndex, StoredTable, StoredType
+from tidegate.schema.stored.flags import NOT_NULL, PREVENT_NULL, PRIMARY, UNSIGNED, ZEROFILL
 
-PRIMARY: Final = 2
-UNSIGNED: Final = 32
-ZEROFILL: Final = 64
 _CODES: Final = {int(code): code for code in MysqlType}
 _UNWRITTEN: Final = frozenset({ElementState.NONE, ElementState.DELETE_ONLY, ElementState.DELETE_REORG})
 

@@ -26,10 +26,9 @@ from tidegate.model.table import (
 )
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import PARTITION_METHODS, StoredColumn, StoredIndex, StoredPartition, StoredTable
-from tidegate.schema.stored.layout import PRIMARY, column_type
+from tidegate.schema.stored.flags import AUTO_INCREMENT, NOT_NULL, PRIMARY
+from tidegate.schema.stored.layout import column_type
 
-_NOT_NULL: Final = 1
-_AUTO_INCREMENT: Final = 512
 _COUNTED: Final = frozenset({"HASH", "KEY"})
 
 
@@ -65,14 +64,14 @@ def _column(column: StoredColumn) -> ColumnInfo:
         id=column.id,
         name=column.name.original,
         type=kind,
-        nullable=not column.type.flag & _NOT_NULL,
+        nullable=not column.type.flag & NOT_NULL,
         default=_default(column.default, column.default_bit, kind),
         default_is_expr=column.default_is_expr or _is_now(column, kind),
         origin_default=_default(column.origin_default, column.origin_default_bit, kind),
         generated=column.generated_expr_string or None,
         stored=column.generated_stored,
         comment=column.comment,
-        auto_increment=bool(column.type.flag & _AUTO_INCREMENT),
+        auto_increment=bool(column.type.flag & AUTO_INCREMENT),
     )
 
 

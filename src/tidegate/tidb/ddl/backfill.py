@@ -29,10 +29,10 @@ from tidegate.kv.row.row import ChecksumForm, Row, decode_row
 from tidegate.kv.table_key import record_key, table_span
 from tidegate.model.errors import SqlRefused
 from tidegate.model.kv_change import LOSSY_DDL
-from tidegate.schema.change.flags import NOT_NULL
 from tidegate.schema.change.outcome import Task
 from tidegate.schema.f1 import Work
 from tidegate.schema.job import Job
+from tidegate.schema.stored.flags import NOT_NULL
 from tidegate.tidb.ddl.jobs import STRICT, reorg_meta
 from tidegate.tidb.ddl.look import look_at
 from tidegate.tidb.meta.keys import Meta

@@ -19,21 +19,20 @@ from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.mysql import CHARS, STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
+from tidegate.schema.charset import character_bytes
 from tidegate.schema.columns import render_type
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import Name, StoredColumn, StoredIndex, StoredPart, StoredTable
+from tidegate.schema.stored.flags import AUTO_INCREMENT, NO_DEFAULT, NOT_NULL, ON_UPDATE_NOW, PRIMARY
 from tidegate.schema.stored.layout import column_type
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate.tidb.information.job import moment_of
-from tidegate.tidb.sql.show.create import NO_DEFAULT, NOT_NULL, ON_UPDATE_NOW, render_full_type, shown_default
-from tidegate.tidb.sql.variable.charset import CHARSETS
+from tidegate.tidb.sql.show.create import render_full_type, shown_default
 
 Row = tuple[SqlValue, ...]
 _CATALOG: Final = "def"
 _PRIVILEGES: Final = "select,insert,update,references"
 _KEY_FLAGS: Final = ((2, "PRI"), (4, "UNI"), (8, "MUL"))
-_AUTO_INCREMENT: Final = 512
-_PRIMARY_FLAG: Final = 2
 _INTEGER_PRECISION: Final = {T.TINY: 3, T.SHORT: 5, T.INT24: 7, T.LONG: 10, T.LONGLONG: 19}
 _TIMES: Final = frozenset({T.TIME, T.DATETIME, T.TIMESTAMP})
 
@@ -66,7 +65,7 @@ def tables(snapshot: StoredSnapshot, next_id: Callable[[int, int], int | None], 
     for found in visible(snapshot):
         table = found.stored
         kind = "VIEW" if table.is_view else "BASE TABLE"
-        numbered = any(column.type.flag & _AUTO_INCREMENT for column in table.cols or [])
+        numbered = any(column.type.flag & AUTO_INCREMENT for column in table.cols or [])
         clustered = "CLUSTERED" if table.pk_is_handle or table.is_common_handle else "NONCLUSTERED"
         head = (_CATALOG, found.schema, table.name.original, kind)
         if table.is_view:
@@ -115,7 +114,7 @@ def _column(found: TableVersion, column: StoredColumn, position: int, zone: tzin
     text = kind.code in STRINGS | {T.ENUM, T.SET} and kind.charset != "binary"
     written = render_type(kind).partition("(")[0].partition(" ")[0]
     length = kind.flen if kind.code in STRINGS | {T.ENUM, T.SET} else None
-    wide = CHARSETS[kind.charset].bytes_max if text and kind.charset in CHARSETS and kind.code in CHARS else 1
+    wide = character_bytes(kind.charset) if text and kind.code in CHARS else 1
     characters = (length, None if length is None else length * wide)
     return (
         *(_CATALOG, found.schema, found.stored.name.original, column.name.original, position),
@@ -156,7 +155,7 @@ def column_extra(column: StoredColumn) -> str:
     """auto_increment, STORED GENERATED, DEFAULT_GENERATED on update .."""
     if column.generated_expr_string:
         return "STORED GENERATED" if column.generated_stored else "VIRTUAL GENERATED"
-    words = ["auto_increment"] if column.type.flag & _AUTO_INCREMENT else []
+    words = ["auto_increment"] if column.type.flag & AUTO_INCREMENT else []
     if column.default_is_expr or str(column.default or "").startswith("CURRENT_TIMESTAMP"):
         words.append("DEFAULT_GENERATED")
     if column.type.flag & ON_UPDATE_NOW:
@@ -199,7 +198,7 @@ def key_parts(table: StoredTable) -> Iterator[_KeyPart]:
     columns = table.cols or []
     indexes = [(index, index.is_primary and table.is_common_handle) for index in table.index_info or []]
     if table.pk_is_handle:
-        at = next((at for at, column in enumerate(columns) if column.type.flag & _PRIMARY_FLAG), None)
+        at = next((at for at, column in enumerate(columns) if column.type.flag & PRIMARY), None)
         if at is not None:
             part = StoredPart(columns[at].name, at)
             handle = StoredIndex(0, Name.of("PRIMARY"), idx_cols=[part], is_unique=True, is_primary=True)

@@ -31,21 +31,14 @@ from msgspec import Raw
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
-from tidegate.schema.change.flags import (
-    AUTO_INCREMENT,
-    BINARY,
-    NO_DEFAULT,
-    NOT_NULL,
-    ON_UPDATE_NOW,
-    UNSIGNED,
-    ZEROFILL,
-)
 from tidegate.schema.change.restore import restore
 from tidegate.schema.change.session import DdlSession
+from tidegate.schema.charset import default_collation
 from tidegate.schema.columns import complete_type
 from tidegate.schema.defaults import keep_default
 from tidegate.schema.definition import ColumnDef, Default, DefaultText, Expression, Now, Null, TypeDef
 from tidegate.schema.stored.definition import Name, StoredColumn, StoredType
+from tidegate.schema.stored.flags import AUTO_INCREMENT, BINARY, NO_DEFAULT, NOT_NULL, ON_UPDATE_NOW, UNSIGNED, ZEROFILL
 
 MOMENTS: Final = frozenset({T.DATE, T.DATETIME, T.TIMESTAMP})
 _MOMENT: Final = re.compile(r"^(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(\.\d+)?)?)?$")
@@ -120,8 +113,6 @@ def with_origin(column: StoredColumn, now: str) -> StoredColumn:
     return msgspec.structs.replace(column, origin_default=default, origin_default_bit=bits)
 
 
-_COLLATIONS: Final = {"gbk": "gbk_chinese_ci", "gb18030": "gb18030_chinese_ci", "binary": "binary"}
-_CHARSETS: Final = frozenset({"utf8mb4", "utf8", "latin1", "ascii", "gbk", "gb18030", "binary"})
 _FLENS: Final[Mapping[int, int]] = {
     T.FLOAT: 12,
     T.DOUBLE: 22,
@@ -141,13 +132,6 @@ _NUMBERS: Final = frozenset({T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG, T.DEC
 _LARGE: Final = frozenset({T.TINY_BLOB, T.BLOB, T.MEDIUM_BLOB, T.LONG_BLOB, T.JSON, T.GEOMETRY})
 _INVALID: Final = "�"
 _LONGEST: Final = {T.STRING: 255, T.VARCHAR: 65535}
-
-
-def default_collation(charset: str) -> str:
-    """TiDB's default collation of a charset; SqlRefused 1115 for one that it does not know."""
-    if charset not in _CHARSETS:
-        raise SqlRefused(1115, f"Unknown character set: '{charset}'", "42000")
-    return _COLLATIONS.get(charset, f"{charset}_bin")
 
 
 def make_type(name: str, definition: TypeDef, charset: str, collate: str, own_collate: str | None) -> StoredType:

@@ -29,8 +29,8 @@ from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
 from tidegate.schema.change.draft import column_of, move_column
-from tidegate.schema.change.flags import BINARY, UNSIGNED
 from tidegate.schema.change.restore import restore
+from tidegate.schema.charset import character_bytes
 from tidegate.schema.definition import IndexDef
 from tidegate.schema.stored.definition import (
     Name,
@@ -41,6 +41,7 @@ from tidegate.schema.stored.definition import (
     StoredTable,
     StoredType,
 )
+from tidegate.schema.stored.flags import BINARY, UNSIGNED
 
 _CAST: Final = re.compile(r"^cast\(.* as (?P<word>[a-z]+)(?:\((?P<size>\d+)(?:,\s*(?P<scale>\d+))?\))?", re.IGNORECASE)
 _TEXT_CALL: Final = re.compile(
@@ -113,7 +114,6 @@ _LONGEST_BYTES: Final = 3072
 """TiDB's default for the bytes of an index entry's key, the limit of InnoDB."""
 _LARGE: Final = frozenset({T.TINY_BLOB, T.BLOB, T.MEDIUM_BLOB, T.LONG_BLOB})
 _PREFIXED: Final = _LARGE | {T.STRING, T.VARCHAR, T.VAR_STRING}
-_CHARACTER_BYTES: Final = {"utf8mb4": 4, "utf8": 3, "gbk": 2, "gb18030": 4}
 _ACTIONS: Final = {"": 0, "RESTRICT": 1, "CASCADE": 2, "SET NULL": 3, "NO ACTION": 4, "SET DEFAULT": 5}
 
 
@@ -198,7 +198,7 @@ def check_parts(table: StoredTable, parts: list[StoredPart]) -> None:
         column = column_of(table, part.name.lower)
         if column is not None and column.type.tp in _PREFIXED:
             characters = part.length if part.length >= 0 else column.type.flen
-            size += characters * _CHARACTER_BYTES.get(column.type.charset, 1)
+            size += characters * character_bytes(column.type.charset)
     if size > _LONGEST_BYTES:
         message = f"Specified key was too long ({size} bytes); max key length is {_LONGEST_BYTES} bytes"
         raise SqlRefused(1071, message, "42000")

@@ -12,10 +12,10 @@ from typing import Final
 from tidegate.model.errors import SqlRefused, TidegateError
 from tidegate.model.table import PartitionDef, PartitionInfo
 from tidegate.schema.change.draft import column_of
-from tidegate.schema.change.flags import PRIMARY
 from tidegate.schema.change.restore import restore, restore_bound
 from tidegate.schema.expression import compile_expression, integer_of
 from tidegate.schema.stored.definition import PARTITION_METHODS, Name, StoredPartition, StoredPartitionDef, StoredTable
+from tidegate.schema.stored.flags import PRIMARY
 
 _TYPES: Final = {method: number for number, method in PARTITION_METHODS.items()}
 MOST_PARTITIONS: Final = 8192

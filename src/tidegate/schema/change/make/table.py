@@ -18,19 +18,20 @@ from tidegate.model.mysql import INTEGERS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
 from tidegate.schema.build import inline_indexes
-from tidegate.schema.change.draft import column_of, with_flag
-from tidegate.schema.change.flags import AUTO_INCREMENT, PRIMARY, with_index_flags
-from tidegate.schema.change.make.column import default_collation, make_column
+from tidegate.schema.change.draft import column_of, with_flag, with_index_flags
+from tidegate.schema.change.make.column import make_column
 from tidegate.schema.change.make.index import chosen_name, covers, make_foreign_key, make_index
 from tidegate.schema.change.make.partition import make_partition
 from tidegate.schema.change.move.column import append_column
 from tidegate.schema.change.move.index import append_index
 from tidegate.schema.change.session import DdlSession
+from tidegate.schema.charset import default_collation
 from tidegate.schema.columns import charset_of_collation
 from tidegate.schema.definition import ColumnDef, IndexDef, OptionsDetail, TableOptions
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.statement import CreateTable
 from tidegate.schema.stored.definition import Name, StoredForeignKey, StoredSchema, StoredTable, StoredTtl
+from tidegate.schema.stored.flags import AUTO_INCREMENT, PRIMARY
 
 _PUBLIC: Final = ElementState.PUBLIC
 _UNITS: Final = ["MICROSECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR"]

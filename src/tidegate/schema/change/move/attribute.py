@@ -23,11 +23,11 @@ from tidegate.schema.change.arguments import (
     VisibilityArgs,
 )
 from tidegate.schema.change.draft import Draft, Move, States, column_of, known_index, move_column, with_index
-from tidegate.schema.change.flags import NO_DEFAULT
 from tidegate.schema.change.outcome import CounterChange
 from tidegate.schema.change.request import Request
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import StoredColumn, StoredTable
+from tidegate.schema.stored.flags import NO_DEFAULT
 
 _AUTO_RANDOM: Final = 40
 

@@ -15,13 +15,22 @@ import msgspec
 
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.change.arguments import AddColumnArgs, DropColumnArgs, PositionArgs
-from tidegate.schema.change.draft import Draft, Move, States, column_of, move_column, with_columns, with_index
-from tidegate.schema.change.flags import NOT_NULL, PRIMARY, without_index
+from tidegate.schema.change.draft import (
+    Draft,
+    Move,
+    States,
+    column_of,
+    move_column,
+    with_columns,
+    with_index,
+    without_index,
+)
 from tidegate.schema.change.make.column import zero_default
 from tidegate.schema.change.outcome import DeleteRange
 from tidegate.schema.change.request import Request
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import StoredColumn, StoredIndex, StoredTable
+from tidegate.schema.stored.flags import NOT_NULL, PRIMARY
 
 _NONE, _PUBLIC, _WRITE_ONLY, _DELETE_ONLY = (
     ElementState.NONE,

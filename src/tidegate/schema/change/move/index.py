@@ -26,13 +26,15 @@ from tidegate.schema.change.draft import (
     with_columns,
     with_flag,
     with_index,
+    with_index_flags,
+    without_index,
 )
-from tidegate.schema.change.flags import NOT_NULL, PREVENT_NULL, with_index_flags, without_index
 from tidegate.schema.change.move.column import append_column
 from tidegate.schema.change.outcome import DeleteRange
 from tidegate.schema.change.request import Request
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import Name, StoredIndex, StoredTable
+from tidegate.schema.stored.flags import NOT_NULL, PREVENT_NULL
 
 _NONE, _PUBLIC, _WRITE_ONLY = ElementState.NONE, ElementState.PUBLIC, ElementState.WRITE_ONLY
 

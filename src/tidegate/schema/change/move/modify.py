@@ -20,13 +20,13 @@ from tidegate.model.errors import SqlRefused
 from tidegate.model.name import lowered
 from tidegate.schema.change.arguments import ModifyColumnArgs
 from tidegate.schema.change.draft import Draft, Move, States, column_of, index_of, move_column, with_columns, with_index
-from tidegate.schema.change.flags import KEYS, NOT_NULL, PREVENT_NULL, PRIMARY
 from tidegate.schema.change.modify_kind import modify_kind
 from tidegate.schema.change.move.column import append_column, place_of
 from tidegate.schema.change.outcome import DeleteRange
 from tidegate.schema.change.request import ModifyKind, Request
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import ChangeState, Name, StoredColumn, StoredIndex, StoredTable
+from tidegate.schema.stored.flags import KEYS, NOT_NULL, PREVENT_NULL, PRIMARY
 
 _NONE, _PUBLIC = ElementState.NONE, ElementState.PUBLIC
 

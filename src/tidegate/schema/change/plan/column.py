@@ -19,7 +19,6 @@ from tidegate.schema.change.arguments import (
     SetDefaultArgs,
 )
 from tidegate.schema.change.draft import column_of
-from tidegate.schema.change.flags import AUTO_INCREMENT, KEYS, NO_DEFAULT, PRIMARY
 from tidegate.schema.change.invariants import partition_columns
 from tidegate.schema.change.make.column import make_column, with_default, with_origin
 from tidegate.schema.change.make.index import check_indexes
@@ -33,6 +32,7 @@ from tidegate.schema.definition import ColumnDef, Position
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.spec import AddColumns, AddIndex, DropColumn, ModifyColumn, RenameColumn, SetDefault
 from tidegate.schema.stored.definition import Name, StoredColumn
+from tidegate.schema.stored.flags import AUTO_INCREMENT, KEYS, NO_DEFAULT, PRIMARY
 
 
 def _key_with(alteration: Alteration, name: str) -> str | None:

@@ -15,7 +15,7 @@ Source: TiDB pkg/table/column.go (GetColDefaultValue, GetColOriginDefaultValue, 
 from datetime import UTC, datetime
 from typing import Final
 
-from tidegate.expr.cast.assign import NOT_NULL, Target, convert, zero_of
+from tidegate.expr.cast.assign import Target, convert, zero_of
 from tidegate.expr.context import Context
 from tidegate.kv.column_value import KvValue
 from tidegate.kv.datum import Unsigned
@@ -23,6 +23,7 @@ from tidegate.kv.packed_time import Time
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.schema.stored.definition import StoredColumn
+from tidegate.schema.stored.flags import NOT_NULL
 from tidegate.schema.stored.layout import target_of
 
 _MOMENTS: Final = frozenset({T.DATE, T.DATETIME, T.TIMESTAMP})

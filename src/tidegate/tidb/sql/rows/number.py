@@ -17,8 +17,9 @@ from tidegate.kv.column_value import KvValue
 from tidegate.kv.datum import DecimalDatum
 from tidegate.kv.number import MAX_INT, MAX_UINT
 from tidegate.model.errors import SqlRefused
+from tidegate.schema.stored.flags import PRIMARY
 from tidegate.tidb.sql.rows.auto_id import STEP, Counter, CounterKind, StoredAutoIds, sharded
-from tidegate.tidb.sql.rows.shape import PRIMARY_FLAG, ShapeColumn, TableShape
+from tidegate.tidb.sql.rows.shape import ShapeColumn, TableShape
 
 _APART: Final = 1
 """The AUTO_ID_CACHE that keeps AUTO_INCREMENT apart from the row numbers."""
@@ -89,7 +90,7 @@ class RowNumbers:
         return assign(number, column.target, self._context, row_number)
 
     def _is_random(self, column: ShapeColumn) -> bool:
-        return bool(self._shape.stored.auto_random_bits and column.stored.type.flag & PRIMARY_FLAG)
+        return bool(self._shape.stored.auto_random_bits and column.stored.type.flag & PRIMARY)
 
     def _kind(self, column: ShapeColumn) -> CounterKind:
         if self._is_random(column):

@@ -29,14 +29,12 @@ from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType
 from tidegate.schema.f1 import Access, ElementKind, ElementState, access
 from tidegate.schema.stored.definition import StoredColumn, StoredIndex, StoredTable
+from tidegate.schema.stored.flags import AUTO_INCREMENT, ON_UPDATE_NOW
 from tidegate.schema.stored.layout import table_layout, target_of
 from tidegate.tidb.sql.rows.default_value import constant_of, is_now, origin_of
 from tidegate.tidb.sql.rows.placement import Placement, placements_of
 
 ROW_ID: Final = "_tidb_rowid"
-PRIMARY_FLAG: Final = 2
-_AUTO_INCREMENT: Final = 512
-_ON_UPDATE_NOW: Final = 8192
 
 
 @dataclass(frozen=True)
@@ -86,12 +84,12 @@ class ShapeColumn:
     @property
     def on_update_now(self) -> bool:
         """Whether a changed row gets the moment of the statement."""
-        return bool(self.stored.type.flag & _ON_UPDATE_NOW)
+        return bool(self.stored.type.flag & ON_UPDATE_NOW)
 
     @property
     def auto_increment(self) -> bool:
         """Whether an allocator numbers it."""
-        return bool(self.stored.type.flag & _AUTO_INCREMENT)
+        return bool(self.stored.type.flag & AUTO_INCREMENT)
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from tidegate.expr.value.kinds import SqlValue
 from tidegate.kv.packed_time import Time
 from tidegate.model.errors import SqlRefused
 from tidegate.model.tso import LOGICAL_BITS
+from tidegate.schema.charset import CHARSETS, charset_named, collation_named
 from tidegate.schema.cursor import Cursor
 from tidegate.tidb.sql.session.state import SessionState
-from tidegate.tidb.sql.variable.charset import CHARSETS, charset_named, collation_named
 from tidegate.tidb.sql.variable.variables import VARIABLES, find
 
 

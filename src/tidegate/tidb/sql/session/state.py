@@ -16,7 +16,7 @@ from datetime import UTC, datetime, tzinfo
 from tidegate.expr.context import Context, SqlWarning
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused, TidegateError, UpstreamError
-from tidegate.tidb.sql.variable.charset import zone_named
+from tidegate.tidb.sql.variable.kind import zone_named
 from tidegate.tidb.sql.variable.variables import GlobalVariables, SessionVariables
 
 

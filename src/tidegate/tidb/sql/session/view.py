@@ -21,13 +21,14 @@ from tidegate.expr.syntax.dialect import Node as Syntax
 from tidegate.expr.syntax.parse import Dml, parse
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
+from tidegate.schema.stored.flags import AUTO_INCREMENT
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate.tidb.information.relations import Facts, InformationSchema, is_information
 from tidegate.tidb.meta.keys import Meta
 from tidegate.tidb.sql.query.select import select
 from tidegate.tidb.sql.rows.open import find_table
 from tidegate.tidb.sql.session.client import SessionClient
-from tidegate.tidb.sql.show.create import AUTO_INCREMENT, NextIds
+from tidegate.tidb.sql.show.create import NextIds
 from tidegate.tidb.sql.show.statement import View
 
 _DEPTH: Final = 32

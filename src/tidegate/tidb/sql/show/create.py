@@ -27,6 +27,7 @@ from msgspec import UNSET
 from tidegate.expr.syntax.tokens import quote_name
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
+from tidegate.schema.charset import default_collation
 from tidegate.schema.columns import render_type
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import (
@@ -39,17 +40,12 @@ from tidegate.schema.stored.definition import (
     StoredSchema,
     StoredTable,
 )
-from tidegate.schema.stored.layout import ZEROFILL, column_type
+from tidegate.schema.stored.flags import AUTO_INCREMENT, NO_DEFAULT, NOT_NULL, ON_UPDATE_NOW, PRIMARY, ZEROFILL
+from tidegate.schema.stored.layout import column_type
 
-NOT_NULL: Final = 1
-PRIMARY: Final = 2
-AUTO_INCREMENT: Final = 512
-NO_DEFAULT: Final = 4096
-ON_UPDATE_NOW: Final = 8192
 _TEXTS: Final = frozenset(
     {T.STRING, T.VARCHAR, T.VAR_STRING, T.TINY_BLOB, T.BLOB, T.MEDIUM_BLOB, T.LONG_BLOB, T.ENUM, T.SET}
 )
-_DEFAULT_COLLATIONS: Final = {"binary": "binary", "gbk": "gbk_chinese_ci", "gb18030": "gb18030_chinese_ci"}
 _ZERO_TIMES: Final = ("0000-00-00 00:00:00", "")
 _AUTO_RANDOM_RANGE: Final = 64
 _TEMPORARY: Final = {1: "GLOBAL TEMPORARY TABLE", 2: "TEMPORARY TABLE"}
@@ -86,8 +82,7 @@ def render_create_schema(schema: StoredSchema) -> str:
 
 
 def _database_collate(schema: StoredSchema) -> str:
-    usual = _DEFAULT_COLLATIONS.get(schema.charset, f"{schema.charset}_bin")
-    return "" if schema.collate in ("", usual) else f" COLLATE {schema.collate}"
+    return "" if schema.collate in ("", default_collation(schema.charset)) else f" COLLATE {schema.collate}"
 
 
 def render_create_table(
@@ -141,8 +136,7 @@ def _collation(table: StoredTable, column: StoredColumn) -> Iterator[str]:
         return
     if kind.charset != table.charset:
         yield f"CHARACTER SET {kind.charset}"
-    usual = _DEFAULT_COLLATIONS.get(kind.charset, f"{kind.charset}_bin")
-    if kind.collate != table.collate or kind.collate != usual:
+    if kind.collate != table.collate or kind.collate != default_collation(kind.charset):
         yield f"COLLATE {kind.collate}"
 
 

@@ -13,14 +13,17 @@ A value cut to its bounds is a warning (1292), anything else that does not fit i
 Source: TiDB pkg/sessionctx/variable; MySQL manual, "SET Syntax for Variable Assignment".
 """
 
+import re
 from collections.abc import Callable
+from datetime import UTC, timedelta, timezone, tzinfo
 from decimal import Decimal
 from typing import Final, NamedTuple, TypeAlias
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
+from tidegate.schema.charset import charset_named, collation_named
 from tidegate.schema.job import MODE_BITS
-from tidegate.tidb.sql.variable.charset import charset_named, collation_named, zone_named
 
 Setting: TypeAlias = int | float | str
 """What a variable holds."""
@@ -33,6 +36,9 @@ _OFF: Final = frozenset({"off", "false", "0"})
 _WRONG_VALUE: Final = 1231
 _WRONG_TYPE: Final = 1232
 _TRUNCATED: Final = 1292
+_OFFSET: Final = re.compile(r"([+-])(\d{1,2}):(\d\d)")
+_OFFSET_MAX: Final = timedelta(hours=14)
+_OFFSET_MIN: Final = timedelta(hours=-12, minutes=-59)
 
 
 class VariableKind(NamedTuple):
@@ -124,6 +130,23 @@ def _mode(name: str, value: SqlValue, _warn: Warn) -> Setting:
         elif part:
             raise _wrong_value(name, part)
     return ",".join(found)
+
+
+def zone_named(name: str) -> tzinfo:
+    """Return the zone of SYSTEM (which is UTC here), of an offset such as +08:00, or of a name; SqlRefused 1298."""
+    if name.upper() in {"SYSTEM", "UTC", "+00:00"}:
+        return UTC
+    offset = _OFFSET.fullmatch(name)
+    if offset:
+        span = timedelta(hours=int(offset[2]), minutes=int(offset[3])) * (1 if offset[1] == "+" else -1)
+        if _OFFSET_MIN <= span <= _OFFSET_MAX and int(offset[3]) < 60:
+            return timezone(span)
+    else:
+        try:
+            return ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            pass
+    raise SqlRefused(1298, f"Unknown or incorrect time zone: '{name}'", "HY000")
 
 
 def _zone(word: str) -> str:

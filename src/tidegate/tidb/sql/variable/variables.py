@@ -20,7 +20,7 @@ from typing import Final
 
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
-from tidegate.tidb.sql.variable.charset import CHARSETS
+from tidegate.schema.charset import CHARSETS
 from tidegate.tidb.sql.variable.kind import (
     CHARSET,
     COLLATION,

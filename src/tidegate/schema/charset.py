@@ -1,17 +1,14 @@
-"""Character sets and collations, as TiDB knows them, and time zones by the names that MySQL takes.
+"""Character sets and collations, as TiDB knows them.
 
     utf8mb4   utf8mb4_bin (the default)   utf8mb4_general_ci   utf8mb4_unicode_ci   utf8mb4_0900_ai_ci ..
     gbk       gbk_chinese_ci (the default)   gbk_bin
 
 A client may name a collation of MySQL that TiDB lacks; it is then refused (1273).
 
-Source: TiDB documentation, "Character Set and Collation", "Time Zone Support".
+Source: TiDB documentation, "Character Set and Collation".
 """
 
-import re
-from datetime import UTC, timedelta, timezone, tzinfo
 from typing import Final, NamedTuple
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.columns import charset_of_collation, normal_charset
@@ -43,9 +40,10 @@ COLLATIONS: Final = frozenset(
     | {"utf8mb4_0900_ai_ci", "utf8mb4_0900_bin", "utf8mb4_general_ci", "utf8mb4_unicode_ci"}
 )
 
-_OFFSET: Final = re.compile(r"([+-])(\d{1,2}):(\d\d)")
-_OFFSET_MAX: Final = timedelta(hours=14)
-_OFFSET_MIN: Final = timedelta(hours=-12, minutes=-59)
+
+def character_bytes(charset: str) -> int:
+    """Return what one character takes at most; 1 for a charset that TiDB lacks."""
+    return CHARSETS[charset].bytes_max if charset in CHARSETS else 1
 
 
 def charset_named(name: str) -> str:
@@ -65,18 +63,8 @@ def collation_named(name: str) -> str:
     return folded
 
 
-def zone_named(name: str) -> tzinfo:
-    """Return the zone of SYSTEM (which is UTC here), of an offset such as +08:00, or of a name; SqlRefused 1298."""
-    if name.upper() in {"SYSTEM", "UTC", "+00:00"}:
-        return UTC
-    offset = _OFFSET.fullmatch(name)
-    if offset:
-        span = timedelta(hours=int(offset[2]), minutes=int(offset[3])) * (1 if offset[1] == "+" else -1)
-        if _OFFSET_MIN <= span <= _OFFSET_MAX and int(offset[3]) < 60:
-            return timezone(span)
-    else:
-        try:
-            return ZoneInfo(name)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
-            pass
-    raise SqlRefused(1298, f"Unknown or incorrect time zone: '{name}'", "HY000")
+def default_collation(charset: str) -> str:
+    """Return TiDB's default collation of a charset; SqlRefused 1115 for one that it does not know."""
+    if charset not in CHARSETS:
+        raise SqlRefused(1115, f"Unknown character set: '{charset}'", "42000")
+    return CHARSETS[charset].default
