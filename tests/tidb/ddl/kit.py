@@ -15,7 +15,6 @@ from tidegate.schema.change.arguments import (
     CreateTableArgs,
     DropColumnArgs,
     DropIndexArgs,
-    DropObjectArgs,
     ModifyColumnArgs,
     NewTableArgs,
     RenameTableArgs,
@@ -129,7 +128,7 @@ class World:
 
     def drop_table(self, table: str = "t") -> Request:
         """DROP TABLE."""
-        return self.request(4, DropObjectArgs(), f"drop table {table}", table)
+        return self.request(4, None, f"drop table {table}", table)
 
     def truncate(self) -> Request:
         """TRUNCATE TABLE."""

@@ -306,6 +306,19 @@ def test_views(client: Client) -> None:
     assert client.code("INSERT INTO test.big VALUES (9, 9)") == 1288
 
 
+def test_expression_indexes_keep_values_apart(client: Client) -> None:
+    """An index on an expression has its type: decimals, doubles and dates are not kept as whole numbers or texts."""
+    client.run(
+        "CREATE TABLE e (id INT PRIMARY KEY, f DOUBLE, d DATETIME, "
+        "UNIQUE KEY k ((id * 1.5)), UNIQUE KEY l ((ABS(f))), UNIQUE KEY m ((DATE(d))))"
+    )
+    client.run("INSERT INTO e VALUES (1, 1.2, '2024-01-02 03:04:05'), (2, -1.4, '2024-01-03 03:04:05')")
+
+    assert client.code("INSERT INTO e VALUES (3, 1.4, NULL)") == 1062
+    assert client.code("INSERT INTO e VALUES (3, NULL, '2024-01-03')") == 1062
+    client.run("ADMIN CHECK TABLE e")
+
+
 def test_interrupt(client: Client, cluster: Cluster) -> None:
     """A DDL that waits and is interrupted ends with 1317, its job taken back."""
     blocker = Client(cluster)

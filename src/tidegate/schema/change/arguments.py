@@ -41,17 +41,10 @@ class CharsetArgs(msgspec.Struct, frozen=True, omit_defaults=True):
     needs_overwrite_cols: bool = False
 
 
-class DropObjectArgs(msgspec.Struct, frozen=True):
-    """DROP DATABASE, TABLE, VIEW: the job names it."""
-
-    fk_check: bool = True
-
-
 class CreateTableArgs(msgspec.Struct, frozen=True, omit_defaults=True):
     """CREATE TABLE, VIEW: the whole definition; `old_view_tbl_id` is the view that OR REPLACE takes away."""
 
     table_info: StoredTable
-    on_exist_replace: bool = False
     old_view_tbl_id: int = 0
 
 
@@ -127,7 +120,6 @@ class ExchangeArgs(msgspec.Struct, frozen=True):
     partition_id: int
     pt_schema_id: int
     pt_table_id: int
-    partition_name: str
     with_validation: bool = True
 
 
@@ -234,9 +226,7 @@ Arguments: TypeAlias = msgspec.Struct
 
 ARGUMENTS: Final[Mapping[int, type[Arguments]]] = {
     1: CreateSchemaArgs,
-    2: DropObjectArgs,
     3: CreateTableArgs,
-    4: DropObjectArgs,
     5: AddColumnArgs,
     6: DropColumnArgs,
     7: AddIndexArgs,
@@ -256,7 +246,6 @@ ARGUMENTS: Final[Mapping[int, type[Arguments]]] = {
     21: CreateTableArgs,
     22: CharsetArgs,
     23: TruncatePartitionsArgs,
-    24: DropObjectArgs,
     25: RecoverArgs,
     26: CharsetArgs,
     32: AddIndexArgs,

@@ -6,18 +6,14 @@
 Names that are not given: the first column's, else expression_index, with _2, _3 .. while taken; foreign keys are fk_1,
 fk_2 ..
 
-The type of a hidden column is inferred from its expression (`infer_type`).
+The type of a hidden column is that of its compiled expression, with the lengths that TiDB gives:
 
     a + 1                   bigint(20)                     cast(.. as signed)     bigint(22)
-    lower(b), concat(..)    var_string of its arguments    cast(.. as char(9))    var_string(9)
-    a / 2                   decimal                        anything else          double for reals, else var_string
-
-Far from all that TiDB infers: what is not of these kinds is kept as text.
+    lower(b), concat(..)    var_string of its columns      cast(.. as char(9))    var_string(9)
 
 Source: TiDB pkg/ddl/index.go (buildIndexColumns, buildHiddenColumnInfo), foreign_key.go, create_table.go.
 """
 
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
@@ -25,11 +21,14 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
+from tidegate.expr.compiler import compile_text
+from tidegate.expr.scope import Scope, Slot
 from tidegate.model.errors import SqlRefused
+from tidegate.model.mysql import INTEGERS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
 from tidegate.schema.change.draft import column_of, move_column
-from tidegate.schema.change.restore import restore
+from tidegate.schema.change.restore import Restored, restore
 from tidegate.schema.charset import character_bytes
 from tidegate.schema.definition import IndexDef
 from tidegate.schema.stored.definition import (
@@ -42,73 +41,7 @@ from tidegate.schema.stored.definition import (
     StoredType,
 )
 from tidegate.schema.stored.flags import BINARY, UNSIGNED
-
-_CAST: Final = re.compile(r"^cast\(.* as (?P<word>[a-z]+)(?:\((?P<size>\d+)(?:,\s*(?P<scale>\d+))?\))?", re.IGNORECASE)
-_TEXT_CALL: Final = re.compile(
-    r"^(lower|upper|lcase|ucase|trim|ltrim|rtrim|left|right|substr|substring|substring_index|reverse|concat|concat_ws|"
-    r"replace|lpad|rpad|md5|sha1|sha2|hex|json_unquote|repeat|insert)\(",
-    re.IGNORECASE,
-)
-_NUMBER_CALL: Final = re.compile(
-    r"^(length|char_length|abs|year|month|day|dayofmonth|dayofweek|dayofyear|hour|minute|second|quarter|week|crc32|"
-    r"floor|ceil|ceiling|mod|unix_timestamp|to_days|locate|instr|strcmp|ascii|ord|sign|bit_count)\(",
-    re.IGNORECASE,
-)
-_NUMBERS: Final = frozenset({T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG, T.YEAR, T.BIT})
-_REALS: Final = frozenset({T.FLOAT, T.DOUBLE})
-_CASTS: Final = {
-    "signed": (T.LONGLONG, 22, 0, BINARY),
-    "unsigned": (T.LONGLONG, 22, 0, BINARY | UNSIGNED),
-    "date": (T.DATE, 10, 0, BINARY),
-    "datetime": (T.DATETIME, 19, 0, BINARY),
-    "time": (T.TIME, 10, 0, BINARY),
-    "year": (T.YEAR, 4, 0, BINARY | UNSIGNED),
-    "double": (T.DOUBLE, 22, -1, BINARY),
-    "float": (T.FLOAT, 12, -1, BINARY),
-    "json": (T.JSON, 4294967295, 0, BINARY),
-}
-
-
-def _bytes_type(code: T, flen: int, decimal: int, flag: int) -> StoredType:
-    return StoredType(code, flag, flen, decimal, "binary", "binary")
-
-
-def infer_type(text: str, columns: list[StoredColumn], charset: str, collate: str) -> StoredType:
-    """Return the type of a restored expression over `columns`; texts that come of none have `charset` and `collate`."""
-    cast = _CAST.match(text)
-    if cast is not None:
-        return _cast_type(cast, charset, collate)
-    codes = {column.type.tp for column in columns}
-    texts = [column.type for column in columns if column.type.charset != "binary"]
-    if _TEXT_CALL.match(text):
-        flen = sum(kind.flen for kind in texts) if texts else -1
-        kind = texts[0] if texts else StoredType(T.VAR_STRING, charset=charset, collate=collate)
-        return StoredType(T.VAR_STRING, 0, flen, -1, kind.charset, kind.collate)
-    if _NUMBER_CALL.match(text) or (codes <= _NUMBERS and " / " not in text):
-        unsigned = any(column.type.flag & UNSIGNED for column in columns)
-        return _bytes_type(T.LONGLONG, 20, 0, BINARY | (UNSIGNED if unsigned else 0))
-    if codes & _REALS:
-        return _bytes_type(T.DOUBLE, 23, -1, BINARY)
-    if codes <= _NUMBERS | {T.DECIMAL}:
-        return _bytes_type(T.DECIMAL, 65, 4, BINARY)
-    if texts:
-        return StoredType(T.VAR_STRING, 0, texts[0].flen, -1, texts[0].charset, texts[0].collate)
-    return StoredType(T.VAR_STRING, 0, -1, -1, charset, collate)
-
-
-def _cast_type(cast: re.Match[str], charset: str, collate: str) -> StoredType:
-    word, size = cast["word"].lower(), int(cast["size"] or -1)
-    if word == "decimal":
-        return _bytes_type(T.DECIMAL, size if size > 0 else 10, int(cast["scale"] or 0), BINARY)
-    if word == "binary":
-        return _bytes_type(T.VAR_STRING, size, -1, BINARY)
-    if word in _CASTS:
-        code, flen, decimal, flag = _CASTS[word]
-        if word in ("datetime", "time") and size > 0:
-            flen, decimal = flen + 1 + size, size
-        return _bytes_type(code, flen, decimal, flag)
-    return StoredType(T.VAR_STRING, 0, size, -1, charset, collate)
-
+from tidegate.schema.stored.layout import column_type
 
 _LONGEST_BYTES: Final = 3072
 """TiDB's default for the bytes of an index entry's key, the limit of InnoDB."""
@@ -216,13 +149,30 @@ def check_indexes(table: StoredTable, old: StoredColumn, new: StoredColumn) -> N
             check_parts(changed, parts)
 
 
+def _expression_type(expression: Restored, table: StoredTable) -> StoredType:
+    """The type of an expression over a table's columns; SqlRefused for one that is not computed here."""
+    columns = table.cols or ()
+    slots = [Slot(at, one.name.original, column_type(one.type), one.type.collate) for at, one in enumerate(columns)]
+    found = compile_text(expression.text, Scope(tuple(slots), collation=table.collate, clause="expression index"))
+    kind = found.type
+    if kind.code in INTEGERS or kind.code is T.NULL:
+        flag, flen = BINARY | (UNSIGNED if kind.unsigned else 0), 22 if expression.text.startswith("cast(") else 20
+        return StoredType(T.LONGLONG, flag, flen, 0, "binary", "binary")
+    if kind.charset == "binary":
+        flen = 23 if kind.code is T.DOUBLE else kind.flen
+        return StoredType(kind.code, BINARY, flen, kind.decimal, "binary", "binary")
+    used = [one.type for one in columns if one.name.lower in expression.columns]
+    flen = sum(one.flen for one in used if one.charset != "binary") or -1
+    return StoredType(T.VAR_STRING, 0, flen if kind.flen < 0 else kind.flen, -1, kind.charset, found.collation)
+
+
 def _hidden(table: StoredTable, expression: str, name: str) -> StoredColumn:
     found = restore(expression)
     columns = [column_of(table, used) for used in found.columns]
     unknown = next((used for used, column in zip(found.columns, columns, strict=True) if column is None), None)
     if unknown is not None:
         raise SqlRefused(1054, f"Unknown column '{unknown}' in 'expression index'", "42S22")
-    kind = infer_type(found.text, [column for column in columns if column], table.charset, table.collate)
+    kind = _expression_type(found, table)
     return StoredColumn(
         0,
         Name.of(name),

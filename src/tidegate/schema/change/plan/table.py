@@ -13,7 +13,6 @@ from tidegate.model.name import lowered
 from tidegate.model.table import TableName
 from tidegate.schema.change.arguments import (
     CreateTableArgs,
-    DropObjectArgs,
     NewTableArgs,
     RecoverArgs,
     RenameTableArgs,
@@ -97,7 +96,7 @@ def drop_tables(statement: DropTables, catalog: Catalog, _session: DdlSession) -
             found.append(one)
     if missing and not statement.if_exists:
         raise SqlRefused(1051, _unknown(missing), "42S02")
-    requests = tuple(request_on(4, one, DropObjectArgs()) for one in found)
+    requests = tuple(request_on(4, one, None) for one in found)
     return StatementPlan(requests, tuple(StatementNote("Note", 1051, _unknown([name])) for name in missing))
 
 

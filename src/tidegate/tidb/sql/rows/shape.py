@@ -105,11 +105,6 @@ class ShapeIndex:
         """The name as errors show it."""
         return self.stored.idx_name.original
 
-    @property
-    def column_ids(self) -> tuple[int, ...]:
-        """The ids of the index's columns."""
-        return tuple(part.column_id for part in self.layout.parts)
-
 
 class TableShape:
     """A definition ready for use."""
