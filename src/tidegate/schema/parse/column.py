@@ -90,7 +90,8 @@ def _read_detail(cursor: Cursor, column: ColumnDef) -> ColumnDef | None:
     detail = column.detail
     match cursor.accept("ON UPDATE", "AUTO_RANDOM", "CONSTRAINT", "CHECK"):
         case "ON UPDATE":
-            detail = replace(detail, on_update=_read_call(cursor))
+            cursor.name("a function")
+            detail = replace(detail, on_update=_read_digits(cursor))
         case "AUTO_RANDOM":
             detail = replace(detail, auto_random=_read_auto_random(cursor))
         case "CONSTRAINT":
@@ -139,13 +140,13 @@ def _collated(column: ColumnDef, collation: str) -> ColumnDef:
     return replace(column, type=replace(column.type, charset=charset_of_collation(collation)))
 
 
-def _read_call(cursor: Cursor) -> int:
-    """The fractional digits of CURRENT_TIMESTAMP at the cursor, moving past it."""
-    cursor.name("a function")
-    if not cursor.is_sign("("):
+def _read_digits(cursor: Cursor) -> int:
+    """The fractional digits after CURRENT_TIMESTAMP, 0 unless written, moving past their brackets."""
+    if not cursor.sign("("):
         return 0
-    inside = cursor.skip_group()
-    return int(inside) if inside.isascii() and inside.isdigit() else 0
+    digits = 0 if cursor.is_sign(")") else cursor.integer("fractional digits")
+    cursor.expect_sign(")")
+    return digits
 
 
 def read_default(cursor: Cursor) -> Default:
@@ -157,11 +158,7 @@ def read_default(cursor: Cursor) -> Default:
         return literal
     start = cursor.at
     if cursor.accept(*_NOW):
-        fsp = 0
-        if cursor.sign("("):
-            fsp = 0 if cursor.is_sign(")") else cursor.integer("fractional digits")
-            cursor.expect_sign(")")
-        return Now(fsp)
+        return Now(_read_digits(cursor))
     if cursor.accept("NEXT VALUE FOR"):
         cursor.qualified()
         return Expression(cursor.slice(start))

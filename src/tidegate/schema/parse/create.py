@@ -8,7 +8,6 @@ Source: TiDB parser/parser.y (CreateTableStmt, CreateIndexStmt, CreateViewStmt, 
 
 from typing import Final
 
-from tidegate.schema.columns import charset_of_collation, normal_charset, read_charset_name
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.definition import ColumnDef, IndexDef, ViewDetail
 from tidegate.schema.parse.column import read_column
@@ -55,25 +54,10 @@ def ignore(cursor: Cursor, _default_schema: str = "") -> Statement:
 
 def database_charset(cursor: Cursor) -> tuple[str | None, str | None]:
     """Return the (charset, collation) of a database's options, moving past them."""
-    charset: str | None = None
-    collation: str | None = None
-    while not cursor.done():
-        cursor.accept("DEFAULT")
-        match cursor.expect(
-            "CHARACTER SET", "CHAR SET", "CHARSET", "COLLATE", "ENCRYPTION", "PLACEMENT POLICY", "SET", "READ ONLY"
-        ):
-            case "CHARACTER SET" | "CHAR SET" | "CHARSET":
-                charset = normal_charset(read_charset_name(cursor))
-            case "COLLATE":
-                collation = read_charset_name(cursor)
-            case "SET":
-                cursor.rest()
-            case _:
-                cursor.sign("=")
-                cursor.next()
-    if charset is None and collation is not None:
-        charset = charset_of_collation(collation)
-    return charset, None if collation is None else collation.lower()
+    options, _ = read_options(cursor, commas=False)
+    if cursor.accept("SET"):
+        cursor.rest()
+    return options.charset, options.detail.collate
 
 
 def read_create(cursor: Cursor, default_schema: str) -> Statement:

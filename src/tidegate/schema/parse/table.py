@@ -18,7 +18,7 @@ from tidegate.schema.cursor import Cursor
 from tidegate.schema.definition import OptionsDetail, TableOptions
 from tidegate.schema.restore.table import TABLE_OPTIONS
 
-_VALUED: Final = (*TABLE_OPTIONS, "ENGINE_ATTRIBUTE", "STATS_OPTIONS", "TYPE")
+_VALUED: Final = (*TABLE_OPTIONS, "ENGINE_ATTRIBUTE", "STATS_OPTIONS", "TYPE", "READ ONLY")
 _PASSED: Final = ("ON COMMIT DELETE ROWS", "ON COMMIT PRESERVE ROWS", "REMOVE TTL")
 
 

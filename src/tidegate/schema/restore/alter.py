@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from tidegate.schema.parse.key import is_constraint
 from tidegate.schema.restore.call import order_item
 from tidegate.schema.restore.column import placed_column
 from tidegate.schema.restore.expression import default_value
@@ -14,7 +15,6 @@ from tidegate.schema.restore.table import (
     default_or_text,
     dropped,
     elements,
-    is_constraint,
     table_option,
 )
 from tidegate.schema.restore.template import bracketed, by_words, one_of, template

@@ -3,6 +3,7 @@
 from typing import Final
 
 from tidegate.expr.syntax.tokens import quote
+from tidegate.schema.parse.key import is_constraint
 from tidegate.schema.restore.column import check_rest, column
 from tidegate.schema.restore.key import index_options, key_parts, pre_split, references, split_at
 from tidegate.schema.restore.literal import literal
@@ -23,18 +24,12 @@ _KEYS: Final = {
     "INDEX": "INDEX",
     "KEY": "INDEX",
 }
-_BEGINNINGS: Final = ("CONSTRAINT", *_KEYS, "FOREIGN KEY", "CHECK")
-
-
-def is_constraint(r: SqlReader) -> bool:
-    """Return True if a key, foreign key or check stands here, not a column."""
-    return any(r.looking_at(words) for words in _BEGINNINGS)
 
 
 def constraint(r: SqlReader) -> str:
     """Return a key, foreign key or check of a table."""
     named = ""
-    if r.accept("CONSTRAINT") and not any(r.looking_at(words) for words in _BEGINNINGS[1:]):
+    if r.accept("CONSTRAINT") and not is_constraint(r):
         named = r.one_name()
     if r.accept("CHECK"):
         return (f"CONSTRAINT {named} " if named else "") + check_rest(r)
