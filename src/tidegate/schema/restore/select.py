@@ -12,22 +12,19 @@ from tidegate.schema.restore.reader import SqlReader
 from tidegate.schema.restore.template import by_words, one_of, template
 
 _OPTIONS: Final = {
-    "DISTINCTROW": "DISTINCT",
-    "DISTINCT": "DISTINCT",
-    "ALL": "ALL",
-    "STRAIGHT_JOIN": "STRAIGHT_JOIN",
-    "HIGH_PRIORITY": "HIGH_PRIORITY",
     "SQL_SMALL_RESULT": "SQL_SMALL_RESULT",
     "SQL_BIG_RESULT": "SQL_BIG_RESULT",
     "SQL_BUFFER_RESULT": "SQL_BUFFER_RESULT",
     "SQL_CACHE": "",
     "SQL_NO_CACHE": "SQL_NO_CACHE",
     "SQL_CALC_FOUND_ROWS": "SQL_CALC_FOUND_ROWS",
+    "HIGH_PRIORITY": "HIGH_PRIORITY",
+    "DISTINCTROW": "DISTINCT",
+    "DISTINCT": "DISTINCT",
+    "ALL": "ALL",
+    "STRAIGHT_JOIN": "STRAIGHT_JOIN",
 }
-_OPTION_ORDER: Final = [
-    *("SQL_SMALL_RESULT", "SQL_BIG_RESULT", "SQL_BUFFER_RESULT", "SQL_NO_CACHE", "SQL_CALC_FOUND_ROWS"),
-    *("HIGH_PRIORITY", "DISTINCT", "ALL", "STRAIGHT_JOIN"),
-]
+"""Words after SELECT, in TiDB's order, and what is printed for each."""
 _SET_OPERATORS: Final = ("UNION", "EXCEPT", "INTERSECT")
 _NO_ALIAS: Final = frozenset(
     """FROM WHERE GROUP HAVING ORDER LIMIT FOR LOCK UNION EXCEPT INTERSECT WITH ON JOIN INNER CROSS LEFT RIGHT NATURAL
@@ -72,9 +69,10 @@ def _is_bracketed(text: str) -> bool:
 
 def _options(r: SqlReader) -> str:
     hints = _hints(r.next().text) if r.peek().kind is TokenKind.HINT else ""
-    found = {_OPTIONS[word] for word in iter(lambda: r.accept(*_OPTIONS), "")}
+    found = {_OPTIONS[word] for word in iter(lambda: r.accept(*_OPTIONS), "")} - {""}
     parts = [f"/*+ {hints}*/"] if hints else []
-    return "".join(f"{part} " for part in [*parts, *(option for option in _OPTION_ORDER if option in found)])
+    parts += [option for option in dict.fromkeys(_OPTIONS.values()) if option in found]
+    return "".join(f"{part} " for part in parts)
 
 
 def _from(r: SqlReader) -> str:

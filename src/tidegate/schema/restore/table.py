@@ -1,5 +1,6 @@
 """CREATE TABLE: columns, constraints, table options, partitions."""
 
+from operator import itemgetter
 from typing import Final
 
 from tidegate.expr.syntax.tokens import quote
@@ -53,8 +54,6 @@ def constraint(r: SqlReader) -> str:
 
 
 _if_not_exists: Final = template("[/*T! IF NOT EXISTS  */]")
-
-
 _named: Final = template("[IF NOT EXISTS ]path")
 
 
@@ -88,18 +87,8 @@ _temporary_end: Final = template("[ {ON COMMIT DELETE ROWS|ON COMMIT PRESERVE RO
 
 def elements(r: SqlReader, joint: str) -> str:
     """Return columns and constraints in brackets: columns first, whatever their order was."""
-    columns: list[str] = []
-    constraints: list[str] = []
-    r.expect_sign("(")
-    while True:
-        if is_constraint(r):
-            constraints.append(constraint(r))
-        else:
-            columns.append(column(r))
-        if not r.sign(","):
-            break
-    r.expect_sign(")")
-    return f"({joint.join(columns + constraints)})"
+    found = r.group(lambda _: (True, constraint(r)) if is_constraint(r) else (False, column(r)))
+    return f"({joint.join(text for _, text in sorted(found, key=itemgetter(0)))})"
 
 
 def table_options(r: SqlReader) -> list[str]:
