@@ -37,8 +37,6 @@ def _type(self: _Parser) -> _Nodes:
     self._advance()
     if name in {"SIGNED", "UNSIGNED"}:
         self.accept("INTEGER", "INT")
-    elif name in {"SIGNED INTEGER", "UNSIGNED INTEGER"}:
-        name = name.split()[0]
     elif name == "DOUBLE":
         self.accept("PRECISION")
     parts: _Nodes = [exp.var(name)]
@@ -49,7 +47,7 @@ def _type(self: _Parser) -> _Nodes:
     if self.accept("CHARACTER"):
         self.accept("SET")
         parts.append(_charset(self))
-    elif self.accept("CHARSET", "CHARACTER SET"):
+    elif self.accept("CHARSET"):
         parts.append(_charset(self))
     elif name == "CHAR" and self.accept("BINARY"):
         parts.append(exp.var("BINARY"))

@@ -307,6 +307,8 @@ _WORDS: Final[Mapping[str, Callable[[_Parser], Node | None]]] = {
 
 
 _KEYWORDS: Final[Mapping[str, Tk]] = {**MySQL.Tokenizer.KEYWORDS, **MySQL.Tokenizer.SINGLE_TOKENS}
+_PAIRS: Final = frozenset({"GROUP BY", "ORDER BY", "PARTITION BY", "MEMBER OF"})
+"""Two words that sqlglot takes for one; of its others none stands in a query."""
 _KINDS: Final[Mapping[TokenKind, Tk]] = {
     TokenKind.NAME: Tk.IDENTIFIER,
     TokenKind.STRING: Tk.STRING,
@@ -329,7 +331,7 @@ def parse_tokens(sql: str, tokens: Sequence[Token]) -> Node:
         elif token.kind is TokenKind.SIGN and text not in _KEYWORDS:
             for at, sign in enumerate(text, token.start):
                 _put(found, _KEYWORDS.get(sign, Tk.UNKNOWN), sign, at, at + 1)
-        elif pair in _KEYWORDS:
+        elif pair in _PAIRS:
             _put(found, _KEYWORDS[pair], pair, found.pop().start, token.end)
         elif token.kind is not TokenKind.HINT:
             _put(found, _KEYWORDS.get(text.upper(), Tk.VAR), text, token.start, token.end)
