@@ -250,6 +250,22 @@ def test_no_password_escapes(password):
         return
 
 
+SCHEMES = ("kafka", "delta", "delta+s3", "delta+abfss", "tidb", "mysql", "nosuch")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("password", ["~hush~", "~hu/sh~", "~hu?sh~", "~hu#sh~", "~hu@sh~"])
+def test_no_end_tells_a_password(scheme, password):
+    """An address of any scheme, at either end, is refused or taken without showing its user's password."""
+    uri = f"{scheme}://user:{password}@h/t?protocol=open-protocol"
+    good = {"source_uri": OPEN, "sink_uri": "delta:///x"}
+    for end in good:
+        with pytest.raises((ConfigError, UnsupportedError)) as refused:
+            load(**{**good, end: uri}, state_dir="state")
+        for part in ("~hu", "sh~"):
+            assert part not in str(refused.value)
+
+
 @given(text=st.text(max_size=60))
 def test_junk(text):
     """Any text parses or raises an error of ours."""

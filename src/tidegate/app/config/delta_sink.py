@@ -133,6 +133,8 @@ def _lake_path(parts: Parts) -> str:
     path = unquote(parts.path)
     if "\0" in path:
         raise UriInvalid("sink-uri: the path holds a NUL byte")
+    if ":" in parts.netloc.rpartition("@")[0]:
+        raise UriInvalid(f"sink-uri: keys of a store come from its environment, not from the address: {parts.shown}")
     if store in _OBJECT_STORES:
         if not parts.netloc:
             raise UriInvalid(f"sink-uri: the bucket is missing in {parts.shown}")

@@ -6,12 +6,12 @@ open the store ──► nodes ──► ports ──► ready.json ──► SI
 """
 
 import json
-import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tidegate.app.cli import logging
 from tidegate.app.stop_signals import stop_on_signals, wait_until
 from tidegate.app.upstream.log import LogKeep, UpstreamLog
 from tidegate.app.upstream.process import READY, UpstreamOptions
@@ -62,5 +62,5 @@ def serve(home: Path, options: UpstreamOptions) -> None:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.configure()
     serve(Path(sys.argv[1]), UpstreamOptions(**json.load(sys.stdin)))
