@@ -80,6 +80,17 @@ def test_lines_stay_lines() -> None:
     assert json.loads(line)["columns"][0]["value"] == {"s": "a\x85b\u2028c\u2029d\ne"}
 
 
+def test_lines_steer_no_terminal() -> None:
+    """What a terminal obeys is escaped, in names and in values, and reads back as it was."""
+    text = "\x1b[2J\x7f\x9b1m\u200f\u202e\u2066é表😀"
+    row = Insert(schema=text, table="t", fields=(Field(text, 15),), after=(text,))
+    line = render(event_object(row)).decode()
+    assert line.isprintable()
+    assert "é表😀" in line
+    found = json.loads(line)
+    assert (found["schema"], found["columns"][0]["name"], found["columns"][0]["value"]) == (text, text, {"s": text})
+
+
 def test_absent_members_and_marks() -> None:
     """What a message did not carry is absent, marks stand only where they are set, all of it strict UTF-8 JSON."""
     row = Insert(schema="\udcff", table="t", fields=(), after=(), handle_only=True, claim_check="a", pk_names=("x",))

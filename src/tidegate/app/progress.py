@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import IO, Final
 
-import msgspec
 import rich.box
 import rich.console
 import rich.live
@@ -22,6 +21,7 @@ import rich.table
 import rich.text
 
 from tidegate.app.feed_error import FeedError
+from tidegate.codec.neutral import render
 from tidegate.model.name import printable
 from tidegate.model.tso import to_datetime
 
@@ -293,7 +293,7 @@ def json_lines(stream: IO[str]) -> Iterator[Show]:
     """A display that prints every report as one JSON object."""
 
     def show(progress: Progress) -> None:
-        stream.write(msgspec.json.encode(progress).decode() + "\n")
+        stream.write(render(progress).decode() + "\n")
         stream.flush()
 
     yield show

@@ -33,7 +33,7 @@ from obstore.exceptions import BaseError
 from tidegate.app.checkpoints import DirectoryCheckpoints
 from tidegate.app.feed_error import FeedError, now
 from tidegate.app.progress import Progress
-from tidegate.app.say import say
+from tidegate.app.say import say, say_json
 from tidegate.model.errors import ConfigError, EnvironmentFault
 from tidegate.model.tso import to_datetime
 from tidegate.objectstore.deltalog import store
@@ -158,7 +158,7 @@ def status(*, place: str | None, state_dir: str | None, name: str | None, as_jso
         raise ConfigError(f"{where} knows no changefeed {name!r}")
     for each in found:
         if as_json:
-            click.echo(msgspec.json.encode(each).decode())
+            say_json(each)
         else:
             say(words(each))
 

@@ -40,14 +40,15 @@ Json = dict[str, object]
 _SHORTEST_DIGITS: Final = 9
 """Nine significant digits name every 32-bit float."""
 _ALWAYS_UNSIGNED: Final = frozenset({MysqlType.BIT, MysqlType.ENUM, MysqlType.SET})
-_BREAK: Final = re.compile(b"\xc2\x85|\xe2\x80[\xa8\xa9]")
+_UNSEEN: Final = re.compile(b"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
+"""What JSON may hold as it is and a terminal obeys, or takes for the end of a line: see model/name.py."""
 _MAX_SIGNED: Final = (1 << 63) - 1
 
 
-def render(line: Json) -> bytes:
+def render(line: object) -> bytes:
     """Return one line of JSON, without its line feed; a line for readers that also break at U+0085, U+2028 and
-    U+2029."""
-    return _BREAK.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), msgspec.json.encode(line))
+    U+2029, and for terminals."""
+    return _UNSEEN.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), msgspec.json.encode(line))
 
 
 def event_object(event: Event) -> Json:

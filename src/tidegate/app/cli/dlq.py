@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from tidegate.app.checkpoints import DirectoryCheckpoints
 from tidegate.app.cli.framed import settings_of
-from tidegate.app.say import say
+from tidegate.app.say import say, say_json
 from tidegate.feed.change import DeadLetter, Place
 from tidegate.model.errors import ConfigError, Fenced
 from tidegate.sink.delta.options import DeltaOptions
@@ -51,7 +50,7 @@ def list_(home: str, *, as_json: bool) -> None:
     letters = [(letter, "halted") for halt, kept in changelog.halted() for letter in [kept or _bare(halt)]]
     letters += [(letter, "dead") for letter in changelog.dead_letters()]
     if as_json:
-        click.echo(msgspec.json.encode([_fields(letter, state) for letter, state in letters]).decode())
+        say_json([_fields(letter, state) for letter, state in letters])
         return
     if not letters:
         click.echo("no dead letters")
@@ -74,7 +73,7 @@ def show(home: str, place: str, *, as_json: bool) -> None:
         raise ConfigError(f"{place}: the feed stands there, but the message was not kept; read it from the topic")
     state = "halted" if halted else "dead"
     if as_json:
-        click.echo(msgspec.json.encode(_fields(letter, state)).decode())
+        say_json(_fields(letter, state))
         return
     say(f"{letter.place} ({state})")
     say(f"{letter.error_code} at byte {letter.error_offset}: {letter.error}")

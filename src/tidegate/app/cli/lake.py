@@ -21,7 +21,7 @@ import msgspec
 
 from tidegate.app.config.delta_sink import DELTA_SINK
 from tidegate.app.config.param import Given, read_all
-from tidegate.app.say import say
+from tidegate.app.say import say, say_json
 from tidegate.model.errors import ConfigError, InputError
 from tidegate.model.tso import to_datetime
 
@@ -150,7 +150,7 @@ def show(*, root: str, at: str, live: bool, as_json: bool) -> None:
     view = _view(root, at, live=live)
     rows = [_shown(view, name) for name in view.tables()]
     if as_json:
-        click.echo(msgspec.json.encode({"checkpoint_ts": view.checkpoint_ts, "tables": rows}).decode())
+        say_json({"checkpoint_ts": view.checkpoint_ts, "tables": rows})
         return
     click.echo(f"{'live at' if live else 'checkpoint'} {view.checkpoint_ts} ({_time(view.checkpoint_ts)})")
     for row in rows:
@@ -188,7 +188,7 @@ def history(*, root: str, limit: int, as_json: bool) -> None:
                 "changed": one.changed,
                 "gone": one.gone,
             }
-            click.echo(msgspec.json.encode(told).decode())
+            say_json(told)
             continue
         moves = [*one.changed, *(f"-{name}" for name in one.gone)]
         say(f"{one.number}  {one.checkpoint_ts}  {_time(one.checkpoint_ts)}  {', '.join(moves) or 'no table'}")

@@ -16,10 +16,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import click
-import msgspec
 
 from tidegate.app.config.uri import mask_text
-from tidegate.app.say import say
+from tidegate.app.say import say, say_json
 from tidegate.model.errors import EnvironmentFault, TidegateError
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
@@ -121,9 +120,7 @@ def _tell(error: TidegateError, *, json: bool, debug: bool) -> None:
         for line in (first, *(f"    {line}" for line in rest)):
             say(line, err=True)
     if json:
-        click.echo(
-            msgspec.json.encode({"error": {"code": error.code, "message": mask_text(str(error))}}).decode(), err=True
-        )
+        say_json({"error": {"code": error.code, "message": mask_text(str(error))}}, err=True)
         return
     say(f"error {error.code}: {' '.join(str(error).split())}", err=True)
 

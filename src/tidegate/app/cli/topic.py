@@ -21,10 +21,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import click
-import msgspec
 
 from tidegate.app.cli.framed import address
-from tidegate.app.say import say
+from tidegate.app.say import say, say_json
 from tidegate.app.topics import kafka_topics
 from tidegate.codec import decode
 from tidegate.feed.change import OPS, Place, PlacedDdl, ordered_ddls
@@ -178,7 +177,7 @@ def inspect_(uri: str, *, limit: int, as_json_: bool) -> None:
     report = inspect(kafka_topics(uri), limit)
     now_ms = time.time_ns() // 1_000_000
     if as_json_:
-        click.echo(msgspec.json.encode(as_json(report, now_ms=now_ms)).decode())
+        say_json(as_json(report, now_ms=now_ms))
         return
     for one in report.partitions:
         _show(one, now_ms)

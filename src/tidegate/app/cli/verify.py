@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from tidegate.app.say import say
+from tidegate.app.say import say, say_json
 from tidegate.app.verify import Difference, TableReport, Truth, TruthTable, compare_tables, load_truth
 from tidegate.feed.filter import TableFilter
 from tidegate.model.errors import ConfigError
@@ -132,10 +132,10 @@ def _tell_json(truth: Truth, reports: Sequence[TableReport], *, shown: int) -> t
             "differences": len(report.differences),
             "shown": [_plain(difference) for difference in report.differences[:shown]],
         }
-        click.echo(msgspec.json.encode(entry).decode())
+        say_json(entry)
     wrong = sum(not report.equal for report in reports)
     last = {"moment": truth.n, "ts": truth.ts, "tables": len(reports), "different": wrong, "equal": not wrong}
-    click.echo(msgspec.json.encode(last).decode())
+    say_json(last)
     return len(reports), wrong
 
 

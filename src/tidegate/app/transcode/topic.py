@@ -31,7 +31,7 @@ from tidegate.app.config.pair import check_dispatchers, check_old_values, idle_k
 from tidegate.app.config.param import Given
 from tidegate.app.config.refused import RefusedKey, refuse
 from tidegate.app.event_expression import event_filter
-from tidegate.app.say import say
+from tidegate.app.say import say, say_json
 from tidegate.app.stop_signals import stop_on_signals
 from tidegate.app.topics import LOOKING, topics_of
 from tidegate.app.transcode.relay import Relay, RelayTarget, TopicFilter
@@ -173,7 +173,7 @@ class _Run:
         report.rows, report.ddls, report.watermarks = relay.rows, relay.ddls, relay.watermarks
         report.messages_written, report.repeated, report.resolved_ts = writer.messages, merge.repeated, merge.resolved
         if self._as_json:
-            click.echo(msgspec.json.encode(report).decode())
+            say_json(report)
             return
         line = f"{report.messages_read:,} messages read, {report.messages_written:,} written: {report.rows:,} rows, "
         line += f"{report.ddls:,} DDLs, {report.watermarks:,} watermarks up to {report.resolved_ts}"
