@@ -32,7 +32,7 @@ from tidegate.tidb.segment import segments
 
 pytestmark = pytest.mark.slow
 
-ACCOUNTS, START, MANY, DOWN_S, WAIT_S = 20, 100, 10_000, 2.0, 120.0
+ACCOUNTS, START, MANY, DOWN_S, WAIT_S = 20, 100, 5_000, 2.0, 120.0
 TABLES = (
     "CREATE DATABASE live",
     "CREATE TABLE live.accounts (id INT PRIMARY KEY, balance BIGINT NOT NULL, owner VARCHAR(20) DEFAULT 'nobody')",

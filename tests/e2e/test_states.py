@@ -19,6 +19,7 @@ from tidegate.app.config.load import load
 from tidegate.app.progress import Progress
 from tidegate.app.status import FeedStatus, statuses
 from tidegate.codec import decode, from_config
+from tidegate.feed import retry_policy
 from tidegate.model.errors import MessageTooLarge, SinkError
 from tidegate.model.event import Event, Resolved
 from tidegate.sink.kafka import writer
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 OPTIONS = from_config({"protocol": "open-protocol"})
 PARTITIONS = 3
-AWAY_S = 6
+AWAY_S = 4
 Told = set[tuple[int, bytes]]
 """Partition and event of rows and DDLs, each once however often it was sent."""
 
@@ -131,7 +132,7 @@ def test_a_row_larger_than_the_topic_takes(bootstrap: str, tmp_path: Path) -> No
 def test_a_broker_that_is_not_there_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the start the quick tries are warnings, then the feed has failed: the address may be wrong.  Run again when
     the broker is there, it begins as if nothing had been."""
-    monkeypatch.setattr(writer, "WAIT_S", 2.0)
+    monkeypatch.setattr(writer, "WAIT_S", 1.0)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -175,7 +176,8 @@ class Away:
 def test_a_broker_that_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client waits a while by itself, then it is a warning as long as the broker is away; then the feed goes on to
     its end, and nothing is missing."""
-    monkeypatch.setattr(writer, "WAIT_S", 2.0)
+    monkeypatch.setattr(writer, "WAIT_S", 1.0)
+    monkeypatch.setattr(retry_policy, "SLOW_S", 1.0)
     away = Away(tmp_path / "broker")
     feed = Feed(tmp_path, away.broker.bootstrap, "away")
     feed.also = away.hear

@@ -127,7 +127,7 @@ class Outage:
 
 def test_broker_restart(spark: "SparkSession", tmp_path: Path) -> None:
     """A feed lives through a restart of its broker: it says that it tries again, goes on, and ends equal."""
-    outage = Outage(start_broker(tmp_path / "broker"), away_s=8)
+    outage = Outage(start_broker(tmp_path / "broker"), away_s=4)
     try:
         first, second = halves(recorded("open", MOMENT))
         topic = Topic.fed(outage.broker.bootstrap, "restarted", "open", first)
