@@ -111,7 +111,18 @@ def test_numbers_with_exponents() -> None:
 
 
 @pytest.mark.parametrize(
-    "sql", ["SELECT 1 +", "SELECT (1", "SELECT 'abc", "SELEC 1", "SELECT * FROM", "INSERT INTO", "SELECT 1 /* open"]
+    "sql",
+    [
+        "SELECT 1 +",
+        "SELECT (1",
+        "SELECT 'abc",
+        "SELEC 1",
+        "SELECT * FROM",
+        "INSERT INTO",
+        "SELECT 1 /* open",
+        "SELECT INTERVAL",
+        "SELECT @",
+    ],
 )
 def test_syntax_errors(sql: str) -> None:
     """What is no statement is error 1064, and says near what."""

@@ -104,6 +104,8 @@ def _sorted(sql: str, tokens: Sequence[Token]) -> Parsed:
         return Dml(parse_tokens(sql, tokens), text)
     except ParseError as error:
         raise _refused(sql, error.errors[0]["col"] if error.errors else len(sql)) from error
+    except IndexError as error:  # the text breaks off where sqlglot steps over two tokens at once
+        raise _refused(sql, len(sql)) from error
     except RecursionError as error:
         raise SqlRefused(_SYNTAX, "the statement is nested too deeply", "42000") from error
 
