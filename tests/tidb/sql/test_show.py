@@ -5,11 +5,13 @@ import pytest
 from tests.tidb.sql.recorded import tables
 from tests.tidb.sql.test_session import Client
 from tidegate.expr.relation import ResultSet
+from tidegate.schema.change.arguments import ARGUMENTS
 from tidegate.schema.change.plan.statement import plan
 from tidegate.schema.change.session import DdlSession
 from tidegate.schema.parse.ddl import parse
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate.tidb.cluster import Cluster
+from tidegate.tidb.information.job import type_name
 from tidegate.tidb.information.relations import TABLES, Facts, InformationSchema
 
 
@@ -125,6 +127,12 @@ def test_jobs(client: Client) -> None:
     ]
     assert client.rows("SELECT job_id FROM information_schema.ddl_jobs LIMIT 2") == [(row[0],) for row in rows]
     assert len(client.rows("ADMIN SHOW DDL JOBS 50 WHERE job_type = 'create schema'")) == 1
+
+
+def test_jobs_are_named_by_their_actions() -> None:
+    """Each action that a plan asks for has a name."""
+    assert (type_name(39), type_name(40)) == ("modify auto id cache", "rebase auto_random ID")
+    assert not [action for action in ARGUMENTS if type_name(action).startswith("unknown")]
 
 
 def test_jobs_can_be_taken_back() -> None:

@@ -6,6 +6,7 @@
 Source: TiDB pkg/meta/model (ActionType, JobState, SchemaState), pkg/executor (DDLJobRetriever).
 """
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, tzinfo
 from typing import Final
 
@@ -38,7 +39,7 @@ _SCHEMA_STATES: Final = (
     "replica only",
     "global txn only",
 )
-_TYPES: Final = {
+_TYPES: Final[Mapping[int, str]] = {
     ActionType.MODIFY_TABLE_CHARSET: "modify table charset and collate",
     ActionType.MODIFY_SCHEMA_CHARSET: "modify schema charset and collate",
     ActionType.MULTI_SCHEMA_CHANGE: "alter table multi-schema change",
@@ -53,26 +54,17 @@ _TYPES: Final = {
     ActionType.REMOVE_PARTITIONING: "alter table remove partitioning",
     ActionType.ALTER_TTL_INFO: "alter table ttl",
     ActionType.ALTER_TTL_REMOVE: "alter table no_ttl",
+    39: "modify auto id cache",
+    40: "rebase auto_random ID",
 }
-_MORE: Final = {
-    37: "modify table auto id cache",
-    38: "rebase auto_random ID",
-    51: "create placement policy",
-    53: "drop placement policy",
-    56: "alter table placement",
-    57: "alter cache table",
-    58: "alter no cache table",
-    61: "alter table multi-schema change",
-}
+_KNOWN: Final = frozenset(map(int, ActionType))
 
 
 def type_name(action: int) -> str:
     """Return the name of an action: "add index"."""
-    try:
-        known = ActionType(action)
-    except ValueError:
-        return _MORE.get(action, f"unknown ddl job ({action})")
-    return _TYPES.get(known, known.name.lower().replace("_", " "))
+    if action not in _TYPES and action in _KNOWN:
+        return ActionType(action).name.lower().replace("_", " ")
+    return _TYPES.get(action, f"unknown ddl job ({action})")
 
 
 def state_name(state: int) -> str:
