@@ -4,14 +4,16 @@ import io
 import json
 import logging
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from tidegate.app.cli import logging as our_logging
 from tidegate.app.cli.main import main
-from tidegate.app.progress import Progress, TableProgress, line, lines, live
-from tidegate.app.say import say
+from tidegate.app.progress import Progress, TableProgress, json_lines, line, lines, live
+from tidegate.app.say import say, say_json
+from tidegate.app.status import StatusFile
 from tidegate.model.errors import SchemaError
 
 EVIL = "t\x1b]0;x\x07\x9b2J\u202e\r\nerror CDC:ErrForged: all is lost"
@@ -71,6 +73,20 @@ def test_log(*, as_json: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         assert json.loads(told)["message"].startswith("table t\x1b")
     else:
         assert is_tame(told)
+
+
+def test_bytes_that_are_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A name that is not UTF-8 is told and kept like others, in lines, JSON and status, and ends nothing."""
+    odd = Progress(phase="running", warnings=("table s\udcff.t is new",))
+    StatusFile(str(tmp_path), "feed", "feed", source="s", sink="t").save(odd)
+    assert b"s\\udcff.t" in (tmp_path / "feed.state.json").read_bytes()
+    say("table s\udcff.t")
+    say_json({"table": "s\udcff.t"})
+    with json_lines(sys.stdout) as show:
+        show(odd)
+    told = capsys.readouterr().out
+    assert is_tame(told)
+    assert told.count(r"s\udcff.t") == 3
 
 
 def test_errors_of_the_command() -> None:

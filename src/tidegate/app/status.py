@@ -34,6 +34,7 @@ from tidegate.app.checkpoints import DirectoryCheckpoints
 from tidegate.app.feed_error import FeedError, now
 from tidegate.app.progress import Progress
 from tidegate.app.say import say, say_json
+from tidegate.codec.neutral import render
 from tidegate.model.errors import ConfigError, EnvironmentFault
 from tidegate.model.tso import to_datetime
 from tidegate.objectstore.deltalog import store
@@ -101,7 +102,7 @@ class StatusFile:
         self._state, self._saved_s = state, time.monotonic()
         self._kept.updated, self._kept.updated_ms = now(), time.time_ns() // 1_000_000
         self._kept.progress = msgspec.to_builtins(progress)
-        body = msgspec.json.encode(self._kept) + b"\n"
+        body = render(self._kept) + b"\n"
         try:
             if "://" in self._home:
                 obstore.put(store(self._home), self._name, body)

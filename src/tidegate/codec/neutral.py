@@ -24,6 +24,7 @@ Source: the event lines of the recordings.
 """
 
 import binascii
+import json
 import re
 import struct
 from collections.abc import Callable
@@ -47,8 +48,12 @@ _MAX_SIGNED: Final = (1 << 63) - 1
 
 def render(line: object) -> bytes:
     """Return one line of JSON, without its line feed; a line for readers that also break at U+0085, U+2028 and
-    U+2029, and for terminals."""
-    return _UNSEEN.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), msgspec.json.encode(line))
+    U+2029, and for terminals. Bytes of names that are not UTF-8, where nobody took them out, stand as escapes, too."""
+    try:
+        text = msgspec.json.encode(line)
+    except UnicodeEncodeError:
+        text = json.dumps(msgspec.to_builtins(line)).encode()
+    return _UNSEEN.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), text)
 
 
 def event_object(event: Event) -> Json:
