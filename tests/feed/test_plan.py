@@ -225,3 +225,20 @@ def test_tables_without_a_ddl_are_read_off_their_rows():
 def test_tables_without_a_key_are_announced():
     """A table that can only be a log of changes is warned about when it is made."""
     assert "log of changes" in plan((10, "create table t (a int)")).warnings[0]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [(TableName("a.b", "c"), TableName("a", "b.c")), (TableName("s", "ΛΣ"), TableName("s", "λς"))],
+    ids=["joined", "folded"],
+)
+def test_tables_whose_names_look_alike_have_rows_of_their_own(names):
+    """Tables without a DDL whose names are one when joined by a dot, or by Python in lower case, are kept apart."""
+    layout = Layout((Field("id", 3, 11, handle=True),))
+    both = Landed(dict.fromkeys(names, (1, 20, 20)), lambda *_: (layout,), lambda *_: True)
+    planned = plan_round(SchemaState(), Checkpoint(), [], 100, both)
+
+    made = [step.table for unit in planned.units for step in unit.steps if isinstance(step, Create)]
+    assert [table.name for table in made] == list(names)
+    assert made[0].incarnation != made[1].incarnation
+    assert [table.name for table in planned.state.tables.values()] == list(names)
