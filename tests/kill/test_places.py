@@ -19,8 +19,8 @@ import pytest
 from tests.failpoint import PLACES, armed
 from tests.kill.published import PROTOCOLS, TRUTHS, WORKLOAD, Undisturbed, Witness, readable
 from tests.kill.seeds import chance
+from tests.replay.small_topics import SWAPPED, swapped
 from tests.replay.stage import Crash, Stage, partitions_of
-from tests.replay.swapped import SWAPPED, swapped
 from tests.replay.test_workload import differences
 from tests.sink.delta.tended import Tended
 from tidegate.changelog import trim

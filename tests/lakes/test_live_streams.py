@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.replay.small_topics import SWAPPED, swapped
 from tests.replay.stage import Stage
-from tests.replay.swapped import SWAPPED, swapped
 from tests.replay.test_streams import VARIANTS, recorded
 from tidegate.lakes.lake import Lake
 from tidegate.lakes.live import Live

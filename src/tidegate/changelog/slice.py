@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -176,15 +176,20 @@ def groups_of(uri: str, path: str) -> tuple[RowGroup, ...]:
 
 def _footer(uri: str, path: str) -> tuple[RowGroup, ...]:
     with opened(uri, path) as source:
-        metadata = pq.read_metadata(source)
-    columns = {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}
-    return tuple(_group(path, number, metadata.row_group(number), columns) for number in range(metadata.num_row_groups))
+        file = pq.ParquetFile(source)
+        columns = {file.metadata.schema.column(at).path: at for at in range(file.metadata.num_columns)}
+        return tuple(_group(path, number, file, columns) for number in range(file.metadata.num_row_groups))
 
 
-def _group(path: str, number: int, group: Any, columns: dict[str, int]) -> RowGroup:
+def _group(path: str, number: int, file: pq.ParquetFile, columns: dict[str, int]) -> RowGroup:
+    group = file.metadata.row_group(number)
     schema, table, ts = (group.column(columns[name]).statistics for name in ("schema", "table", "commit_ts"))
-    assert (schema.min, table.min) == (schema.max, table.max), (path, number)
-    name = _named(schema.min, table.min)
+    if schema.has_min_max and table.has_min_max:
+        assert (schema.min, table.min) == (schema.max, table.max), (path, number)
+        name = _named(schema.min, table.min)
+    else:  # Parquet keeps none of texts above 4 KiB
+        first = file.read_row_group(number, columns=["schema", "table"]).slice(0, 1).to_pylist()[0]
+        name = _named(first["schema"], first["table"])
     return RowGroup(path, number, name, group.num_rows, ts.min, ts.max, group.total_byte_size)
 
 

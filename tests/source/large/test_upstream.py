@@ -12,6 +12,7 @@ from tidegate.feed.complete import defined
 from tidegate.model.errors import ConfigError, HistoryLost, Retry, SourceError, TidegateError, UpstreamRowMissing
 from tidegate.model.event import Delete, Insert, RowChange, Update, Values, images
 from tidegate.model.table import TableName
+from tidegate.model.tso import MAX_TS
 from tidegate.source.large.upstream import UpstreamRows
 
 pytestmark = pytest.mark.slow
@@ -198,6 +199,8 @@ GONE = "SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = {}, MESSAGE_TEXT = 'GC life ti
             ("1045",),
         ),
         ("mysql://reader@127.0.0.1:1/", "SET @x = %s", {}, SourceError, Retry.LATER, ("127.0.0.1:1", "errors.t")),
+        (None, GONE.format(1105), {}, SourceError, Retry.LATER, ("1105",)),
+        (None, GONE.format(1105), {"commit_ts": MAX_TS}, UpstreamRowMissing, Retry.NEVER, ("to come", "skip it")),
     ],
 )
 def test_what_goes_wrong_is_said(

@@ -16,6 +16,7 @@ TLS gets none.
     the server says                     error                  try again
     9006, 8055  snapshot collected      HistoryLost            no: what was there is gone
     1146, 1049, no row                  UpstreamRowMissing     no
+    an error, for a ts to come          UpstreamRowMissing     no: no database has committed it
     1054        no such column          SchemaError            no
     1045, 1142, 1193, …                 ConfigError            no: the account, or no TiDB
     no TLS, a strange certificate       ConfigError            no: the server, or the address
@@ -25,6 +26,7 @@ Source: TiDB documentation, "Error Codes and Troubleshooting" and "Read Historic
 """
 
 import ssl
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -50,6 +52,7 @@ from tidegate.model.errors import (
 )
 from tidegate.model.event import RowChange, Values
 from tidegate.model.table import TableName
+from tidegate.model.tso import LOGICAL_BITS
 from tidegate.source.large.address import Address, parse_address
 
 _GONE: Final = frozenset({9006, 8055})
@@ -57,10 +60,14 @@ _ABSENT: Final = frozenset({1049, 1146})
 _REFUSED: Final = frozenset({1044, 1045, 1142, 1143, 1193, 1227, 1251, 1275, 1298, 3159, 8121})
 _LOST: Final = frozenset({0, 2006, 2013, 2014, 4031})
 """The connection is not there any more; 0 is PyMySQL's number for one that it closed itself."""
+_CLIENT: Final = frozenset(range(2000, 3000))
+"""What the driver says, not the server."""
 _NO_TLS: Final = 2026
 _CLEAR: Final = (b"mysql_clear_password", b"dialog")
 """Ways of authentication in which the password itself is sent."""
 _MAX_KEY_SHOWN: Final = 200
+_CLOCKS_MS: Final = 60_000
+"""How far the clocks of two machines may differ."""
 
 
 class UpstreamRows:
@@ -195,6 +202,11 @@ class UpstreamRows:
             return ConfigError(
                 f"upstream {self._place} refuses ({code} {text}); it must be the TiDB that the changefeed reads, and "
                 f"the account needs SELECT on {name.schema}.*"
+            )
+        if code not in _LOST | _CLIENT and ts >> LOGICAL_BITS > time.time() * 1000 + _CLOCKS_MS:
+            return UpstreamRowMissing(
+                f"{where} cannot show a time that is still to come ({code} {text}): no changefeed sent this message; "
+                "skip it"
             )
         return SourceError(f"{where} gives no answer ({code} {text}); is it up, and are host and port right?")
 

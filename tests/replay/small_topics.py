@@ -1,9 +1,11 @@
-"""Two tables that change places by one RENAME in a circle, as a topic of one partition."""
+"""Topics of one partition and a few events, such as two tables that change places by one RENAME in a circle."""
+
+from collections.abc import Iterable
 
 import msgspec
 
 from tidegate.codec import BatchEncoder, EncodeOptions
-from tidegate.model.event import Ddl, Field, Insert, Resolved
+from tidegate.model.event import Ddl, Field, Insert, Resolved, RowChange
 from tidegate.model.mysql import MysqlType
 from tidegate.source.kafka.message import TopicMessage
 
@@ -29,10 +31,15 @@ SWAPPED = (
 
 
 def swapped(protocol: str) -> list[TopicMessage]:
-    """SWAPPED as messages, each event followed by its watermark."""
+    """SWAPPED as messages."""
+    return one_by_one(protocol, SWAPPED)
+
+
+def one_by_one(protocol: str, events: Iterable[RowChange | Ddl]) -> list[TopicMessage]:
+    """Each event with a ts of its own, from 10 on, followed by its watermark."""
     encoder = BatchEncoder(EncodeOptions(protocol=protocol, enable_tidb_extension=True))
     messages: list[TopicMessage] = []
-    for ts, event in enumerate(SWAPPED, 10):
+    for ts, event in enumerate(events, 10):
         placed = msgspec.structs.replace(event, commit_ts=ts)
         made = [*encoder.append(placed), *encoder.flush(), *encoder.append(Resolved(ts)), *encoder.flush()]
         messages += [TopicMessage(len(messages) + at, one.key, one.value) for at, one in enumerate(made)]
