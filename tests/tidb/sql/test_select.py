@@ -71,6 +71,14 @@ QUERIES: dict[str, list[tuple[str | None, ...]]] = {
     "select id from t limit 0": [],
     "select distinct s from t order by s": [(None,), ("x",), ("Y",)],
     "select distinct a from t order by a desc limit 1": [("20",)],
+    # IN (SELECT ..)
+    "select id from t where id in (select id from u) order by id": [("1",), ("2",)],
+    "select id from t where id not in (select id from u) order by id": [("3",), ("4",)],
+    "select id from t where id not in (select a from t)": [],
+    "select id from t where id not in (select id from u where id > 9) and a in (select a from t where a = 10)": [
+        ("1",)
+    ],
+    "select id from t where s in (select 'y') order by id": [("2",), ("3",)],
     # the rest
     "select id from t where id = 1 for update": [("1",)],
     "select 1 where 1 = 0": [],
@@ -111,7 +119,8 @@ def test_names(sql: str, names: list[str]) -> None:
         ("select *", 1096, "No tables used"),
         ("select z.* from t", 1051, "Unknown table 'z'"),
         ("select (select id from u)", 1235, "doesn't yet support"),
-        ("select id from t where id in (select id from u)", 1235, "doesn't yet support"),
+        ("select id from t where a in (select d from t)", 1235, "doesn't yet support"),
+        ("select id from t where id in (select u.id from u where u.id = t.a)", 1054, "Unknown column 't.a'"),
         ("select id from t where exists (select 1 from u)", 1235, "doesn't yet support"),
         ("select id from t where sum(a) > 1", 1111, "Invalid use of group function"),
         ("select * from (select 1) d", 1235, "doesn't yet support Subquery in FROM"),

@@ -5,7 +5,7 @@
     FROM, WHERE ─► GROUP BY, aggregates ─► HAVING ─► select list ─► ORDER BY ─► DISTINCT ─► LIMIT
     join.py        group.py                here      here           here
 
-There are no subqueries.  FOR UPDATE is accepted and does nothing here.
+Of subqueries there is IN (SELECT ..) alone, whose values come first.  FOR UPDATE is accepted and does nothing here.
 
 A select item is named by its alias, a column's own name, or its text: SELECT a+1 gives `a+1`.  A plain number in
 ORDER BY or GROUP BY is the place of a select item.
@@ -22,6 +22,7 @@ from sqlglot import exp
 from tidegate.expr.compiled import Compiled
 from tidegate.expr.compiler import compile_scalar
 from tidegate.expr.context import DEFAULT_COLLATION, Context
+from tidegate.expr.form import refuse
 from tidegate.expr.operator.logic import Truth, truth
 from tidegate.expr.relation import Relations, ResultColumn, ResultSet, Row
 from tidegate.expr.scope import Scope
@@ -97,6 +98,7 @@ class _Select:
 def _compiled(node: Node, relations: Relations, context: Context) -> _Select:
     collation = str(context.variables.get("collation_connection", DEFAULT_COLLATION))
     env = Scope(database=context.database, context=context, collation=collation)
+    node = _answered(node, relations, context)
     source = joined(node, env, relations)
     rows_scope = replace(source.scope, clause="field list")
     items = [part for item in node.expressions for part in _expanded(item, source)]
@@ -115,6 +117,23 @@ def _compiled(node: Node, relations: Relations, context: Context) -> _Select:
     grouping = Grouping(keys, collector.calls, rows_scope.width, group is None) if grouped else None
     distinct = node.args.get("distinct") is not None
     return _Select(columns, source, grouping, test, compiled, terms, distinct, *limits_of(node, env))
+
+
+def _answered(node: Node, relations: Relations, context: Context) -> Node:
+    """`node` with values in the place of its IN (SELECT ..); SqlRefused 1235 for values but numbers and texts."""
+    node = node.copy()
+    for member in list(node.find_all(exp.In)):
+        query = member.args.get("query")
+        if query is None or member.parent_select is not node:
+            continue
+        values = [value for (value,) in select(query, relations, context).rows]
+        if not all(value is None or isinstance(value, int | str) for value in values):
+            raise refuse(member)
+        member.set("query", None)
+        member.set("expressions", [exp.convert(int(one) if isinstance(one, int) else one) for one in values])
+        if not values:
+            member.replace(exp.false())
+    return node
 
 
 def _bare(item: Node) -> Node:
