@@ -112,8 +112,8 @@ def test_large_lz4_and_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     frame = bytes(cramjam.lz4.compress(raw))
     assert decompress(frame, "lz4", "x", 0) == raw
     assert decompress(frame + frame, "lz4", "x", 0) == raw + raw
-    assert len(raw) <= _lz4_room(frame) <= 2 * len(raw)
-    assert _lz4_room(frame[:7] + bytes(1 << 20)) == 0
+    assert len(raw) <= _lz4_room(frame, 1 << 30) <= 2 * len(raw)
+    assert _lz4_room(frame[:7] + bytes(1 << 20), 1 << 30) == 0
     with pytest.raises(DecodeError):
         decompress(bytes(cramjam.lz4.compress(raw * 4)), "lz4", "x", 0)
     with pytest.raises(DecodeError):

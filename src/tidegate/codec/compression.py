@@ -5,7 +5,8 @@
     lz4      LZ4 frames
 
 No mark in a message says which; sender and reader must be configured alike.  A claimed or possible size beyond
-MAX_BYTES is refused before memory is taken: 3 bytes of snappy become at most 64, a byte of LZ4 at most 255.
+MAX_BYTES is refused before memory is taken: 3 bytes of snappy become at most 64, a byte of LZ4 at most 255.  All
+values of a message share that bound.
 
 The library is loaded with the first value that is compressed, since most topics have none.
 
@@ -34,8 +35,8 @@ def compress(raw: bytes, compression: str) -> bytes:
     return COMPRESSORS[compression](raw)
 
 
-def decompress(raw: bytes, compression: str, codec: str, offset: int) -> bytes:
-    """Return the plain bytes of `raw`."""
+def decompress(raw: bytes, compression: str, codec: str, offset: int, taken: int = 0) -> bytes:
+    """Return the plain bytes of `raw`, where other values of its message have `taken` some of MAX_BYTES."""
     read = COMPRESSIONS.get(compression)
     if read is None:
         raise ConfigError(
@@ -44,42 +45,44 @@ def decompress(raw: bytes, compression: str, codec: str, offset: int) -> bytes:
     import cramjam
 
     try:
-        return read(raw)
+        return read(raw, MAX_BYTES - taken)
     except cramjam.DecompressionError as error:
         raise DecodeError(f"not a {compression} value: {error}", codec, offset) from error
     except ValueError as error:
         raise DecodeError(f"not a {compression} value: {error}", codec, offset) from error
 
 
-def _snappy(raw: bytes) -> bytes:
+def _snappy(raw: bytes, most: int) -> bytes:
     size = shift = 0
     for byte in raw[:5]:
         size |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
             break
-    if size > MAX_BYTES or size > len(raw) * _SNAPPY_RATIO:
+    if size > most:
+        raise ValueError(f"{size} bytes are more than the {most} that its message may still become")
+    if size > len(raw) * _SNAPPY_RATIO:
         raise ValueError(f"{len(raw)} bytes cannot hold the {size} that they claim")
     import cramjam
 
     return bytes(cramjam.snappy.decompress_raw(raw))
 
 
-def _lz4(raw: bytes) -> bytes:
+def _lz4(raw: bytes, most: int) -> bytes:
     if raw[:4] != _LZ4_MAGIC:
         raise ValueError("no LZ4 frame magic")
     import cramjam
 
-    if len(raw) * _LZ4_RATIO <= MAX_BYTES:
+    if len(raw) * _LZ4_RATIO <= most:
         return bytes(cramjam.lz4.decompress(raw))
-    room = bytearray(_lz4_room(raw))
+    room = bytearray(_lz4_room(raw, most))
     return bytes(memoryview(room)[: cramjam.lz4.decompress_into(raw, room)])
 
 
-def _lz4_room(raw: bytes) -> int:
-    """What the blocks of all frames can become at most, MAX_BYTES if that is less."""
+def _lz4_room(raw: bytes, most: int) -> int:
+    """What the blocks of all frames can become at most, `most` if that is less."""
     at = room = 0
-    while room < MAX_BYTES and raw[at : at + 4] == _LZ4_MAGIC:
+    while room < most and raw[at : at + 4] == _LZ4_MAGIC:
         flags, kind = raw[at + 4 : at + 6].ljust(2, b"\0")
         largest = _LZ4_BLOCK.get(kind >> 4, 0)
         at += 7 + 8 * bool(flags & 8) + 4 * (flags & 1)
@@ -88,10 +91,14 @@ def _lz4_room(raw: bytes) -> int:
             room += min(largest, size * _LZ4_RATIO)
             at += 4 + size + 4 * bool(flags & 16)
         at += 4 + 4 * bool(flags & 4)
-    return min(room, MAX_BYTES)
+    return min(room, most)
 
 
-COMPRESSIONS: Final[Mapping[str, Callable[[bytes], bytes]]] = {"none": bytes, "snappy": _snappy, "lz4": _lz4}
+def _plain(raw: bytes, _most: int) -> bytes:
+    return raw
+
+
+COMPRESSIONS: Final[Mapping[str, Callable[[bytes, int], bytes]]] = {"none": _plain, "snappy": _snappy, "lz4": _lz4}
 
 
 def _pack_snappy(raw: bytes) -> bytes:

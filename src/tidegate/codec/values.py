@@ -10,13 +10,26 @@ Source: TiDB's column types; MySQL reference manual, "Numeric Data Types".
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from math import isfinite
 from typing import Final, NamedTuple
 
 from tidegate.model.errors import DecodeError
 from tidegate.model.mysql import MysqlType
+from tidegate.model.table import COLUMNS_MAX
+
+NAME_MAX: Final = 1024
+"""Characters of a column's name; TiDB's have 64 at most."""
+
+
+def check_columns(names: Sequence[str], codec: str) -> None:
+    """Pass over the names of a row's columns. Raises DecodeError for more or longer ones than any table has."""
+    if len(names) > COLUMNS_MAX:
+        raise DecodeError(f"a row of {len(names)} columns; no table has more than {COLUMNS_MAX}", codec, 0)
+    if max(map(len, names), default=0) > NAME_MAX:
+        raise DecodeError(f"a column's name of more than {NAME_MAX} characters", codec, 0)
+
 
 INT_RANGES: Final[Mapping[int, tuple[int, int]]] = {
     MysqlType.TINY: (-(1 << 7), (1 << 8) - 1),

@@ -125,7 +125,9 @@ def defined(name: TableName, text: str, ts: int) -> Definition:
     if not isinstance(statement, CreateTable):
         raise SchemaError(f"{name} is no table in the upstream at ts {ts}")
     table = wire_table(build_table(statement, "utf8mb4", DdlContext(ts, 0, text), 0))
-    return Definition(name, ts, table, tuple(kind_of(mysql_type(column, full=False)) for column in table.columns))
+    return Definition(
+        name, ts, table, tuple(kind_of(mysql_type(column, full=False), False) for column in table.columns)
+    )
 
 
 def rows_query(definition: Definition, names: Sequence[str], keys: Sequence[Key]) -> tuple[str, tuple[object, ...]]:

@@ -18,7 +18,6 @@ Source: Canal-JSON document; recordings.
 
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Final, TypeAlias
 
 import msgspec
@@ -26,8 +25,9 @@ import msgspec
 from tidegate.codec.canal.types import CODEC, ColumnKind, kind_of
 from tidegate.codec.compression import decompress
 from tidegate.codec.jsontext import parse
+from tidegate.codec.kept import kept, width
 from tidegate.codec.options import DecodeOptions
-from tidegate.codec.values import MAX_RESOLVED_TS, timestamp
+from tidegate.codec.values import MAX_RESOLVED_TS, check_columns, timestamp
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Ddl, Delete, Event, Field, Insert, Resolved, RowChange, Update, Values
 
@@ -181,20 +181,21 @@ def _rows(message: _Message, data: list[Image], read: Read, *, legacy: bool) -> 
     return tuple(rows)
 
 
-@lru_cache(maxsize=4096)
+@kept(lambda names, types, pk_names, _legacy: width(names) + sum(len(one or "") for one in types) + width(pk_names))
 def _layout_of(
     names: tuple[str, ...],
     types: tuple[str | None, ...],
     pk_names: tuple[str, ...],
-    legacy: bool,  # noqa: FBT001 - lru_cache is quickest by position
+    legacy: bool,  # noqa: FBT001 - by position, as `kept` wants it
 ) -> _Layout:
+    check_columns(names, CODEC)
     fields: list[Field] = []
     kinds: list[ColumnKind] = []
     keys = frozenset(pk_names)
     for name, mysql_type in zip(names, types, strict=True):
         if mysql_type is None:
             raise DecodeError(f"column {name!r} has no mysqlType", CODEC, 0)
-        kind = kind_of(mysql_type, legacy=legacy)
+        kind = kind_of(mysql_type, legacy)
         kinds.append(kind)
         fields.append(
             Field(

@@ -19,11 +19,12 @@ Source: Canal-JSON document, "MySQL Type field" and "Binary and Blob types"; rec
 
 import re
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from typing import Final, TypeAlias
 
 import msgspec
 
+from tidegate.codec.kept import kept, width
 from tidegate.codec.values import INT_RANGES, double, float32, integer_range
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Value
@@ -65,8 +66,8 @@ class ColumnKind(msgspec.Struct, frozen=True):
     read: Read
 
 
-@lru_cache(maxsize=4096)
-def kind_of(mysql_type: str, *, legacy: bool = False) -> ColumnKind:
+@kept(lambda mysql_type, _legacy: width([mysql_type, mysql_type]))
+def kind_of(mysql_type: str, legacy: bool) -> ColumnKind:  # noqa: FBT001 - by position, as `kept` wants it
     """Return the kind of column that `mysql_type` describes."""
     found = _NAME.match(mysql_type)
     name = found[1].lower() if found else ""

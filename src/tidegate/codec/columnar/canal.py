@@ -13,7 +13,7 @@ The order of an image's members is not checked: columns go by name.
 """
 
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import partial
 from itertools import chain, compress
 from operator import attrgetter
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
@@ -22,12 +22,10 @@ import msgspec
 
 from tidegate.codec.columnar.rows import PlacedRows, StructImages, StructLayout, transposed
 from tidegate.codec.columnar.values import WIDTH_MAX, Misfit, from_texts
+from tidegate.codec.kept import KEPT_BYTES, STRUCTS_BYTES, LayoutMemory, kept, width
 from tidegate.codec.values import INT_RANGES, MAX_ROW_TS, ColumnForm, Form, integer_range
 from tidegate.model.event import Event, Field, RowChange, Update
 from tidegate.model.mysql import MysqlType
-
-KNOWN_MAX: Final = 4096
-"""Hints that are remembered; more of them take turns."""
 
 RUN_MAX: Final = 1 << 12
 _HINT_END: Final = b',"es":'
@@ -41,7 +39,7 @@ class _Tidb(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     commitTs: _Timestamp  # noqa: N815 - the wire's name
 
 
-class _Key(NamedTuple):
+class LayoutKey(NamedTuple):
     """What the structs of a table are generated from."""
 
     schema: str
@@ -55,13 +53,13 @@ class _Key(NamedTuple):
 class Shape(NamedTuple):
     """A decoder of messages, one of an array of `mysqlType` alone, and the layout of what the first gives."""
 
-    key: _Key
+    key: LayoutKey
     decode: Any
     types: Any
     layout: StructLayout
 
 
-_known: Final[dict[tuple[bytes, bool], Shape]] = {}
+_known: Final = LayoutMemory[tuple[bytes, bool], Shape](2 * KEPT_BYTES)
 """Where each hint leads: a memory that makes things quick and changes no result."""
 _COMMIT_TS: Final = attrgetter("tidb.commitTs")
 
@@ -128,7 +126,7 @@ class CanalLanes:
 def _learn(hint: tuple[bytes, bool], event: RowChange) -> None:
     legacy = hint[1]
     known = _known.get(hint)
-    key = _Key(event.schema, event.table, event.fields, event.pk_names or (), partial=False, legacy=legacy)
+    key = LayoutKey(event.schema, event.table, event.fields, event.pk_names or (), partial=False, legacy=legacy)
     if known is not None and known.key._replace(partial=False) == key:
         key = key._replace(partial=known.key.partial or isinstance(event, Update))
         if known.key == key:
@@ -137,13 +135,16 @@ def _learn(hint: tuple[bytes, bool], event: RowChange) -> None:
     if shape is None:
         _known.pop(hint, None)
         return
-    if len(_known) >= KNOWN_MAX:
-        _known.clear()
-    _known[hint] = shape
+    _known.keep(hint, shape, width_of(key))
 
 
-@lru_cache(maxsize=1024)
-def _shape(key: _Key) -> Shape | None:
+def width_of(key: LayoutKey) -> int:
+    """Return about how many bytes it takes to keep what is generated from a key."""
+    return STRUCTS_BYTES + 2 * width(field.name for field in key.fields) + len(key.schema) + len(key.table)
+
+
+@kept(width_of)
+def _shape(key: LayoutKey) -> Shape | None:
     """The structs of a layout; None for one that msgspec or Arrow cannot have: Arrow counts no rows without columns."""
     if not 0 < len(key.fields) <= WIDTH_MAX or len(key.pk_names) > WIDTH_MAX:
         return None
@@ -171,13 +172,13 @@ def _shape(key: _Key) -> Shape | None:
     return Shape(key, decode, msgspec.json.Decoder(many).decode, layout)
 
 
-def _types(key: _Key) -> Any:
+def _types(key: LayoutKey) -> Any:
     """The struct of `mysqlType`."""
     names = {f"c{at}": field.name for at, field in enumerate(key.fields)}
     return _row(names, [(name, Literal[field.mysql_type]) for name, field in zip(names, key.fields, strict=True)])
 
 
-def _message(key: _Key, types: Any) -> Any:
+def _message(key: LayoutKey, types: Any) -> Any:
     """The struct of a message with one row."""
     names = {f"c{at}": field.name for at, field in enumerate(key.fields)}
     row: Any = _row(names, [(name, str | None) for name in names])
@@ -233,7 +234,6 @@ def _partial_images(messages: list[Any]) -> StructImages:
     return StructImages(found.ops, found.before, found.after, beside)
 
 
-@lru_cache(maxsize=4096)
 def _form(field: Field, *, legacy: bool) -> ColumnForm | None:
     """How a column's values stand on the wire; None for official Canal's names of ENUM and SET."""
     if field.binary:

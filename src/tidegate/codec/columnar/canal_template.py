@@ -32,13 +32,11 @@ from tidegate.codec.columnar.template import (
 )
 from tidegate.codec.columnar.values import Misfit
 from tidegate.codec.columnar.walk import TextRun, Walk
+from tidegate.codec.kept import LayoutMemory, width
 
 COLUMNS_MAX: Final = 32
 """Columns of a table that is read by template: each costs some calls a chunk.  A map of Go with more than eight members
 comes in another order each time, so nearly every `mysqlType` of such a table is a text of its own to be read."""
-
-KNOWN_MAX: Final = 4096
-"""Templates that are remembered; more of them take turns."""
 
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _WORD_BYTES: Final = 6
@@ -66,7 +64,7 @@ class _Template(NamedTuple):
     types: Callable[[bytes], list[Any]]
 
 
-_known: Final[dict[tuple[bytes, bool], _Template]] = {}
+_known: Final = LayoutMemory[tuple[bytes, bool], _Template]()
 """By hint, as structs are; it changes no result."""
 
 
@@ -115,9 +113,7 @@ class _Templates:
         template = _template(shape, value)
         if template is None:
             return None
-        if len(_known) >= KNOWN_MAX:
-            _known.clear()
-        _known[hint] = template
+        _known.keep(hint, template, width(field.name for field in template.layout.fields))
         return self._read(template, left)
 
     def _read(self, template: _Template, left: Any) -> SweptRows:

@@ -19,12 +19,10 @@ from typing import Final
 
 import msgspec
 
-from tidegate.codec.columnar.open_shape import OpenKey, OpenShape, shape_of
+from tidegate.codec.columnar.open_shape import OpenKey, OpenShape, shape_of, width_of
 from tidegate.codec.columnar.rows import PlacedRows
+from tidegate.codec.kept import KEPT_BYTES, LayoutMemory
 from tidegate.model.event import Delete, Event, RowChange, Update
-
-KNOWN_MAX: Final = 4096
-"""Tables whose layout is remembered; more of them take turns."""
 
 _VERSION: Final = (1).to_bytes(8, "big")
 _LENGTH: Final = Struct(">Q").unpack_from
@@ -45,7 +43,7 @@ _TS: Final = attrgetter("ts")
 _PARTITION: Final = attrgetter("ptn")
 
 
-_known: Final[dict[tuple[str, str, bool], OpenShape]] = {}
+_known: Final = LayoutMemory[tuple[str, str, bool], OpenShape](2 * KEPT_BYTES)
 """The last layout of each table: a memory that makes things quick and changes no result."""
 
 
@@ -180,9 +178,7 @@ def _remember(key: OpenKey) -> None:
     if shape is None:
         _known.pop(name, None)
         return
-    if len(_known) >= KNOWN_MAX:
-        _known.clear()
-    _known[name] = shape
+    _known.keep(name, shape, width_of(key))
 
 
 def _by_layout(shape: OpenShape, rows: PlacedRows) -> list[PlacedRows]:

@@ -20,6 +20,7 @@ import msgspec
 
 from tidegate.codec.columnar.rows import StructImages, StructLayout, transposed
 from tidegate.codec.columnar.values import WIDTH_MAX, WIRE, Misfit, from_json
+from tidegate.codec.kept import STRUCTS_BYTES, kept, width
 from tidegate.codec.open.layout import form_of
 from tidegate.codec.values import ColumnForm
 from tidegate.model.event import Field
@@ -50,7 +51,13 @@ class OpenShape(NamedTuple):
     gone: StructLayout
 
 
-@lru_cache(maxsize=1024)
+def width_of(key: OpenKey) -> int:
+    """Return about how many bytes it takes to keep what is generated from a key."""
+    fields = key.row if key.row == key.gone else key.row + key.gone
+    return STRUCTS_BYTES + 2 * width(field.name for field in fields) + len(key.schema) + len(key.table)
+
+
+@kept(width_of)
 def shape_of(key: OpenKey) -> OpenShape | None:
     """Return the structs of a layout; None for one that msgspec or Arrow cannot have: Arrow counts no rows without
     columns."""

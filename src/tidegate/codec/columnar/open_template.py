@@ -31,9 +31,7 @@ from tidegate.codec.columnar.template import (
 )
 from tidegate.codec.columnar.values import Misfit
 from tidegate.codec.columnar.walk import TextRun, Walk
-
-KNOWN_MAX: Final = 4096
-"""Templates that are remembered; more of them take turns."""
+from tidegate.codec.kept import LayoutMemory, width
 
 _VERSION: Final = (1).to_bytes(8, "big")
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -52,7 +50,7 @@ class _Template(NamedTuple):
 
 _Name: TypeAlias = tuple[str, str, bytes, bool]
 
-_known: Final[dict[_Name, _Template]] = {}
+_known: Final = LayoutMemory[_Name, _Template]()
 """By schema, table, `u` or `d`, and whether values are read the old way; it changes no result."""
 
 
@@ -142,9 +140,7 @@ class _Templates:
         template = None if shape is None else _template(shape, self._heads[row], self._bodies[row])
         if template is None:
             return None
-        if len(_known) >= KNOWN_MAX:
-            _known.clear()
-        _known[name] = template
+        _known.keep(name, template, width(field.name for field in template.layout.fields))
         return self._read(template, left)
 
     def _name(self, row: int) -> _Name | None:

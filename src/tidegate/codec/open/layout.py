@@ -24,7 +24,8 @@ from typing import Final, TypeAlias
 import msgspec
 
 from tidegate.codec.go.quote import unquote
-from tidegate.codec.values import INT_RANGES, ColumnForm, Form, double, float32, integer_range
+from tidegate.codec.kept import kept, width
+from tidegate.codec.values import INT_RANGES, ColumnForm, Form, check_columns, double, float32, integer_range
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Field, Value
 from tidegate.model.mysql import BLOBS, CHARS, FLOATS, PRINTED_TYPES, ColumnFlag, MysqlType
@@ -60,9 +61,10 @@ def shape_of(columns: dict[str, OpenColumn]) -> Shape:
     return tuple([(name, column.t, column.f, column.h) for name, column in columns.items()])
 
 
-@lru_cache(maxsize=4096)
-def layout_of(shape: Shape, legacy: bool) -> WireLayout:  # noqa: FBT001 - lru_cache is quickest by position
-    """Fields and readers of a shape; DecodeError for a type code or flag that cannot be one."""
+@kept(lambda shape, _legacy: width(column[0] for column in shape))
+def layout_of(shape: Shape, legacy: bool) -> WireLayout:  # noqa: FBT001 - by position, as `kept` wants it
+    """Fields and readers of a shape; DecodeError for columns, a type code or a flag that cannot be."""
+    check_columns([column[0] for column in shape], CODEC)
     fields = tuple(_field(*column) for column in shape)
     return WireLayout(fields, tuple(_reader(field, legacy=legacy) for field in fields))
 

@@ -75,7 +75,7 @@ def decode(key: bytes | None, value: bytes | None, options: DecodeOptions = OPTI
     if version != VERSION:
         raise DecodeError(f"protocol version {version} is not {VERSION}", CODEC, 0)
     events: list[Event] = []
-    key_at, value_at = _LENGTH.size, 0
+    key_at, value_at, plain = _LENGTH.size, 0, 0
     while key_at < len(keys):
         text, start = _take(keys, key_at, "key")
         head = parse(_KEY, text, CODEC, f"key of event {len(events)}", start)
@@ -85,6 +85,9 @@ def decode(key: bytes | None, value: bytes | None, options: DecodeOptions = OPTI
             body, at = _take(values, value_at, "value")
             value_at = at + len(body)
         try:
+            if body and options.compression != "none":
+                body = decompress(body, options.compression, CODEC, at, plain)
+                plain += len(body)
             events.append(_event(head, body, at, options))
         except DecodeError as error:
             raise DecodeError(f"event {len(events)}: {error.what}", CODEC, error.offset or at) from error
@@ -108,8 +111,6 @@ def _event(head: _Key, body: bytes, at: int, options: DecodeOptions) -> Event:
     read = _EVENTS.get(head.t)
     if read is None:
         raise DecodeError(f"event type {head.t:#x} is not 1, 2 or 3", CODEC, at)
-    if body and options.compression != "none":
-        body = decompress(body, options.compression, CODEC, at)
     return read(head, body, at, options)
 
 

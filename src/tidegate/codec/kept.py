@@ -1,0 +1,67 @@
+"""What messages have taught, kept for those that follow, and bounded: a topic may show new tables for ever.
+
+    key ──► value     each is reckoned by the columns and names that it is made of; beyond the bound all is forgotten
+
+A value is made again when it is missed: what is kept changes no result.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Final, ParamSpec, TypeVar
+
+COLUMN_BYTES: Final = 768
+"""About what a column takes in layouts and in the structs of its rows, besides its name."""
+STRUCTS_BYTES: Final = 16 << 10
+"""About what the structs of a table take besides."""
+KEPT_BYTES: Final = 64 << 20
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+_Arguments = ParamSpec("_Arguments")
+
+
+def width(names: Iterable[str | bytes]) -> int:
+    """Return about how many bytes columns of these names take."""
+    return sum(len(name) + COLUMN_BYTES for name in names)
+
+
+class LayoutMemory(dict[_Key, _Value]):
+    """A dictionary that forgets all once what was kept is larger than `most` bytes."""
+
+    def __init__(self, most: int = KEPT_BYTES) -> None:
+        super().__init__()
+        self.most, self.size = most, 0
+
+    def clear(self) -> None:
+        """Forget all."""
+        super().clear()
+        self.size = 0
+
+    def keep(self, key: _Key, value: _Value, size: int) -> None:
+        """Keep a value of that size, which replaces the one of its key."""
+        self.size += size
+        if self.size > self.most:
+            self.clear()
+            self.size = size
+        self[key] = value
+
+
+def kept(size: Callable[..., int]) -> Callable[[Callable[_Arguments, _Value]], Callable[_Arguments, _Value]]:
+    """Return what makes a function keep its results; `size` tells that of one. Arguments are given by position."""
+
+    def keeping(make: Callable[_Arguments, _Value]) -> Callable[_Arguments, _Value]:
+        found = LayoutMemory[tuple[object, ...], _Value]()
+
+        @wraps(make)
+        def get(*given: _Arguments.args, **_named: _Arguments.kwargs) -> _Value:
+            try:
+                return found[given]
+            except KeyError:
+                value = make(*given)  # type: ignore[call-arg]  # none are named
+            found.keep(given, value, size(*given))
+            return value
+
+        get.cache_clear = found.clear  # type: ignore[attr-defined]
+        return get
+
+    return keeping
