@@ -1,6 +1,7 @@
 """A client that sends what it likes: packets as bytes, over a socket of its own."""
 
 import socket
+from contextlib import suppress
 from typing import Self
 
 USER, WITH_DB, LENENC, PLUGIN, ATTRIBUTES, SECURE, MORE = 0x200, 0x8, 0x200000, 0x80000, 0x100000, 0x8000, 0x20000
@@ -49,6 +50,11 @@ class Hostile:
         self.read()
         self.send(payload, 1)
         return self.read()
+
+    def shut(self) -> None:
+        """Say no more; what is answered may still be read."""
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_WR)
 
     def _exactly(self, size: int) -> bytes:
         found = b""
