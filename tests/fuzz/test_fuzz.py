@@ -9,6 +9,7 @@ import struct
 import tempfile
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -160,8 +161,9 @@ def talk(said: tuple[bytes, list[bytes]]) -> None:
     login, commands = said
     with Hostile(port()) as hostile:
         hostile.logged_in(login)
-        for command in commands:
-            hostile.send(command)
+        with suppress(ConnectionError):  # it may be closed already
+            for command in commands:
+                hostile.send(command)
         hostile.shut()
         hostile.rest()
     with Hostile(port()) as other:

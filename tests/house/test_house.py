@@ -23,7 +23,7 @@ FLOORS = (
     *("lakes", "testing", "app"),
 )
 SUITES = {
-    *("contract", "docs", "e2e", "golden", "house", "kill", "memory", "model_checker", "replay", "workloads"),
+    *("contract", "docs", "e2e", "fuzz", "golden", "house", "kill", "memory", "model_checker", "replay", "workloads"),
 }
 """Tests of what no floor does alone."""
 RULES = {"model", "codec", "kv", "expr", "schema"}

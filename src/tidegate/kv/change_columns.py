@@ -57,7 +57,7 @@ def unpacked(data: bytes) -> Any:
     try:
         batch = pa.ipc.read_record_batch(pa.py_buffer(data), SCHEMA)
         batch.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, EOFError) as error:
         raise DecodeError(f"rows: {error}", _CODEC, 0) from error
     if any(batch.column(name).null_count for name in _ALWAYS):
         raise DecodeError("rows: a change without key, time or operation", _CODEC, 0)

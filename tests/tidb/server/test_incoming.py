@@ -115,6 +115,21 @@ def test_bad_commands(listener: Listener, number: int, payload: bytes, code: int
 
 
 @pytest.mark.usefixtures("quiet")
+def test_a_client_that_leaves_while_it_changes_its_user(listener: Listener) -> None:
+    """A client that is asked for its proof in another way, and goes, leaves nothing behind; nor does a command that is
+    none."""
+    with Hostile(listener.port) as hostile:
+        hostile.logged_in()
+        hostile.send(b"\x77")
+        assert code_of(hostile.read()) == 1047
+        hostile.send(b"\x11ann\0\0\0\x2d\0caching_sha2_password\0")
+        assert hostile.read()[:1] == b"\xfe"
+        hostile.shut()
+        assert hostile.rest() == []
+    serves(listener)
+
+
+@pytest.mark.usefixtures("quiet")
 def test_commands_of_statements_that_are_not_there(listener: Listener) -> None:
     """Whatever is asked of a prepared statement, whole or cut, is refused with 1295, or has no answer."""
     with Hostile(listener.port) as hostile:

@@ -168,6 +168,8 @@ class Client(Connection):  # type: ignore[misc]
             await self._end(_BAD_HANDSHAKE)
         except SqlRefused as refused:
             await self._end(refused)
+        except ConnectionClosed:
+            self.stream.ended = True
 
     async def authenticate(
         self, username: str, auth_response: bytes, client_plugin_name: str | None, **_told: Any

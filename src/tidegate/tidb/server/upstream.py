@@ -13,6 +13,7 @@ address that other machines reach is not listened on without one.  What a client
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -34,6 +35,8 @@ from tidegate.tidb.sql.session.client import Peers
 from tidegate.tidb.sql.session.session import Session
 from tidegate.tidb.sql.variable.variables import GlobalVariables
 
+logging.getLogger("mysql_mimic.connection").addFilter(lambda record: record.exc_info is not None)
+"""What clients do wrong they are told, and fills no log; a fault of ours is told with its place."""
 HOST: Final = "127.0.0.1"
 _READ_BYTES: Final = 1 << 16
 _START_TIMEOUT_S: Final = 30.0
