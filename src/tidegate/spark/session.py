@@ -110,8 +110,6 @@ LOCAL: Final[Mapping[str, str]] = {
     # The name of a laptop or container often leads nowhere; loopback always works and nobody else can reach it.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Other users of the machine can reach the ports of loopback: they need the secret that Spark makes for itself.
-    "spark.authenticate": "true",
     # Forks workers that start quickly and need no memory between tasks.
     "spark.python.daemon.module": daemon.MODULE,
     "spark.ui.enabled": "false",
@@ -154,6 +152,10 @@ def session(
     if not submitted:
         settings |= _local(cores or _cores(), driver_memory)
     settings |= conf or {}
+    if not submitted and settings["spark.master"].startswith("local["):
+        # Other users of the machine can reach the ports of loopback: they need the secret that Spark makes for itself.
+        # It does not for a cluster, whose processes know one or have none.
+        settings.setdefault("spark.authenticate", "true")
     for name, value in settings.items():
         builder = builder.config(name, value)
     with _own_interrupt():
