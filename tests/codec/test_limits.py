@@ -61,7 +61,7 @@ def test_values_of_a_message_share_one_budget(compression: str, monkeypatch: pyt
     body = bytes(PACKERS[compression](json.dumps({"u": {"a": {"t": 15, "v": "x" * 400_000}}}).encode()))
 
     assert len(decode(*open_message([body] * 2), options)) == 2
-    with pytest.raises(DecodeError, match="event 2: "):
+    with pytest.raises(DecodeError, match=r"event 2: .*may still become"):
         decode(*open_message([body] * 3), options)
 
 

@@ -76,7 +76,12 @@ def _lz4(raw: bytes, most: int) -> bytes:
     if len(raw) * _LZ4_RATIO <= most:
         return bytes(cramjam.lz4.decompress(raw))
     room = bytearray(_lz4_room(raw, most))
-    return bytes(memoryview(room)[: cramjam.lz4.decompress_into(raw, room)])
+    try:
+        return bytes(memoryview(room)[: cramjam.lz4.decompress_into(raw, room)])
+    except cramjam.DecompressionError as error:
+        if len(room) < most:
+            raise
+        raise ValueError(f"more than the {most} bytes that its message may still become") from error
 
 
 def _lz4_room(raw: bytes, most: int) -> int:
