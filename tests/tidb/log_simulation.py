@@ -38,14 +38,6 @@ class Listener:
         return rows
 
 
-def send_away(log: ChangeLog, feed: SpanFeed) -> None:
-    """End the registration of a feed as that of a reader that is too slow."""
-    reader = feed._reader
-    log.deregister(reader)
-    reader.scanned.clear()
-    reader.queue.append(Congested())
-
-
 class LogSimulation(Simulation):
     """Listeners that come late, read slowly, are sent away and start again."""
 
@@ -66,8 +58,7 @@ class LogSimulation(Simulation):
         """A turn of a client, or of a listener."""
         match self.random.randrange(14):
             case 0:
-                self.counts["congested"] += 1
-                send_away(self.log, self.random.choice(self.listeners).feed)
+                self.send_away(self.random.choice(self.listeners))
             case 1 | 2:
                 self.random.choice(self.listeners).feed.poll(self.random.choice((0, 1, 3, 1000)))
             case 3:
@@ -76,6 +67,14 @@ class LogSimulation(Simulation):
                 self.check_listener(self.random.choice(self.listeners))
             case _:
                 super().turn()
+
+    def send_away(self, listener: Listener) -> None:
+        """End a listener's registration as that of a reader that is too slow."""
+        self.counts["congested"] += 1
+        reader = listener.feed._reader
+        self.log.deregister(reader)
+        reader.scanned.clear()
+        reader.queue.append(Congested())
 
     def check_listener(self, listener: Listener) -> None:
         """At its resolved ts a copy is what the store was at that moment."""

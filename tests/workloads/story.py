@@ -2,7 +2,7 @@
 
     drawn by weight    moves of the cluster, in which the owner may die     statements, DDL of every kind, cancels
                        nodes that die, freeze, come back                    commits that are never finished, GC
-                       a reader of the log that is too slow                 the writer of segments begins anew
+                       regions that split, merge, get another leader        the writer of segments begins anew
                        record: a segment, and the truth that it holds       carry: the feed runs, and may die
 
 The changefeed needs keys, so without force-replicate nobody takes the last key of a table away, and nobody what its
@@ -18,7 +18,6 @@ from pathlib import Path
 from random import Random
 from unittest.mock import patch
 
-from tests.tidb.log_simulation import send_away
 from tests.tidb.simulate import life
 from tests.tidb.simulate.client import Client
 from tests.tidb.simulate.ddl import SETUP, Draw
@@ -26,7 +25,9 @@ from tests.tidb.simulate.dml import draw_change
 from tests.tidb.simulate.life import Life
 from tests.workloads.setting import HANDLE_ONLY, Setting
 from tests.workloads.truth import Truth
+from tidegate.kv.table_key import table_prefix
 from tidegate.tidb.change_log import ChangeLog
+from tidegate.tidb.region import RegionMap
 from tidegate.tidb.segment import SegmentWriter
 from tidegate.tidb.snapshot import settle_dead
 
@@ -91,7 +92,7 @@ class Story(Life):
         self.directory, self.setting, self.carry = directory, setting, carry
         store = self.cluster.storage.store
         store.observers.clear()  # Life's own replica
-        self.log = ChangeLog(store, self.cluster.storage.oracle)
+        self.log = ChangeLog(store, self.cluster.storage.oracle, RegionMap())
         self.writer = SegmentWriter(self.log, directory, 0)
         self.truth = Truth(self.cluster)
         self.replica = Written(self)  # type: ignore[assignment]
@@ -100,7 +101,7 @@ class Story(Life):
     def _actions(self) -> list[tuple[int, Callable[[], None]]]:
         weights = {**WEIGHTS, "collect": 0} if self.setting.large == HANDLE_ONLY else WEIGHTS
         found = [(weights.get(action.__name__, weight), action) for weight, action in super()._actions()]
-        return [*found, (16, self.slow_reader), (4, self.begin_anew), (22, self.record), (26, self.carry)]
+        return [*found, (16, self.region), (4, self.begin_anew), (22, self.record), (26, self.carry)]
 
     # --- what is written down ---
 
@@ -124,10 +125,21 @@ class Story(Life):
         self.writer = SegmentWriter(self.log, self.directory, 0)
         self.seen["writer"] += 1
 
-    def slow_reader(self) -> None:
-        """The log sends its reader away, which begins anew where it stood."""
-        send_away(self.log, self.writer._feed)
-        self.seen["congested"] += 1
+    def region(self) -> None:
+        """The key space is cut, joined, or led by somebody else."""
+        regions = list(self.log.regions)
+        region = self.feed_random.choice(regions)
+        way = self.feed_random.choice(["split", "split", "merge", "leader"])
+        if way == "split":
+            table = self.feed_random.choice(sorted(self.cluster.node.schema.tables))
+            self.log.split(
+                table_prefix(table) + self.feed_random.choice([b"", b"_r", b"_r\x80", b"_r\x80\0\0\0\0\0\0\5"])
+            )
+        elif way == "merge":
+            self.log.merge(region.id)
+        else:
+            self.log.move_leader(region.id)
+        self.seen[way] += 1
         if self.feed_random.random() < 0.5:
             self.log.advance()
 

@@ -1,8 +1,8 @@
 """Seeded workloads: a database lives, a changefeed follows it through everything that goes wrong, a lake is the same.
 
                                  seeds of `Workload`                        seeds of `Real`
-upstream, log                    the embedded TiDB; owners crash, nodes     the same
-                                 die and lag, readers are sent away
+upstream, log, regions           the embedded TiDB; owners crash, nodes     the same
+                                 die and lag, regions split and move
 topics                           a real broker                              a real broker, killed and restarted
 producer, encoder, loop          the product's                              the product's
 tasks                            in this process, one after the other;      Spark's
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.slow
 
 SEEDS, CHUNK = 200, 20
 FIRED = (
-    *("rows", "ddls", "moments", "broker", "executor", "straggler", "congested", "writer"),
+    *("rows", "ddls", "moments", "broker", "executor", "straggler", "split", "merge", "leader", "writer"),
     *(f"driver at topic/{place}" for place in ("rows-queued", "rows-written", "ddl-sent", "resolved-sent", "advanced")),
     *("owner", "time", "kill", "revive", "freeze", "cancel", "gc", "committed", "died PREWRITTEN", "cut", "keyless"),
     *(f"job synced {action}" for action in (3, 4, 5, 6, 7, 8, 11, 12, 14, 20, 23, 42, 61, 64)),
@@ -70,7 +70,7 @@ def test_ten_seeds(bootstrap: str, tmp_path: Path) -> None:
     """What arrives keeps every promise, and the lake is the database at every moment that is looked at."""
     fired = sum((lived(seed, bootstrap, tmp_path).fired for seed in seeds(10)), Counter[str]())
 
-    wanted = ("moments", "broker", "executor", "congested", "writer", "owner", "kill", "freeze", "cut", "keyless")
+    wanted = ("moments", "broker", "executor", "split", "writer", "owner", "kill", "freeze", "cut", "keyless")
     assert fired["rows"]
     assert len(seeds(10)) == 1 or not [what for what in wanted if not fired[what]]
 
