@@ -1,7 +1,7 @@
-"""The simulation with listeners: however slow they are, what the log says is what the store holds."""
+"""The simulation with listeners: whatever regions do, what the log says is what the store holds."""
 
 from tests.tidb.simulation import KEYS, Simulation
-from tidegate.model.kv_change import Congested, KvChange, KvOp
+from tidegate.model.kv_change import KvChange, KvOp
 from tidegate.tidb.change_log import ChangeLog
 from tidegate.tidb.span_feed import SpanFeed
 from tidegate.tidb.store.engine import KvEngine
@@ -39,7 +39,7 @@ class Listener:
 
 
 class LogSimulation(Simulation):
-    """Listeners that come late, read slowly, are sent away and start again."""
+    """Splits, merges, moving leaders, listeners that come late, read slowly and start again."""
 
     def __init__(self, seed: int, engine: KvEngine | None = None) -> None:
         super().__init__(seed, engine)
@@ -55,10 +55,11 @@ class LogSimulation(Simulation):
             self.listeners = [Listener(self.log, one.span, one.resolved_ts, one.rows) for one in old]
 
     def turn(self) -> None:
-        """A turn of a client, or of a listener."""
+        """A turn of a client, or of a region, or of a listener."""
         match self.random.randrange(14):
             case 0:
-                self.send_away(self.random.choice(self.listeners))
+                self.counts["region"] += 1
+                self.change_region()
             case 1 | 2:
                 self.random.choice(self.listeners).feed.poll(self.random.choice((0, 1, 3, 1000)))
             case 3:
@@ -68,13 +69,16 @@ class LogSimulation(Simulation):
             case _:
                 super().turn()
 
-    def send_away(self, listener: Listener) -> None:
-        """End a listener's registration as that of a reader that is too slow."""
-        self.counts["congested"] += 1
-        reader = listener.feed._reader
-        self.log.deregister(reader)
-        reader.scanned.clear()
-        reader.queue.append(Congested())
+    def change_region(self) -> None:
+        """A split, a merge or another leader."""
+        region = self.random.choice(list(self.log.regions))
+        match self.random.choice(("split", "merge", "leader")):
+            case "split":
+                self.log.split(self.random.choice(KEYS) + self.random.choice((b"", b"\0")))
+            case "merge":
+                self.log.merge(region.id)
+            case "leader":
+                self.log.move_leader(region.id)
 
     def check_listener(self, listener: Listener) -> None:
         """At its resolved ts a copy is what the store was at that moment."""
@@ -85,7 +89,7 @@ class LogSimulation(Simulation):
         assert listener.rows == expected
 
     def restart(self) -> None:
-        """A new life has a new log."""
+        """A new life has a new log, with one region."""
         super().restart()
         self.listen()
 

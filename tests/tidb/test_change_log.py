@@ -1,16 +1,20 @@
-"""The change log says everything that happens, once it is complete nothing more, and survives slow readers."""
+"""The change log says everything that happens, once it is complete nothing more, and survives its regions."""
 
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.tidb.log_simulation import LogSimulation
 from tests.tidb.worlds import TTL_MS, World, seeds
 from tidegate.model.errors import HistoryLost
-from tidegate.model.kv_change import Congested, KvChange, KvOp, LogType, ResolvedSpan
+from tidegate.model.kv_change import FaultKind, KvChange, KvOp, LogType, RegionFault, ResolvedSpan
 from tidegate.tidb import change_log
 from tidegate.tidb.change_log import ChangeLog, Registration
+from tidegate.tidb.region import RegionMap
 from tidegate.tidb.snapshot import settle_dead
 from tidegate.tidb.store.gc import collect_garbage
 from tidegate.tidb.store.sqlite import SqliteEngine
@@ -29,14 +33,14 @@ def test_replayed(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["memory", "sqlite"])
 def test_more_replayed(engine: str, tmp_path: Path) -> None:
-    """More of them, on both engines; rows came, and readers were sent away."""
+    """More of them, on both engines; rows came, and regions changed under them."""
     counts: Counter[str] = Counter()
     for seed in seeds(400 if engine == "memory" else 4):
         counts += (
             LogSimulation(seed, SqliteEngine(tmp_path / str(seed)) if engine == "sqlite" else None).run(TURNS).counts
         )
 
-    assert min(counts["rows"], counts["congested"], counts["restart"], counts["died"]) > 0
+    assert min(counts["rows"], counts["region"], counts["restart"], counts["died"]) > 0
 
 
 @pytest.mark.soak
@@ -52,8 +56,38 @@ def test_same_seed_same_rows() -> None:
     assert LogSimulation(5).run(TURNS).trace == LogSimulation(5).run(TURNS).trace
 
 
+@given(
+    st.lists(st.tuples(st.sampled_from(("split", "merge", "leader")), st.binary(max_size=2), st.integers(1, 9))),
+    st.binary(max_size=2),
+    st.binary(max_size=2),
+)
+def test_regions_tile(changes, start: bytes, end: bytes) -> None:
+    """Whatever was split and merged, the regions cover every key once, and so do their parts of a span."""
+    regions, epochs = RegionMap(), set()
+    for change, key, region_id in changes:
+        match change:
+            case "split":
+                regions.split(key)
+            case "merge":
+                regions.merge(region_id)
+            case "leader":
+                regions.move_leader(region_id)
+        epochs |= {(region.id, region.version, region.term, region.start, region.end) for region in regions}
+    every = list(regions)
+    parts = [part for region in every if (part := region.overlap(start, end))]
+
+    assert (every[0].start, every[-1].end) == (b"", b"")
+    assert all(one.end == other.start != b"" for one, other in pairwise(every))
+    assert len({epoch[:3] for epoch in epochs}) == len(epochs), "an epoch came back with another range"
+    if not end or start < end:
+        assert (parts[0][0], parts[-1][1]) == (start, end)
+        assert all(one[1] == other[0] for one, other in pairwise(parts))
+    else:
+        assert parts == []
+
+
 def reader_of(log: ChangeLog, from_ts: int = 0) -> Registration:
-    return log.register(b"", b"", from_ts)
+    return log.register(next(iter(log.regions)), b"", b"", from_ts)
 
 
 def test_two_phases() -> None:
@@ -100,7 +134,8 @@ def test_resolved_waits_for_locks() -> None:
     """A lock holds the resolved ts below its start until its transaction ends, in its own span only."""
     world = World(one_phase=False)
     log = ChangeLog(world.store, world.oracle)
-    left, right = log.register(b"", b"m", 0), log.register(b"m", b"", 0)
+    log.split(b"m")
+    left, right = (log.register(region, region.start, region.end, 0) for region in log.regions)
     log.advance()
     assert not log.poll(left)[:-1], "nothing is resolved before INITIALIZED"
     log.poll(right)
@@ -124,7 +159,7 @@ def test_the_dead_do_not_hold_the_log_back(died: Stage) -> None:
     """Once the time of a dead transaction is over its locks are settled, as its primary says, though nobody reads."""
     world = World(one_phase=False, batch_keys=1)
     log = ChangeLog(world.store, world.oracle)
-    reader = reader_of(log)
+    reader = log.register(next(iter(log.regions)), b"", b"", 0)
     log.poll(reader)
     txn = world.storage.begin()
     txn.put(b"a", b"")
@@ -142,16 +177,28 @@ def test_the_dead_do_not_hold_the_log_back(died: Stage) -> None:
 
 
 def test_faults(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full queue ends a registration; nothing follows."""
+    """A split, a merge, another leader, a stale picture and a full queue end a registration; nothing follows."""
     world = World()
     log = ChangeLog(world.store, world.oracle)
+    stale = next(iter(log.regions))
+    reader = reader_of(log)
+    log.split(b"m")
+    world.put(a=b"")
+    assert log.poll(reader) == [RegionFault(FaultKind.EPOCH_NOT_MATCH, 1)]
+    assert log.poll(reader) == []
+    assert log.poll(log.register(stale, b"", b"", 0)) == [RegionFault(FaultKind.EPOCH_NOT_MATCH, 1)]
+    left, right = log.regions
+    reader = log.register(right, right.start, right.end, 0)
+    log.move_leader(right.id)
+    assert log.poll(reader) == [RegionFault(FaultKind.NOT_LEADER, 2)]
+    assert log.poll(log.register(right, b"m", b"", 0)) == [RegionFault(FaultKind.NOT_LEADER, 2)]
+    log.merge(left.id)
+    assert log.poll(log.register(right, b"m", b"", 0)) == [RegionFault(FaultKind.REGION_NOT_FOUND, 2)]
     monkeypatch.setattr(change_log, "QUEUE_EVENTS", 3)
     reader = reader_of(log)
     for _ in range(4):
         world.put(a=b"")
-    assert log.poll(reader)[-1] == Congested()
-    world.put(a=b"")
-    assert log.poll(reader) == []
+    assert log.poll(reader)[-1] == RegionFault(FaultKind.CONGESTED, 1)
 
 
 def test_history_lost() -> None:

@@ -51,16 +51,14 @@ def secondaries_roll_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Store, "finish", lambda store, key, start_ts, _: finish(store, key, start_ts, RolledBack()))
 
 
-def readers_start_from_now(monkeypatch: pytest.MonkeyPatch) -> None:
+def regions_start_from_now(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new registration begins at the present and not where the old one stood."""
-    register = SpanFeed._register
+    subscribe = SpanFeed._subscribe
 
-    def forgetful(feed):
-        if hasattr(feed, "_reader"):
-            feed.resolved_ts = feed._log.oracle.next()
-        register(feed)
+    def forgetful(feed, start, end, from_ts):
+        return subscribe(feed, start, end, feed._log.oracle.next() if hasattr(feed, "_parts") else from_ts)
 
-    monkeypatch.setattr(SpanFeed, "_register", forgetful)
+    monkeypatch.setattr(SpanFeed, "_subscribe", forgetful)
 
 
 def no_old_values(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +77,7 @@ PLANTS = (
     readers_pass_locks,
     resolved_passes_locks,
     secondaries_roll_back,
-    readers_start_from_now,
+    regions_start_from_now,
     no_old_values,
     bound_is_forgotten,
 )

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -43,9 +44,13 @@ def add(world: World, failed: list[BaseException], *, one_phase: bool) -> None:
 
 
 def listen(log: ChangeLog, feed: SpanFeed, rows: dict[bytes, bytes | None], over: Callable[[], bool]) -> None:
-    """Apply what the log says until it is over, and once more."""
-    while True:
+    """Apply what the log says until it is over, and once more; regions change now and then."""
+    for turn in count():
         last = over()
+        if turn % 8 == 0:
+            log.split(b"by")
+        elif turn % 8 == 4:
+            log.merge(1)
         for _ in range(2):
             feed.poll()
         log.advance()

@@ -32,7 +32,7 @@ older than the registration; then the scan brings the row as COMMITTED:
 - A PREWRITE is never dropped for its age: a resolved ts above its start_ts does not exclude a later COMMIT, because a
   transaction may prewrite long after its start.
 
-One matcher serves one registration and ends with it.
+One matcher serves one registration of one region and ends with it.
 Source: tiflow cdc/kv/matcher.go@c7b2588, ticdc logservice/logpuller@b813e76, tikv components/cdc/src@8e96471.
 """
 
@@ -87,7 +87,7 @@ class Matcher:
         if self.initialized and prewrite is None:
             raise PrewriteNotMatch(
                 f"key {commit.key.hex()}: commit of start_ts {commit.start_ts} at {commit.commit_ts} has no "
-                "prewrite; register anew"
+                "prewrite; register the region anew"
             )
         # Before INITIALIZED the scan may still bring a better PREWRITE than a heartbeat or an early flush.
         if prewrite is None or not (self.initialized or (prewrite.value and prewrite.generation == 0)):

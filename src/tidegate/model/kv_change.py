@@ -7,7 +7,7 @@
     INITIALIZED nothing                              all that was there at the registration has been sent
 
     ResolvedSpan  nothing with commit_ts <= ts is still to come in [start, end)
-    Congested     the registration is over: register again from the last resolved ts
+    RegionFault   the registration is over: register again from the last resolved ts
 
 `value` and `old_value` are None where there is none: a delete has no value, an insert no old value.  `txn_source` says
 what a transaction was for; of those with a bit of LOSSY_DDL or above change capture tells nothing.
@@ -16,7 +16,7 @@ other rows, and always 0 from a TiKV that does not send it (all but 8.4.0 to 8.5
 Source: kvproto cdcpb (numbers and names); reference behaviour of TiKV's cdc component.
 """
 
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Final, TypeAlias
 
 import msgspec
@@ -65,9 +65,21 @@ class ResolvedSpan(msgspec.Struct, frozen=True):
     ts: int
 
 
-class Congested(msgspec.Struct, frozen=True):
-    """The last event of a registration whose reader was too slow."""
+class FaultKind(Enum):
+    """Why a region ends a registration."""
+
+    NOT_LEADER = "not leader"
+    EPOCH_NOT_MATCH = "epoch not match"
+    REGION_NOT_FOUND = "region not found"
+    CONGESTED = "congested"
 
 
-KvEvent: TypeAlias = KvChange | ResolvedSpan | Congested
+class RegionFault(msgspec.Struct, frozen=True):
+    """The last event of a registration."""
+
+    kind: FaultKind
+    region_id: int
+
+
+KvEvent: TypeAlias = KvChange | ResolvedSpan | RegionFault
 """What a registration yields."""

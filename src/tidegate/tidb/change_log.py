@@ -1,11 +1,11 @@
-"""The change log: what TiKV's CDC says to whoever registers for a span of keys.
+"""The change log: what TiKV's CDC says to whoever registers at a region.
 
-    register(start, end, checkpoint_ts)
+    register(region, span, checkpoint_ts)
       scan   COMMITTED of every version above checkpoint_ts, PREWRITE of every lock ──┐ one queue, in any mixture
       live   PREWRITE, COMMIT, ROLLBACK, COMMITTED of one phase ──────────────────────┤
       then   INITIALIZED behind the last row of the scan ─────────────────────────────┤
       then   ResolvedSpan, whenever `advance` is called ──────────────────────────────┘
-      until  Congested: the reader is too slow; nothing follows it
+      until  RegionFault: a split, a merge, another leader, a reader too slow; nothing follows it
 
 - The scan is of the moment of the registration, in which the live events begin too: a commit may be heard of twice,
   or before its prewrite; it is never missed.  `kv/match.py` makes rows of it.
@@ -26,7 +26,8 @@ from typing import Final
 from tidegate.kv.memcomparable import encode_bytes
 from tidegate.kv.table_key import split_mvcc_key
 from tidegate.model.errors import HistoryLost
-from tidegate.model.kv_change import LOSSY_DDL, Congested, KvChange, KvEvent, KvOp, LogType, ResolvedSpan
+from tidegate.model.kv_change import LOSSY_DDL, FaultKind, KvChange, KvEvent, KvOp, LogType, RegionFault, ResolvedSpan
+from tidegate.tidb.region import Region, RegionMap
 from tidegate.tidb.store.engine import ColumnFamily
 from tidegate.tidb.store.mvcc import Store
 from tidegate.tidb.store.read import bound, value_at, value_of
@@ -40,10 +41,10 @@ _OPS: Final = {WriteKind.PUT: KvOp.PUT, WriteKind.DELETE: KvOp.DELETE}
 
 
 class Registration:
-    """One reader's place: events of keys in [start, end) with commit_ts above `checkpoint_ts`."""
+    """One reader's place at one region: events of keys in [start, end) with commit_ts above `checkpoint_ts`."""
 
-    def __init__(self, start: bytes, end: bytes, checkpoint_ts: int) -> None:
-        self.start, self.end = start, end
+    def __init__(self, region: Region, start: bytes, end: bytes, checkpoint_ts: int) -> None:
+        self.region, self.start, self.end = region, start, end
         self.resolved_ts = checkpoint_ts
         self.open = True
         self.initialized = False
@@ -58,15 +59,21 @@ class Registration:
 class ChangeLog:
     """The log of a store; what it needs of the past it reads from the store's versions."""
 
-    def __init__(self, store: Store, oracle: Oracle) -> None:
-        self.store, self.oracle = store, oracle
+    def __init__(self, store: Store, oracle: Oracle, regions: RegionMap | None = None) -> None:
+        self.store, self.oracle, self.regions = store, oracle, regions or RegionMap()
         self._readers: list[Registration] = []
         store.observers.append(self._hear)
 
-    def register(self, start: bytes, end: bytes, checkpoint_ts: int) -> Registration:
-        """Begin to listen to the keys of [start, end). Raises HistoryLost below the GC safe point."""
+    def register(self, region: Region, start: bytes, end: bytes, checkpoint_ts: int) -> Registration:
+        """Begin to listen to the part [start, end) of a region, as the caller knows it.
+
+        A region that has changed since answers with its fault. Raises HistoryLost below the GC safe point.
+        """
         with self.store.guard:
-            reader = Registration(start, end, checkpoint_ts)
+            reader = Registration(region, start, end, checkpoint_ts)
+            if kind := self._fault_of(region):
+                self._end(reader, kind)
+                return reader
             if checkpoint_ts < self.store.safe_point:
                 raise HistoryLost(
                     f"changes after ts {checkpoint_ts} are asked for, and the GC safe point is "
@@ -77,8 +84,7 @@ class ChangeLog:
         return reader
 
     def poll(self, reader: Registration, scan_rows: int = 1024) -> list[KvEvent]:
-        """Return what has come since, with at most `scan_rows` more rows of the scan; the last event may be
-        Congested."""
+        """Return what has come since, with at most `scan_rows` more rows of the scan; the last event may be a fault."""
         with self.store.guard:
             if reader.open and not reader.initialized:
                 for _ in range(min(scan_rows, len(reader.scanned))):
@@ -110,6 +116,43 @@ class ChangeLog:
             reader.open = False
             self._readers = [other for other in self._readers if other is not reader]
 
+    # --- regions ---
+
+    def split(self, key: bytes) -> None:
+        """Cut the region of `key` there."""
+        with self.store.guard:
+            if old := self.regions.split(key):
+                self._fault({old.id}, FaultKind.EPOCH_NOT_MATCH)
+
+    def merge(self, region_id: int) -> None:
+        """Join a region with its right neighbour, if it has one."""
+        with self.store.guard:
+            if pair := self.regions.merge(region_id):
+                self._fault({region.id for region in pair}, FaultKind.EPOCH_NOT_MATCH)
+
+    def move_leader(self, region_id: int) -> None:
+        """Give a region another leader."""
+        with self.store.guard:
+            if self.regions.move_leader(region_id):
+                self._fault({region_id}, FaultKind.NOT_LEADER)
+
+    def _fault_of(self, region: Region) -> FaultKind | None:
+        now = self.regions.find(region.id)
+        if now is None:
+            return FaultKind.REGION_NOT_FOUND
+        if now.version != region.version:
+            return FaultKind.EPOCH_NOT_MATCH
+        return FaultKind.NOT_LEADER if now.term != region.term else None
+
+    def _fault(self, region_ids: set[int], kind: FaultKind) -> None:
+        for reader in [reader for reader in self._readers if reader.region.id in region_ids]:
+            self._end(reader, kind)
+
+    def _end(self, reader: Registration, kind: FaultKind) -> None:
+        self.deregister(reader)
+        reader.scanned.clear()
+        reader.queue.append(RegionFault(kind, reader.region.id))
+
     # --- events ---
 
     def _hear(self, changes: Sequence[KvChange]) -> None:
@@ -120,9 +163,7 @@ class ChangeLog:
                 assert not late, (change, reader.resolved_ts)
             reader.queue.extend(mine)
             if len(reader.queue) > QUEUE_EVENTS:
-                self.deregister(reader)
-                reader.scanned.clear()
-                reader.queue.append(Congested())
+                self._end(reader, FaultKind.CONGESTED)
 
     def _scan(self, start: bytes, end: bytes, checkpoint_ts: int) -> Iterator[KvChange]:
         """Locks and versions above `checkpoint_ts` of keys in [start, end), each version with the one before it."""

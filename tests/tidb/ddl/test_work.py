@@ -205,7 +205,7 @@ def test_the_source_survives_in_the_store() -> None:
         transaction.put(key, value)
         transaction.commit()
     log = ChangeLog(storage.store, storage.oracle)
-    reader = log.register(*table_span(world.table_id), begun)
+    reader = log.register(next(iter(log.regions)), *table_span(world.table_id), begun)
 
     assert [(event.value, event.old_value) for event in log.poll(reader)[:-1]] == [(b"written", b"rewritten")]
 
@@ -216,7 +216,7 @@ def test_a_feed_that_listens_hears_nothing_of_both_phases() -> None:
     storage = world.cluster.storage
     start = record_prefix(world.table_id)
     log = ChangeLog(storage.store, storage.oracle)
-    early = log.register(start, b"u", storage.oracle.next())
+    early = log.register(next(iter(log.regions)), start, b"u", storage.oracle.next())
     assert len(log.poll(early)) == 1
     options = Options(batch_keys=1, ttl_ms=50)
     for commits in (True, False):
@@ -226,7 +226,7 @@ def test_a_feed_that_listens_hears_nothing_of_both_phases() -> None:
         transaction.put(start + b"b", b"1")
         for stage in transaction.steps():
             if stage is Stage.CHECKED:
-                late = log.register(start, b"u", storage.oracle.next())
+                late = log.register(next(iter(log.regions)), start, b"u", storage.oracle.next())
                 assert [event.type for event in log.poll(late)] == [LogType.INITIALIZED]
                 if not commits:
                     break
