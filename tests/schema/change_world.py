@@ -160,10 +160,12 @@ def example() -> World:
         "create table t (id int primary key, a int, b varchar(20) default 'x', g int as (a + 1), key ia(a), key ib(b))",
         "create table free (a int, b int, unique key ua(a))",
         "create table parent (id int primary key)",
-        "create table child (id int primary key, p int, constraint fk foreign key (p) references parent(id))",
+        "create table child (id int primary key, p int, constraint fk foreign key (p) references parent(id), "
+        "constraint c check (p > 0))",
         "create table r (id int primary key, v int) partition by range (id) "
         "(partition p0 values less than (10), partition p1 values less than (20))",
         "create table h (id int primary key, v int) partition by hash (id) partitions 3",
         "create table x (id int primary key, v int)",
         "create view w as select id, a from t",
+        "create sequence s",
     )

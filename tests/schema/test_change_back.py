@@ -26,6 +26,8 @@ CHANGES = [
     "alter table free change column a z datetime after b",
     "alter table x add foreign key (v) references parent (id)",
     "alter table child drop foreign key fk",
+    "alter table child add constraint c2 check (p < 9)",
+    "alter table child drop constraint c",
     "alter table r add partition (partition p2 values less than (30))",
     "alter table r drop partition p1",
     "alter table r truncate partition p0",
@@ -107,7 +109,7 @@ def _stores(world):
     """(physical id, index id; None for the rows) of all that has keys."""
     found = set()
     for _, table in world.tables.values():
-        if table.is_view:
+        if table.is_view or table.is_sequence:
             continue
         for physical in table.physical_ids:
             found.add((physical, None))

@@ -68,7 +68,9 @@ REFUSED = [
     ),
     (1517, "create table n (a int) partition by list (a) (partition p values in (2), partition P values in (1))"),
     (1492, "create table n (a int) partition by range (a)"),
+    (1824, "create table n (a int, foreign key (a) references nobody (id))"),
     (1239, "create table n (a int, foreign key (a) references parent (id, id))"),
+    (3820, "create table n (a int, check (b > 1))"),
     (8148, "create table n (a int) ttl = a + interval 1 day"),
     (8216, "create table n (a int auto_random primary key)"),
     (8200, "create table n (a int primary key) shard_row_id_bits = 2"),
@@ -79,6 +81,8 @@ REFUSED = [
     (1051, "drop table w"),
     (1051, "drop view nobody"),
     (1347, "drop view t"),
+    (3730, "drop table parent"),
+    (1701, "truncate table parent"),
     (1146, "truncate table nobody"),
     (1146, "rename table nobody to n"),
     (1050, "rename table t to x"),
@@ -88,6 +92,8 @@ REFUSED = [
     (1353, "create view v (a, b) as select id from t"),
     (1050, "create view w as select 1"),
     (1347, "create or replace view t as select 1"),
+    (4139, "drop sequence nobody"),
+    (4136, "create sequence q start 5 maxvalue 2"),
     (1105, "recover table nobody"),
     (1050, "flashback table t to x"),
     (1146, "alter table nobody add column c int"),
@@ -103,6 +109,10 @@ REFUSED = [
     (1090, "alter table parent drop column id"),
     (8200, "alter table r drop column id"),
     (1828, "alter table child drop column p"),
+    (3959, "alter table child rename column p to q"),
+    (1832, "alter table child modify column p bigint"),
+    (1833, "alter table parent modify column id bigint"),
+    (8200, "alter table parent rename column id to key_id"),
     (1170, "alter table t modify column b text"),
     (3152, "alter table t modify column b json"),
     (1071, "alter table t modify column b varchar(9000)"),
@@ -129,6 +139,10 @@ REFUSED = [
     (1176, "alter table t alter index nobody invisible"),
     (1091, "alter table t drop foreign key nobody"),
     (1826, "alter table child add constraint fk foreign key (id) references parent (id)"),
+    (1822, "alter table x add foreign key (v) references r (v)"),
+    (1553, "alter table child drop index fk"),
+    (3940, "alter table child drop check nobody"),
+    (3822, "alter table child add constraint c check (id > 0)"),
     (8150, "alter table t ttl_enable = 'OFF'"),
     (8216, "alter table t auto_random_base = 9"),
     (8200, "alter table t shard_row_id_bits = 2"),
@@ -191,6 +205,7 @@ NOTED = [
     (1061, "create index if not exists ia on t (b)"),
     (1091, "drop index if exists nobody on t"),
     (1507, "alter table r drop partition if exists nobody"),
+    (4139, "drop sequence if exists nobody"),
 ]
 
 
@@ -214,15 +229,19 @@ def test_what_if_exists_passes_over_is_noted(code, sql):
         "alter table t order by a",
         "set @x = 1",
         "create user u",
-        "create sequence q",
-        "drop sequence nobody",
-        "alter table t add check (a > 0)",
-        "alter table t drop check nobody",
     ],
 )
 def test_what_changes_nothing_has_no_job(sql):
     """A change to what is there already is none."""
     assert example().plan(sql).requests == ()
+
+
+def test_drop_of_both_ends_of_a_foreign_key_is_no_violation():
+    """A parent may go together with all its children, and whenever foreign keys are not looked at."""
+    world = example()
+    assert len(world.plan("drop table child, parent").requests) == 2
+    free = replace(world.session(""), foreign_key_checks=False)
+    assert len(world.plan("drop table parent", free).requests) == 1
 
 
 @pytest.mark.parametrize("sql", ["drop table t", "alter table t add column c int", "create table n (a int)"])
@@ -366,16 +385,40 @@ def test_exchange_swaps_ids_and_keeps_rows_that_fit_only_until_all_know():
 
 
 def test_sessions_defaults_are_tidbs():
-    """A session without settings has TiDB's charset."""
+    """A session without settings has TiDB's charset and looks at foreign keys and checks."""
     session = DdlSession()
-    assert (session.charset, session.collate) == ("utf8mb4", "utf8mb4_bin")
+    assert (
+        session.charset,
+        session.collate,
+        session.foreign_key_checks,
+        session.check_constraints,
+    ) == ("utf8mb4", "utf8mb4_bin", True, True)
 
 
-def test_foreign_keys_follow_renamed_columns():
-    """A renamed column of a foreign key keeps its key."""
-    world = example().run("alter table child rename column p to q")
+def test_foreign_keys_follow_renames():
+    """A renamed table is referred to by its new name, a renamed column of a foreign key keeps its key."""
+    world = example().run("create database e", "alter table child drop check c", "rename table parent to e.elders")
+    (key,) = world.table("child").fk_info or ()
+    assert (key.ref_schema.original, key.ref_table.original) == ("e", "elders")
+
+    world.run("alter table child rename column p to q")
     (key,) = world.table("child").fk_info or ()
     assert [name.original for name in key.cols] == ["q"]
+
+    world.run(
+        "create table tree (id int primary key, up int, foreign key (up) references tree (id))",
+        "rename table tree to d.wood",
+    )
+    (key,) = world.table("wood").fk_info or ()
+    assert key.ref_table.original == "wood"
+
+
+def test_children_of_a_renamed_table_are_part_of_the_difference():
+    """Nodes load what the difference names: the tables that refer to the renamed one, too."""
+    world = example()
+    (request,) = world.requests("rename table parent to elders")
+    diff = world.step(request, 1).diff
+    assert [option.table_id for option in diff.affected_options] == [world.table("child").id]
 
 
 KINDS = [

@@ -71,8 +71,8 @@ class MountTable:
 
     @property
     def eligible(self) -> bool:
-        """Whether rows can be told apart, by a primary or NOT NULL unique key."""
-        return self.version.stored.is_view or bool(self.info.handle_key)
+        """Whether rows can be told apart: a sequence's cannot, a table's by its primary or NOT NULL unique key."""
+        return not self.version.stored.is_sequence and (self.version.stored.is_view or bool(self.info.handle_key))
 
     @property
     def is_partition(self) -> bool:

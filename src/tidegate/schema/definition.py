@@ -18,6 +18,17 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tidegate.model.mysql import MysqlType
+from tidegate.model.table import TableName
+
+
+@dataclass(frozen=True, slots=True)
+class CheckDef:
+    """CHECK (expression); `name` is None where TiDB chooses one."""
+
+    name: str | None
+    expression: str
+    enforced: bool = True
+    in_column: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +44,12 @@ class References:
 
 @dataclass(frozen=True, slots=True)
 class ColumnDetail:
-    """Of a column: ON UPDATE CURRENT_TIMESTAMP(fsp), AUTO_RANDOM(shard bits, range bits), COLLATE."""
+    """Of a column: ON UPDATE CURRENT_TIMESTAMP(fsp), AUTO_RANDOM(shard bits, range bits), COLLATE, CHECKs."""
 
     on_update: int | None = None
     auto_random: tuple[int, int] | None = None
     collate: str | None = None
+    checks: tuple[CheckDef, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +84,14 @@ class OptionsDetail:
 
 
 @dataclass(frozen=True, slots=True)
+class TableDetail:
+    """Of CREATE TABLE: table CHECKs, GLOBAL TEMPORARY."""
+
+    checks: tuple[CheckDef, ...] = ()
+    global_temporary: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ViewDetail:
     """Of CREATE VIEW: its own column names if written, and the SELECT as written."""
 
@@ -79,6 +99,21 @@ class ViewDetail:
     columns: tuple[str, ...] = ()
     or_replace: bool = False
     if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AddCheck:
+    """ADD CHECK."""
+
+    check: CheckDef
+
+
+@dataclass(frozen=True, slots=True)
+class AlterCheck:
+    """ALTER CHECK .. [NOT] ENFORCED."""
+
+    name: str
+    enforced: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +126,7 @@ class DropForeignKey:
 
 @dataclass(frozen=True, slots=True)
 class DropConstraint:
-    """DROP CHECK and DROP CONSTRAINT, of a check or a foreign key."""
+    """DROP CHECK and DROP CONSTRAINT."""
 
     name: str
     if_exists: bool = False
@@ -102,7 +137,34 @@ class RemoveTtl:
     """REMOVE TTL."""
 
 
-SpecDetail: TypeAlias = DropForeignKey | DropConstraint | RemoveTtl
+@dataclass(frozen=True, slots=True)
+class SequenceDef:
+    """CREATE SEQUENCE and, with `alter`, ALTER SEQUENCE; None where not written."""
+
+    name: TableName
+    alter: bool = False
+    if_exists: bool = False
+    start: int | None = None
+    increment: int | None = None
+    minimum: int | None = None
+    maximum: int | None = None
+    cache: int | None = None
+    """0 is NOCACHE."""
+    cycle: bool | None = None
+    restart: int | None = None
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DropSequences:
+    """DROP SEQUENCE."""
+
+    names: tuple[TableName, ...]
+    if_exists: bool = False
+
+
+SpecDetail: TypeAlias = AddCheck | AlterCheck | DropForeignKey | DropConstraint | RemoveTtl
+StatementDetail: TypeAlias = SequenceDef | DropSequences
 
 
 @dataclass(frozen=True, slots=True)

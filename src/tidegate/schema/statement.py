@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tidegate.model.table import PartitionInfo, TableName
-from tidegate.schema.definition import ColumnDef, IndexDef, TableOptions, ViewDetail
+from tidegate.schema.definition import ColumnDef, IndexDef, StatementDetail, TableDetail, TableOptions, ViewDetail
 from tidegate.schema.spec import Spec
 
 
@@ -64,7 +64,7 @@ class CreateTable:
     partition: PartitionInfo | None = None
     if_not_exists: bool = False
     not_supported: str = ""
-    global_temporary: bool = field(default=False, compare=False)
+    detail: TableDetail = field(default=TableDetail(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +144,10 @@ class DropViews:
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """A statement that leaves all tables as they are; `what` names it by its first words."""
+    """A statement that leaves all tables as they are; `what` names it, `detail` says what TiDB makes of it."""
 
     what: str
+    detail: StatementDetail | None = field(default=None, compare=False)
 
 
 Statement: TypeAlias = (

@@ -43,7 +43,7 @@ def described(snapshot: StoredSnapshot) -> dict[int, object]:
             found.stored.physical_ids,
         )
         for number, found in snapshot.tables.items()
-        if found.schema_id != MYSQL and found.stored.cols
+        if found.schema_id != MYSQL and not found.stored.is_sequence
     }
 
 

@@ -20,6 +20,7 @@ SEVERAL = "add column c int default 1, drop column b, add index ia(a)"
 STATEMENTS = (
     SEVERAL,
     "modify column a int not null",
+    "add constraint ck check (a >= 0)",
     "partition by hash(id) partitions 2",
     "comment 'x'",
 )

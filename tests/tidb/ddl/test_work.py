@@ -132,6 +132,8 @@ def test_exchange_swaps_rows_that_fit() -> None:
         ("alter table t modify column a int not null", 1138),
         ("alter table t modify column b tinyint", 1264),
         ("alter table t modify column c int", 1366),
+        ("alter table t add constraint ck check (b < 100)", 3819),
+        ("alter table t add constraint fk foreign key (b) references parent(id)", 1452),
         ("alter table t add unique index uk(d)", 1062),
         ("alter table t add primary key (id)", 1062),
     ],
@@ -153,6 +155,7 @@ def test_stored_rows_that_disobey_turn_the_job_back(statement: str, code: int) -
     after = world.named("t")
     assert after.cols == before.cols
     assert [one.idx_name for one in after.index_info or []] == [one.idx_name for one in before.index_info or []]
+    assert not after.constraint_info
     assert not after.fk_info
 
 
@@ -169,6 +172,7 @@ def test_stored_rows_that_obey_are_no_hindrance() -> None:
         "modify column a int not null",
         "modify column b tinyint",
         "modify column c int",
+        "add constraint ck check (b < 100)",
         "add constraint fk foreign key (b) references parent(id)",
         "add unique index uk(d)",
         "add primary key (id)",
@@ -176,6 +180,21 @@ def test_stored_rows_that_obey_are_no_hindrance() -> None:
         world.sql(f"alter table t {change}")
 
     assert whole(world, "t") == [(1, 4, 1, 7, 1), (2, 5, 1, 8, None), (3, 5, None, 9, None)]
+
+
+def test_a_parent_is_found_by_its_collation() -> None:
+    """ADD FOREIGN KEY looks for a row's parent as INSERT does: without case where the columns' collation has none."""
+    world = World()
+    world.run(world.drop_table())
+    kind = "varchar(10) collate utf8mb4_general_ci"
+    world.sql(f"create table parent (id {kind} primary key)")
+    world.sql(f"create table t (id int, b {kind})")
+    world.fill("parent", ("x",))
+    world.fill("t", (1, "X"))
+
+    world.sql("alter table t add constraint fk foreign key (b) references parent(id)")
+
+    assert world.named("t").fk_info
 
 
 def test_rewrites_of_a_lossy_change_are_no_row_changes() -> None:

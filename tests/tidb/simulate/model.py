@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from tests.tidb.simulate.dml import Change, shown
 from tests.tidb.simulate.values import kind_of, missing_of, number_of
-from tidegate.schema.change import flags
 from tidegate.schema.f1 import ElementState
+from tidegate.schema.stored import flags
 from tidegate.schema.stored.definition import StoredColumn, StoredTable
 from tidegate.schema.stored.snapshot import StoredSnapshot
 

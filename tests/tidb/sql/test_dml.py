@@ -6,7 +6,7 @@ import pytest
 from tests.tidb.sql.table_kit import ID, NOT_NULL, PRIMARY, STRICT, World, column, index, integer, table, varchar
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
-from tidegate.schema.stored.definition import Name, StoredPartition, StoredPartitionDef, StoredType
+from tidegate.schema.stored.definition import Name, StoredCheck, StoredPartition, StoredPartitionDef, StoredType
 
 A, S = column(2, "a", integer()), column(3, "s", varchar(collate="utf8mb4_general_ci"))
 UNIQUE = index(1, "u", {"a": 1}, is_unique=True)
@@ -217,6 +217,16 @@ def test_common_handles():
     assert world.rows() == [("A", 1, 5), ("b", 1, 5)]
     assert world.faults() == []
     assert refused(world, "insert into t values ('B', 1, 6)") == (1062, "Duplicate entry 'B-1' for key 't.PRIMARY'")
+
+
+def test_check_constraints():
+    """A row that a CHECK does not allow is 3819; NULL is allowed."""
+    check = StoredCheck(1, Name.of("c1"), expr_string="`a` > 0", state=5)
+    world = World(table([ID, A], constraint_info=[check]))
+    world.run("insert into t values (1, 1), (2, null)")
+
+    assert refused(world, "insert into t values (3, 0)") == (3819, "Check constraint 'c1' is violated.")
+    assert refused(world, "update t set a = -1 where id = 1")[0] == 3819
 
 
 def test_select_feeds_insert(world):

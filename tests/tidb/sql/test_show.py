@@ -190,4 +190,4 @@ def test_recorded_definitions_have_rows() -> None:
         relation = schema.relation("information_schema", name)
         assert all(len(row) == len(relation.columns) for row in relation.held)
     listed = schema.relation("information_schema", "TABLES").held
-    assert {row[3] for row in listed} == {"BASE TABLE", "VIEW"}
+    assert {row[3] for row in listed} == {"BASE TABLE", "VIEW", "SEQUENCE"}

@@ -20,7 +20,9 @@ from tidegate.schema.stored.definition import Name, StoredColumn, StoredTable, S
 from tidegate.schema.stored.table import table_info
 from tidegate.tidb.sql.show.create import NextIds, render_create_schema, render_create_table
 
-PLAIN = sorted((table for table in tables() if table.cols and not table.is_view), key=lambda table: table.name.lower)
+PLAIN = sorted(
+    (table for table in tables() if not table.is_view and not table.is_sequence), key=lambda table: table.name.lower
+)
 GROUPS = {name: tuple(group) for name, group in groupby(PLAIN, key=lambda table: table.name.lower)}
 
 
@@ -72,6 +74,13 @@ PRINTED = {
   `v` int(11) DEFAULT NULL,
   PRIMARY KEY (`id`) /*T![clustered_index] CLUSTERED */
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin /*T![auto_id_cache] AUTO_ID_CACHE=1 */""",
+    "ck": """CREATE TABLE `ck` (
+  `id` int(11) NOT NULL,
+  `v` int(11) DEFAULT NULL,
+  PRIMARY KEY (`id`) /*T![clustered_index] CLUSTERED */,
+  CONSTRAINT `ck1` CHECK ((`v` > 0)),
+  CONSTRAINT `ck2` CHECK ((`v` < 100)) /*!80016 NOT ENFORCED */
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin""",
     "t_gen": """CREATE TABLE `t_gen` (
   `id` int(11) NOT NULL,
   `a` int(11) DEFAULT NULL,
@@ -95,6 +104,8 @@ PARTITION BY LIST COLUMNS(`r`)
  PARTITION `north` VALUES IN ('n1'))""",
     "vw": "CREATE ALGORITHM=UNDEFINED DEFINER=CURRENT_USER SQL SECURITY DEFINER VIEW `vw` (`id`, `v`) "
     "AS SELECT `id` AS `id`,`v` AS `v` FROM `gd`.`a`",
+    "sq": "CREATE SEQUENCE `sq` start with 1 minvalue 1 maxvalue 9223372036854775806 increment by 3 cache 1000 "
+    "nocycle ENGINE=InnoDB",
 }
 
 

@@ -17,11 +17,13 @@ import msgspec
 
 from tidegate.schema.stored.definition import (
     Name,
+    StoredCheck,
     StoredColumn,
     StoredForeignKey,
     StoredIndex,
     StoredPartition,
     StoredSchema,
+    StoredSequence,
     StoredTable,
     StoredTtl,
 )
@@ -41,8 +43,14 @@ class CharsetArgs(msgspec.Struct, frozen=True, omit_defaults=True):
     needs_overwrite_cols: bool = False
 
 
+class DropObjectArgs(msgspec.Struct, frozen=True):
+    """DROP DATABASE, TABLE, VIEW, SEQUENCE: the job names it."""
+
+    fk_check: bool = True
+
+
 class CreateTableArgs(msgspec.Struct, frozen=True, omit_defaults=True):
-    """CREATE TABLE, VIEW: the whole definition; `old_view_tbl_id` is the view that OR REPLACE takes away."""
+    """CREATE TABLE, VIEW, SEQUENCE: the whole definition; `old_view_tbl_id` is the view that OR REPLACE takes away."""
 
     table_info: StoredTable
     old_view_tbl_id: int = 0
@@ -112,6 +120,13 @@ class TtlArgs(msgspec.Struct, frozen=True):
     ttl_info: StoredTtl | None = None
     ttl_enable: bool | None = None
     ttl_cron_job_schedule: str | None = None
+
+
+class AlterSequenceArgs(msgspec.Struct, frozen=True):
+    """ALTER SEQUENCE: the sequence as it is to be; RESTART gives the next value."""
+
+    sequence: StoredSequence
+    restart: int | None = None
 
 
 class ExchangeArgs(msgspec.Struct, frozen=True):
@@ -201,6 +216,19 @@ class DropForeignKeyArgs(msgspec.Struct, frozen=True):
     fk_name: Name
 
 
+class CheckArgs(msgspec.Struct, frozen=True):
+    """ADD CHECK."""
+
+    constraint_info: StoredCheck
+
+
+class CheckNameArgs(msgspec.Struct, frozen=True):
+    """DROP CHECK, and ALTER CHECK .. [NOT] ENFORCED."""
+
+    constraint_name: Name
+    enforced: bool = False
+
+
 class NewPartitionsArgs(msgspec.Struct, frozen=True, omit_defaults=True):
     """ADD and REORGANIZE PARTITION, PARTITION BY, REMOVE PARTITIONING: what comes, and the names of what goes."""
 
@@ -250,10 +278,16 @@ ARGUMENTS: Final[Mapping[int, type[Arguments]]] = {
     26: CharsetArgs,
     32: AddIndexArgs,
     33: DropIndexArgs,
+    34: CreateTableArgs,
+    35: AlterSequenceArgs,
+    36: DropObjectArgs,
     39: NewCacheArgs,
     40: RebaseArgs,
     41: VisibilityArgs,
     42: ExchangeArgs,
+    43: CheckArgs,
+    44: CheckNameArgs,
+    45: CheckNameArgs,
     47: RenameTablesArgs,
     64: NewPartitionsArgs,
     65: TtlArgs,

@@ -6,13 +6,15 @@ when the job runs, and then the job fails.
 Source: TiDB pkg/infoschema; MySQL's error numbers.
 """
 
+from collections.abc import Iterator
+
 import msgspec
 
 from tidegate.model.errors import SqlRefused
 from tidegate.model.name import lowered
 from tidegate.model.table import TableName
 from tidegate.schema.f1 import ElementState
-from tidegate.schema.stored.definition import StoredSchema, StoredTable
+from tidegate.schema.stored.definition import StoredForeignKey, StoredSchema, StoredTable
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 
 
@@ -48,19 +50,26 @@ class Catalog:
         return found
 
     def find(self, name: TableName) -> TableVersion | None:
-        """Return the table or view of that name; None when there is none."""
+        """Return the table, view or sequence of that name; None when there is none."""
         return self._tables.get(name.key)
 
     def table(self, name: TableName) -> TableVersion:
-        """Return the base table of that name; SqlRefused 1046, 1049 or 1146, 1347 for a view."""
+        """Return the base table of that name; SqlRefused 1046, 1049 or 1146, 1347 for a view or sequence."""
         if not name.schema:
             raise SqlRefused(1046, "No database selected", "3D000")
         found = self.find(name)
         if found is None:
             raise missing_table(name)
-        if found.stored.is_view:
+        if found.stored.is_view or found.stored.is_sequence:
             raise SqlRefused(1347, f"'{name.schema}.{name.table}' is not BASE TABLE", "HY000")
         return found
+
+    def children(self, name: TableName) -> Iterator[tuple[TableVersion, StoredForeignKey]]:
+        """Return the tables, and their foreign keys, that refer to the table of that name."""
+        for found in self._tables.values():
+            for key in found.stored.fk_info or ():
+                if (key.ref_schema.lower, key.ref_table.lower) == name.key:
+                    yield found, key
 
     def renamed(self, old: TableName, new: TableName, found: TableVersion) -> None:
         """From now on `found` has the name `new`."""

@@ -48,7 +48,7 @@ class Task:
     `work` BACKFILL: a column of `columns` (new id -> old id) gets the cast of the old column's value in all rows;
     `indexes` get the entries of all rows; rows of `partitions` (ids) are copied into `targets` (ids, as of the table's
     `adding_definitions`).  VALIDATE, and BACKFILL of a primary key: columns of `not_null` must not hold NULL, values of
-    columns in `fit` must fit the definition's `changing_type`, rows of the
+    columns in `fit` must fit the definition's `changing_type`, `foreign_keys` and `checks` (ids) must hold, rows of the
     table must fit partition `partitions[0]` of table `targets[0]`."""
 
     work: Work
@@ -59,6 +59,8 @@ class Task:
     columns: Mapping[int, int] = field(default_factory=dict)
     not_null: tuple[int, ...] = ()
     fit: tuple[int, ...] = ()
+    foreign_keys: tuple[int, ...] = ()
+    checks: tuple[int, ...] = ()
     partitions: tuple[int, ...] = ()
     targets: tuple[int, ...] = ()
 

@@ -86,13 +86,13 @@ class Request(msgspec.Struct, frozen=True):
 
 
 def request_on(action: int, found: TableVersion, arguments: Arguments | None, *involved: Involved) -> Request:
-    """Return the request of a job on a table or view that is there."""
+    """Return the request of a job on a table, view or sequence that is there."""
     names = lowered(found.schema), found.stored.name.lower
     return Request(action, found.schema_id, found.stored.id, *names, arguments, involved=involved)
 
 
 def request_new(action: int, schema: StoredSchema, arguments: CreateTableArgs, *involved: Involved) -> Request:
-    """Return the request of a job that makes a table or view in that database."""
+    """Return the request of a job that makes a table, view or sequence in that database."""
     names = schema.name.lower, arguments.table_info.name.lower
     return Request(action, schema.id, 0, *names, arguments, involved=involved)
 

@@ -20,7 +20,7 @@ def _nothing_dropped(_schema: str, _table: str) -> TableVersion | None:
 
 @dataclass(frozen=True, slots=True)
 class DdlSession:
-    """The variables that DDL reads; the defaults are TiDB's own.
+    """The variables that DDL reads; the defaults are TiDB's own, but checks are kept.
 
     `database` is the current one, "" for none; `charset` and `collate` are those of the server, for new databases.
     `dropped(schema, table)` finds the definition that a dropped or truncated table had just before, for RECOVER and
@@ -35,6 +35,8 @@ class DdlSession:
     )
     zone: tzinfo = UTC
     now: datetime = datetime(2000, 1, 1, tzinfo=UTC)
+    foreign_key_checks: bool = True
+    check_constraints: bool = True
     clustered_index: bool = True
     dropped: Callable[[str, str], TableVersion | None] = field(default=_nothing_dropped)
 

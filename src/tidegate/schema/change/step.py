@@ -30,11 +30,12 @@ from typing import Final
 from msgspec import UNSET
 
 from tidegate.model.errors import SchemaError
-from tidegate.schema.change.arguments import AddIndexArgs, ExchangeArgs, ModifyColumnArgs
+from tidegate.schema.change.arguments import AddForeignKeyArgs, AddIndexArgs, CheckArgs, ExchangeArgs, ModifyColumnArgs
 from tidegate.schema.change.draft import Draft, Move, column_of, index_of
 from tidegate.schema.change.invariants import check_invariants
 from tidegate.schema.change.move.attribute import ATTRIBUTE_MOVES
 from tidegate.schema.change.move.column import COLUMN_MOVES
+from tidegate.schema.change.move.constraint import CONSTRAINT_MOVES
 from tidegate.schema.change.move.index import INDEX_MOVES
 from tidegate.schema.change.move.modify import MODIFY_MOVES, changing_name, copied_indexes
 from tidegate.schema.change.move.partition import PARTITION_MOVES, partition_of
@@ -52,6 +53,7 @@ _MOVES: Final[Mapping[int, Move]] = {
     **COLUMN_MOVES,
     **MODIFY_MOVES,
     **INDEX_MOVES,
+    **CONSTRAINT_MOVES,
     **ATTRIBUTE_MOVES,
     **PARTITION_MOVES,
     **REORGANIZE_MOVES,
@@ -165,6 +167,20 @@ def _modify(request: Request, table: StoredTable) -> Task:
     )
 
 
+def _foreign_key(request: Request, table: StoredTable) -> Task:
+    assert isinstance(request.arguments, AddForeignKeyArgs)
+    name = request.arguments.fk_info.fk_name.lower
+    ids = tuple(key.id for key in table.fk_info or () if key.fk_name.lower == name)
+    return Task(Work.VALIDATE, "foreign key", request.schema_id, table.id, foreign_keys=ids)
+
+
+def _check(request: Request, table: StoredTable) -> Task:
+    assert isinstance(request.arguments, CheckArgs)
+    name = request.arguments.constraint_info.constraint_name.lower
+    ids = tuple(check.id for check in table.constraint_info or () if check.constraint_name.lower == name)
+    return Task(Work.VALIDATE, "check", request.schema_id, table.id, checks=ids)
+
+
 def _copy_rows(request: Request, table: StoredTable) -> Task:
     partition = partition_of(table)
     return Task(
@@ -193,8 +209,10 @@ def _exchange(request: Request, table: StoredTable) -> Task:
 _TASKS: Final[Mapping[int, Callable[[Request, StoredTable], Task]]] = {
     7: _add_index,
     32: _add_index,
+    9: _foreign_key,
     12: _modify,
     42: _exchange,
+    43: _check,
     **dict.fromkeys((64, 71, 72), _copy_rows),
 }
 

@@ -14,6 +14,9 @@ from tidegate.model.table import COLUMNS_MAX
 from tidegate.schema.columns import charset_of_collation, normal_charset, read_charset_name
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.definition import (
+    AddCheck,
+    AlterCheck,
+    CheckDef,
     DropConstraint,
     DropForeignKey,
     Position,
@@ -103,15 +106,15 @@ def _add(cursor: Cursor) -> Spec:
         return _pass(cursor, "ADD STATS_EXTENDED")
     if is_constraint(cursor):
         index, if_not_exists = read_constraint(cursor)
-        if index is None:
-            return NoChange("ADD CHECK")
+        if isinstance(index, CheckDef):
+            return NoChange("ADD CHECK", AddCheck(index))
         return AddForeignKey(index) if index.foreign else AddIndex(index, if_not_exists)
     cursor.accept("COLUMN")
     if_not_exists = cursor.accept("IF NOT EXISTS") != ""
     if not cursor.is_sign("("):
         column = read_column(cursor)
         return AddColumns((column,), (), _position(cursor), if_not_exists)
-    columns, indexes = read_body(cursor)
+    columns, indexes, _ = read_body(cursor)
     return AddColumns(tuple(columns), tuple(indexes), None, if_not_exists)
 
 
@@ -201,9 +204,8 @@ def _alter(cursor: Cursor) -> Spec:
         name = cursor.name("an index name")
         return SetVisibility(name, cursor.expect("VISIBLE", "INVISIBLE", "NOT INVISIBLE") != "INVISIBLE")
     if cursor.accept("CHECK", "CONSTRAINT"):
-        cursor.name()
-        cursor.expect("ENFORCED", "NOT ENFORCED")
-        return NoChange("ALTER CHECK")
+        name = cursor.name()
+        return NoChange("ALTER CHECK", AlterCheck(name, cursor.expect("ENFORCED", "NOT ENFORCED") == "ENFORCED"))
     cursor.accept("COLUMN")
     _if_exists(cursor)
     name = cursor.name("a column name")

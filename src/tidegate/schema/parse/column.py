@@ -27,7 +27,7 @@ from tidegate.schema.definition import (
     Null,
     TypeDef,
 )
-from tidegate.schema.parse.key import read_references, skip_check
+from tidegate.schema.parse.key import read_check, read_references
 
 _NOW: Final = ("CURRENT_TIMESTAMP", "NOW", "LOCALTIMESTAMP", "LOCALTIME", "CURRENT_DATE", "CURDATE", "CURRENT_TIME")
 _TYPED_LITERALS: Final = frozenset({"DATE", "TIME", "TIMESTAMP"})
@@ -95,12 +95,11 @@ def _read_detail(cursor: Cursor, column: ColumnDef) -> ColumnDef | None:
         case "AUTO_RANDOM":
             detail = replace(detail, auto_random=_read_auto_random(cursor))
         case "CONSTRAINT":
-            if not cursor.looking_at("CHECK"):
-                cursor.name()
+            name = None if cursor.looking_at("CHECK") else cursor.name()
             if cursor.accept("CHECK"):
-                skip_check(cursor)
+                detail = replace(detail, checks=(*detail.checks, read_check(cursor, name, in_column=True)))
         case "CHECK":
-            skip_check(cursor)
+            detail = replace(detail, checks=(*detail.checks, read_check(cursor, None, in_column=True)))
         case _:
             return column if _skip_option(cursor) else None
     return replace(column, detail=detail)

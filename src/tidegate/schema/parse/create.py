@@ -3,13 +3,31 @@
     CREATE [OR REPLACE] [UNIQUE | GLOBAL TEMPORARY ..] DATABASE | TABLE | INDEX | VIEW ..
     CREATE USER ..      anything else that leaves all tables alone is passed over
 
+Grammar of sequences: CREATE, ALTER and DROP SEQUENCE.
+
+    CREATE SEQUENCE s START 1 INCREMENT BY 2 NOCACHE        SequenceDef(start=1, increment=2, cache=0)
+
+Change capture passes sequences over, so a text that this grammar does not know is read no further and no error.
+
 Source: TiDB parser/parser.y (CreateTableStmt, CreateIndexStmt, CreateViewStmt, CreateDatabaseStmt).
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
+from tidegate.expr.syntax.tokens import TokenKind
 from tidegate.schema.cursor import Cursor
-from tidegate.schema.definition import ColumnDef, IndexDef, ViewDetail
+from tidegate.schema.definition import (
+    CheckDef,
+    ColumnDef,
+    DropSequences,
+    IndexDef,
+    SequenceDef,
+    StatementDetail,
+    TableDetail,
+    ViewDetail,
+)
 from tidegate.schema.parse.column import read_column
 from tidegate.schema.parse.key import is_constraint, read_constraint, read_index_tail
 from tidegate.schema.parse.table import read_options, read_partition_by
@@ -23,6 +41,67 @@ from tidegate.schema.statement import (
     Ignored,
     Statement,
 )
+
+_NUMBERED: Final[Mapping[str, str]] = {
+    "START WITH": "start",
+    "START": "start",
+    "INCREMENT BY": "increment",
+    "INCREMENT": "increment",
+    "MINVALUE": "minimum",
+    "MAXVALUE": "maximum",
+    "CACHE": "cache",
+    "RESTART WITH": "restart",
+    "RESTART": "restart",
+}
+_WORDS: Final[Mapping[str, Mapping[str, object]]] = {
+    "NO MINVALUE": {},
+    "NOMINVALUE": {},
+    "NO MAXVALUE": {},
+    "NOMAXVALUE": {},
+    "NO CACHE": {"cache": 0},
+    "NOCACHE": {"cache": 0},
+    "NO CYCLE": {"cycle": False},
+    "NOCYCLE": {"cycle": False},
+    "CYCLE": {"cycle": True},
+}
+
+
+def read_sequence(cursor: Cursor, default_schema: str) -> StatementDetail | None:
+    """Return what the statement at the cursor says, moving into it; None if it is none of ours."""
+    verb = cursor.accept("CREATE", "ALTER", "DROP")
+    if not (verb and cursor.accept("SEQUENCE")):
+        return None
+    passed = cursor.accept("IF NOT EXISTS", "IF EXISTS") != ""
+    if not cursor.is_name():
+        return None
+    name = cursor.qualified().within(default_schema)
+    if verb == "DROP":
+        names = [name]
+        while cursor.sign(",") and cursor.is_name():
+            names.append(cursor.qualified().within(default_schema))
+        return DropSequences(tuple(names), passed)
+    found = SequenceDef(name, verb == "ALTER", passed)
+    while (more := _read_option(cursor, found)) is not None:
+        found = more
+    return found
+
+
+def _read_option(cursor: Cursor, found: SequenceDef) -> SequenceDef | None:
+    word = cursor.accept(*_WORDS)
+    if word:
+        return replace(found, **_WORDS[word])  # type: ignore[arg-type]
+    option = cursor.accept(*_NUMBERED)
+    if option:
+        cursor.sign("=")
+        sign = -1 if cursor.sign("-") else 1
+        if cursor.peek().kind is not TokenKind.NUMBER or not cursor.peek().text.isdigit():
+            return replace(found, restart=found.start) if option == "RESTART" else None
+        return replace(found, **{_NUMBERED[option]: sign * cursor.integer()})  # type: ignore[arg-type]
+    if cursor.accept("COMMENT"):
+        cursor.sign("=")
+        return replace(found, comment=cursor.next().text)
+    return None
+
 
 CREATED: Final = frozenset(
     [
@@ -45,11 +124,12 @@ CREATED: Final = frozenset(
 """What CREATE makes besides tables, which change capture passes over."""
 
 
-def ignore(cursor: Cursor, _default_schema: str = "") -> Statement:
+def ignore(cursor: Cursor, default_schema: str) -> Statement:
     """Return the statement at the cursor as one that leaves all tables as they are, moving past it."""
     what = " ".join(word for ahead in range(2) if (word := cursor.peek(ahead).word))
+    detail = read_sequence(cursor, default_schema) if what.endswith(" SEQUENCE") else None
     cursor.rest()
-    return Ignored(what)
+    return Ignored(what, detail)
 
 
 def database_charset(cursor: Cursor) -> tuple[str | None, str | None]:
@@ -87,7 +167,7 @@ def read_create(cursor: Cursor, default_schema: str) -> Statement:
     cursor.at = start
     if cursor.peek(1).word not in CREATED:
         raise cursor.error("not a CREATE statement that we know")
-    return ignore(cursor)
+    return ignore(cursor, default_schema)
 
 
 def _create_view(cursor: Cursor, default_schema: str, *, or_replace: bool) -> Statement:
@@ -142,8 +222,9 @@ def _create_table(cursor: Cursor, default_schema: str, temporary: str) -> Statem
         return CreateTableLike(table, source.within(default_schema), doubtful, if_not_exists)
     columns: list[ColumnDef] = []
     indexes: list[IndexDef] = []
+    checks: list[CheckDef] = []
     if cursor.is_sign("(") and not cursor.looking_at("SELECT", ahead=1):
-        columns, indexes = read_body(cursor)
+        columns, indexes, checks = read_body(cursor)
     options, _ = read_options(cursor, commas=True)
     partition, not_supported = read_partition_by(cursor) if cursor.accept("PARTITION BY") else (None, "")
     while not cursor.done() and read_options(cursor, commas=True)[1]:
@@ -159,12 +240,13 @@ def _create_table(cursor: Cursor, default_schema: str, temporary: str) -> Statem
         raise cursor.error("expected the columns of a table")
     if temporary == "TEMPORARY":
         return Ignored("CREATE TEMPORARY TABLE")
-    made = (table, tuple(columns), tuple(indexes), options, partition, if_not_exists, not_supported)
-    return CreateTable(*made, global_temporary=temporary != "")
+    detail = TableDetail(tuple(checks), temporary != "")
+    return CreateTable(table, tuple(columns), tuple(indexes), options, partition, if_not_exists, not_supported, detail)
 
 
-def read_body(cursor: Cursor) -> tuple[list[ColumnDef], list[IndexDef]]:
-    """Return the columns and keys of `(..)`, moving past it; checks are passed over."""
+def read_body(cursor: Cursor) -> tuple[list[ColumnDef], list[IndexDef], list[CheckDef]]:
+    """Return the columns, keys and checks of `(..)`, moving past it."""
     found = cursor.group(lambda here: read_constraint(here)[0] if is_constraint(here) else read_column(here))
     columns = [one for one in found if isinstance(one, ColumnDef)]
-    return columns, [one for one in found if isinstance(one, IndexDef)]
+    indexes = [one for one in found if isinstance(one, IndexDef)]
+    return columns, indexes, [one for one in found if isinstance(one, CheckDef)]

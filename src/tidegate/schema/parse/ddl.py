@@ -111,7 +111,7 @@ def _alter(cursor: Cursor, default_schema: str) -> Statement:
     if cursor.peek().word not in _ALTERED:
         raise cursor.error("not an ALTER statement that we know")
     cursor.at -= 1
-    return ignore(cursor)
+    return ignore(cursor, default_schema)
 
 
 def _drop(cursor: Cursor, default_schema: str) -> Statement:
@@ -134,7 +134,7 @@ def _drop(cursor: Cursor, default_schema: str) -> Statement:
         if cursor.peek().word not in _DROPPED:
             raise cursor.error("not a DROP statement that we know")
         cursor.at -= 1
-        return ignore(cursor)
+        return ignore(cursor, default_schema)
     if_exists = cursor.accept("IF EXISTS") != ""
     tables = cursor.several(lambda here: here.qualified().within(default_schema))
     cursor.accept("RESTRICT", "CASCADE")
@@ -146,7 +146,7 @@ def _drop(cursor: Cursor, default_schema: str) -> Statement:
 def _rename(cursor: Cursor, default_schema: str) -> Statement:
     cursor.expect("RENAME")
     if cursor.looking_at("USER"):
-        return ignore(cursor)
+        return ignore(cursor, default_schema)
     cursor.expect("TABLE", "TABLES")
     return RenameTables(cursor.several(lambda here: _renamed(here, default_schema)))
 

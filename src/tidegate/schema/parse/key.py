@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from tidegate.schema.cursor import Cursor
-from tidegate.schema.definition import IndexDef, IndexDetail, References
+from tidegate.schema.definition import CheckDef, IndexDef, IndexDetail, References
 
 _CONSTRAINTS: Final = frozenset(
     {"CONSTRAINT", "PRIMARY", "UNIQUE", "KEY", "INDEX", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK"}
@@ -26,10 +26,11 @@ _VALUED_INDEX_OPTIONS: Final = ("USING", "TYPE", "KEY_BLOCK_SIZE", "WITH PARSER"
 _MORE_VALUED_INDEX_OPTIONS: Final = ("PRE_SPLIT_REGIONS", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE")
 
 
-def skip_check(cursor: Cursor) -> None:
-    """Move past the condition after CHECK at the cursor."""
-    cursor.skip_group()
-    cursor.accept("NOT ENFORCED", "ENFORCED")
+def read_check(cursor: Cursor, name: str | None, *, in_column: bool = False) -> CheckDef:
+    """Return the check of that name after CHECK at the cursor, moving past it."""
+    expression = cursor.skip_group()
+    enforced = cursor.accept("NOT ENFORCED", "ENFORCED") != "NOT ENFORCED"
+    return CheckDef(name, expression, enforced, in_column)
 
 
 def read_references(cursor: Cursor) -> References:
@@ -52,8 +53,8 @@ def is_constraint(cursor: Cursor) -> bool:
     )
 
 
-def read_constraint(cursor: Cursor) -> tuple[IndexDef | None, bool]:
-    """Return the (index, IF NOT EXISTS) of the constraint at the cursor, moving past it; None for a check."""
+def read_constraint(cursor: Cursor) -> tuple[IndexDef | CheckDef, bool]:
+    """Return the (index or check, IF NOT EXISTS) of the constraint at the cursor, moving past it."""
     name = None
     if cursor.accept("CONSTRAINT") and not is_constraint(cursor):
         name = cursor.name("a constraint name")
@@ -73,8 +74,7 @@ def read_constraint(cursor: Cursor) -> tuple[IndexDef | None, bool]:
             detail = replace(detail, references=read_references(cursor))
             return IndexDef(name or own, columns, foreign=True, detail=detail), if_not_exists
         case "CHECK":
-            skip_check(cursor)
-            return None, False
+            return read_check(cursor, name), False
         case kind:
             if kind not in ("INDEX", "KEY"):
                 cursor.accept("INDEX", "KEY")

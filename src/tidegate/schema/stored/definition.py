@@ -3,11 +3,11 @@
     DB:2 -> Table:45    {"id":45,"name":{"O":"T","L":"t"},..,"cols":[..],"index_info":[..],..,"partition":null,..}
 
     StoredSchema      a database
-    StoredTable       a table: StoredColumn (type: StoredType), StoredIndex, StoredPartition,
-                      StoredForeignKey, StoredTtl, StoredView
+    StoredTable       a table: StoredColumn (type: StoredType), StoredIndex, StoredPartition, StoredCheck,
+                      StoredForeignKey, StoredTtl, StoredView, StoredSequence
     render_stored     the JSON again, byte for byte: members in TiDB's order, < > & escaped as Go does
 
-Members that nobody here has a use for (checks, sequences, placement, statistics) are kept as they came.
+Members that nobody here has a use for (placement, statistics) are kept as they came.
 Members that TiDB leaves out when empty are UNSET when absent; members that this version of the format does not have are
 lost.
 
@@ -166,6 +166,19 @@ class StoredForeignKey(msgspec.Struct, frozen=True):
     version: int = 1
 
 
+class StoredCheck(msgspec.Struct, frozen=True):
+    """A check constraint in `constraint_info`."""
+
+    id: int
+    constraint_name: Name
+    tbl_name: Name = Name()
+    constraint_cols: list[Name] | None = None
+    enforced: bool = True
+    in_column: bool = False
+    expr_string: str = ""
+    state: int = 0
+
+
 class StoredTtl(msgspec.Struct, frozen=True):
     """`ttl_info`: rows go when `column` + the interval is past; `interval_time_unit` is TiDB's number of a unit."""
 
@@ -174,6 +187,19 @@ class StoredTtl(msgspec.Struct, frozen=True):
     interval_time_unit: int
     enable: bool = True
     job_interval: str = "24h"
+
+
+class StoredSequence(msgspec.Struct, frozen=True):
+    """`sequence`."""
+
+    sequence_start: int = 1
+    sequence_cache: bool = True
+    sequence_cycle: bool = False
+    sequence_min_value: int = 1
+    sequence_max_value: int = 9223372036854775806
+    sequence_increment: int = 1
+    sequence_cache_value: int = 1000
+    sequence_comment: str = ""
 
 
 class ViewDefiner(msgspec.Struct, frozen=True, rename="pascal"):
@@ -207,7 +233,7 @@ class StoredTable(msgspec.Struct, frozen=True):
     collate: str = "utf8mb4_bin"
     cols: list[StoredColumn] | None = None
     index_info: list[StoredIndex] | None = None
-    constraint_info: Raw = _NULL
+    constraint_info: list[StoredCheck] | None = None
     fk_info: list[StoredForeignKey] | None = None
     state: int = ElementState.PUBLIC
     pk_is_handle: bool = False
@@ -231,7 +257,7 @@ class StoredTable(msgspec.Struct, frozen=True):
     partition: StoredPartition | None = None
     compression: str = ""
     view: StoredView | None = None
-    sequence: Raw = _NULL
+    sequence: StoredSequence | None = None
     lock: Raw = msgspec.field(name="Lock", default=_NULL)
     version: int = 5
     tiflash_replica: Raw = _NULL
@@ -252,6 +278,11 @@ class StoredTable(msgspec.Struct, frozen=True):
     def is_view(self) -> bool:
         """Whether the definition is a view's."""
         return self.view is not None
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether the definition is a sequence's."""
+        return self.sequence is not None
 
     @property
     def physical_ids(self) -> tuple[int, ...]:

@@ -34,6 +34,8 @@ class Tables:
     def eligible(self, version: TableVersion) -> bool:
         """Return whether rows of the table can be told apart, or are wanted all the same."""
         stored = version.stored
+        if stored.is_sequence:
+            return False
         if self.force or stored.is_view:
             return True
         known = stored.id, version.version

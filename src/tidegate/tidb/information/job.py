@@ -56,6 +56,12 @@ _TYPES: Final[Mapping[int, str]] = {
     ActionType.ALTER_TTL_REMOVE: "alter table no_ttl",
     39: "modify auto id cache",
     40: "rebase auto_random ID",
+    34: "create sequence",
+    35: "alter sequence",
+    36: "drop sequence",
+    43: "add check constraint",
+    44: "drop check constraint",
+    45: "alter check constraint",
 }
 _KNOWN: Final = frozenset(map(int, ActionType))
 

@@ -64,7 +64,7 @@ def tables(snapshot: StoredSnapshot, next_id: Callable[[int, int], int | None], 
     """TABLES."""
     for found in visible(snapshot):
         table = found.stored
-        kind = "VIEW" if table.is_view else "BASE TABLE"
+        kind = "VIEW" if table.is_view else "SEQUENCE" if table.is_sequence else "BASE TABLE"
         numbered = any(column.type.flag & AUTO_INCREMENT for column in table.cols or [])
         clustered = "CLUSTERED" if table.pk_is_handle or table.is_common_handle else "NONCLUSTERED"
         head = (_CATALOG, found.schema, table.name.original, kind)
@@ -105,6 +105,8 @@ def views(snapshot: StoredSnapshot) -> Iterator[Row]:
 def columns(snapshot: StoredSnapshot, zone: tzinfo) -> Iterator[Row]:
     """COLUMNS."""
     for found in visible(snapshot):
+        if found.stored.is_sequence:
+            continue
         for position, column in enumerate(public_columns(found.stored), start=1):
             yield _column(found, column, position, zone)
 

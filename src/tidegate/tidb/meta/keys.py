@@ -25,8 +25,9 @@ _VERSION: Final = string_key("SchemaVersionKey")
 _SCHEMAS: Final = "DBs"
 _HISTORY: Final = "DDLJobHistory"
 _PROGRESS: Final = "DDLProgress"
-COUNTERS: Final = ("TID", "IID", "TARID")
-"""Kinds of counters that a table may have: row ids, AUTO_INCREMENT of tables with their own cache, AUTO_RANDOM."""
+COUNTERS: Final = ("TID", "IID", "TARID", "SID")
+"""Kinds of counters that a table may have: row ids, AUTO_INCREMENT of tables with their own cache, AUTO_RANDOM,
+sequences."""
 
 
 class Reader(Protocol):

@@ -24,13 +24,14 @@ from tidegate.schema.change.make.index import chosen_name, covers, make_foreign_
 from tidegate.schema.change.make.partition import make_partition
 from tidegate.schema.change.move.column import append_column
 from tidegate.schema.change.move.index import append_index
+from tidegate.schema.change.restore import restore
 from tidegate.schema.change.session import DdlSession
 from tidegate.schema.charset import default_collation
 from tidegate.schema.columns import charset_of_collation
-from tidegate.schema.definition import ColumnDef, IndexDef, OptionsDetail, TableOptions
+from tidegate.schema.definition import CheckDef, ColumnDef, IndexDef, OptionsDetail, TableOptions
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.statement import CreateTable
-from tidegate.schema.stored.definition import Name, StoredForeignKey, StoredSchema, StoredTable, StoredTtl
+from tidegate.schema.stored.definition import Name, StoredCheck, StoredForeignKey, StoredSchema, StoredTable, StoredTtl
 from tidegate.schema.stored.flags import AUTO_INCREMENT, PRIMARY
 
 _PUBLIC: Final = ElementState.PUBLIC
@@ -74,8 +75,14 @@ def make_table(statement: CreateTable, schema: StoredSchema, session: DdlSession
     table = _with_columns(table, statement.columns, indexes, session)
     table = _with_indexes(table, indexes, session)
     table = _with_foreign_keys(table, [one for one in indexes if one.foreign], schema)
+    checks = [*statement.detail.checks, *(check for column in statement.columns for check in column.detail.checks)]
+    for check in checks if session.check_constraints else ():
+        made = msgspec.structs.replace(made_check(table, check), id=table.max_cst_id + 1, state=int(_PUBLIC))
+        table = msgspec.structs.replace(
+            table, constraint_info=[*(table.constraint_info or ()), made], max_cst_id=made.id
+        )
     table = _with_options(table, options, statement.columns)
-    if statement.global_temporary:
+    if statement.detail.global_temporary:
         table = msgspec.structs.replace(table, temp_table_type=1)
     if statement.partition is not None:
         table = msgspec.structs.replace(table, partition=make_partition(statement.partition, table))
@@ -163,6 +170,25 @@ def _with_foreign_keys(table: StoredTable, keys: Sequence[IndexDef], schema: Sto
     if not made:
         return table
     return msgspec.structs.replace(table, fk_info=made, max_fk_id=len(made))
+
+
+def made_check(table: StoredTable, check: CheckDef) -> StoredCheck:
+    """Return the stored form of a check, without id and state; unnamed ones are called <table>_chk_<n>."""
+    found = restore(check.expression)
+    columns = [column_of(table, name) for name in found.columns]
+    unknown = next((name for name, column in zip(found.columns, columns, strict=True) if column is None), None)
+    if unknown is not None:
+        name = check.name or f"{table.name.original}_chk_{table.max_cst_id + 1}"
+        raise SqlRefused(3820, f"Check constraint '{name}' refers to non-existing column '{unknown}'.", "HY000")
+    return StoredCheck(
+        0,
+        Name.of(check.name or f"{table.name.original}_chk_{table.max_cst_id + 1}"),
+        table.name,
+        [column.name for column in columns if column is not None],
+        check.enforced,
+        check.in_column,
+        found.text,
+    )
 
 
 def make_ttl(table: StoredTable, detail: OptionsDetail) -> StoredTtl:

@@ -2,7 +2,7 @@
 
     AFTER[action](table, arguments) -> table
 
-Source: TiDB pkg/ddl/table.go, index.go, column.go, ttl.go.
+Source: TiDB pkg/ddl/table.go, index.go, column.go, ttl.go, sequence.go.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +12,9 @@ import msgspec
 
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.change.arguments import (
+    AlterSequenceArgs,
     CharsetArgs,
+    CheckNameArgs,
     CommentArgs,
     NewCacheArgs,
     RebaseArgs,
@@ -81,6 +83,19 @@ def _set_default(table: StoredTable, arguments: SetDefaultArgs) -> StoredTable:
     return move_column(table, column, found.offset)
 
 
+def _enforced(table: StoredTable, arguments: CheckNameArgs) -> StoredTable:
+    checks = table.constraint_info or ()
+    if not any(check.constraint_name.lower == arguments.constraint_name.lower for check in checks):
+        raise SqlRefused(3940, f"Constraint '{arguments.constraint_name.original}' does not exist.", "HY000")
+    changed = [
+        msgspec.structs.replace(check, enforced=arguments.enforced)
+        if check.constraint_name.lower == arguments.constraint_name.lower
+        else check
+        for check in checks
+    ]
+    return msgspec.structs.replace(table, constraint_info=changed)
+
+
 def _ttl(table: StoredTable, arguments: TtlArgs) -> StoredTable:
     now = table.ttl_info
     changed = arguments.ttl_info or now
@@ -122,6 +137,10 @@ def _no_ttl(table: StoredTable, _arguments: TtlArgs) -> StoredTable:
     return msgspec.structs.replace(table, ttl_info=None)
 
 
+def _sequence(table: StoredTable, arguments: AlterSequenceArgs) -> StoredTable:
+    return msgspec.structs.replace(table, sequence=arguments.sequence)
+
+
 _AFTER: Final[Mapping[int, Callable[[StoredTable, Any], StoredTable]]] = {
     13: _rebase,
     15: _set_default,
@@ -129,9 +148,11 @@ _AFTER: Final[Mapping[int, Callable[[StoredTable, Any], StoredTable]]] = {
     17: _comment,
     18: _rename_index,
     22: _charset,
+    35: _sequence,
     39: _cache,
     40: _rebase_random,
     41: _visibility,
+    45: _enforced,
     65: _ttl,
     67: _no_ttl,
 }
@@ -140,11 +161,14 @@ _AFTER: Final[Mapping[int, Callable[[StoredTable, Any], StoredTable]]] = {
 def _change(draft: Draft, request: Request, _old: States, new: States) -> None:
     assert new["definition"] is ElementState.PUBLIC
     table = draft.update(request, _AFTER[request.action](draft.table(request), request.arguments))
-    if isinstance(request.arguments, RebaseArgs):
-        base, force = request.arguments.new_base, request.arguments.force
-        kind = "TARID" if request.action == _AUTO_RANDOM else counter_kind(table)
-        home = table.old_schema_id or request.schema_id
-        draft.counters.append(CounterChange(kind, home, table.id, base - 1, raise_only=not force))
+    match request.arguments:
+        case RebaseArgs(base, force):
+            kind = "TARID" if request.action == _AUTO_RANDOM else counter_kind(table)
+            draft.counters.append(
+                CounterChange(kind, table.old_schema_id or request.schema_id, table.id, base - 1, raise_only=not force)
+            )
+        case AlterSequenceArgs(restart=restart) if restart is not None:
+            draft.counters.append(CounterChange("SID", request.schema_id, table.id, restart))
 
 
 ATTRIBUTE_MOVES: Final[Mapping[int, Move]] = dict.fromkeys(_AFTER, _change)

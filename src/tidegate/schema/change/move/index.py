@@ -1,12 +1,10 @@
-"""ADD and DROP of indexes, primary keys and foreign keys, one state further.
+"""ADD and DROP of indexes and primary keys, one state further.
 
     add     none ──► appended, gets its id, its expressions' columns too     .. ──► public: flag bits on its columns
     add PK  write-only also keeps new NULLs out of its columns, which are NOT NULL from public on
     drop    .. ──► none: gone, flag bits and hidden columns with it; its keys are to be deleted
 
-Nothing looks at foreign keys: they have no entries, and nobody checks rows by them.
-
-Source: TiDB pkg/ddl/index.go (onCreateIndex, onDropIndex), pkg/ddl/foreign_key.go.
+Source: TiDB pkg/ddl/index.go (onCreateIndex, onDropIndex).
 """
 
 from collections.abc import Mapping
@@ -15,7 +13,7 @@ from typing import Final
 import msgspec
 
 from tidegate.model.errors import SqlRefused
-from tidegate.schema.change.arguments import AddForeignKeyArgs, AddIndexArgs, DropForeignKeyArgs, DropIndexArgs
+from tidegate.schema.change.arguments import AddIndexArgs, DropIndexArgs
 from tidegate.schema.change.draft import (
     Draft,
     Move,
@@ -33,7 +31,7 @@ from tidegate.schema.change.move.column import append_column
 from tidegate.schema.change.outcome import DeleteRange
 from tidegate.schema.change.request import Request
 from tidegate.schema.f1 import ElementState
-from tidegate.schema.stored.definition import Name, StoredIndex, StoredTable
+from tidegate.schema.stored.definition import StoredIndex, StoredTable
 from tidegate.schema.stored.flags import NOT_NULL, PREVENT_NULL
 
 _NONE, _PUBLIC, _WRITE_ONLY = ElementState.NONE, ElementState.PUBLIC, ElementState.WRITE_ONLY
@@ -116,44 +114,4 @@ def _drop(draft: Draft, request: Request, _old: States, new: States) -> None:
     draft.update(request, _without_hidden(without_index(table, index), index))
 
 
-def _add_foreign_key(draft: Draft, request: Request, old: States, new: States) -> None:
-    assert isinstance(request.arguments, AddForeignKeyArgs)
-    wanted, table = request.arguments.fk_info, draft.table(request)
-    if old["foreign key"] is not _NONE:
-        _move_foreign_key(draft, request, wanted.fk_name, new["foreign key"])
-        return
-    keys, number = table.fk_info or [], table.max_fk_id + 1
-    if any(key.fk_name.lower == wanted.fk_name.lower for key in keys):
-        message = f"Duplicate foreign key constraint name '{wanted.fk_name.original}'"
-        raise SqlRefused(1826, message, "HY000")
-    added = msgspec.structs.replace(wanted, id=number, state=int(new["foreign key"]))
-    draft.update(request, msgspec.structs.replace(table, fk_info=[*keys, added], max_fk_id=number))
-
-
-def _drop_foreign_key(draft: Draft, request: Request, _old: States, new: States) -> None:
-    assert isinstance(request.arguments, DropForeignKeyArgs)
-    name = request.arguments.fk_name
-    if all(key.fk_name.lower != name.lower for key in draft.table(request).fk_info or ()):
-        raise SqlRefused(1091, f"Can't DROP '{name.original}'; check that column/key exists", "42000")
-    _move_foreign_key(draft, request, name, new["foreign key"])
-
-
-def _move_foreign_key(draft: Draft, request: Request, name: Name, state: ElementState) -> None:
-    """Write the table with the foreign key of that name in `state`, or without it."""
-    table = draft.table(request)
-    keys = [
-        msgspec.structs.replace(key, state=int(state)) if key.fk_name.lower == name.lower else key
-        for key in table.fk_info or ()
-        if key.fk_name.lower != name.lower or state is not _NONE
-    ]
-    draft.update(request, msgspec.structs.replace(table, fk_info=keys))
-
-
-INDEX_MOVES: Final[Mapping[int, Move]] = {
-    7: _add,
-    8: _drop,
-    9: _add_foreign_key,
-    10: _drop_foreign_key,
-    32: _add,
-    33: _drop,
-}
+INDEX_MOVES: Final[Mapping[int, Move]] = {7: _add, 32: _add, 8: _drop, 33: _drop}

@@ -31,11 +31,9 @@ from tidegate.schema.change.outcome import CounterChange, DeleteRange
 from tidegate.schema.change.request import Request
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.job import AffectedTable, SchemaDiff
-from tidegate.schema.stored.definition import StoredPartitionDef, StoredTable
+from tidegate.schema.stored.definition import Name, StoredForeignKey, StoredPartitionDef, StoredTable
 
 _NONE, _PUBLIC = ElementState.NONE, ElementState.PUBLIC
-COUNTERS: Final = ("TID", "IID", "TARID")
-"""The kinds of counters that a table may have."""
 
 
 def counter_home(schema_id: int, table: StoredTable) -> int:
@@ -45,7 +43,8 @@ def counter_home(schema_id: int, table: StoredTable) -> int:
 
 def counters_deleted(schema_id: int, table: StoredTable) -> list[CounterChange]:
     """Return all counters of a table, to be deleted."""
-    return [CounterChange(kind, counter_home(schema_id, table), table.id, None) for kind in COUNTERS]
+    kinds = ("SID",) if table.is_sequence else ("TID", "IID", "TARID")
+    return [CounterChange(kind, counter_home(schema_id, table), table.id, None) for kind in kinds]
 
 
 def _diff(request: Request, schema_id: int, table_id: int, **members: object) -> SchemaDiff:
@@ -95,7 +94,7 @@ def _drop_schema(draft: Draft, request: Request, _old: States, new: States) -> N
 
 def _row_ranges(table: StoredTable) -> list[DeleteRange]:
     """The keys of a table's rows and entries: its own id's, and its partitions'."""
-    if table.is_view:
+    if table.is_view or table.is_sequence:
         return []
     ids = dict.fromkeys((*table.physical_ids, table.id))
     return [DeleteRange(physical) for physical in ids]
@@ -114,6 +113,8 @@ def _create_table(draft: Draft, request: Request, old: States, new: States) -> N
         draft.remove(request.schema_id, replaced)
         draft.diff = _diff(request, request.schema_id, made.id, old_table_id=replaced)
     draft.put(request.schema_id, msgspec.structs.replace(made, state=new["table"]), stamped=True)
+    if made.is_sequence:
+        draft.counters.append(CounterChange("SID", request.schema_id, made.id, 0))
     for kind, base in ((counter_kind(made), made.auto_inc_id), ("TARID", made.auto_rand_id)):
         if base > 1:
             draft.counters.append(CounterChange(kind, request.schema_id, made.id, base - 1))
@@ -153,42 +154,78 @@ def _truncate(draft: Draft, request: Request, _old: States, _new: States) -> Non
     draft.diff = _diff(request, request.schema_id, fresh.id, old_table_id=table.id)
 
 
-def _renamed(draft: Draft, one: RenameTableArgs, table_id: int, request: Request) -> None:
-    """Write the table under its new name and key."""
+def _renamed(draft: Draft, one: RenameTableArgs, table_id: int, request: Request) -> list[AffectedTable]:
+    """Write the table under its new name and key; the tables that refer to it, which change as well."""
     table = draft.find(one.old_schema_id, table_id)
     if table is None:
         name = f"{one.old_schema_name.original}.{one.old_table_name.original or request.table_name}"
         raise SqlRefused(1146, f"Table '{name}' doesn't exist", "42S02")
     draft.free_name(request, one.new_schema_id, one.new_table_name.original, but=table_id)
     home = counter_home(one.old_schema_id, table)
-    draft.schema(one.new_schema_id, request.schema_name)
+    old = draft.schema(one.old_schema_id, one.old_schema_name.original).name.lower, table.name.lower
+    new = draft.schema(one.new_schema_id, request.schema_name).name, one.new_table_name
+    children = _children_renamed(draft, table_id, old, new)
+    if table.fk_info:
+        table = msgspec.structs.replace(table, fk_info=_referring(table.fk_info, old, new))
     draft.remove(one.old_schema_id, table_id)
     moved = msgspec.structs.replace(
         table, name=one.new_table_name, old_schema_id=UNSET if home == one.new_schema_id else home
     )
     draft.put(one.new_schema_id, moved)
+    return children
+
+
+def _children_renamed(draft: Draft, table_id: int, old: tuple[str, str], new: tuple[Name, Name]) -> list[AffectedTable]:
+    """The tables whose foreign keys refer to the table, which now do so by its new name; written."""
+    found = []
+    for schema in draft.definitions.schemas():
+        for stored in draft.definitions.tables(schema.id):
+            child = draft.find(schema.id, stored.id)
+            if child is None or child.id == table_id or not child.fk_info:
+                continue
+            keys = child.fk_info
+            if all((key.ref_schema.lower, key.ref_table.lower) != old for key in keys):
+                continue
+            renamed = _referring(keys, old, new)
+            child = msgspec.structs.replace(child, fk_info=renamed, revision=child.revision + 1)
+            draft.put(schema.id, child, stamped=True)
+            found.append(AffectedTable(schema.id, child.id, child.id, schema.id))
+    return found
+
+
+def _referring(keys: list[StoredForeignKey], old: tuple[str, str], new: tuple[Name, Name]) -> list[StoredForeignKey]:
+    """`keys` where those that refer to the table `old` refer to `new`."""
+    return [
+        msgspec.structs.replace(key, ref_schema=new[0], ref_table=new[1])
+        if (key.ref_schema.lower, key.ref_table.lower) == old
+        else key
+        for key in keys
+    ]
 
 
 def _rename(draft: Draft, request: Request, old: States, new: States) -> None:
     assert isinstance(request.arguments, RenameTableArgs)
     one = request.arguments
     first = old["new name"] is not new["new name"]
+    children: list[AffectedTable] = []
     if first:
-        _renamed(draft, one, request.table_id, request)
+        children = _renamed(draft, one, request.table_id, request)
     else:
         draft.result = draft.table(request)
     before = one.old_schema_id if first else one.new_schema_id
-    draft.diff = _diff(request, one.new_schema_id, request.table_id, old_schema_id=before)
+    draft.diff = _diff(
+        request, one.new_schema_id, request.table_id, old_schema_id=before, affected_options=children or None
+    )
 
 
 def _rename_all(draft: Draft, request: Request, old: States, new: States) -> None:
     assert isinstance(request.arguments, RenameTablesArgs)
     first = old["new name"] is not new["new name"]
-    affected = []
+    affected, children = [], []
     results: dict[int, StoredTable] = {}
     for one in request.arguments.rename_table_infos:
         if first:
-            _renamed(draft, one, one.table_id, request)
+            children += _renamed(draft, one, one.table_id, request)
         else:
             found = results.get(one.table_id) or _last_place(draft, request.arguments, one.table_id)
             results[one.table_id] = found
@@ -202,7 +239,7 @@ def _rename_all(draft: Draft, request: Request, old: States, new: States) -> Non
         head.schema_id,
         head.table_id,
         old_schema_id=head.old_schema_id,
-        affected_options=affected[1:] or None,
+        affected_options=[*affected[1:], *children] or None,
     )
 
 
@@ -224,7 +261,7 @@ def _recover(draft: Draft, request: Request, _old: States, new: States) -> None:
     again = msgspec.structs.replace(table, index_info=table.index_info or [], revision=table.revision + 1)
     draft.put(request.schema_id, again)
     draft.result = table
-    for kind in COUNTERS:
+    for kind in ("SID",) if table.is_sequence else ("TID", "IID", "TARID"):
         home = counter_home(request.schema_id, table)
         draft.counters.append(CounterChange(kind, home, table.id, 0, at_ts=request.arguments.snapshot_ts))
     draft.diff = _diff(
@@ -246,5 +283,7 @@ TABLE_MOVES: Final[Mapping[int, Move]] = {
     24: _drop_table,
     25: _recover,
     26: _alter_schema,
+    34: _create_table,
+    36: _drop_table,
     47: _rename_all,
 }

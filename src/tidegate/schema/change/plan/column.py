@@ -1,5 +1,11 @@
 """The column specs of ALTER TABLE.
 
+Constraints that name a column stand in the way when it is dropped, renamed or changed.
+
+    foreign key of the table itself      1828 dropped, 1832 changed
+    foreign key of another table         1829 dropped, 1833 changed, 8200 renamed
+    check                                3959 dropped or renamed
+
 Source: TiDB pkg/ddl/executor.go (AddColumn, DropColumn, ChangeColumn, ModifyColumn, RenameColumn, AlterColumn).
 """
 
@@ -10,6 +16,7 @@ import msgspec
 
 from tidegate.model.errors import SqlRefused
 from tidegate.model.name import lowered
+from tidegate.model.table import TableName
 from tidegate.schema.change.alteration import Alteration, AlterPart
 from tidegate.schema.change.arguments import (
     AddColumnArgs,
@@ -32,13 +39,70 @@ from tidegate.schema.definition import ColumnDef, Position
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.spec import AddColumns, AddIndex, DropColumn, ModifyColumn, RenameColumn, SetDefault
 from tidegate.schema.stored.definition import Name, StoredColumn
-from tidegate.schema.stored.flags import AUTO_INCREMENT, KEYS, NO_DEFAULT, PRIMARY
+from tidegate.schema.stored.flags import AUTO_INCREMENT, KEYS, NO_DEFAULT, PRIMARY, UNSIGNED
 
 
-def _key_with(alteration: Alteration, name: str) -> str | None:
+def _own(alteration: Alteration, name: str) -> str | None:
     """The name of a foreign key of the table that has column `name`."""
     keys = alteration.table.fk_info or ()
     return next((key.fk_name.original for key in keys if any(one.lower == name for one in key.cols)), None)
+
+
+def _others(alteration: Alteration, name: str) -> tuple[str, str] | None:
+    """(foreign key, its table) of another table that refers to column `name`."""
+    own = TableName(alteration.found.schema, alteration.table.name.original)
+    for child, key in alteration.catalog.children(own):
+        if any(one.lower == name for one in key.ref_cols):
+            return key.fk_name.original, child.stored.name.original
+    return None
+
+
+def _check_of(alteration: Alteration, name: str) -> str | None:
+    for check in alteration.table.constraint_info or ():
+        if any(one.lower == name for one in check.constraint_cols or ()):
+            return check.constraint_name.original
+    return None
+
+
+def _refuse_checked(alteration: Alteration, column: StoredColumn) -> None:
+    check = _check_of(alteration, column.name.lower)
+    if check is not None:
+        name = column.name.original
+        message = f"Check constraint '{check}' uses column '{name}', hence column cannot be dropped or renamed."
+        raise SqlRefused(3959, message, "HY000")
+
+
+def check_dropped(alteration: Alteration, column: StoredColumn) -> None:
+    """SqlRefused where a constraint needs the column."""
+    name = column.name.original
+    own, others = _own(alteration, column.name.lower), _others(alteration, column.name.lower)
+    if own is not None:
+        raise SqlRefused(1828, f"Cannot drop column '{name}': needed in a foreign key constraint '{own}'", "HY000")
+    if others is not None:
+        key, table = others
+        message = f"Cannot drop column '{name}': needed in a foreign key constraint '{key}' of table '{table}'"
+        raise SqlRefused(1829, message, "HY000")
+    _refuse_checked(alteration, column)
+
+
+def check_modified(alteration: Alteration, old: StoredColumn, new: StoredColumn) -> None:
+    """SqlRefused where a constraint fixes the column's type or name."""
+    name = old.name.original
+    own, others = _own(alteration, old.name.lower), _others(alteration, old.name.lower)
+    if old.name.lower != new.name.lower:
+        _refuse_checked(alteration, old)
+        if others is not None:
+            message = f"Unsupported renaming column '{name}': foreign key constraint '{others[0]}' refers to it"
+            raise SqlRefused(8200, message, "HY000")
+    shapes = [(kind.tp, kind.flen, kind.decimal, kind.flag & UNSIGNED) for kind in (old.type, new.type)]
+    if shapes[0] == shapes[1] or not alteration.session.foreign_key_checks:
+        return
+    if own is not None:
+        raise SqlRefused(1832, f"Cannot change column '{name}': used in a foreign key constraint '{own}'", "HY000")
+    if others is not None:
+        key, table = others
+        message = f"Cannot change column '{name}': used in a foreign key constraint '{key}' of table '{table}'"
+        raise SqlRefused(1833, message, "HY000")
 
 
 def _place(alteration: Alteration, position: Position | None) -> PositionArgs:
@@ -105,10 +169,7 @@ def drop_column(alteration: Alteration, spec: DropColumn) -> Iterator[AlterPart]
     visible = [one for one in table.cols or () if one.state == ElementState.PUBLIC and not one.hidden]
     if len(visible) == 1:
         raise SqlRefused(1090, "You can't delete all columns with ALTER TABLE; use DROP TABLE instead", "42000")
-    key = _key_with(alteration, column.name.lower)
-    if key is not None:
-        message = f"Cannot drop column '{column.name.original}': needed in a foreign key constraint '{key}'"
-        raise SqlRefused(1828, message, "HY000")
+    check_dropped(alteration, column)
     if alteration.generated_from(column.name.lower):
         raise SqlRefused(3108, f"Column '{column.name.original}' has a generated column dependency.", "HY000")
     check_uncovered(table, column)
@@ -133,6 +194,7 @@ def modify_column(alteration: Alteration, spec: ModifyColumn) -> Iterator[AlterP
     new = make_column(
         spec.column, old.offset, table.charset, table.collate, alteration.session, in_key=bool(old.type.flag & PRIMARY)
     )
+    check_modified(alteration, old, new)
     check_indexes(table, old, new)
     kind = modify_kind(table, old, new)
     flag = new.type.flag | (old.type.flag & KEYS)
@@ -174,6 +236,7 @@ def rename_column(alteration: Alteration, spec: RenameColumn) -> Iterator[AlterP
     old = alteration.column(spec.old)
     _check_new_name(alteration, old, spec.new)
     new = msgspec.structs.replace(old, name=Name.of(spec.new))
+    check_modified(alteration, old, new)
     yield AlterPart(12, ModifyColumnArgs(new, old.name, PositionArgs(), int(ModifyKind.LOSSLESS)))
 
 

@@ -1,7 +1,7 @@
 """The key and constraint specs of ALTER TABLE, and CREATE and DROP INDEX, which are such specs.
 
 Source: TiDB pkg/ddl/executor.go (CreateIndex, CreatePrimaryKey, DropIndex, RenameIndex, AlterIndexVisibility,
-CreateForeignKey).
+CreateForeignKey, CreateCheckConstraint).
 """
 
 from collections.abc import Iterator
@@ -10,10 +10,13 @@ import msgspec
 
 from tidegate.model.errors import SqlRefused
 from tidegate.model.name import lowered
+from tidegate.model.table import TableName
 from tidegate.schema.change.alteration import Alteration, AlterPart
 from tidegate.schema.change.arguments import (
     AddForeignKeyArgs,
     AddIndexArgs,
+    CheckArgs,
+    CheckNameArgs,
     DropForeignKeyArgs,
     DropIndexArgs,
     RenameIndexArgs,
@@ -23,7 +26,8 @@ from tidegate.schema.change.arguments import (
 from tidegate.schema.change.draft import index_of, known_index
 from tidegate.schema.change.make.index import chosen_name, covers, make_foreign_key, make_index
 from tidegate.schema.change.make.partition import check_keys
-from tidegate.schema.definition import DropConstraint, DropForeignKey, IndexDef, RemoveTtl
+from tidegate.schema.change.make.table import made_check
+from tidegate.schema.definition import AddCheck, AlterCheck, DropConstraint, DropForeignKey, IndexDef, RemoveTtl
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.spec import (
     AddForeignKey,
@@ -83,6 +87,17 @@ def add_foreign_key(alteration: Alteration, spec: AddForeignKey) -> Iterator[Alt
     key, brought = make_foreign_key(schema, table, spec.index, number)
     if key.fk_name.lower in names:
         raise SqlRefused(1826, f"Duplicate foreign key constraint name '{key.fk_name.original}'", "HY000")
+    parent = TableName(key.ref_schema.original, key.ref_table.original)
+    if alteration.session.foreign_key_checks:
+        found = alteration.catalog.find(parent)
+        if found is None:
+            raise SqlRefused(1824, f"Failed to open the referenced table '{parent.table}'", "HY000")
+        if not covers(found.stored, tuple(name.lower for name in key.ref_cols)):
+            message = (
+                f"Failed to add the foreign key constraint. Missing index for constraint '{key.fk_name.original}' "
+                f"in the referenced table '{parent.table}'"
+            )
+            raise SqlRefused(1822, message, "HY000")
     if not covers(table, spec.index.columns):
         yield _index_part(alteration, brought, key.fk_name.original)
     yield AlterPart(9, AddForeignKeyArgs(key))
@@ -99,6 +114,12 @@ def drop_index(alteration: Alteration, spec: DropIndex) -> Iterator[AlterPart]:
         message = f"Can't DROP '{spec.name}'; check that column/key exists"
         alteration.pass_over(1091, message, "42000", accepted=spec.if_exists)
         return
+    rest = msgspec.structs.replace(table, index_info=[one for one in table.index_info or () if one is not found])
+    for key in table.fk_info or () if alteration.session.foreign_key_checks else ():
+        columns = tuple(name.lower for name in key.cols)
+        if covers(table, columns) and not covers(rest, columns):
+            message = f"Cannot drop index '{found.idx_name.original}': needed in a foreign key constraint"
+            raise SqlRefused(1553, message, "HY000")
     yield AlterPart(8, DropIndexArgs(found.idx_name, spec.if_exists))
 
 
@@ -135,18 +156,39 @@ def set_visibility(alteration: Alteration, spec: SetVisibility) -> Iterator[Alte
 
 
 def detailed(alteration: Alteration, spec: NoChange) -> Iterator[AlterPart]:
-    """Specs on foreign keys and TTL; checks and others of no consequence ask for nothing."""
+    """Specs on checks, foreign keys and TTL; others of no consequence ask for nothing."""
     match spec.detail:
+        case AddCheck(check):
+            if alteration.session.check_constraints:
+                made = made_check(alteration.table, check)
+                _free_check(alteration, made.constraint_name)
+                yield AlterPart(43, CheckArgs(made))
+        case AlterCheck(name, enforced):
+            yield AlterPart(45, CheckNameArgs(_check(alteration, name), enforced))
         case DropForeignKey(name, if_exists):
             yield from _drop_foreign_key(alteration, name, if_exists=if_exists)
         case DropConstraint(name):
             if any(key.fk_name.lower == lowered(name) for key in alteration.table.fk_info or ()):
                 yield from _drop_foreign_key(alteration, name, if_exists=False)
+            else:
+                yield AlterPart(44, CheckNameArgs(_check(alteration, name)))
         case RemoveTtl():
             if alteration.table.ttl_info is not None:
                 yield AlterPart(67, TtlArgs())
         case None:
             return
+
+
+def _free_check(alteration: Alteration, name: Name) -> None:
+    if any(check.constraint_name.lower == name.lower for check in alteration.table.constraint_info or ()):
+        raise SqlRefused(3822, f"Duplicate check constraint name '{name.original}'.", "HY000")
+
+
+def _check(alteration: Alteration, name: str) -> Name:
+    for check in alteration.table.constraint_info or ():
+        if check.constraint_name.lower == lowered(name):
+            return check.constraint_name
+    raise SqlRefused(3940, f"Constraint '{name}' does not exist.", "HY000")
 
 
 def _drop_foreign_key(alteration: Alteration, name: str, *, if_exists: bool) -> Iterator[AlterPart]:

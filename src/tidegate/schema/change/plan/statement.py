@@ -21,6 +21,7 @@ from tidegate.schema.change.arguments import CharsetArgs, CreateSchemaArgs
 from tidegate.schema.change.catalog import Catalog
 from tidegate.schema.change.make.table import check_name, with_charset
 from tidegate.schema.change.plan.alter import plan_alter
+from tidegate.schema.change.plan.sequence import plan_ignored
 from tidegate.schema.change.plan.table import (
     create_table,
     create_table_like,
@@ -93,11 +94,6 @@ def drop_database(statement: DropDatabase, catalog: Catalog, _session: DdlSessio
 def recover_database(statement: RecoverDatabase, _catalog: Catalog, _session: DdlSession) -> StatementPlan:
     """Not in this TiDB: SqlRefused 8200."""
     raise SqlRefused(8200, f"Unsupported FLASHBACK DATABASE {statement.name}", "HY000")
-
-
-def plan_ignored(_statement: Ignored, _catalog: Catalog, _session: DdlSession) -> StatementPlan:
-    """Return no jobs: what no changefeed follows is not in this TiDB."""
-    return StatementPlan()
 
 
 _RULES: Final[Mapping[type[Statement], Callable[[Any, Catalog, DdlSession], StatementPlan]]] = {

@@ -13,6 +13,7 @@ from tidegate.model.name import lowered
 from tidegate.model.table import TableName
 from tidegate.schema.change.arguments import (
     CreateTableArgs,
+    DropObjectArgs,
     NewTableArgs,
     RecoverArgs,
     RenameTableArgs,
@@ -49,6 +50,9 @@ def create_table(statement: CreateTable, catalog: Catalog, session: DdlSession) 
     made = make_table(statement, schema, session)
     keys = made.fk_info or ()
     parents = [TableName(key.ref_schema.original, key.ref_table.original) for key in keys]
+    for parent in parents if session.foreign_key_checks else ():
+        if parent.key != statement.table.key and catalog.find(parent) is None:
+            raise SqlRefused(1824, f"Failed to open the referenced table '{parent.table}'", "HY000")
     involved = (
         Involved(schema.name.lower, made.name.lower),
         *(Involved(*parent.key, mode=1) for parent in parents if parent.key != statement.table.key),
@@ -84,27 +88,43 @@ def _unknown(names: Sequence[TableName]) -> str:
     return f"Unknown table '{','.join(f'{name.schema}.{name.table}' for name in names)}'"
 
 
-def drop_tables(statement: DropTables, catalog: Catalog, _session: DdlSession) -> StatementPlan:
-    """Return one job a table; SqlRefused 1051 where one does not exist."""
+def drop_tables(statement: DropTables, catalog: Catalog, session: DdlSession) -> StatementPlan:
+    """Return one job a table; SqlRefused 1051 where one does not exist, 3730 where others refer to one that does."""
     found: list[TableVersion] = []
     missing: list[TableName] = []
     for name in statement.tables:
         one = catalog.find(name)
-        if one is None or one.stored.is_view:
+        if one is None or one.stored.is_view or one.stored.is_sequence:
             missing.append(name)
         else:
             found.append(one)
     if missing and not statement.if_exists:
         raise SqlRefused(1051, _unknown(missing), "42S02")
-    requests = tuple(request_on(4, one, None) for one in found)
+    dropped = {(lowered(one.schema), one.stored.name.lower) for one in found}
+    for name in statement.tables if session.foreign_key_checks else ():
+        for child, key in catalog.children(name):
+            if (lowered(child.schema), child.stored.name.lower) not in dropped:
+                message = (
+                    f"Cannot drop table '{name.table}' referenced by a foreign key constraint "
+                    f"'{key.fk_name.original}' on table '{child.stored.name.original}'."
+                )
+                raise SqlRefused(3730, message, "HY000")
+    requests = tuple(request_on(4, one, DropObjectArgs()) for one in found)
     return StatementPlan(requests, tuple(StatementNote("Note", 1051, _unknown([name])) for name in missing))
 
 
-def truncate_table(statement: TruncateTable, catalog: Catalog, _session: DdlSession) -> StatementPlan:
-    """Return one job; SqlRefused 1146 for no table."""
+def truncate_table(statement: TruncateTable, catalog: Catalog, session: DdlSession) -> StatementPlan:
+    """Return one job; SqlRefused 1701 where other tables refer to it."""
     one = catalog.find(statement.table)
-    if one is None or one.stored.is_view:
+    if one is None or one.stored.is_view or one.stored.is_sequence:
         raise missing_table(statement.table)
+    for child, key in catalog.children(statement.table) if session.foreign_key_checks else ():
+        if child.stored.id != one.stored.id:
+            message = (
+                "Cannot truncate a table referenced in a foreign key constraint "
+                f"({key.fk_name.original} of `{child.schema}`.`{child.stored.name.original}`)"
+            )
+            raise SqlRefused(1701, message, "42000")
     old = None if one.stored.partition is None else list(one.stored.physical_ids)
     return StatementPlan((request_on(11, one, NewTableArgs(old_partition_ids=old)),))
 
@@ -121,7 +141,7 @@ def rename_pairs(pairs: Sequence[RenamePair], catalog: Catalog) -> StatementPlan
     schema_name = ""
     for pair in pairs:
         one = catalog.find(pair.old)
-        if one is None:
+        if one is None or one.stored.is_sequence:
             raise missing_table(pair.old)
         target = catalog.schema(pair.new.schema)
         check_name(pair.new.table)

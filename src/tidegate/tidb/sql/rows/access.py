@@ -15,7 +15,7 @@ Source: TiDB pkg/executor (insert_common.go, write.go), pkg/table/tables; MySQL'
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from tidegate.expr.cast.assign import assign, not_null, zero_of
 from tidegate.expr.cast.source import fitted, recast
@@ -35,7 +35,7 @@ from tidegate.tidb.sql.rows.default_value import now_of, without_default
 from tidegate.tidb.sql.rows.mutation import KeyMutation, RowForm, row_mutations
 from tidegate.tidb.sql.rows.number import RowNumbers
 from tidegate.tidb.sql.rows.read import Equal, TableReader
-from tidegate.tidb.sql.rows.row import RowImage, complete, duplicate, no_partition, same
+from tidegate.tidb.sql.rows.row import RowImage, complete, duplicate, no_partition, same, values_of, violated
 from tidegate.tidb.sql.rows.shape import ROW_ID, ShapeColumn, ShapeIndex, TableShape
 from tidegate.tidb.transaction import Transaction
 
@@ -47,6 +47,18 @@ class _Default(Enum):
 DEFAULT: Final = _Default.DEFAULT
 """The keyword in the place of a value."""
 Given: TypeAlias = SqlValue | _Default
+
+
+class ForeignKeys(Protocol):
+    """What foreign keys ask of changed rows (foreign.py)."""
+
+    def added(self, child: "TableAccess", old: RowImage | None, new: RowImage) -> None:
+        """SqlRefused 1452 when a row names a parent that is not there."""
+        ...
+
+    def removed(self, parent: "TableAccess", old: RowImage, new: RowImage | None) -> None:
+        """Follows a row that went or got another key to its children; SqlRefused 1451 when they are in the way."""
+        ...
 
 
 class Conflict(NamedTuple):
@@ -76,6 +88,11 @@ def check_row(
             running = recast(columns[column.id], column.target.type, column.narrower.type, context.zone)
             strict = replace(context, sql_mode=context.sql_mode | {"STRICT_TRANS_TABLES"})
             assign(running, column.narrower, strict, row_number)
+    if shape.checks:
+        values = values_of(shape, columns, context)
+        for name, expression in shape.checks:
+            if expression.run(values, context) == 0:
+                raise violated(name)
     if fits is not None and not fits(columns):
         raise SqlRefused(1737, "Found a row that does not match the partition")
 
@@ -99,9 +116,10 @@ class TableAccess:
         shape: TableShape | None = None,
         *,
         fits: Fits | None = None,
+        foreign: ForeignKeys | None = None,
     ) -> None:
         self.transaction, self.version, self.context = transaction, version, context
-        self._fits = fits
+        self._fits, self._foreign = fits, foreign
         self.shape = shape or TableShape(version.stored)
         self.reader = TableReader(transaction, self.shape, context)
         self.numbers = RowNumbers(self.shape, version.schema_id, auto_ids, transaction.start_ts, context)
@@ -216,6 +234,8 @@ class TableAccess:
 
     def insert(self, image: RowImage) -> None:
         """Write a new row; SqlRefused 1062 when another has one of its keys, and nothing is written then."""
+        if self._foreign is not None:
+            self._foreign.added(self, None, image)
         self._apply(row_mutations(self.shape, None, image, self._form), image)
 
     def changed(
@@ -251,11 +271,17 @@ class TableAccess:
 
     def replace(self, old: RowImage, new: RowImage) -> None:
         """Write `new` where `old` was; SqlRefused 1062 as above."""
+        if self._foreign is not None:
+            self._foreign.added(self, old, new)
         self._apply(row_mutations(self.shape, old, new, self._form), new)
+        if self._foreign is not None:
+            self._foreign.removed(self, old, new)
 
     def delete(self, old: RowImage) -> None:
         """Remove a row and its entries."""
         self._apply(row_mutations(self.shape, old, None, self._form), old)
+        if self._foreign is not None:
+            self._foreign.removed(self, old, None)
 
     def lock(self, image: RowImage) -> None:
         """Make the commit fail when another transaction changes the row meanwhile."""

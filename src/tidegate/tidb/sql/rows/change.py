@@ -4,7 +4,7 @@
                           └─ equal: {"id": (1, 2)} ─► TableReader.find ─► WHERE again ─► sorted ─► cut
 
     UPDATE     each assignment sees those to its left     affected: rows that changed, matched: rows that WHERE found
-    DELETE     affected: rows that went
+    DELETE     affected: rows that went                   IGNORE leaves rows alone that have children, with a warning
 
 All rows are found before the first one changes, so that a statement never meets its own work.  A row that stays as it
 is is not written, and ON UPDATE CURRENT_TIMESTAMP leaves it alone.
@@ -32,10 +32,11 @@ from tidegate.tidb.sql.query.join import asked, conjuncts
 from tidegate.tidb.sql.query.select import cut, in_order, limits_of
 from tidegate.tidb.sql.rows.access import Given, TableAccess
 from tidegate.tidb.sql.rows.assign import assign_all, assignments_of
+from tidegate.tidb.sql.rows.foreign import CHILD_IN_THE_WAY
 from tidegate.tidb.sql.rows.open import TableOpener
 from tidegate.tidb.sql.rows.row import RowImage
 
-_SKIPPED: Final = frozenset({1062, 1526})
+_SKIPPED: Final = frozenset({1062, 1451, 1452, 1526, 3819})
 """Errors that make IGNORE leave a row as it is."""
 
 
@@ -150,12 +151,27 @@ def run_delete(node: Node, tables: TableOpener, context: Context) -> Outcome:
     savepoint = target.access.transaction.savepoint()
     context.writing = True
     try:
-        found = _found_rows(node, target, context)
-        for image, _row in found:
-            target.access.delete(image)
+        gone = sum(
+            _delete(target.access, image, ignore=bool(node.meta.get("ignore")))
+            for image, _row in _found_rows(node, target, context)
+        )
     except TidegateError:
         target.access.transaction.restore(savepoint)
         raise
     finally:
         context.writing = False
-    return Outcome(len(found))
+    return Outcome(gone)
+
+
+def _delete(access: TableAccess, image: RowImage, *, ignore: bool) -> bool:
+    """Whether the row went; IGNORE leaves one alone that has children."""
+    savepoint = access.transaction.savepoint()
+    try:
+        access.delete(image)
+    except SqlRefused as refused:
+        if not ignore or refused.mysql_code != CHILD_IN_THE_WAY:
+            raise
+        access.transaction.restore(savepoint)
+        access.context.warn(refused.mysql_code, refused.message)
+        return False
+    return True

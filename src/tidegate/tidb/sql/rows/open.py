@@ -24,8 +24,9 @@ from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import StoredTable
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate.tidb.meta.keys import Reader
-from tidegate.tidb.sql.rows.access import Fits, TableAccess, fits_partition
+from tidegate.tidb.sql.rows.access import Fits, ForeignKeys, TableAccess, fits_partition
 from tidegate.tidb.sql.rows.auto_id import StoredAutoIds
+from tidegate.tidb.sql.rows.foreign import keys_between
 from tidegate.tidb.sql.rows.read import TableReader
 from tidegate.tidb.sql.rows.shape import TableShape
 from tidegate.tidb.transaction import Transaction
@@ -100,11 +101,19 @@ class OpenTables:
             version = find_table(self.snapshot, schema, name)
             if version is None:
                 raise _missing(schema, name)
-            if version.stored.is_view:
+            if version.stored.is_view or version.stored.is_sequence:
                 raise SqlRefused(1288, f"The target table {name} of the statement is not updatable")
             shape, fits = self.shapes.of(version.stored), self._exchanged(version.stored)
-            self._open[key] = TableAccess(self.transaction, version, self.context, self.auto_ids, shape, fits=fits)
+            self._open[key] = TableAccess(
+                self.transaction, version, self.context, self.auto_ids, shape, fits=fits, foreign=self._foreign(version)
+            )
         return self._open[key]
+
+    def _foreign(self, version: TableVersion) -> ForeignKeys | None:
+        """The foreign keys from and to the table, if it has any and they are on."""
+        if str(self.context.variables.get("foreign_key_checks", 1)).upper() in {"0", "OFF"}:
+            return None
+        return keys_between(self.snapshot, version, self.table)
 
     def _exchanged(self, stored: StoredTable) -> Fits | None:
         """What rows must fit while the table is exchanged with a partition."""

@@ -173,6 +173,11 @@ def no_partition(shape: TableShape, columns: Mapping[int, KvValue], context: Con
     return SqlRefused(1526, f"Table has no partition for value {shown}")
 
 
+def violated(name: str) -> SqlRefused:
+    """3819: a CHECK constraint does not allow the row."""
+    return SqlRefused(3819, f"Check constraint '{name}' is violated.")
+
+
 def unknown_column(name: str, clause: str) -> SqlRefused:
     """1054: the table does not show such a column."""
     return SqlRefused(1054, f"Unknown column '{name}' in '{clause}'", "42S22")

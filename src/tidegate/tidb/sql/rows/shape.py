@@ -27,7 +27,7 @@ from tidegate.kv.column_value import KvValue
 from tidegate.kv.layout import IndexLayout, TableLayout
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType
-from tidegate.schema.f1 import Access, ElementKind, ElementState, access
+from tidegate.schema.f1 import Access, ElementKind, ElementState, Touch, access
 from tidegate.schema.stored.definition import StoredColumn, StoredIndex, StoredTable
 from tidegate.schema.stored.flags import AUTO_INCREMENT, ON_UPDATE_NOW
 from tidegate.schema.stored.layout import table_layout, target_of
@@ -172,6 +172,15 @@ class TableShape:
             for column in self.columns
         ]
         return Scope.of_columns(named, self.name)
+
+    @cached_property
+    def checks(self) -> tuple[tuple[str, Compiled], ...]:
+        """(name, expression over all columns by offset) of the CHECK constraints that new rows obey."""
+        return tuple(
+            (check.constraint_name.original, compile_text(check.expr_string, self._scope))
+            for check in self.stored.constraint_info or ()
+            if check.enforced and access(ElementKind.CONSTRAINT, ElementState(check.state)).insert is Touch.PUT
+        )
 
     @cached_property
     def generated(self) -> tuple[tuple[ShapeColumn, Compiled], ...]:

@@ -28,8 +28,8 @@ _SLICE_MS: Final = 200
 _PATIENCE_MS: Final = 600_000
 """How long it waits at all: ten minutes, so that one that waits for its own thread's other session does end. The job
 goes on."""
-_NEW_COUNTERS: Final = frozenset({13, 25, 40, 42})
-"""Actions that set counters of tables that go on: rebases, RECOVER, EXCHANGE PARTITION."""
+_NEW_COUNTERS: Final = frozenset({13, 25, 35, 40, 42})
+"""Actions that set counters of tables that go on: rebases, RECOVER, ALTER SEQUENCE, EXCHANGE PARTITION."""
 _LEVELS: Final = {"Note": "Note", "Warning": "Warning"}
 
 
@@ -63,6 +63,8 @@ def _session(text: str, node: Node, state: SessionState) -> DdlSession:
         sql_mode=state.sql_mode,
         zone=state.zone,
         now=state.now,
+        foreign_key_checks=bool(variables["foreign_key_checks"]),
+        check_constraints=bool(variables["tidb_enable_check_constraint"]),
         clustered_index=variables["tidb_enable_clustered_index"] == "ON",
         dropped=node.ddl_client.dropped,
     )

@@ -1,4 +1,4 @@
-"""Stored definitions as the SQL that makes them: SHOW CREATE TABLE, VIEW, DATABASE.
+"""Stored definitions as the SQL that makes them: SHOW CREATE TABLE, VIEW, SEQUENCE, DATABASE.
 
     CREATE TABLE `t` (
       `id` bigint(20) NOT NULL /*T![auto_rand] AUTO_RANDOM(5) */,        columns that are public and not hidden
@@ -88,11 +88,13 @@ def _database_collate(schema: StoredSchema) -> str:
 def render_create_table(
     table: StoredTable, zone: tzinfo = UTC, ids: NextIds | None = None, schema: str | None = None
 ) -> str:
-    """SHOW CREATE TABLE or VIEW. `zone` is the session's, for defaults of TIMESTAMP; `schema` is the table's
+    """SHOW CREATE TABLE, VIEW or SEQUENCE. `zone` is the session's, for defaults of TIMESTAMP; `schema` is the table's
     database, which need not be named where keys refer to tables in it."""
     if table.is_view:
         return _render_view(table)
-    parts = [*_columns(table, zone), *_keys(table), *_foreign_keys(table, schema)]
+    if table.is_sequence:
+        return _render_sequence(table)
+    parts = [*_columns(table, zone), *_keys(table), *_constraints(table, schema)]
     kind = _TEMPORARY.get(table.temp_table_type, "TABLE")
     body = ",\n".join(f"  {part}" for part in parts)
     return f"CREATE {kind} {quote_name(table.name.original)} (\n{body}\n){_options(table, ids or NextIds())}"
@@ -185,7 +187,7 @@ def _moved(text: str, zone: tzinfo) -> str:
     return moment.strftime("%Y-%m-%d %H:%M:%S") + (f".{text.partition('.')[2]}" if "." in text else "")
 
 
-# --- keys ---
+# --- keys and constraints ---
 
 
 def _keys(table: StoredTable) -> Iterator[str]:
@@ -218,10 +220,14 @@ def _key(table: StoredTable, index: StoredIndex) -> str:
     return " ".join(words)
 
 
-def _foreign_keys(table: StoredTable, schema: str | None) -> Iterator[str]:
+def _constraints(table: StoredTable, schema: str | None) -> Iterator[str]:
     for key in table.fk_info or []:
         if key.state == ElementState.PUBLIC:
             yield _foreign_key(key, schema)
+    for check in table.constraint_info or []:
+        if check.state == ElementState.PUBLIC:
+            tail = "" if check.enforced else " /*!80016 NOT ENFORCED */"
+            yield f"CONSTRAINT {quote_name(check.constraint_name.original)} CHECK (({check.expr_string})){tail}"
 
 
 def _foreign_key(key: StoredForeignKey, schema: str | None) -> str:
@@ -318,3 +324,15 @@ def _render_view(table: StoredTable) -> str:
     shown = ", ".join(names or [quote_name(column.name.original) for column in table.cols or []])
     head = "CREATE ALGORITHM=UNDEFINED DEFINER=CURRENT_USER SQL SECURITY DEFINER VIEW"
     return f"{head} {quote_name(table.name.original)} ({shown}) AS {view.view_select}"
+
+
+def _render_sequence(table: StoredTable) -> str:
+    found = table.sequence
+    assert found is not None
+    cache = f"cache {found.sequence_cache_value}" if found.sequence_cache else "nocache"
+    return (
+        f"CREATE SEQUENCE {quote_name(table.name.original)} start with {found.sequence_start} "
+        f"minvalue {found.sequence_min_value} maxvalue {found.sequence_max_value} "
+        f"increment by {found.sequence_increment} {cache} {'cycle' if found.sequence_cycle else 'nocycle'} "
+        f"ENGINE=InnoDB"
+    )

@@ -155,7 +155,7 @@ def _tables(cursor: Cursor, view: View, words: frozenset[str]) -> Shown:
 
 
 def _kind(table: TableVersion) -> str:
-    return "VIEW" if table.stored.is_view else "BASE TABLE"
+    return "VIEW" if table.stored.is_view else "SEQUENCE" if table.stored.is_sequence else "BASE TABLE"
 
 
 def _table_status(cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
@@ -220,7 +220,7 @@ def _create_table(cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
         return Shown(
             "View Create~View character_set_client collation_connection", [(name, text, "utf8mb4", "utf8mb4_bin")]
         )
-    return Shown("Table Create~Table", [(name, text)])
+    return Shown("Sequence Create~Sequence" if table.stored.is_sequence else "Table Create~Table", [(name, text)])
 
 
 def _create_database(cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
@@ -257,6 +257,7 @@ def _master(_cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
 _RULES: Final[Mapping[str, _Rule]] = {
     "CREATE TABLE": _create_table,
     "CREATE VIEW": _create_table,
+    "CREATE SEQUENCE": _create_table,
     "CREATE DATABASE": _create_database,
     "CREATE SCHEMA": _create_database,
     "DATABASES": _databases,

@@ -122,8 +122,8 @@ _ROWS: Final[tuple[tuple[str, Setting, VariableKind, Reach], ...]] = (
     ("tidb_enable_row_level_checksum", 0, SWITCH, _B),
     ("tidb_enable_clustered_index", "ON", choice("OFF", "ON", "INT_ONLY"), _B),
     ("allow_auto_random_explicit_insert", 0, SWITCH, _B),
-    ("tidb_enable_check_constraint", 0, SWITCH, _N),
-    ("tidb_enable_foreign_key", 0, SWITCH, _N),
+    ("tidb_enable_check_constraint", 0, SWITCH, _G),
+    ("tidb_enable_foreign_key", 1, SWITCH, _G),
     ("tidb_ddl_reorg_batch_size", 256, number(32, 10240), _B),
     ("tidb_cdc_write_source", 0, number(0, 15), _S),
     # The server
