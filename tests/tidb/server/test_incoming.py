@@ -131,12 +131,12 @@ def test_a_client_that_leaves_while_it_changes_its_user(listener: Listener) -> N
 
 @pytest.mark.usefixtures("quiet")
 def test_commands_of_statements_that_are_not_there(listener: Listener) -> None:
-    """Whatever is asked of a prepared statement, whole or cut, is refused with 1295, or has no answer."""
+    """Whatever is asked of a prepared statement, whole or cut, is refused with 1243, or has no answer."""
     with Hostile(listener.port) as hostile:
         hostile.logged_in()
         for command in (b"\x17", b"\x17\1\0\0\0", b"\x1a\1", b"\x1c\1\0\0\0\1\0\0\0"):
             hostile.send(command)
-            assert code_of(hostile.read()) == 1295
+            assert code_of(hostile.read()) == 1243
         for command in (b"\x18\1", b"\x19", b"\x0e"):
             hostile.send(command)
         assert hostile.read()[:1] == b"\0"

@@ -1,4 +1,4 @@
-"""The port, through a real client: values of all types, errors, several clients, KILL, the end."""
+"""The port, through a real client: values of all types, errors, several clients, prepared statements, KILL, the end."""
 
 import datetime as dt
 import socket
@@ -64,15 +64,40 @@ def test_values_of_all_types_arrive(port: Port) -> None:
     assert set(rows[2]) == {None}
 
 
-def test_statements_are_not_prepared(port: Port) -> None:
-    """A client that would prepare a statement is told so, and goes on with texts."""
-    with closing(port.connect()) as connection:
-        connection._execute_command(COMMAND.COM_STMT_PREPARE, b"select ?")
-        with pytest.raises(pymysql.MySQLError) as refused:
-            connection._read_packet()
+def prepared(connection: "pymysql.Connection[pymysql.cursors.Cursor]", sql: bytes, parameters: bytes) -> list[bytes]:
+    """The packets that answer a prepared statement: header, columns, rows, until the end."""
+    connection._execute_command(COMMAND.COM_STMT_PREPARE, sql)
+    head = connection._read_packet().get_all_data()
+    count = int.from_bytes(head[7:9], "little")
+    for _ in range(count + 1 if count else 0):
+        connection._read_packet()
+    connection._execute_command(COMMAND.COM_STMT_EXECUTE, head[1:5] + b"\0\1\0\0\0" + parameters)
+    packets = [connection._read_packet().get_all_data()]
+    while not packets[-1].startswith(b"\xfe") or sum(packet.startswith(b"\xfe") for packet in packets) < 2:
+        packets.append(connection._read_packet().get_all_data())
+    return packets
 
-        assert refused.value.args[0] == 1295
-        assert answer(connection, "values")
+
+def test_binary_rows(port: Port) -> None:
+    """A prepared statement answers in the binary form: integers by width, moments by parts, text by length."""
+    with closing(port.connect()) as connection:
+        packets = prepared(connection, b"values", b"")
+    columns = packets[0][0]
+    first, _, third = packets[columns + 2 : -1]
+
+    assert first.startswith(b"\0\0\0\0" + b"\x80\xff\x00\x80\xff\xff" + (1 << 63).to_bytes(8, "little") + b"\xff" * 8)
+    assert b"\x05-1.50" + b"\x04\xe8\x07\x01\x1f" + b"\x0b\xe8\x07\x01\x1f\x01\x02\x03\xd0\xdd\x06\x00" in first
+    assert b"\x0c\x01\0\0\0\0\x01\0\0\x20\xa1\x07\0" in first
+    assert third == b"\0" + (((1 << columns) - 1) << 2).to_bytes(3, "little")
+
+
+def test_parameters_reach_the_statement_quoted(port: Port) -> None:
+    """A parameter becomes a literal that says the same, quotes and backslashes included."""
+    with closing(port.connect()) as connection:
+        packets = prepared(connection, b"select ?", b"\0\1\xfd\0\x04a'\\?")
+
+    assert port.sessions[0].asked[-1] == "select 'a''\\\\?'"
+    assert b"select 'a''" in packets[-2]
 
 
 def test_counts(port: Port) -> None:

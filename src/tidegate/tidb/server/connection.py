@@ -1,33 +1,43 @@
 """One client: mysql-mimic reads its packets and knows the order of the conversation, this says what the answers are.
 
-    handshake ──► session ──► COM_QUERY ──► statements one by one ──► OK, rows or an error each
+    handshake ──► session ──► COM_QUERY, COM_STMT_EXECUTE ──► statements one by one ──► OK, rows or an error each
                                                               in the thread of this client
 
 The library's own session would answer SHOW and SET by itself, its OK packets count no rows, its errors know few
-SQLSTATEs.  So its `Connection` is kept for handshake, flow and KILL, what comes in is checked in incoming.py, and what
-an answer holds is decided here.  A client has one thread: its statements run one after the other and never hold up
-those of other clients, however long a DDL waits.
+SQLSTATEs, and its prepared statements do not quote.  So its `Connection` is kept for handshake, flow and KILL, what
+comes in is checked in incoming.py, and what an answer holds is decided here.  A client has one thread: its statements
+run one after the other and never hold up those of other clients, however long a DDL waits.
 
-Source: MySQL Internals, "Command Phase", "Text Protocol".
+Source: MySQL Internals, "Command Phase", "Text Protocol", "Prepared Statements".
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from mysql_mimic.connection import Connection
-from mysql_mimic.packets import make_auth_switch_request, make_column_count, make_eof, make_ok
+from mysql_mimic.packets import (
+    make_auth_switch_request,
+    make_column_count,
+    make_com_stmt_prepare_ok,
+    make_eof,
+    make_ok,
+)
+from mysql_mimic.prepared import PreparedStatement
 from mysql_mimic.session import BaseSession
 from mysql_mimic.stream import ConnectionClosed
 from mysql_mimic.types import Capabilities, ServerStatus, str_len
 
-from tidegate.expr.relation import ResultSet
+from tidegate.expr.relation import ResultColumn, ResultSet
 from tidegate.model.errors import DecodeError, SqlRefused, TidegateError, UpstreamError
+from tidegate.model.mysql import MysqlType
+from tidegate.model.table import ColumnType
 from tidegate.tidb.server.incoming import Account, ClientStream, PortLimits, check_change_user, check_login
-from tidegate.tidb.server.packet import column_packet, error_packet, text_row
+from tidegate.tidb.server.packet import binary_row, column_packet, error_packet, text_row
+from tidegate.tidb.server.prepared import ClientStatement, Prepared, bind, read_parameters
 from tidegate.tidb.sql.outcome import Outcome
 from tidegate.tidb.sql.session.session import Session
 
@@ -48,11 +58,14 @@ CAPABILITIES: Final = (
     | Capabilities.CLIENT_IGNORE_SPACE
     | Capabilities.CLIENT_MULTI_STATEMENTS
     | Capabilities.CLIENT_MULTI_RESULTS
+    | Capabilities.CLIENT_PS_MULTI_RESULTS
 )
 """Without query attributes: a COM_QUERY is then the statement and nothing else."""
 _MORE: Final = ServerStatus.SERVER_MORE_RESULTS_EXISTS
 _ROWS_A_BATCH: Final = 1_000
 _UNKNOWN_ERROR: Final = 1105
+_STATEMENTS_MAX: Final = 1_000
+"""How many statements a client may have prepared."""
 _PLUGIN: Final = "mysql_native_password"
 _BAD_HANDSHAKE: Final = SqlRefused(1043, "Bad handshake", "08S01")
 _KILLED: Final = (3169, (1317, "70100", "Query execution was interrupted"))
@@ -135,6 +148,7 @@ class Client(Connection):  # type: ignore[misc]
     def __init__(self, *, account: Account | None, limits: PortLimits, **options: Any) -> None:
         super().__init__(**options)
         self._account, self._limits = account, limits
+        self._prepared: dict[int, ClientStatement] = {}
 
     async def start(self) -> None:
         """The conversation, until the client or a refusal ends it."""
@@ -198,7 +212,7 @@ class Client(Connection):  # type: ignore[misc]
 
     async def handle_query(self, data: bytes) -> None:
         """COM_QUERY: one statement, or several where the client said that it may send them."""
-        await self._run(self._text(data))
+        await self._run(self._text(data), text_row)
 
     async def handle_init_db(self, data: bytes) -> None:
         """COM_INIT_DB."""
@@ -217,20 +231,72 @@ class Client(Connection):  # type: ignore[misc]
     async def handle_reset_connection(self, data: bytes) -> None:
         """COM_RESET_CONNECTION."""
         del data
+        self._prepared.clear()
         await self.session.reset()
         await self._write(self._ok(Outcome()))
 
     async def handle_stmt_prepare(self, data: bytes) -> None:
-        """COM_STMT_PREPARE, and what follows it: refused with 1295, so that there is never a statement to execute."""
-        del data
-        await self._write(error_packet(1295, "HY000", "This upstream does not prepare statements; send their text"))
+        """COM_STMT_PREPARE: parameters are found, columns are told with each execution."""
+        try:
+            if len(self._prepared) >= _STATEMENTS_MAX:
+                text = f"Can't create more than max_prepared_stmt_count statements (current value: {_STATEMENTS_MAX})"
+                raise SqlRefused(1461, text)
+            statement = Prepared.of(self._text(data), self._modes)
+        except TidegateError as error:
+            await self._write(_packet_of(error))
+            return
+        number = next(self.prepared_stmt_seq) + 1
+        self._prepared[number] = ClientStatement(statement)
+        packets = [make_com_stmt_prepare_ok(PreparedStatement(number, statement.sql, len(statement.places)))]
+        if statement.places:
+            parameter = ResultColumn("?", ColumnType(MysqlType.VAR_STRING, charset="binary"))
+            packets += [column_packet(parameter, "binary") for _ in statement.places]
+            packets += [] if self.deprecate_eof() else [self._eof(0)]
+        self.stream.write_many(packets)
+        await self.stream.drain()
 
-    handle_stmt_execute = handle_stmt_fetch = handle_stmt_reset = handle_stmt_prepare
+    async def handle_stmt_send_long_data(self, data: bytes) -> None:
+        """COM_STMT_SEND_LONG_DATA, which has no answer; a client whose parameters outgrow a packet is out."""
+        statement = self._prepared.get(int.from_bytes(data[:4], "little"))
+        if statement is None:
+            return
+        statement.long_data.setdefault(int.from_bytes(data[4:6], "little"), bytearray()).extend(data[6:])
+        held = (len(part) for one in self._prepared.values() for part in one.long_data.values())
+        if sum(held) > self.stream.most_bytes():
+            raise ConnectionClosed
+
+    async def handle_stmt_execute(self, data: bytes) -> None:
+        """COM_STMT_EXECUTE; cursors are not kept, all rows come at once."""
+        try:
+            statement = self._statement(data)
+            values = read_parameters(statement, data[9:])
+            statement.long_data.clear()
+            sql = bind(statement.prepared, values, self._modes)
+        except TidegateError as error:
+            await self._write(_packet_of(error))
+            return
+        await self._run(sql, binary_row)
+
+    async def handle_stmt_reset(self, data: bytes) -> None:
+        """COM_STMT_RESET."""
+        try:
+            self._statement(data).long_data.clear()
+        except TidegateError as error:
+            await self._write(_packet_of(error))
+            return
+        await self._write(self._ok(Outcome()))
+
+    async def handle_stmt_fetch(self, data: bytes) -> None:
+        """COM_STMT_FETCH: there is no cursor to fetch from."""
+        try:
+            self._statement(data)
+            raise SqlRefused(1421, "The statement has no open cursor.", "HY000")
+        except SqlRefused as error:
+            await self._write(_packet_of(error))
 
     async def handle_stmt_close(self, data: bytes) -> None:
-        """COM_STMT_CLOSE and COM_STMT_SEND_LONG_DATA, which have no answer."""
-
-    handle_stmt_send_long_data = handle_stmt_close
+        """COM_STMT_CLOSE, which has no answer."""
+        self._prepared.pop(int.from_bytes(data[:4], "little"), None)
 
     # --- answers ---
 
@@ -252,7 +318,7 @@ class Client(Connection):  # type: ignore[misc]
         flags = told.pop("flags", 0)
         return bytes(make_ok(capabilities=self.capabilities, status_flags=self._status | flags, **told))
 
-    async def _run(self, sql: str) -> None:
+    async def _run(self, sql: str, row: Callable[[Sequence[ResultColumn], Sequence[Any], str], bytes]) -> None:
         """Run statements and send each answer once it is known whether another one follows."""
         answers = self.session.session.run(sql)
         answer = await self._next(answers)
@@ -267,7 +333,7 @@ class Client(Connection):  # type: ignore[misc]
             elif isinstance(answer, Outcome):
                 await self._write(self._ok(answer, more))
             else:
-                await self._rows(answer, more)
+                await self._rows(answer, row, more)
             answer = following
 
     async def _next(self, answers: Iterator[ResultSet | Outcome]) -> _Answer | None:
@@ -283,14 +349,19 @@ class Client(Connection):  # type: ignore[misc]
             self.session.session.interrupt()
             raise
 
-    async def _rows(self, answer: ResultSet, status: ServerStatus) -> None:
+    async def _rows(
+        self,
+        answer: ResultSet,
+        row: Callable[[Sequence[ResultColumn], Sequence[Any], str], bytes],
+        status: ServerStatus,
+    ) -> None:
         charset = str(self.session.session.variables.get("character_set_results", "utf8mb4"))
         packets = [make_column_count(capabilities=self.capabilities, column_count=len(answer.columns))]
         packets += [column_packet(column, charset) for column in answer.columns]
         if not self.deprecate_eof():
             packets.append(self._eof(status))
         for at in range(0, len(answer.rows), _ROWS_A_BATCH):
-            packets += [text_row(answer.columns, values, charset) for values in answer.rows[at : at + _ROWS_A_BATCH]]
+            packets += [row(answer.columns, values, charset) for values in answer.rows[at : at + _ROWS_A_BATCH]]
             await self._write_all(packets)
             packets = []
         warnings = min(self.session.session.warning_count, 0xFFFF)
@@ -345,6 +416,13 @@ class Client(Connection):  # type: ignore[misc]
         if charset in UTF8:
             return data.decode("utf-8", "surrogateescape")
         return data.decode(self.client_charset.codec, "replace")
+
+    def _statement(self, data: bytes) -> ClientStatement:
+        number = int.from_bytes(data[:4], "little")
+        found = self._prepared.get(number)
+        if found is None:
+            raise SqlRefused(1243, f"Unknown prepared statement handler ({number}) given to EXECUTE")
+        return found
 
 
 def _packet_of(error: TidegateError) -> bytes:
