@@ -290,9 +290,10 @@ class Client(Connection):  # type: ignore[misc]
         """COM_STMT_FETCH: there is no cursor to fetch from."""
         try:
             self._statement(data)
-            raise SqlRefused(1421, "The statement has no open cursor.", "HY000")
         except SqlRefused as error:
             await self._write(_packet_of(error))
+        else:
+            await self._write(error_packet(1421, "HY000", "The statement has no open cursor."))
 
     async def handle_stmt_close(self, data: bytes) -> None:
         """COM_STMT_CLOSE, which has no answer."""
