@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from tidegate.model.errors import DecodeError
 from tidegate.model.mysql import MysqlType
+from tidegate.model.name import lowered
 from tidegate.model.table import COLUMNS_MAX
 
 NAME_MAX: Final = 1024
@@ -24,11 +25,16 @@ NAME_MAX: Final = 1024
 
 
 def check_columns(names: Sequence[str], codec: str) -> None:
-    """Pass over the names of a row's columns. Raises DecodeError for more or longer ones than any table has."""
+    """Pass over the names of a row's columns. Raises DecodeError for more or longer ones than any table has, and for
+    two that TiDB takes for one."""
     if len(names) > COLUMNS_MAX:
         raise DecodeError(f"a row of {len(names)} columns; no table has more than {COLUMNS_MAX}", codec, 0)
     if max(map(len, names), default=0) > NAME_MAX:
         raise DecodeError(f"a column's name of more than {NAME_MAX} characters", codec, 0)
+    seen: dict[str, str] = {}
+    for name in names:
+        if (other := seen.setdefault(lowered(name), name)) != name:
+            raise DecodeError(f"columns {other!r} and {name!r} of one row: no table has both", codec, 0)
 
 
 INT_RANGES: Final[Mapping[int, tuple[int, int]]] = {
