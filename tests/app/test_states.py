@@ -1,6 +1,7 @@
 """What a feed says of itself: its state, the error in its way with its place, and that nothing was skipped."""
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 from tests.failpoint import armed
 from tests.promises import keep_promises, resolved, without_repeats
 from tests.source.tidb.kit import Broker, changes, failing, feed, recorded_log, target, write_log
+from tidegate.app import checkpoints
 from tidegate.app.cli.main import main
 from tidegate.app.progress import Progress, line
 from tidegate.app.segment_log import SegmentLog
@@ -169,19 +171,18 @@ def test_a_log_that_cannot_be_read_now(tmp_path: Path) -> None:
     assert [(error.code, error.tries) for error in errors if error] == [("CDC:ErrSource", 1), ("CDC:ErrSource", 2)]
 
 
-def full(state: Path) -> Callable[[], None]:
+def full(patch: pytest.MonkeyPatch) -> Callable[[], None]:
     """A disk without room for the checkpoint, and how to make room."""
-    state.mkdir()
-    part = state / "feed.part"
-    part.symlink_to("/dev/full")
-    return part.unlink
+    opened = checkpoints.private
+    patch.setattr(checkpoints, "private", lambda _path, _flags: os.open("/dev/full", os.O_WRONLY))
+    return lambda: patch.setattr(checkpoints, "private", opened)
 
 
-def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
+def test_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The checkpoint that finds no room is a warning that names its file; with room the same stretch advances, and no
     row is sent twice."""
     log, broker = recorded_log(tmp_path / "log", "types", 3), Broker()
-    expected, free = calm(log, tmp_path), full(tmp_path / "state")
+    expected, free = calm(log, tmp_path), full(monkeypatch)
     one = feed(log, target(broker, "open-protocol"), tmp_path / "state")
     made = []
 
@@ -202,10 +203,10 @@ def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
     assert broker.messages == expected.messages
 
 
-def test_a_disk_that_stays_full_fails_the_feed(tmp_path: Path) -> None:
+def test_a_disk_that_stays_full_fails_the_feed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When patience is over the state is failed; the next run sends the rows again and goes on."""
     log, broker = recorded_log(tmp_path / "log", "types", 3), Broker()
-    free = full(tmp_path / "state")
+    free = full(monkeypatch)
     with pytest.raises(TidegateError, match="No space left"):
         feed(log, target(broker, "open-protocol"), tmp_path / "state").run(idle_s=0)
     kept = status(tmp_path / "state")

@@ -15,6 +15,7 @@ from tidegate.schema.change.arguments import (
     CreateTableArgs,
     DropColumnArgs,
     DropIndexArgs,
+    DropObjectArgs,
     ModifyColumnArgs,
     NewTableArgs,
     RenameTableArgs,
@@ -128,7 +129,7 @@ class World:
 
     def drop_table(self, table: str = "t") -> Request:
         """DROP TABLE."""
-        return self.request(4, None, f"drop table {table}", table)
+        return self.request(4, DropObjectArgs(), f"drop table {table}", table)
 
     def truncate(self) -> Request:
         """TRUNCATE TABLE."""

@@ -53,6 +53,7 @@ class CreateTableArgs(msgspec.Struct, frozen=True, omit_defaults=True):
     """CREATE TABLE, VIEW, SEQUENCE: the whole definition; `old_view_tbl_id` is the view that OR REPLACE takes away."""
 
     table_info: StoredTable
+    on_exist_replace: bool = False
     old_view_tbl_id: int = 0
 
 
@@ -135,6 +136,7 @@ class ExchangeArgs(msgspec.Struct, frozen=True):
     partition_id: int
     pt_schema_id: int
     pt_table_id: int
+    partition_name: str
     with_validation: bool = True
 
 
@@ -254,7 +256,9 @@ Arguments: TypeAlias = msgspec.Struct
 
 ARGUMENTS: Final[Mapping[int, type[Arguments]]] = {
     1: CreateSchemaArgs,
+    2: DropObjectArgs,
     3: CreateTableArgs,
+    4: DropObjectArgs,
     5: AddColumnArgs,
     6: DropColumnArgs,
     7: AddIndexArgs,
@@ -274,6 +278,7 @@ ARGUMENTS: Final[Mapping[int, type[Arguments]]] = {
     21: CreateTableArgs,
     22: CharsetArgs,
     23: TruncatePartitionsArgs,
+    24: DropObjectArgs,
     25: RecoverArgs,
     26: CharsetArgs,
     32: AddIndexArgs,

@@ -200,7 +200,9 @@ def exchange(alteration: Alteration, spec: ExchangePartition) -> Iterator[AlterP
     if exchange_shape(parent.stored) != exchange_shape(other.stored):
         raise SqlRefused(1736, "Tables have different definitions", "HY000")
     involved = tuple(Involved(lowered(one.schema), one.stored.name.lower) for one in (parent, other))
-    arguments = ExchangeArgs(definition.id, parent.schema_id, parent.stored.id, spec.with_validation)
+    arguments = ExchangeArgs(
+        definition.id, parent.schema_id, parent.stored.id, definition.name.lower, spec.with_validation
+    )
     yield AlterPart(42, arguments, other, involved)
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.model.errors import SqlRefused
-from tidegate.schema.change.arguments import CharsetArgs, CreateSchemaArgs
+from tidegate.schema.change.arguments import CharsetArgs, CreateSchemaArgs, DropObjectArgs
 from tidegate.schema.change.catalog import Catalog
 from tidegate.schema.change.make.table import check_name, with_charset
 from tidegate.schema.change.plan.alter import plan_alter
@@ -88,7 +88,7 @@ def drop_database(statement: DropDatabase, catalog: Catalog, _session: DdlSessio
         message = f"Can't drop database '{statement.name}'; database doesn't exist"
         return passed_over(1008, message, "HY000", accepted=statement.if_exists)
     name = found.name.lower
-    return StatementPlan((Request(2, found.id, 0, name, "", None, involved=_whole(name)),))
+    return StatementPlan((Request(2, found.id, 0, name, "", DropObjectArgs(), involved=_whole(name)),))
 
 
 def recover_database(statement: RecoverDatabase, _catalog: Catalog, _session: DdlSession) -> StatementPlan:

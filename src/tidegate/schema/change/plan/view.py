@@ -16,7 +16,7 @@ from sqlglot import exp
 from tidegate.model.errors import SqlRefused
 from tidegate.model.name import lowered
 from tidegate.model.table import TableName
-from tidegate.schema.change.arguments import CreateTableArgs
+from tidegate.schema.change.arguments import CreateTableArgs, DropObjectArgs
 from tidegate.schema.change.catalog import Catalog
 from tidegate.schema.change.make.table import check_name
 from tidegate.schema.change.request import request_new, request_on
@@ -60,7 +60,7 @@ def create_view(statement: CreateView, catalog: Catalog, session: DdlSession) ->
         state=ElementState.NONE,
         view=view,
     )
-    arguments = CreateTableArgs(made, 0 if old is None else old.stored.id)
+    arguments = CreateTableArgs(made, statement.detail.or_replace, 0 if old is None else old.stored.id)
     return StatementPlan((request_new(21, schema, arguments),))
 
 
@@ -126,5 +126,5 @@ def drop_views(statement: DropViews, catalog: Catalog, _session: DdlSession) -> 
             continue
         if not found.stored.is_view:
             raise SqlRefused(1347, f"'{name.schema}.{name.table}' is not VIEW", "HY000")
-        requests.append(request_on(24, found, None))
+        requests.append(request_on(24, found, DropObjectArgs()))
     return StatementPlan(tuple(requests), tuple(notes))
