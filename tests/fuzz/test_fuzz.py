@@ -36,6 +36,8 @@ from tidegate.tidb.segment import decode_footer, decode_segment, encode_segment
 from tidegate.tidb.server.upstream import Listener
 
 SEED = int(os.environ.get("TIDEGATE_SEED", "20260101"))
+pytestmark = pytest.mark.slow
+
 SOAK_S = float(os.environ.get("TIDEGATE_FUZZ_S", "300"))
 CASES = 150
 

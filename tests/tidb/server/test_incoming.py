@@ -176,6 +176,7 @@ def greeting(listener: Listener) -> bytes:
 
 
 @pytest.mark.usefixtures("quiet")
+@pytest.mark.slow
 def test_a_login_takes_so_long() -> None:
     """A client that says nothing, or its login byte by byte, is out after the time of a login."""
     with Listener(lambda _peers: DoubleSession(), limits=PortLimits(login_s=0.5)) as listener:
@@ -192,6 +193,7 @@ def test_a_login_takes_so_long() -> None:
         serves(listener)
 
 
+@pytest.mark.slow
 def test_idle_clients_go(listener: Listener) -> None:
     """A session whose wait_timeout has passed is closed; one that asks meanwhile stays."""
     with Hostile(listener.port) as hostile, Hostile(listener.port) as lasting:
