@@ -23,6 +23,7 @@ from tidegate.expr.syntax.tokens import TokenKind
 from tidegate.model.errors import DecodeError, SqlRefused
 from tidegate.model.mysql import STRINGS
 from tidegate.model.mysql import MysqlType as T
+from tidegate.tidb.server.incoming import CODEC, PacketReader
 
 Bound: TypeAlias = int | float | str | bytes | None
 """A parameter; `bytes` stand for text, as the client encoded it."""
@@ -69,7 +70,6 @@ def _literal(value: Bound, sql_mode: frozenset[str], charset: str) -> str:
     return f"{value!r}e0" if isinstance(value, float) and "e" not in repr(value) else repr(value)
 
 
-CODEC: Final = "mysql"
 _TEXTS: Final = STRINGS | {T.DECIMAL_OLD, T.DECIMAL, T.JSON, T.ENUM, T.SET, T.BIT, T.GEOMETRY}
 _INTS: Final = {T.TINY: 1, T.SHORT: 2, T.YEAR: 2, T.LONG: 4, T.INT24: 4, T.LONGLONG: 8}
 _UNSIGNED: Final = 0x80
@@ -90,7 +90,7 @@ def read_parameters(statement: ClientStatement, data: bytes) -> list[Bound]:
     count = len(statement.prepared.places)
     if not count:
         return []
-    reader = _Reader(data)
+    reader = PacketReader(data)
     absent = int.from_bytes(reader.take((count + 7) // 8), "little")
     if reader.take(1) == b"\1":
         statement.types = tuple(_type(reader.take(2)) for _ in range(count))
@@ -105,26 +105,6 @@ def read_parameters(statement: ClientStatement, data: bytes) -> list[Bound]:
     return found
 
 
-class _Reader:
-    """Bytes and a place in them."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data, self.at = data, 0
-
-    def take(self, size: int) -> bytes:
-        found = self.data[self.at : self.at + size]
-        if len(found) < size:
-            raise DecodeError(f"{size} bytes expected, {len(found)} left", CODEC, self.at)
-        self.at += size
-        return found
-
-    def sized(self) -> bytes:
-        """Return bytes behind their length."""
-        first = self.take(1)[0]
-        wide = {0xFC: 2, 0xFD: 3, 0xFE: 8}.get(first)
-        return self.take(first if wide is None else int.from_bytes(self.take(wide), "little"))
-
-
 def _type(raw: bytes) -> tuple[T, bool]:
     code = _CODES.get(raw[0])
     if code is None:
@@ -132,7 +112,7 @@ def _type(raw: bytes) -> tuple[T, bool]:
     return code, bool(raw[1] & _UNSIGNED)
 
 
-def _read(reader: _Reader, code: T, *, unsigned: bool) -> Bound:
+def _read(reader: PacketReader, code: T, *, unsigned: bool) -> Bound:
     if code in _INTS:
         return int.from_bytes(reader.take(_INTS[code]), "little", signed=not unsigned)
     if code in _TEXTS:
@@ -143,29 +123,29 @@ def _read(reader: _Reader, code: T, *, unsigned: bool) -> Bound:
     return read(reader)
 
 
-def _read_float(reader: _Reader) -> Bound:
+def _read_float(reader: PacketReader) -> Bound:
     return float(struct.unpack("<f", reader.take(4))[0])
 
 
-def _read_double(reader: _Reader) -> Bound:
+def _read_double(reader: PacketReader) -> Bound:
     return float(struct.unpack("<d", reader.take(8))[0])
 
 
-def _read_moment(reader: _Reader) -> Bound:
+def _read_moment(reader: PacketReader) -> Bound:
     raw = reader.sized().ljust(11, b"\0")
     year, month, day, hour, minute, second, microsecond = struct.unpack("<HBBBBBI", raw[:11])
     date = f"{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}"
     return f"{date}.{microsecond:06}" if microsecond else date
 
 
-def _read_span(reader: _Reader) -> Bound:
+def _read_span(reader: PacketReader) -> Bound:
     raw = reader.sized().ljust(12, b"\0")
     minus, days, hour, minute, second, microsecond = struct.unpack("<BIBBBI", raw[:12])
     clock = f"{'-' if minus else ''}{days * 24 + hour:02}:{minute:02}:{second:02}"
     return f"{clock}.{microsecond:06}" if microsecond else clock
 
 
-_READERS: Final[Mapping[T, Callable[[_Reader], Bound]]] = {
+_READERS: Final[Mapping[T, Callable[[PacketReader], Bound]]] = {
     T.FLOAT: _read_float,
     T.DOUBLE: _read_double,
     **dict.fromkeys((T.DATE, T.DATETIME, T.TIMESTAMP), _read_moment),
