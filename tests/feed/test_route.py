@@ -4,6 +4,7 @@ import doctest
 from pathlib import Path
 from zlib import crc32
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,6 +84,13 @@ def test_each_rule_has_its_hash(entry, hashed, key):
     for row in (insert(), delete(), update((12, "y", "tue", 2.0), ROW)):
         for partitions in (1, 3, 16):
             assert plan(**entry).route(row, partitions) == ("events", hashed % partitions, key or str(hashed))
+
+
+def test_a_key_is_the_plain_name():
+    """However names are quoted for people, TiCDC joins them by a dot."""
+    row = msgspec.structs.replace(insert(), schema="sh.op")
+
+    assert router().plan(TableName("sh.op", "Item"), FIELDS, INFO).route(row, 3).key == "sh.op.Item"
 
 
 def test_null_is_a_text_or_nothing():

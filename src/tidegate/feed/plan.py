@@ -130,7 +130,8 @@ def plan_round(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], up
     plan.meet(upto)
     units = plan.finish(upto)
     checkpoint = Checkpoint(upto, tuple(done) if done_ts == upto else (), tuple(lacking.marks))
-    return Round(units, plan.state.distinct(), checkpoint, tuple(applied), tuple(plan.warnings))
+    planned = plan.state if plan.state is state else plan.state.distinct()
+    return Round(units, planned, checkpoint, tuple(applied), tuple(plan.warnings))
 
 
 def replace_ts(ddl: Ddl, ts: int) -> Ddl:

@@ -33,7 +33,7 @@ from tidegate.feed.filter import TableFilter
 from tidegate.feed.value_text import NULL_TEXT, ValueText, value_text
 from tidegate.model.errors import DispatcherFailed, EncodeError
 from tidegate.model.event import Field, RowChange, Value, Values, images
-from tidegate.model.name import lowered, qualified
+from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo, TableName
 
 _CATCH_ALL: Final = DispatchRule(matcher=("*.*",))
@@ -70,7 +70,7 @@ class TablePlan:
     topic: str
     by: PartitionDispatcher
     fields: tuple[Field, ...]
-    _name: str
+    _name: TableName
     _seed: int
     _parts: tuple[_Part, ...]
     _skips_null: bool
@@ -86,7 +86,7 @@ class TablePlan:
         values = before if after is None else after
         assert values is not None
         hashed = self.hash_of(row, values)
-        key = self._name if self.by is PartitionDispatcher.TABLE else str(hashed)
+        key = ".".join(self._name) if self.by is PartitionDispatcher.TABLE else str(hashed)
         return Route(self.topic, hashed % partitions, key)
 
     def hash_of(self, row: RowChange, values: Values) -> int:
@@ -101,7 +101,7 @@ class TablePlan:
                 hashed ^= crc32(NULL_TEXT if value is None else text(value), name_crc)
             except (TypeError, AttributeError) as error:
                 told = EncodeError(f"column {name!r} of {self._name} cannot be {value!a:.60}")
-                raise told.at(table=self._name) from error
+                raise told.at(table=str(self._name)) from error
         return hashed
 
     def hashes(self, columns: Callable[[int], Sequence[Value]], rows: int) -> list[int]:
@@ -117,8 +117,8 @@ class TablePlan:
         """Raise DispatcherFailed unless the plan was made for this table and these columns."""
         if row.fields is not self.fields and row.fields != self.fields:
             raise DispatcherFailed(f"a row of {self._name} has other columns than its dispatcher was made for")
-        name = qualified(row.schema, row.table)
-        if name != self._name and lowered(name) != lowered(self._name):
+        name = TableName(row.schema, row.table)
+        if name != self._name and name.key != self._name.key:
             raise DispatcherFailed(f"a row of {name} met the dispatcher of {self._name}")
 
     def _commit_ts(self, row: RowChange) -> int:
@@ -182,7 +182,7 @@ class Router:
             topic=self.topic(*name),
             by=rule.by,
             fields=fields,
-            _name=str(name),
+            _name=name,
             _seed=crc32(_bytes(name.schema + name.table)),
             _parts=tuple(_parts(fields, names, self._time_zone)),
             _skips_null=self._skips_null and named,
