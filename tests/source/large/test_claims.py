@@ -116,7 +116,7 @@ def test_several_are_fetched_side_by_side(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_no_more_is_fetched_than_may_be_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are taken in groups of IN_FLIGHT_BYTES; the next group waits until the one before has been taken."""
-    asked = Slow(tmp_path, 1)
+    asked = Slow(tmp_path, 2)
     monkeypatch.setattr(module, "_Directory", lambda _path: asked)
     cut = rows(claimed(tmp_path, 6), options(tmp_path))
     size_bytes = max(file.stat().st_size for file in tmp_path.iterdir())
