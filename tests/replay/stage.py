@@ -29,16 +29,25 @@ class Crash(Exception):
 class Stage:
     """One life of a feed on a lake."""
 
-    def __init__(self, root: Path, protocol: str, messages: dict[int, list[TopicMessage]], seed: int = 0) -> None:
+    def __init__(
+        self,
+        root: Path,
+        protocol: str,
+        messages: dict[int, list[TopicMessage]],
+        seed: int = 0,
+        *,
+        parks: bool = False,
+        **delta: Any,
+    ) -> None:
         self.random = random.Random(seed)
-        self.options = DeltaOptions(root=str(root), feed="f")
+        self.options = DeltaOptions(root=str(root), feed="f", **delta)
         self.crash: Callable[[str], None] = lambda _: None
         uri = self.options.changelog_uri
         self.landing = RecordedLanding(
             uri, "f", DecodeOptions(protocol=protocol), messages, topic=TOPIC, seed=seed, pause=self._at
         )
         source = LandedSource(lambda: self.landing, uri)
-        self.log, self.sink = source.changelog, DeltaSink(self.options, workers=1000)
+        self.log, self.sink = source.changelog, DeltaSink(self.options, workers=1000, parks=parks)
         feed = Feed("f", source, self.sink, accept=lambda *_: True)
         self.engine = Engine(feed, Shuffled(self), Meter(lambda _: None), threading.Event())
         publish = self.sink.advance
@@ -55,6 +64,11 @@ class Stage:
         while self.engine.round(limit):
             pass
         return self.sink.snapshot.checkpoint.ts
+
+    def resume(self) -> None:
+        """Bring the parked tables back that were asked for."""
+        for group, state in self.sink.resuming():
+            self.engine.bring_back(group, state)
 
     @property
     def messages(self) -> dict[int, list[TopicMessage]]:

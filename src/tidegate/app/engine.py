@@ -9,6 +9,8 @@
     7 write     and flush; then, with barrier ALL, the DDLs at the round's end
     8 advance   the checkpoint, and the source's safe point behind it
 
+Before a round, tables that stand still since a step of theirs was refused go on, if a user asks for it (`bring_back`).
+
 A crash anywhere leaves the old checkpoint or the new one.  Starting again is the same loop: nothing is repaired, all is
 planned anew from where the sink says that it stands.
 
@@ -34,6 +36,7 @@ from typing import Any, Final, TypeVar
 from tidegate.app.meter import Meter
 from tidegate.app.progress import Progress
 from tidegate.feed.pace import BUSY_ROWS, Stretch, rest_s
+from tidegate.feed.parked import Parked, parks, touched
 from tidegate.feed.plan import Barrier, Checkpoint, Drops, Round
 from tidegate.feed.ports import Changes, Result, Sink, Source, Standing, Tasks
 from tidegate.feed.retry_policy import FailureRun, RetryPolicy
@@ -175,6 +178,7 @@ class Engine:
         self.standing = standing = self.known(standing, begun)
         self.outage.retrying(lambda: self.sink.open(standing))
         self.source.release(begun)
+        self.meter.park(self.sink.parked())
         self.meter.started(standing.checkpoint.ts, resumed=at is not None)
         self.outage.over()
         self.outage.patience = self.feed.patience
@@ -214,6 +218,8 @@ class Engine:
         moved_s, silent = time.monotonic(), False
         while not self.halt.is_set():
             self.keep_up()
+            for group, state in self.outage.retrying(self.sink.resuming):
+                self.bring_back(group, state)
             failure = self.source.failure()
             if self.round(until):
                 moved_s, silent = time.monotonic(), False
@@ -252,7 +258,7 @@ class Engine:
             return False
         most = self.sink.rhythm.most
         end = end_of_round(at.ts, goal, waiting, until=until, floor=self.floor, most=most)
-        planned, changes = self.outage.retrying(partial(self.plan, whole, end))  # 5 cut
+        planned, changes = self.outage.retrying(partial(self.plan, self.standing, whole, end))  # 5 cut
         if planned.units or planned.ddls:
             self.work(planned, changes)
             self.outage.over()
@@ -261,18 +267,19 @@ class Engine:
         self.idle_advance(planned, now=ends_early or end == until)
         return ends_early
 
-    def plan(self, whole: Changes, end: int) -> tuple[Round, Changes]:
-        """Return the round up to `end`, or up to the DDL that rows behind it lack; raises when that is nothing."""
-        at = self.standing.checkpoint
+    def plan(self, standing: Standing, whole: Changes, end: int) -> tuple[Round, Changes]:
+        """Return the round from `standing` to `end`, or to the DDL that rows behind it lack; raises when that is
+        nothing."""
+        at = standing.checkpoint
         changes = whole if end == whole.upto else self.source.changes(at.ts, end)
         ddls, feed = self.source.ddls(at.ts, end), self.feed
         rules = {"accept": feed.accept, "drops": feed.drops, "takes": feed.takes, "barrier": self.sink.barrier}
         try:
-            return plan_landed(self.standing.state, at, ddls, end, changes, **rules), changes  # type: ignore[arg-type]
+            return plan_landed(standing.state, at, ddls, end, changes, **rules), changes  # type: ignore[arg-type]
         except RowsLackDdl as lack:
             if lack.ts <= max(at.ts, self.floor):
                 raise
-            return self.plan(whole, lack.ts)
+            return self.plan(standing, whole, lack.ts)
 
     def work(self, planned: Round, changes: Changes) -> None:
         """Do steps 6 to 8 for one round; nothing is published while some tables are further than others."""
@@ -296,9 +303,44 @@ class Engine:
     def advance(self, planned: Round, results: Sequence[Result]) -> None:
         """Publish a round's end."""
         self.standing = self.outage.retrying(lambda: self.sink.advance(planned, results))
-        self.source.release(planned.checkpoint.ts)
+        parked = self.sink.parked()
+        self.source.release(min((planned.checkpoint.ts, *(group.at.ts for group in parked))))
         self.published_s = time.monotonic()
         self.meter.advanced(planned, results)
+        self.meter.park(parked)
+
+    def bring_back(self, group: Parked, state: SchemaState) -> None:
+        """Bring parked tables from where they stand to the checkpoint, once the source shows all up to it, and publish
+        them there; what is refused again stays parked, with the error of now."""
+        self.outage.retrying(self.source.refresh)
+        if (self.source.frontier() or 0) < self.standing.checkpoint.ts:
+            return
+        standing, goal, tables = Standing(group.at, state), self.standing.checkpoint, frozenset(group.incarnations)
+        done: list[Result] = []
+        refused: TidegateError | None = None
+        behind = True
+        try:
+            while behind:
+                if self.halt.is_set():
+                    return
+                planned, changes = self.outage.retrying(partial(self.next_part, standing, goal.ts))
+                units, tables = touched(planned.units, tables)
+                done += self.outage.retrying(partial(self.sink.resume, self.tasks, units, changes))
+                standing = Standing(planned.checkpoint, planned.state)
+                behind = planned.checkpoint.ts < goal.ts
+            self.outage.over()
+        except TidegateError as error:
+            if not parks(error):
+                raise
+            done, refused = [], error
+        self.sink.resumed(group, refused)
+        self.advance(Round((), self.standing.state, goal, (), ()), done)
+
+    def next_part(self, standing: Standing, goal: int) -> tuple[Round, Changes]:
+        """Return the next part of the way from `standing` to `goal`, as large as a round."""
+        whole = self.source.changes(standing.checkpoint.ts, goal)
+        end = end_of_round(standing.checkpoint.ts, goal, list(whole.stretches()), most=self.sink.rhythm.most)
+        return self.plan(standing, whole, end)
 
     def resting(self, waiting: Sequence[Stretch]) -> bool:
         """Return True while merging rests and little waits."""

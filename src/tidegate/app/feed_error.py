@@ -12,7 +12,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from tidegate.feed.parked import Parked
 from tidegate.model.errors import TidegateError
+from tidegate.model.tso import compose, to_datetime
 
 
 class FeedError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -37,6 +39,12 @@ class FeedError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Return `error` as it is shown."""
         places = msgspec.structs.asdict(error.where)
         return cls(code=error.code, message=str(error), since=since, tries=tries, next_try_s=next_try_s, **places)
+
+    @classmethod
+    def of_parked(cls, group: Parked, name: str) -> "FeedError":
+        """Return why the table `name` is parked."""
+        since = to_datetime(compose(group.since_ms)).isoformat(timespec="milliseconds")
+        return cls(code=group.code, message=group.message, since=since, table=name, commit_ts=group.commit_ts)
 
     def __str__(self) -> str:
         where = f" in {self.table}" if self.table else ""

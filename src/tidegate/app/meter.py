@@ -15,6 +15,7 @@ from typing import Final
 
 from tidegate.app.feed_error import FeedError, now
 from tidegate.app.progress import PartitionProgress, Progress, TableProgress
+from tidegate.feed.parked import Parked
 from tidegate.feed.plan import Round
 from tidegate.feed.ports import Reading, Result
 from tidegate.model.errors import TidegateError
@@ -149,6 +150,17 @@ class Meter:
         )
         for warning in planned.warnings:
             self.warn(warning)
+
+    def park(self, groups: Sequence[Parked]) -> None:
+        """Report which tables are parked, and warn of those that were not before, or that met another error."""
+        before = set(self.now.parked)
+        parked = tuple(FeedError.of_parked(group, name) for group in groups for name in group.names)
+        if before == set(parked):
+            return
+        self.send(parked=parked)
+        for one in parked:
+            if one not in before:
+                self.warn(f"table {one.table} is parked, the others go on: {one.code}: {one.message}")
 
     def _count_tables(self, planned: Round, results: Sequence[Result], ts: int) -> None:
         """Rows and lag of each table that results name."""

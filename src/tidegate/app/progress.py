@@ -81,6 +81,8 @@ class Progress:
     """Rows by the road that they took: .../columns is fast, .../rows is where a chunk did not fit it."""
     partitions: tuple[PartitionProgress, ...] = ()
     tables: tuple[TableProgress, ...] = ()
+    parked: tuple[FeedError, ...] = ()
+    """Tables that stand still, each with the error that stopped it."""
     ddl: str | None = None
     """The DDL that is being done."""
     warnings: tuple[str, ...] = ()

@@ -81,6 +81,7 @@ class FeedStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
     roads: dict[str, int] = {}
     warnings: tuple[str, ...] = ()
     error: FeedError | None = None
+    parked: tuple[FeedError, ...] = ()
 
 
 class StatusFile:
@@ -141,6 +142,7 @@ def words(status: FeedStatus) -> str:
     text += f", checkpoint {status.checkpoint_ts} ({status.checkpoint_time}), {status.source} -> {status.sink}"
     if status.error is not None:
         text += f"; {status.error}"
+    text += "".join(f"; parked: {table.table}: {table}" for table in status.parked)
     return text if status.running else f"{text}; it is not running, and goes on behind its checkpoint when it is run"
 
 
@@ -195,6 +197,7 @@ def _status(kept: _Kept | None, checkpoints: DirectoryCheckpoints | None) -> Fee
         roads=msgspec.convert(progress.get("roads") or {}, dict[str, int]),
         warnings=msgspec.convert(progress.get("warnings") or (), tuple[str, ...]),
         error=msgspec.convert(progress.get("error"), FeedError | None),
+        parked=msgspec.convert(progress.get("parked") or (), tuple[FeedError, ...]),
     )
 
 

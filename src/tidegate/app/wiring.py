@@ -287,7 +287,13 @@ def delta_sink(config: FeedConfig) -> "DeltaSink":
     upkeep = None
     if sink.upkeep != "off":
         upkeep = LakeUpkeep(options, limits_of(sink), interval_s=sink.upkeep_interval_ms / 1000, notes=True)
-    return DeltaSink(options, workers=sink.worker_count, flush_s=sink.flush_interval_ms / 1000, upkeep=upkeep)
+    return DeltaSink(
+        options,
+        workers=sink.worker_count,
+        flush_s=sink.flush_interval_ms / 1000,
+        upkeep=upkeep,
+        parks=sink.table_error == "park",
+    )
 
 
 def limits_of(sink: DeltaTarget) -> "Limits":

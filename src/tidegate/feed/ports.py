@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tidegate.feed.change import Chunk, Layout, PlacedDdl
 from tidegate.feed.pace import ROUND, Most, Stretch
+from tidegate.feed.parked import Parked
 from tidegate.feed.plan import Barrier, Checkpoint, Round
 from tidegate.feed.step import Unit
 from tidegate.model.errors import TidegateError
@@ -250,7 +251,7 @@ class Sink(Protocol[R]):
     what a DDL does.
 
     A class that names this one as its base needs no method that does nothing: `held`, `open`, `admit`, `ddl`, `upkeep`
-    and `close` do nothing here."""
+    and `close` do nothing here, and no table is ever `parked`."""
 
     barrier: Barrier
     """What a DDL cuts: TABLE the tables that it changes, whose DDLs are steps of units; ALL everything."""
@@ -283,6 +284,22 @@ class Sink(Protocol[R]):
 
     def upkeep(self, tasks: Tasks, frontier: int | None, enough: Callable[[], bool]) -> None:  # noqa: ARG002
         """Tidy up for a short while if it is time; `enough()` asks to end soon. Errors here are warnings."""
+        return
+
+    def parked(self) -> Sequence[Parked]:
+        """Return the tables that stand still because a step of theirs was refused (feed/parked.py)."""
+        return ()
+
+    def resuming(self) -> Sequence[tuple[Parked, SchemaState]]:
+        """Return the parked tables that a user wants to go on, each group with the schema where it stands."""
+        return ()
+
+    def resume(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> Sequence[R]:  # noqa: ARG002
+        """Do the units of tables that are parked. Raises what one of them meets."""
+        return ()
+
+    def resumed(self, group: Parked, error: TidegateError | None) -> None:  # noqa: ARG002
+        """Take parked tables back, or note why they stay where they are; the next `advance` publishes it."""
         return
 
     def close(self) -> None:

@@ -75,6 +75,27 @@ class Unit(msgspec.Struct, frozen=True):
     rows: int = 0
     """How many row changes the unit holds, to start the longest first."""
 
+    @property
+    def tables(self) -> list[TableInfo]:
+        """The tables that it works on, as its steps name them."""
+        found: list[TableInfo] = []
+        for step in self.steps:
+            match step:
+                case Rows():
+                    found.append(step.table)
+                case Create():
+                    found += [step.table] if step.old is None else [step.table, step.old]
+                case Alter() | Trim():
+                    found.append(step.old)
+                case Exchange():
+                    found += [step.partitioned, step.other]
+        return found
+
+    @property
+    def incarnations(self) -> frozenset[str]:
+        """The ids of those tables' rows."""
+        return frozenset(table.incarnation for table in self.tables)
+
 
 def position_of(step: Step) -> Position:
     """Return where a table stands once `step` is done."""

@@ -135,8 +135,9 @@ class Lake:
         return self._find(name)[1]
 
     def place(self, name: str) -> tuple[str, int]:
-        """Return where the table's rows lie and at which Delta version."""
-        incarnation, _ = self._find(name)
+        """Return where the table's rows lie and at which Delta version. TableParked when they are of an earlier ts."""
+        incarnation, table = self._find(name)
+        self.snapshot.check_not_parked(table, self.options.root)
         return self.options.table_uri(incarnation), self.snapshot.tables[incarnation].version
 
     def count(self, name: str) -> int:
@@ -213,9 +214,12 @@ class Lake:
         return stored_table(*self.place(name), name)
 
     def _find(self, name: str) -> tuple[str, TableInfo]:
-        folded = lowered(name)
+        folded, state = lowered(name), self.snapshot.state
         for incarnation, published in self.snapshot.tables.items():
             if lowered(str(published.name)) == folded:
-                return incarnation, self.snapshot.state.tables[published.name.key]
+                return incarnation, state.tables[published.name.key]
+        for table in state.tables.values():  # parked before its first row was stored
+            if lowered(str(table.name)) == folded:
+                self.snapshot.check_not_parked(table, self.options.root)
         known = ", ".join(self.tables()) or "none"
         raise ConfigError(f"no table {name} in {self.options.root} at ts {self.checkpoint_ts}; it has: {known}")

@@ -43,7 +43,7 @@ from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.filter import TableFilter
 from tidegate.feed.plan import Round
 from tidegate.feed.segment import plan_landed
-from tidegate.feed.step import Create, Rows, Step, Unit
+from tidegate.feed.step import Create, Rows, Step
 from tidegate.lakes import sql as lake_sql
 from tidegate.lakes.local import is_local, spark_local, spark_stored
 from tidegate.lakes.read import NOTHING, Tail, chosen, overlaid, spark_overlaid, stored_rows, stored_table
@@ -139,7 +139,7 @@ class Live:
         self.ts = _reach(root, base, changelog.frontier(), upto)
         self._slice, self._round = _planned(base, changelog, self.ts, self.options)
         check_round(base, self._round, self.options)
-        self._units = {step_table.incarnation: unit for unit in self._round.units for step_table in _tables(unit)}
+        self._units = {step_table.incarnation: unit for unit in self._round.units for step_table in unit.tables}
         self._directory = Scratch(scratch)
         self._clones: dict[str, tuple[str, int]] = {}
 
@@ -218,7 +218,8 @@ class Live:
         made = unit is not None and any(
             isinstance(step, Create) and step.table.incarnation == table.incarnation for step in unit.steps
         )
-        return made or table.incarnation in self.base.tables or table.incarnation in self.base.retired
+        stored = table.incarnation in self.base.tables or table.incarnation in self.base.retired
+        return made or stored or self.base.group(table.incarnation) is not None
 
     def _touched(self, table: TableInfo) -> bool:
         """True when more than rows came to the table since the snapshot, or rows do more than replace rows."""
@@ -229,6 +230,7 @@ class Live:
 
     def _rows_of(self, table: TableInfo) -> tuple[deltalog.TableSnapshot, Tail]:
         """A stored table, and what follows it; a table that a DDL touched stands at this ts already, on a clone."""
+        self.base.check_not_parked(table, self.options.root)
         if self._touched(table):
             return stored_table(*self._cloned(table), str(table.name)), NOTHING
         stored = self._stored(table)
@@ -263,7 +265,7 @@ class Live:
         if table.incarnation not in self._clones:
             unit = self._units[table.incarnation]
             options = msgspec.structs.replace(self.options, root=self._directory.place())
-            for one in {found.incarnation: found for found in _tables(unit)}.values():
+            for one in {found.incarnation: found for found in unit.tables}.values():
                 if one.incarnation in self.base.tables or one.incarnation in self.base.retired:
                     clone(self._stored(one), options.table_uri(one.incarnation), options.feed)
             for result in _found(run_unit, unit, self._slice, options):
@@ -304,11 +306,3 @@ def _found(read: Callable[..., T], *given: Any) -> T:
         return read(*given)
     except FileNotFoundError as gone:
         raise HistoryLost(f"what this view reads was removed meanwhile, make a new one: {gone}") from gone
-
-
-def _tables(unit: Unit) -> list[TableInfo]:
-    """The tables that a unit works on, as its steps name them."""
-    found: list[TableInfo] = []
-    for step in unit.steps:
-        found += [one for name in ("table", "old", "partitioned", "other") if (one := getattr(step, name, None))]
-    return found

@@ -8,6 +8,7 @@
     |  +- SqlError           a statement that we cannot read
     |  +- UnsupportedError   readable, but not something we do
     |  +- EnvironmentFault   Java, jars, ports, disks of this machine
+    |  +- TableParked        the rows of a table that stands still are asked for at a later ts
     +- ProtocolError
     |  +- DecodeError        foreign bytes break the format: (what, codec, offset)
     |  |  +- KvDecodeError   a key or value of TiKV: (what, codec, offset, key)
@@ -80,6 +81,7 @@ __all__ = [
     "SqlRefused",
     "StoreUnavailable",
     "TableNotFound",
+    "TableParked",
     "TidegateError",
     "TopicExpressionInvalid",
     "TransactionGone",
@@ -175,6 +177,13 @@ class EnvironmentFault(InputError):
     """Something on this machine is missing or in the way (Java, jars, a port); the message says what to do."""
 
     code = "CDC:ErrEnvironment"
+
+
+class TableParked(InputError):
+    """A table of a lake stands still since a step of it was refused; the message says at which ts, why, and what to
+    do."""
+
+    code = "CDC:ErrTableParked"
 
 
 class ProtocolError(TidegateError):

@@ -154,7 +154,8 @@ def show(*, root: str, at: str, live: bool, as_json: bool) -> None:
         return
     click.echo(f"{'live at' if live else 'checkpoint'} {view.checkpoint_ts} ({_time(view.checkpoint_ts)})")
     for row in rows:
-        stored = "" if live else f"  {row['rows']:,} rows  version {row['version']}  {row['path']}"
+        stored = f"  {row['rows']:,} rows  version {row['version']}  {row['path']}" if "rows" in row else ""
+        stored += f"  parked at {row['parked_ts']}: {row['error']}" if "parked_ts" in row else ""
         say(f"{row['table']}  key ({row['key']}){stored}")
 
 
@@ -162,8 +163,12 @@ def _shown(view: "Lake | Live", name: str) -> Mapping[str, object]:
     """What is told about a table; a live view has rows in no one place."""
     from tidegate.lakes.lake import Lake
 
-    told: dict[str, object] = {"table": name, "key": ", ".join(view.definition(name).handle_key)}
-    if isinstance(view, Lake):
+    table = view.definition(name)
+    told: dict[str, object] = {"table": name, "key": ", ".join(table.handle_key)}
+    group = (view.snapshot if isinstance(view, Lake) else view.base).group(table.incarnation)
+    if group is not None:
+        told |= {"parked_ts": group.at.ts, "error": f"{group.code}: {group.message}"}
+    elif isinstance(view, Lake):
         path, version = view.place(name)
         told |= {"path": path, "version": version, "rows": view.count(name)}
     return told

@@ -27,6 +27,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "status": ("tidegate.app.status:status", "Show the state, checkpoint and error of changefeeds."),
     "verify": ("tidegate.app.cli.verify:verify", "Compare a lake with what the source database held."),
     "lake": ("tidegate.app.cli.lake:lake", "Look at a lake: tables, snapshots, rows."),
+    "table": ("tidegate.app.cli.table:table", "List parked tables of a lake, and let them go on."),
     "decode": ("tidegate.app.cli.decode:decode", "Print messages as events, one JSON object a line."),
     "encode": ("tidegate.app.cli.encode:encode", "Write events as messages, byte for byte as TiCDC does."),
     "transcode": ("tidegate.app.cli.transcode:transcode", "Write the messages of one protocol as those of the other."),

@@ -46,6 +46,13 @@ DELTA_SINK: Final[Mapping[str, Param]] = {
     ),
     "time-zone": Param("zone", "time_zone", "UTC", "the same as the source's `time-zone`"),
     "worker-count": Param("int", "worker_count", "one a core", "tables merged at the same time", low=1, high=1024),
+    "table-error": Param(
+        "choice",
+        "table_error",
+        "halt",
+        "a table whose stored form is refused stops the feed (`halt`), or itself alone (`park`)",
+        ("halt", "park"),
+    ),
     "flush-interval": Param("duration", "flush_interval_ms", "1s", "shortest time between two advances of the lake"),
     "upkeep": Param(
         "choice", "upkeep", "on", "`on`: delete what the following times allow; `off`: keep all", ("on", "off")
@@ -101,6 +108,7 @@ class DeltaTarget(msgspec.Struct, frozen=True, kw_only=True):
     zero_date: str = "null"
     time_zone: str | None = None
     worker_count: int | None = None
+    table_error: str = "halt"
     flush_interval_ms: int = 1000
     upkeep: str = "on"
     upkeep_interval_ms: int = 60_000

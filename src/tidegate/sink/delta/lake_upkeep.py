@@ -77,7 +77,7 @@ class LakeUpkeep:
             note_limits(self._options, self._limits)
             self._notes = False
         trimmed = self._changelog.run(
-            changelog_bound(snapshot.checkpoint.ts, frontier, self._limits),
+            changelog_bound(snapshot.needed_ts, frontier, self._limits),
             runner,
             reader_grace_ms=self._limits.reader_grace_ms,
             orphan_grace_ms=self._limits.orphan_grace_ms,

@@ -4,26 +4,32 @@ units ──in tasks──► Parquet in, Parquet out, one commit a step ──�
 
 Guarantee: exactly once.  Each table's commit carries its position, a snapshot names the version of every table at one
 ts, and both are written where only one writer can.  A DDL is a step of its table's unit: feed/plan.py.
+
+A unit that is refused for good ends the feed, or with `table-error=park` stops its own tables alone (parking.py).
 """
 
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from tidegate.feed.pace import tasks_at_once
+from tidegate.feed.parked import Parked, Refused, known_to, parked_after, parks, refused_again
 from tidegate.feed.plan import Barrier, Round
 from tidegate.feed.ports import Changes, Rhythm, Sink, Standing, Tasks
 from tidegate.feed.retention import PURGED
 from tidegate.feed.step import Unit
 from tidegate.model.errors import SinkError, SinkRefused, TidegateError
 from tidegate.objectstore.failpoint import reach
+from tidegate.schema.state import SchemaState
 from tidegate.sink.delta.apply import TableResult, run_unit
 from tidegate.sink.delta.lake_upkeep import FAILURES, LakeUpkeep, storing_errors
 from tidegate.sink.delta.modes import check_mode
 from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.parking import Requests
 from tidegate.sink.delta.selection_check import check_round, check_rules
-from tidegate.sink.delta.snapshots import PublishedTable, Snapshot, latest, publish
+from tidegate.sink.delta.snapshots import PublishedTable, Snapshot, keep_schema, kept_schema, latest, publish
 from tidegate.sink.delta.upkeep import adopt
 
 IDLE_PUBLISH_S: Final = 5.0
@@ -32,9 +38,14 @@ IDLE_PUBLISH_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class UnitFailure:
-    """An error as a value, so that the other units of its task run too."""
+    """An error as a value, so that the other units of its task run too, and the tables that it stops."""
 
     error: TidegateError
+    incarnations: frozenset[str]
+
+
+DEFECTS: Final = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, NotImplementedError)
+"""What Python and Arrow raise for rows that a table cannot hold; trying again meets it again."""
 
 
 ALONE_ROWS: Final = 20_000
@@ -53,6 +64,7 @@ def bins(units: Sequence[Unit], workers: int | None, cores: int) -> list[list[Un
 
 class DeltaSink(Sink[TableResult]):
     """A lake; `workers` is how many tables are merged at the same time (None: all). Without `upkeep` it keeps all.
+    With `parks` a refused unit stops its tables alone.
 
     Nothing holds off a second writer: it finds its version taken and stops (Fenced)."""
 
@@ -65,12 +77,16 @@ class DeltaSink(Sink[TableResult]):
         workers: int | None = None,
         flush_s: float = 1.0,
         upkeep: LakeUpkeep | None = None,
+        parks: bool = False,
     ) -> None:
         self.options = options
         self.workers = workers
         self.rhythm = Rhythm(idle_s=IDLE_PUBLISH_S, flush_s=flush_s, rests=True)
         self.snapshot = Snapshot()
-        self._upkeep = upkeep
+        self._upkeep, self._parks = upkeep, parks
+        self._standing = Standing(self.snapshot.checkpoint, self.snapshot.state)
+        self._refused: list[Refused] = []
+        self._requests = Requests(options)
 
     def recover(self) -> Standing:
         """Return the lake's state as it was last published.
@@ -83,21 +99,36 @@ class DeltaSink(Sink[TableResult]):
         reach("start/recovered")
         return Standing(self.snapshot.checkpoint, self.snapshot.state, self.snapshot.number < 0)
 
+    def open(self, standing: Standing) -> None:
+        """Remember where the first round begins."""
+        self._standing = standing
+
     def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> list[TableResult]:
-        """Run every unit in a task, the longest first; raises the first error after all have ended."""
+        """Run every unit in a task, the longest first, but those of parked tables; raises the first error that does not
+        park its tables, after all have ended."""
+        parked = {incarnation for group in self.snapshot.parked for incarnation in group.incarnations}
+        resting = [unit for unit in units if not parked.isdisjoint(unit.incarnations)]
+        results, failures = self._run(tasks, [unit for unit in units if unit not in resting], changes)
+        for failure in failures:
+            if not self._parks or not parks(failure.error):
+                raise failure.error
+        self._refused = [Refused(unit.incarnations) for unit in resting]
+        self._refused += [Refused(failure.incarnations, failure.error) for failure in failures]
+        return results
+
+    def _run(
+        self, tasks: Tasks, units: Sequence[Unit], changes: Changes
+    ) -> tuple[list[TableResult], list[UnitFailure]]:
+        """What the units did, and what some of them met."""
         if not units:
-            return []
+            return [], []
         workers = self.workers
         if self.rhythm.rests:
             workers = tasks_at_once(sum(unit.rows for unit in units), tasks.slots, workers)
         work = partial(_run_bin, changes=changes, options=self.options)
         outcomes = [outcome for one_bin in tasks.run(work, bins(units, workers, tasks.slots)) for outcome in one_bin]
-        results: list[TableResult] = []
-        for outcome in outcomes:
-            if isinstance(outcome, UnitFailure):
-                raise outcome.error
-            results += outcome
-        return results
+        failures = [outcome for outcome in outcomes if isinstance(outcome, UnitFailure)]
+        return [result for outcome in outcomes if isinstance(outcome, list) for result in outcome], failures
 
     def admit(self, planned: Round) -> None:
         """Raise SinkRefused for a round that brings back a dropped table whose rows are purged, ColumnSelectorFailed
@@ -113,9 +144,14 @@ class DeltaSink(Sink[TableResult]):
                 )
 
     def advance(self, planned: Round, results: Sequence[TableResult]) -> Standing:
-        """Publish the round: its checkpoint, its schema and the version of every table."""
+        """Publish the round: its checkpoint, its schema, the version of every table and which of them are parked."""
         self.admit(planned)
-        before = self.snapshot
+        before, at = self.snapshot, self._standing
+        parked = before.parked
+        if self._refused:
+            newly = any(refused.error is not None for refused in self._refused)
+            schema = keep_schema(self.options, at.state) if newly else ""
+            parked = parked_after(parked, self._refused, at.checkpoint, schema, _now_ms())
         versions = {incarnation: table.version for incarnation, table in before.tables.items()}
         versions |= before.retired
         versions |= {result.incarnation: result.version for result in results}
@@ -125,10 +161,39 @@ class DeltaSink(Sink[TableResult]):
             if table.incarnation in versions
         }
         retired = {incarnation: version for incarnation, version in versions.items() if incarnation not in tables}
-        published = Snapshot(before.number + 1, planned.checkpoint, planned.state, tables, retired)
+        parked = known_to(parked, planned.state)
+        published = Snapshot(before.number + 1, planned.checkpoint, planned.state, tables, retired, parked=parked)
         publish(self.options, published)
-        self.snapshot = published
-        return Standing(planned.checkpoint, planned.state)
+        self.snapshot, self._refused = published, []
+        self._standing = Standing(planned.checkpoint, planned.state)
+        self._requests.withdraw()
+        return self._standing
+
+    def parked(self) -> Sequence[Parked]:
+        """Return the tables that stand still, as they are published."""
+        return self.snapshot.parked
+
+    def resuming(self) -> Sequence[tuple[Parked, SchemaState]]:
+        """Return the parked tables that `tidegate table resume` asks for, with the schema where they stand."""
+        if not self.snapshot.parked:
+            return ()
+        asked = self._requests.read()
+        groups = [group for group in self.snapshot.parked if not asked.isdisjoint(group.incarnations)]
+        return [(group, kept_schema(self.options, group.schema)) for group in groups]
+
+    def resume(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> list[TableResult]:
+        """Run units of parked tables; raises the first error after all have ended."""
+        results, failures = self._run(tasks, units, changes)
+        for failure in failures:
+            raise failure.error
+        return results
+
+    def resumed(self, group: Parked, error: TidegateError | None) -> None:
+        """Let the tables of a group go on, or keep them parked with another error; the next advance publishes it."""
+        others = tuple(one for one in self.snapshot.parked if one.incarnations != group.incarnations)
+        stays = () if error is None else (refused_again(group, error, _now_ms()),)
+        self.snapshot = replace(self.snapshot, parked=(*others, *stays))
+        self._requests.answer(group)
 
     def upkeep(self, tasks: Tasks, frontier: int | None, enough: Callable[[], bool]) -> None:
         """Forget, delete and fold what the lake's limits allow, if it is time. SinkError for what a store says."""
@@ -144,6 +209,10 @@ class DeltaSink(Sink[TableResult]):
         self.snapshot = adopt(self.snapshot, done.kept)
 
 
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 def _run_bin(
     dealt: Sequence[Unit], *, changes: Changes, options: DeltaOptions
 ) -> list[list[TableResult] | UnitFailure]:
@@ -151,9 +220,13 @@ def _run_bin(
 
 
 def _run(unit: Unit, changes: Changes, options: DeltaOptions) -> list[TableResult] | UnitFailure:
+    tables = ", ".join(sorted({str(table.name) for table in unit.tables}))
     try:
         return run_unit(unit, changes, options)
     except TidegateError as error:
-        return UnitFailure(error)
+        return UnitFailure(error.at(table=tables), unit.incarnations)
     except OSError as error:
-        return UnitFailure(SinkError(f"lake {options.root}: {error}"))
+        return UnitFailure(SinkError(f"lake {options.root}: {error}"), unit.incarnations)
+    except DEFECTS as defect:
+        refused = SinkRefused(f"table {tables}: {type(defect).__name__}: {defect}").at(table=tables)
+        return UnitFailure(refused, unit.incarnations)

@@ -3,6 +3,7 @@
     _tidegate/
       snapshots/00000000000000000042.json    {"checkpoint": {ts, done}, "schema": "<digest>", "tables": {...}}
       schemas/<digest>.json                  the schema state, written when it changes
+      resume/<incarnation>                   an empty file: this parked table may go on (`tidegate table resume`)
       changelog/                             what has landed (changelog/changelog.py)
     tables/<incarnation>/                    one Delta table each
 
@@ -23,10 +24,11 @@ from obstore.exceptions import AlreadyExistsError
 
 from tidegate.feed.column_selector import SelectorRule
 from tidegate.feed.event_rule import EventRule
+from tidegate.feed.parked import Parked
 from tidegate.feed.plan import Checkpoint
 from tidegate.feed.skipped_ddl import SkippedDdl
-from tidegate.model.errors import Fenced, SinkRefused
-from tidegate.model.table import TableName
+from tidegate.model.errors import Fenced, SinkRefused, TableParked
+from tidegate.model.table import TableInfo, TableName
 from tidegate.objectstore.deltalog import store
 from tidegate.objectstore.failpoint import reach
 from tidegate.objectstore.storing import storing
@@ -72,6 +74,7 @@ class _Body(msgspec.Struct, frozen=True):
     published_ms: int
     options: _Followed = _Followed()
     left_out: tuple[SkippedDdl, ...] = ()
+    parked: tuple[Parked, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,27 @@ class Snapshot:
     options: DeltaOptions | None = None
     """What the feed that published it was asked to do; None for a new lake and before publishing."""
     published_ms: int = 0
+    parked: tuple[Parked, ...] = ()
+    """Tables that stand still: their versions here are of an earlier ts."""
+
+    @property
+    def needed_ts(self) -> int:
+        """Landed changes above it are still needed."""
+        return min((self.checkpoint.ts, *(group.at.ts for group in self.parked)))
+
+    def group(self, incarnation: str) -> Parked | None:
+        """Return what is parked with a table, if it is parked."""
+        return next((group for group in self.parked if incarnation in group.incarnations), None)
+
+    def check_not_parked(self, table: TableInfo, root: str) -> None:
+        """Raise TableParked for a table whose rows are not of this checkpoint."""
+        group = self.group(table.incarnation)
+        if group is not None:
+            raise TableParked(
+                f"table {table.name} is parked: its rows are of ts {group.at.ts}, not {self.checkpoint.ts} "
+                f"({group.code}: {group.message}). The lake at({group.at.ts}) shows them; once the cause is mended, "
+                f"`tidegate table resume {root} {table.name}` brings it back"
+            ).at(table=str(table.name), commit_ts=group.commit_ts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +149,25 @@ def _read(options: DeltaOptions, number: int) -> Snapshot:
             f"lake {options.root} belongs to changefeed {body.feed!r}, not {options.feed!r}: "
             "give --changefeed-id or another sink directory",
         )
-    schema = obstore.get(store(options.control_uri), f"schemas/{body.schema}.json").bytes().to_bytes()
     checkpoint = Checkpoint(body.checkpoint_ts, body.done, body.left_out)
-    state = SchemaState.from_json(schema)
+    state = kept_schema(options, body.schema)
     followed = DeltaOptions(root=options.root, feed=body.feed, **msgspec.structs.asdict(body.options))
-    return Snapshot(number, checkpoint, state, body.tables, body.retired, followed, body.published_ms)
+    return Snapshot(number, checkpoint, state, body.tables, body.retired, followed, body.published_ms, body.parked)
+
+
+def kept_schema(options: DeltaOptions, digest: str) -> SchemaState:
+    """Return the schema state of that digest."""
+    return SchemaState.from_json(obstore.get(store(options.control_uri), f"schemas/{digest}.json").bytes().to_bytes())
+
+
+def keep_schema(options: DeltaOptions, state: SchemaState) -> str:
+    """Write a schema state under its digest, which is returned."""
+    schema = state.to_json()
+    digest = hashlib.sha256(schema).hexdigest()[:32]
+    with storing(options.control_uri):
+        reach("publish/before-schema")
+        obstore.put(store(options.control_uri), f"schemas/{digest}.json", schema)
+    return digest
 
 
 def _body(options: DeltaOptions, number: int) -> _Body:
@@ -144,17 +182,23 @@ def _body(options: DeltaOptions, number: int) -> _Body:
 def publish(options: DeltaOptions, snapshot: Snapshot) -> None:
     """Write `snapshot` under its number. Raises Fenced when another writer took it."""
     place = store(options.control_uri)
-    schema = snapshot.state.to_json()
-    digest = hashlib.sha256(schema).hexdigest()[:32]
-    with storing(options.control_uri):
-        reach("publish/before-schema")
-        obstore.put(place, f"schemas/{digest}.json", schema)
+    digest = keep_schema(options, snapshot.state)
     checkpoint = snapshot.checkpoint
     now_ms = int(time.time() * 1000)
     tables, retired = dict(snapshot.tables), dict(snapshot.retired)
     followed = msgspec.convert(options, _Followed, from_attributes=True)
-    left_out = checkpoint.left_out
-    body = _Body(checkpoint.ts, checkpoint.done, digest, tables, retired, options.feed, now_ms, followed, left_out)
+    body = _Body(
+        checkpoint.ts,
+        checkpoint.done,
+        digest,
+        tables,
+        retired,
+        options.feed,
+        now_ms,
+        followed,
+        checkpoint.left_out,
+        snapshot.parked,
+    )
     try:
         with storing(options.control_uri):
             reach("publish/before-snapshot")

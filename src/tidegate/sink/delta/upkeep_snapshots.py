@@ -35,12 +35,17 @@ class _Table(msgspec.Struct, frozen=True):
     version: int
 
 
+class _Parked(msgspec.Struct, frozen=True):
+    schema: str
+
+
 class _Body(msgspec.Struct, frozen=True):
     schema: str
     tables: dict[str, _Table]
     retired: dict[str, int]
     published_ms: int
     checkpoint_ts: int
+    parked: tuple[_Parked, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ class _Kept:
 
     number: int
     published_ms: int
-    schema: str
+    schemas: tuple[str, ...]
     names: tuple[str, ...]
     versions: "array[int]"
 
@@ -127,7 +132,7 @@ class Shelf:
         delete(self._uri, over)
         for path in over:
             self._known.pop(path, None)
-        schemas = {f"{SCHEMAS}{kept.schema}.json" for kept in self._known.values()}
+        schemas = {f"{SCHEMAS}{schema}.json" for kept in self._known.values() for schema in kept.schemas}
         unused = [
             file.path
             for file in self._listed(SCHEMAS)
@@ -159,9 +164,8 @@ class Shelf:
         names = tuple(body.tables)
         names = self._names.setdefault(names, names)
         versions = array("q", (table.version for table in body.tables.values()))
-        return _Kept(
-            int(path.rpartition("/")[2].removesuffix(".json")), body.published_ms, body.schema, names, versions
-        )
+        schemas = (body.schema, *(group.schema for group in body.parked))
+        return _Kept(int(path.rpartition("/")[2].removesuffix(".json")), body.published_ms, schemas, names, versions)
 
     def _read(self, path: str) -> _Body:
         return msgspec.json.decode(obstore.get(self._place, path).bytes().to_bytes(), type=_Body)

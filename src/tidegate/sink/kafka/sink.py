@@ -34,7 +34,7 @@ from tidegate.feed.ddl_event import acting
 from tidegate.feed.filter import TableFilter
 from tidegate.feed.pace import Most
 from tidegate.feed.plan import Barrier, Checkpoint, Round
-from tidegate.feed.ports import Changes, Checkpoints, Rhythm, Saved, Standing, Tasks, Written
+from tidegate.feed.ports import Changes, Checkpoints, Rhythm, Saved, Sink, Standing, Tasks, Written
 from tidegate.feed.route import Router
 from tidegate.feed.step import Rows, Unit
 from tidegate.model.errors import EncodeError, SinkError
@@ -95,7 +95,7 @@ class _Active(NamedTuple):
     topics: Sequence[str]
 
 
-class KafkaSink:
+class KafkaSink(Sink[Written]):
     """Writes to the topics of `target`. `rules` choose the tables whose topics are told resolved timestamps, `force`
     takes those whose rows cannot be told apart as well (force-replicate)."""
 
@@ -135,9 +135,6 @@ class KafkaSink:
         with self._connected() as writer:
             self._target = self._asked.fitted(writer)
 
-    def admit(self, planned: Round) -> None:
-        """Take every round."""
-
     def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> Sequence[Written]:
         """Write the rows of the units; return when all are acknowledged.
 
@@ -173,9 +170,6 @@ class KafkaSink:
         self._checkpoints.save(Saved(standing, {TOPICS: list(self._known.names)}))
         reach("topic/advanced")
         return standing
-
-    def upkeep(self, tasks: Tasks, frontier: int | None, enough: Callable[[], bool]) -> None:
-        """Do nothing: brokers keep topics tidy."""
 
     def close(self) -> None:
         """Let go of the producer; all that was sent is acknowledged."""
