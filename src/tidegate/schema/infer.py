@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.model.errors import SchemaError
+from tidegate.model.errors import SqlError
 from tidegate.model.event import Field
 from tidegate.model.mysql import ColumnFlag, MysqlType
 from tidegate.model.name import lowered
@@ -38,12 +38,10 @@ DIGEST_CHARS: Final = 32
 def infer_table(
     name: TableName, fields: tuple[Field, ...], pk_names: tuple[str, ...] | None, version: int
 ) -> TableInfo:
-    """Return the table that a row's fields describe, as of `version`.
-
-    Raises SchemaError for a type code that MySQL does not have, SqlError for a mysqlType that cannot be read."""
+    """Return the table that a row's fields describe, as of `version`; a column of a type that nobody knows is text."""
     indexes = _keys(fields, pk_names)
     primary = {column for index in indexes if index.primary for column in index.columns}
-    columns = tuple(_column(name, field, place, field.name in primary) for place, field in enumerate(fields, start=1))
+    columns = tuple(_column(field, place, field.name in primary) for place, field in enumerate(fields, start=1))
     return TableInfo(
         name=name,
         incarnation=f"m-{_digest(name)}-{version:x}",
@@ -62,27 +60,29 @@ def _digest(name: TableName) -> str:
     return sha256(b"".join(len(part).to_bytes(4, "big") + part for part in parts)).hexdigest()[:DIGEST_CHARS]
 
 
-def _column(name: TableName, field: Field, column_id: int, primary: bool) -> ColumnInfo:  # noqa: FBT001
+def _column(field: Field, column_id: int, primary: bool) -> ColumnInfo:  # noqa: FBT001
     flag = ColumnFlag(0 if field.flag is None else field.flag)
     generated = ColumnFlag.GENERATED in flag
     nullable = ColumnFlag.NULLABLE in flag if field.flag is not None else not (primary or field.handle)
     return ColumnInfo(
         id=column_id,
         name=field.name,
-        type=_type(name, field),
+        type=_type(field),
         nullable=nullable and not primary,
         generated="" if generated else None,
         stored=generated,
     )
 
 
-def _type(name: TableName, field: Field) -> ColumnType:
+def _type(field: Field) -> ColumnType:
     if field.mysql_type:
-        return parse_type(field.mysql_type)
-    try:
-        code = MysqlType(field.type)
-    except ValueError as error:
-        raise SchemaError(f"table {name}: column {field.name!r} has the unknown type code {field.type}") from error
+        try:
+            return parse_type(field.mysql_type)
+        except SqlError:
+            return _TEXT
+    if field.type not in _CODES:
+        return _TEXT
+    code = MysqlType(field.type)
     definition = TypeDef(code, unsigned=field.unsigned, charset="binary" if field.binary else "utf8mb4")
     complete = complete_type(definition, "utf8mb4")
     return ColumnType(
@@ -93,6 +93,8 @@ def _type(name: TableName, field: Field) -> ColumnType:
     )
 
 
+_TEXT: Final = ColumnType(MysqlType.VARCHAR, charset="utf8mb4")
+_CODES: Final = frozenset(MysqlType)
 _WIDTH_KNOWN = frozenset(
     {MysqlType.TINY, MysqlType.SHORT, MysqlType.INT24, MysqlType.LONG, MysqlType.LONGLONG, MysqlType.YEAR}
 )

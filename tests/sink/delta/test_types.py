@@ -163,3 +163,34 @@ def test_conversions_run_once_a_value():
 
     assert turned.to_pylist() == [date(2020, 1, 2)] * 3 + [None]
     assert sorted(seen, key=str) == ["2020-01-02 03:04:05", None]
+
+
+@pytest.mark.parametrize(
+    ("delta", "text"),
+    [
+        *(("decimal(10,2)", "9" * digits) for digits in (9, 38, 39, 76, 400)),
+        ("decimal(38,0)", "1" + "0" * 38),
+        ("decimal(38,38)", "0." + "1" * 41),
+        *(("double", text) for text in ("nan", "inf", "1e999")),
+        ("float", "-1e999"),
+    ],
+)
+def test_no_number_is_stored_as_another(delta, text):
+    """A text of more digits than the type has, or of no number, is refused: Arrow would take it for another number."""
+    with pytest.raises(pa.ArrowInvalid):
+        from_text(pa.array(["1", None, text]), ColumnType(T.DECIMAL), delta)
+
+
+def test_digits_of_other_scripts_are_no_number():
+    """Where an ENUM comes as text, only digits that name an index do."""
+    column = ColumnType(T.ENUM, elems=("x", "y"))
+    found = from_text(pa.array(["2", "\u00b2", "\u0662", "9" * 5_000, None]), column, "string")
+    assert found.to_pylist() == ["y", "\u00b2", "\u0662", "9" * 5_000, None]
+
+
+@pytest.mark.parametrize(("flen", "decimal"), [(0, 0), (10, 20), (100, 2), (38, 39)])
+def test_no_column_has_a_precision_that_delta_lacks(flen, decimal):
+    """Messages may declare what no MySQL has; a lake with such a column could not be read any more."""
+    for inferred in (True, False):
+        kind = delta_type(ColumnType(T.DECIMAL, flen, decimal), inferred=inferred)
+        assert kind in {"string", "decimal(10,0)"}

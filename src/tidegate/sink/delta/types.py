@@ -33,6 +33,8 @@ from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 
 DECIMAL_DIGITS_MAX: Final = 38
+WIDE_DIGITS_MAX: Final = 76
+"""Digits of Arrow's wide decimals."""
 UINT64: Final = "decimal(20,0)"
 SIGNED: Final = {T.TINY: "byte", T.SHORT: "short", T.INT24: "integer", T.LONG: "integer", T.LONGLONG: "long"}
 UNSIGNED: Final = {T.TINY: "short", T.SHORT: "integer", T.INT24: "integer", T.LONG: "long", T.LONGLONG: UINT64}
@@ -55,6 +57,7 @@ ARROW_TYPES: Final[Mapping[str, pa.DataType]] = {
     "timestamp_ntz": pa.timestamp("us"),
 }
 ZERO_PART: Final = r"^[0-9]{4}-(00|[0-9]{2}-00)"
+NUMBER: Final = re.compile(r"[0-9]{1,20}")
 DECIMAL_TYPE: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
@@ -75,9 +78,10 @@ def delta_type(column: ColumnType, *, inferred: bool = False, zero_date: str = "
 
 
 def _decimal_type(column: ColumnType, *, inferred: bool) -> str:
-    if column.flen < 0:
+    if column.flen <= 0:
         return "string" if inferred else "decimal(10,0)"
-    return f"decimal({column.flen},{max(column.decimal, 0)})" if column.flen <= DECIMAL_DIGITS_MAX else "string"
+    exact = column.decimal <= column.flen <= DECIMAL_DIGITS_MAX
+    return f"decimal({column.flen},{max(column.decimal, 0)})" if exact else "string"
 
 
 def arrow_type(delta: str) -> pa.DataType:
@@ -110,7 +114,8 @@ def from_image(values: Any, column: ColumnType, delta: str, *, time_zone: str, z
 def from_text(
     texts: pa.Array, column: ColumnType, delta: str, *, time_zone: str = "UTC", zero_date: str = "null"
 ) -> Any:
-    """Return a column of texts (binary or UTF-8, null for NULL) as its Delta type."""
+    """Return a column of texts (binary or UTF-8, null for NULL) as its Delta type. Raises pa.ArrowInvalid for a value
+    that the type cannot hold."""
     if delta == "binary":
         return pc.cast(texts, pa.binary())
     strings = _strings(texts)
@@ -125,9 +130,23 @@ def from_text(
             return pc.cast(
                 pc.assume_timezone(naive, time_zone, ambiguous="earliest", nonexistent="latest"), arrow_type(delta)
             )
-    if delta == "float":
-        return pc.cast(pc.cast(strings, pa.float64()), pa.float32())
-    return pc.cast(strings, arrow_type(delta))
+    if delta in {"float", "double"}:
+        numbers = pc.cast(strings, pa.float64())
+        if not pc.all(pc.is_finite(numbers)).as_py() and pc.count(numbers).as_py():
+            raise pa.ArrowInvalid("a number that MySQL does not have")
+        return pc.cast(numbers, arrow_type(delta))
+    target = arrow_type(delta)
+    return _exact(strings, target) if pa.types.is_decimal(target) else pc.cast(strings, target)
+
+
+def _exact(strings: pa.Array, target: pa.Decimal128Type) -> pa.Array:
+    """Texts as exact numbers. Arrow reads one of more digits than its type has as another number."""
+    longest = pc.max(pc.binary_length(strings)).as_py() or 0
+    if longest > WIDE_DIGITS_MAX:
+        raise pa.ArrowInvalid(f"a number of {longest} characters")
+    if longest > DECIMAL_DIGITS_MAX:
+        strings = pc.cast(strings, pa.decimal256(WIDE_DIGITS_MAX, target.scale))
+    return pc.cast(strings, target)
 
 
 def _strings(texts: pa.Array) -> pa.Array:
@@ -153,7 +172,7 @@ def _named(strings: pa.Array, column: ColumnType) -> pa.Array:
     """ENUM indexes and SET masks as names; texts that are no number (official Canal) pass as they are."""
     render = enum_name if column.code is T.ENUM else set_names
     elems = column.elems or ()
-    return _by_distinct(strings, lambda text: render(int(text), elems) if text.isdigit() else text, pa.string())
+    return _by_distinct(strings, lambda text: render(int(text), elems) if NUMBER.fullmatch(text) else text, pa.string())
 
 
 def _by_distinct(array: pa.Array, function: Callable[[Any], Any], result: pa.DataType) -> pa.Array:
