@@ -7,20 +7,23 @@ It has no thread: nothing lands but what is asked for, so a test decides how far
 
 import gzip
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from tidegate.changelog import ledger
-from tidegate.changelog.files import DEAD, ControlFiles, RowFiles
-from tidegate.changelog.landing import BatchLoop
+from tidegate.changelog.changelog import changelog_uri
+from tidegate.changelog.files import DEAD, HALT, ControlFiles, RowFiles
+from tidegate.changelog.landing import BatchLoop, Message
 from tidegate.changelog.report import State, TaskReport
 from tidegate.codec.frame import read_frames
 from tidegate.codec.options import DecodeOptions
+from tidegate.feed.change import Place
 from tidegate.feed.frontier import Reached
 from tidegate.feed.ports import Tasks
 from tidegate.source.kafka.land import halted
 from tidegate.source.kafka.message import TopicMessage
 from tidegate.source.kafka.messages import LandPlan, land_messages
+from tidegate.source.kafka.resolution import recorded
 
 __all__ = ["RecordedLanding", "partitions_of"]
 
@@ -56,12 +59,18 @@ class RecordedLanding(BatchLoop):
     ) -> None:
         super().__init__(feed)
         self.uri, self.decode, self.messages, self.topic, self.pause = uri, decode, messages, topic, pause
-        self.skip_dead, self.random = skip_dead, random.Random(seed)
+        self.lake = uri.removesuffix(changelog_uri(""))
+        self.skips_dead, self.random = skip_dead, random.Random(seed)
 
     def start(self, tasks: Tasks) -> None:
         """Claim the changelog; nothing lands by itself."""
         self._tasks = tasks
         self._state = self._claim()
+
+    def bodies(self, places: Collection[Place]) -> dict[Place, Message]:
+        """Return the messages at `places`."""
+        found = {at: self.messages[at.partition][at.offset] for at in places}
+        return {at: (one.key, one.value) for at, one in found.items()}
 
     def idle(self) -> bool:
         """Return True if all messages have landed."""
@@ -77,13 +86,14 @@ class RecordedLanding(BatchLoop):
         self._landed(ledger.commit_batch(self.uri, self._state, reports), {})
         self.pause("after landing commits")
         if halts := [report.halt for report in reports if report.halt is not None]:
-            self._error = halted(halts, self.uri)
+            self._error = halted(halts, self.lake)
         return self._error is None and not self.idle()
 
     def _all(self) -> list[tuple[int, Sequence[TopicMessage]]]:
         return list(self.messages.items())
 
     def _claim(self) -> State:
+        self._chosen = recorded(self.lake)
         fresh = {self.topic: dict.fromkeys(self.messages, Reached(0))}
         return ledger.claim(self.uri, self._feed, self.decode, lambda state: dict(state.positions) or fresh)
 
@@ -92,11 +102,13 @@ class RecordedLanding(BatchLoop):
 
     def _read(self, number: int, messages: Sequence[TopicMessage], start: int, end: int) -> TaskReport:
         end = min(end, len(messages))
-        plan = LandPlan(self.topic, number, self.decode, skip_dead=self.skip_dead)
+        chosen = {at.offset: one for at, one in self._chosen.items() if at.partition == number}
+        plan = LandPlan(self.topic, number, self.decode, resolutions=chosen, skip_dead=self.skips_dead)
         landed = land_messages(messages[start:end], plan, start=start)
         files, controls = RowFiles(self.uri, flush_bytes=FLUSH_BYTES), ControlFiles(self.uri, FLUSH_BYTES)
         files.add(landed.tables.items())
-        controls.add(landed.ddls, [(DEAD, letter) for letter in landed.letters])
+        halted_at = [] if landed.halted_at is None else [(HALT, landed.halted_at)]
+        controls.add(landed.ddls, [*((DEAD, letter) for letter in landed.letters), *halted_at])
         written = (*files.close(), *controls.close())
         return TaskReport(
             topic=self.topic,

@@ -6,9 +6,9 @@ from tests.sink.delta.tended import NO_MERCY
 from tests.source.kit import TOPIC, TS, begin, ddl, insert, land_batch, open_message, resolved
 from tidegate.changelog import ledger, trim
 from tidegate.changelog.changelog import Changelog
-from tidegate.changelog.files import REPLAYED, ControlFiles
+from tidegate.changelog.files import REFUSED, REPLAYED, ControlFiles
 from tidegate.changelog.trim import ChangelogTrim
-from tidegate.feed.change import Place
+from tidegate.feed.change import DeadLetter, Place
 from tidegate.feed.retention import changelog_bound
 from tidegate.model.errors import Fenced
 from tidegate.model.table import TableName
@@ -171,6 +171,23 @@ def test_letters_stay(uri, monkeypatch):
     assert after.dead_letters() == dead
     assert after.halted() == halted
     assert len(after.files()) == 1
+
+
+def test_refused_messages_stay_until_they_are_applied(uri, monkeypatch):
+    """Messages that a sink refuses outlive a fold, and go once the bound has passed their rows."""
+    monkeypatch.setattr(trim, "SMALL_FILES_MAX", 1)
+    begin(uri)
+    for n in range(3):
+        controls = ControlFiles(uri, 1 << 20)
+        controls.add((), [(REFUSED, DeadLetter(Place(TOPIC, 0, n), "code", "why", 0, b"key", b"value", TS + n))])
+        ledger.append(uri, controls.close(), rows=0, ddls=0)
+    before = read(uri).refused()
+
+    assert tend(uri, TS - 1).folded == 3
+    assert read(uri).refused() == before
+    assert [letter.raw_value for letter in before] == [b"value"] * 3
+    tend(uri, TS + 2)
+    assert read(uri).refused() == []
 
 
 def test_replayed_letters_go(uri):

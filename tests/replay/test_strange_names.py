@@ -35,7 +35,7 @@ def test_columns_that_differ_in_case_alone(tmp_path: Path, protocol: str) -> Non
     bad = msgspec.structs.replace(good, fields=(*good.fields, field), after=(*good.after, 3))
     messages = one_by_one(protocol, [good, bad, row("b", 2, "w")])
     stage = Stage(tmp_path, protocol, {0: messages})
-    stage.landing.skip_dead = True
+    stage.landing.skips_dead = True
     while stage.land(10):
         pass
 

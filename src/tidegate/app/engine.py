@@ -241,6 +241,17 @@ class Engine:
             self.halt.wait(rest if 0 < rest < pause_s else pause_s)
 
     def round(self, until: int | None) -> bool:
+        """Do one round; one that meets a message that nobody can apply begins anew without it, if the source may leave
+        it out."""
+        try:
+            return self.steps(until)
+        except TidegateError as error:
+            refused = error
+            if not self.outage.retrying(lambda: self.source.refused(refused)):
+                raise
+            return True
+
+    def steps(self, until: int | None) -> bool:
         """Do steps 1 to 8 once, at most to `until`; False when there was nothing to do."""
         self.outage.retrying(self.source.refresh)  # 1 pull; 2 decode and 3 filter happen in tasks
         frontier = self.source.frontier()  # 4 gate

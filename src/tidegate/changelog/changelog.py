@@ -98,6 +98,10 @@ class Changelog:
         letters = {letter.place: letter for control in self._with_bodies() for letter in control.dead}
         return [letters[place] for place in sorted(letters) if place not in replayed]
 
+    def refused(self) -> list[DeadLetter]:
+        """Messages that landed and that a sink refused, by place, until somebody decides about them."""
+        return sorted((one for control in self._with_bodies() for one in control.refused), key=lambda one: one.place)
+
     def halted(self) -> list[tuple[Halt, DeadLetter | None]]:
         """Return where the feed stands still, with the message if it was kept."""
         kept = {letter.place: letter for control in self._with_bodies() for letter in control.halted}
@@ -180,7 +184,7 @@ class Changelog:
     def _with_bodies(self) -> list[ControlFile]:
         """The control files that hold letters, messages included; not kept, as they may be large."""
         self.controls()
-        lettered = [path for path in self._files if (one := self._controls.get(path)) and (one.dead or one.halted)]
+        lettered = [path for path in self._files if (one := self._controls.get(path)) and one.has_letters]
         return [read_control(self.uri, path, bodies=True) for path in lettered]
 
     def controls(self) -> list[ControlFile]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow.parquet as pq
 from msgspec import UNSET
 
-from tidegate.changelog.files import DDL, DEAD, HALT, LEFT_OUT, REPLAYED
+from tidegate.changelog.files import DDL, DEAD, HALT, LEFT_OUT, REFUSED, REPLAYED
 from tidegate.feed.change import CONTROL_SCHEMA, DeadLetter, Place, PlacedDdl
 from tidegate.model.event import Ddl
 from tidegate.objectstore.blob import opened
@@ -25,6 +25,12 @@ class ControlFile:
     dead: tuple[DeadLetter, ...]
     halted: tuple[DeadLetter, ...]
     replayed: tuple[Place, ...]
+    refused: tuple[DeadLetter, ...] = ()
+
+    @property
+    def has_letters(self) -> bool:
+        """True if there are messages in it."""
+        return bool(self.dead or self.halted or self.refused)
 
 
 def read_control(uri: str, path: str, *, bodies: bool = False) -> ControlFile:
@@ -44,6 +50,7 @@ def read_control(uri: str, path: str, *, bodies: bool = False) -> ControlFile:
         dead=tuple(_letter(row) for row in by_kind.get(DEAD, ())),
         halted=tuple(_letter(row) for row in by_kind.get(HALT, ())),
         replayed=tuple(_place(row) for row in by_kind.get(REPLAYED, ())),
+        refused=tuple(_letter(row) for row in by_kind.get(REFUSED, ())),
     )
 
 
@@ -64,5 +71,11 @@ def _ddl(row: dict[str, Any]) -> Ddl:
 
 def _letter(row: dict[str, Any]) -> DeadLetter:
     return DeadLetter(
-        _place(row), row["error_code"], row["error"], row["error_offset"], row.get("raw_key"), row.get("raw_value")
+        _place(row),
+        row["error_code"],
+        row["error"],
+        row["error_offset"],
+        row.get("raw_key"),
+        row.get("raw_value"),
+        row["commit_ts"],
     )

@@ -35,6 +35,8 @@ LEFT_OUT: Final = "left-out"
 DEAD: Final = "dead"
 HALT: Final = "halt"
 """A message that the feed stands at: kept to be looked at, no dead letter yet."""
+REFUSED: Final = "refused"
+"""A message that has landed and that a sink refuses: kept to be looked at, no dead letter yet."""
 REPLAYED: Final = "replayed"
 """The dead letter of this place was decoded after all; its rows are in the same commit."""
 
@@ -203,6 +205,7 @@ def _letter_row(kind: str, letter: DeadLetter) -> dict[str, Any]:
     return {
         **_place_columns(letter.place),
         "kind": kind,
+        "commit_ts": letter.commit_ts,
         "error_code": letter.error_code,
         "error": letter.error.encode("utf-8", "backslashreplace").decode(),
         "error_offset": letter.error_offset,

@@ -15,13 +15,17 @@ The loop has a thread of its own beside the rounds of the feed, and tasks that a
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from tidegate.changelog.report import State
+from tidegate.feed.change import Place
 from tidegate.feed.ports import Tasks
 from tidegate.model.errors import SourceError, TidegateError
+
+Message: TypeAlias = tuple[bytes | None, bytes | None]
+"""Key and value."""
 
 TRIGGER_MS: Final = 300
 """Batches begin no sooner one after the other."""
@@ -54,6 +58,8 @@ class BatchLoop(ABC):
         self._late = False
         """True once a stop has waited long enough: what is in flight now must not be committed."""
         self._state = State()
+        self.skips_dead = False
+        """True if a message that nobody can read is put aside, and does not end the feed."""
         self._progress = LandingProgress()
 
     @abstractmethod
@@ -67,6 +73,10 @@ class BatchLoop(ABC):
     @abstractmethod
     def idle(self) -> bool:
         """Return True if everything that the source has at this moment has landed."""
+
+    def bodies(self, places: Collection[Place]) -> Mapping[Place, Message]:  # noqa: ARG002
+        """Return the messages that stand at `places`, as far as the source still has them; none where it has none."""
+        return {}
 
     def start(self, tasks: Tasks) -> None:
         """Claim the changelog and begin. Raises as `_claim` does."""

@@ -9,14 +9,17 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from tidegate.changelog.changelog import Changelog
+import msgspec
+
+from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.changelog.landing import BatchLoop, LandingProgress
+from tidegate.changelog.refused import note, put_aside
 from tidegate.changelog.slice import ChangeSlice
 from tidegate.changelog.trim import ChangelogTrim
-from tidegate.feed.change import PlacedDdl
+from tidegate.feed.change import DeadLetter, Place, PlacedDdl
 from tidegate.feed.ports import PartitionReached, Reading, Tasks
 from tidegate.feed.retention import Limits, changelog_bound
-from tidegate.model.errors import TidegateError
+from tidegate.model.errors import SchemaError, SqlError, TidegateError
 from tidegate.model.table import TableInfo
 
 TRIM_EVERY_S: Final = 60.0
@@ -34,6 +37,7 @@ class LandedSource:
         self._trim = ChangelogTrim(uri)
         self._trim_s = time.monotonic() + TRIM_EVERY_S
         self._tasks: Tasks | None = None
+        self._refused = 0
 
     def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:
         """Land where the changelog stands. Raises what is wrong with the source and its positions."""
@@ -53,6 +57,30 @@ class LandedSource:
     def idle(self) -> bool:
         """Return True if everything that the source has at this moment has landed."""
         return self.landing.idle()
+
+    def refused(self, error: TidegateError) -> bool:
+        """Put the messages aside that `error` is about, if the landing may skip dead letters; True if it did.
+
+        Raises `error` with the ways out where it may not."""
+        if not error.messages or not isinstance(error, SchemaError | SqlError):
+            return False
+        places = {Place(*message[:3]): message[3] for message in error.messages}
+        bodies = self.landing.bodies(places)
+        letters = [
+            DeadLetter(at, error.code, str(error), 0, *bodies.get(at, (None, None)), ts) for at, ts in places.items()
+        ]
+        if self.landing.skips_dead:
+            self._refused += len(letters)
+            return put_aside(self.changelog, letters)
+        note(self.changelog, letters)
+        first, home = letters[0].place, self.changelog.uri.removesuffix(changelog_uri(""))
+        at = f"{first.topic}/{first.partition}/{first.offset}"
+        more = f" ({len(letters) - 1} more messages like it, see `tidegate dlq list {home}`)" if letters[1:] else ""
+        raise type(error)(
+            f"{error}{more}. Ways out: look at the message with `tidegate dlq show {home} --at {at}`; give the right "
+            f"bytes with `tidegate dlq replay {home} --at {at} --value-file FILE`; leave it out with `tidegate dlq "
+            f"skip {home} --at {at}`; or set dead-letter=skip. Then start the feed again"
+        ).at(**msgspec.structs.asdict(error.where))
 
     def refresh(self) -> None:
         """Read the commits that are new."""
@@ -95,7 +123,7 @@ class LandedSource:
         return Reading(
             messages=done.messages,
             rows=done.rows,
-            dead_letters=done.dead_letters,
+            dead_letters=done.dead_letters + self._refused,
             partitions=partitions,
             roads={road: rows for road, rows in roads.items() if rows},
         )

@@ -27,7 +27,7 @@ import msgspec
 from tidegate.changelog import ledger
 from tidegate.changelog.changelog import Changelog
 from tidegate.changelog.control import ControlFile, read_control
-from tidegate.changelog.files import DEAD, HALT, REPLAYED, ControlFiles, RowFiles
+from tidegate.changelog.files import DEAD, HALT, REFUSED, REPLAYED, ControlFiles, RowFiles
 from tidegate.changelog.report import LandedFile
 from tidegate.changelog.slice import ChangeSlice, RowGroup, groups_of
 from tidegate.feed.change import DeadLetter, Place
@@ -112,7 +112,7 @@ class ChangelogTrim:
         done.dropped = len(over) + len(empty)
         if self._dry_run or not (over or empty or small):
             return
-        made = _written(self._uri, [(file, left[file]) for file in small]) if small else ()
+        made = rewritten(self._uri, [(file, left[file]) for file in small]) if small else ()
         if ledger.replace(self._uri, [*over, *empty, *small], made, floor=bound if over else None):
             done.folded += len(small)
             self._log.refresh()
@@ -209,13 +209,14 @@ def _left(
             dead=tuple(letter for letter in control.dead if letter.place not in replayed),
             halted=tuple(letter for letter in control.halted if letter.place in halts),
             replayed=tuple(place for place in control.replayed if place in letters),
+            refused=tuple(letter for letter in control.refused if (letter.commit_ts or 0) > bound),
         )
         for file, control in controls.items()
     }
 
 
-def _written(uri: str, controls: Sequence[tuple[LandedFile, ControlFile]]) -> tuple[LandedFile, ...]:
-    """What is left of some control files in one new file (more, if letters are large), not yet committed."""
+def rewritten(uri: str, controls: Sequence[tuple[LandedFile, ControlFile]]) -> tuple[LandedFile, ...]:
+    """Write what is left of some control files as one file (more, if letters are large), not yet committed."""
     files = ControlFiles(uri, FOLD_FLUSH_BYTES)
     for file, control in controls:
         marks = [(REPLAYED, _mark(place)) for place in control.replayed]
@@ -225,9 +226,9 @@ def _written(uri: str, controls: Sequence[tuple[LandedFile, ControlFile]]) -> tu
 
 def _letters(uri: str, file: LandedFile, control: ControlFile) -> list[tuple[str, DeadLetter]]:
     """The letters of `control` with their messages, which only their file has."""
-    left = {letter.place for letter in (*control.dead, *control.halted)}
+    left = {letter.place for letter in (*control.dead, *control.halted, *control.refused)}
     whole = read_control(uri, file.path, bodies=True) if left else control
-    kinds = ((DEAD, whole.dead), (HALT, whole.halted))
+    kinds = ((DEAD, whole.dead), (HALT, whole.halted), (REFUSED, whole.refused))
     return [(kind, letter) for kind, letters in kinds for letter in letters if letter.place in left]
 
 

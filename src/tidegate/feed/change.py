@@ -127,7 +127,7 @@ class PlacedDdl(msgspec.Struct, frozen=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """A message that no decoder could read, and why."""
+    """A message that nobody could read, and why; `commit_ts` where it landed and a sink refused it."""
 
     place: Place
     error_code: str
@@ -135,6 +135,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
     error_offset: int
     raw_key: bytes | None
     raw_value: bytes | None
+    commit_ts: int | None = None
 
 
 class Layout(msgspec.Struct, frozen=True):

@@ -19,10 +19,10 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from tidegate.feed.change import Layout, PlacedDdl
+from tidegate.feed.change import Layout, Place, PlacedDdl
 from tidegate.feed.skipped_ddl import SkippedDdl, SkippedDdls, changes_rows, foreseen, renamed_away
 from tidegate.feed.step import Alter, Create, Exchange, Rows, Step, Trim, Unit, position_of
-from tidegate.model.errors import SchemaError
+from tidegate.model.errors import SchemaError, SqlError
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.effects import (
@@ -125,7 +125,7 @@ def plan_round(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], up
         if plan.leaves_out(placed):
             plan.pass_over(placed, len(done))
             continue
-        plan.apply(replace_ts(ddl, ts), len(done))
+        plan.apply(replace_ts(ddl, ts), len(done), placed.place)
         applied.append(ddl)
     plan.meet(upto)
     units = plan.finish(upto)
@@ -137,6 +137,14 @@ def plan_round(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], up
 def replace_ts(ddl: Ddl, ts: int) -> Ddl:
     """Return the DDL with its commit_ts surely set."""
     return msgspec.structs.replace(ddl, commit_ts=ts)
+
+
+def _refusal(error: SchemaError | SqlError, ddl: Ddl, place: Place | None) -> SchemaError | SqlError:
+    """The error of a DDL that cannot be applied, with its message where there is one."""
+    if place is not None and place.topic:
+        error.messages = ((place.topic, place.partition, place.offset, ddl.commit_ts or 0),)
+        error.at(topic=place.topic, partition=place.partition, offset=place.offset)
+    return error
 
 
 def _first_by_table(ddls: Iterable[PlacedDdl]) -> dict[Key, int]:
@@ -248,16 +256,16 @@ class _Plan:
                 self.lacking.marks.remove(mark)
                 self.apply(replace_ts(mark.ddl, self.after), DRIFT_SEQ + number)
 
-    def apply(self, ddl: Ddl, seq: int) -> None:
-        """Apply one DDL to the schema and cut the tables whose rows it touches."""
+    def apply(self, ddl: Ddl, seq: int, place: Place | None = None) -> None:
+        """Apply one DDL, which stands at `place`, to the schema and cut the tables whose rows it touches."""
         try:
             self.state, effects = apply_ddl(self.state, ddl, seq)
-        except SchemaError as error:
-            if self.landed.drops is None:
-                raise
-            raise SchemaError(
-                f"{error}. Event filters may have left out what it needs: leave it out as well"
-            ) from error
+        except (SchemaError, SqlError) as error:
+            refused: SchemaError | SqlError = error
+            if self.landed.drops is not None and isinstance(error, SchemaError):
+                hint = "Event filters may have left out what it needs: leave it out as well"
+                refused = SchemaError(f"{error}. {hint}").at(**msgspec.structs.asdict(error.where))
+            raise _refusal(refused, ddl, place) from error
         self.lacking.follow(effects)
         for effect in effects:
             self.effect(effect, ddl, seq)

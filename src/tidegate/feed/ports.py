@@ -158,6 +158,11 @@ class Source(Protocol):
     def idle(self) -> bool:
         """Return True if everything that the source has at this moment is visible below the frontier or is time."""
 
+    def refused(self, error: TidegateError) -> bool:  # noqa: ARG002
+        """Take notice that a plan or a sink refuses what some messages hold (`error.messages`); True if the source has
+        put them aside, so that the round is to be planned anew."""
+        return False
+
     def refresh(self) -> None:
         """Take notice of what has come."""
 

@@ -28,11 +28,13 @@ class Where(msgspec.Struct, frozen=True):
 
 
 class TidegateError(Exception):
-    """The root; never raised itself. `where` travels with the error, also by pickle."""
+    """The root; never raised itself. `where` and `messages` travel with the error, also by pickle."""
 
     code: ClassVar[str] = "CDC:ErrTidegate"
     retry: ClassVar[Retry] = Retry.NEVER
     where: Where = Where()
+    messages: tuple[tuple[str, int, int, int], ...] = ()
+    """Each message whose content it refuses: topic, partition, offset and commit_ts."""
 
     def at(self, **places: Any) -> Self:
         """Return this error with the fields of `Where` that are given; those that it has already stay."""

@@ -1,6 +1,7 @@
 """`tidegate dlq`: messages that could not be read, and what is to become of them.
 
     halted    dead-letter=halt: the feed stands before the message      skip, or replay, then start the feed
+    refused   dead-letter=halt: it landed, and does not fit its table   skip, or replay, then start the feed
     dead      dead-letter=skip, or skipped by hand: it was left out      replay, while the feed is stopped
 
 $ tidegate dlq list /srv/lake
@@ -14,7 +15,6 @@ PLACE is where the feed keeps what has landed: its lake, or STATE-DIR/CHANGEFEED
 import base64
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -22,10 +22,10 @@ from tidegate.app.checkpoints import DirectoryCheckpoints
 from tidegate.app.cli.framed import settings_of
 from tidegate.app.say import say, say_json
 from tidegate.feed.change import DeadLetter, Place
-from tidegate.model.errors import ConfigError, Fenced
+from tidegate.model.errors import Fenced
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import latest
-from tidegate.source.kafka.replay import Bytes, find, opened_changelog, replay, skip
+from tidegate.source.kafka.replay import Bytes, find, listed, opened_changelog, replay, skip
 from tidegate.source.kafka.resolution import parse_place
 
 PREVIEW_BYTES = 32
@@ -46,9 +46,8 @@ def dlq() -> None:
 @JSON
 def list_(home: str, *, as_json: bool) -> None:
     """List dead letters, and the messages that the feed stands at."""
-    changelog = opened_changelog(_root(home))
-    letters = [(letter, "halted") for halt, kept in changelog.halted() for letter in [kept or _bare(halt)]]
-    letters += [(letter, "dead") for letter in changelog.dead_letters()]
+    root = _root(home)
+    letters = listed(opened_changelog(root), _checkpoint_ts(root))
     if as_json:
         say_json([_fields(letter, state) for letter, state in letters])
         return
@@ -68,10 +67,8 @@ def list_(home: str, *, as_json: bool) -> None:
 @JSON
 def show(home: str, place: str, *, as_json: bool) -> None:
     """Show one message whole: why it cannot be read, and its bytes."""
-    letter, halted = find(opened_changelog(_root(home)), parse_place(place))
-    if letter is None:
-        raise ConfigError(f"{place}: the feed stands there, but the message was not kept; read it from the topic")
-    state = "halted" if halted else "dead"
+    root = _root(home)
+    letter, state = find(opened_changelog(root), parse_place(place), _checkpoint_ts(root))
     if as_json:
         say_json(_fields(letter, state))
         return
@@ -88,7 +85,11 @@ def show(home: str, place: str, *, as_json: bool) -> None:
 @AT
 def skip_(home: str, place: str) -> None:
     """Let a halted feed leave out the message that it stands at."""
-    path = skip(_root(home), parse_place(place))
+    root = _root(home)
+    path = skip(root, parse_place(place), checkpoint_ts=_checkpoint_ts(root))
+    if path is None:
+        click.echo(f"{place} is left out; start the feed again")
+        return
     click.echo(f"{place} will be left out when the feed starts again (recorded in {path})")
 
 
@@ -143,10 +144,6 @@ def _beside(root: str) -> DirectoryCheckpoints | None:
     if "://" in root or not home.with_name(f"{home.name}.lock").is_file():
         return None
     return DirectoryCheckpoints(home.parent, home.name)
-
-
-def _bare(halt: Any) -> DeadLetter:
-    return DeadLetter(halt.place, halt.code, halt.reason, 0, None, None)
 
 
 def _fields(letter: DeadLetter, state: str) -> dict[str, object]:

@@ -8,10 +8,11 @@
 Columns are found by name, whatever its case.  Texts and typed values give the same (types.py).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from itertools import islice
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +35,12 @@ LACKING: Final = {"before": "I", "after": "D"}
 """The operation whose rows have no such image."""
 PERMISSIVE: Final = frozenset({"ignore", "try_evolve"})
 """Policies under which a column may keep a type that later values do not fit."""
+
+
+REFUSED_MAX: Final = 10_000
+"""Messages that one error tells; the others come with the next."""
+
+Refusal = TypeVar("Refusal", SchemaError, SinkRefused)
 
 
 class SideImages(NamedTuple):
@@ -80,11 +87,14 @@ class ImageReader:
     options: DeltaOptions
 
     def __post_init__(self) -> None:
-        """Raise SchemaError for a batch with a column that the definition does not have: rows may lack columns
-        (selectors, handle-only deletes) but not bring unknown ones."""
+        """Raise SchemaError for a batch with a column that the definition does not have, or without the key: rows may
+        lack columns (selectors, handle-only deletes) but not bring unknown ones."""
         unknown = next((field.name for field in self.batch.fields if self.table.column(field.name) is None), None)
         if unknown is not None:
-            raise self._unknown(unknown)
+            raise self._refused(self._unknown(unknown), range(self.batch.rows))
+        for name in self.table.handle_key:
+            if self.position(name) is None:
+                raise self._refused(self._keyless(name), range(self.batch.rows))
 
     def _unknown(self, column: str) -> SchemaError:
         where, told = self._where(0), ""
@@ -95,7 +105,20 @@ class ImageReader:
         return SchemaError(
             f"table {self.table.name}: column {column} stands in a row at ts {where['commit_ts']}{told} but not in the "
             f"definition of ts {self.table.version}; {way_out}",
-        ).at(**where)
+        )
+
+    def _keyless(self, column: str) -> SchemaError:
+        return SchemaError(f"table {self.table.name}: a row has no value in column {column} of the key")
+
+    def _refused(self, error: Refusal, rows: Iterable[int]) -> Refusal:
+        """`error` with the place of the first of `rows`, and the messages of all of them."""
+        some = list(islice(rows, REFUSED_MAX))
+        if self.batch.place is not None:
+            places = self.batch.place.take(some).to_pylist()
+            times = self.batch.commit_ts.take(pa.array(some, pa.int64())).to_pylist()
+            found = ((one["topic"], one["partition"], one["offset"], ts) for one, ts in zip(places, times, strict=True))
+            error.messages = tuple(dict.fromkeys(found))
+        return error.at(**self._where(some[0]))
 
     def _where(self, row: int) -> dict[str, Any]:
         """Table, commit_ts and, where the source has messages, message of a row of the batch."""
@@ -146,6 +169,8 @@ class ImageReader:
         if column is None or at is None:
             return pa.nulls(len(images.places), arrow_type(stored.delta))
         values = images.column(at)
+        if values.null_count and column.name in self.table.handle_key:
+            raise self._refused(self._keyless(column.name), rows[pc.is_null(values).to_numpy(zero_copy_only=False)])
         zone, zero_date = self.options.time_zone, self.options.zero_date
         convert = partial(from_image, column=column.type, delta=stored.delta, time_zone=zone, zero_date=zero_date)
         try:
@@ -154,12 +179,13 @@ class ImageReader:
             fitting = _fitting(convert, values)
             if self.options.schema_change in PERMISSIVE:
                 return pa.array([None if one is None else one.as_py() for one in fitting], arrow_type(stored.delta))
-            raise SchemaError(
+            error = SchemaError(
                 f"table {self.table.name} column {column.name}: a value does not fit the definition of ts "
                 f"{self.table.version} ({stored.delta}): {broken}",
-            ).at(**self._where(int(rows[_first_unfit(fitting)]))) from broken
+            )
+            raise self._refused(error, _unfit(rows, fitting, values)) from broken
         except SinkRefused as refused:
-            raise refused.at(**self._where(int(rows[_first_unfit(_fitting(convert, values))]))) from None
+            raise self._refused(refused, _unfit(rows, _fitting(convert, values), values)) from None
 
 
 def _fitting(convert: Callable[[Any], Any], values: Any) -> list[Any]:
@@ -173,5 +199,7 @@ def _fitting(convert: Callable[[Any], Any], values: Any) -> list[Any]:
     return fitting
 
 
-def _first_unfit(fitting: list[Any]) -> int:
-    return next((at for at, one in enumerate(fitting) if one is None), 0)
+def _unfit(rows: Any, fitting: list[Any], values: Any) -> list[int]:
+    """Those of `rows` that have a value, and none that fits; all of them if it cannot be told."""
+    found = [int(row) for row, one, value in zip(rows, fitting, values, strict=False) if one is None and value.is_valid]
+    return found or rows.tolist()

@@ -11,7 +11,7 @@ A topic as a plain run of messages, for commands that print or count: no changel
 
 import time
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final
@@ -51,6 +51,29 @@ def fetch_range(source: KafkaTopics, place: Place, end: int) -> Iterator[TopicMe
         yield from _chunks(client, source, place, end)
     finally:
         client.unassign()
+
+
+def messages_at(source: KafkaTopics, places: Collection[Place]) -> dict[Place, tuple[bytes | None, bytes | None]]:
+    """Return key and value of the messages at `places` that the broker still has. Raises SourceError."""
+    found: dict[Place, tuple[bytes | None, bytes | None]] = {}
+    for run in _runs(sorted(places)):
+        with suppress(HistoryLost):
+            for chunk in fetch_range(source, run[0], run[-1].offset + 1):
+                read = ((_at(run[0], one.offset), one) for one in chunk)
+                found |= {place: (one.key, one.value) for place, one in read if place in places}
+    return found
+
+
+def _runs(places: Sequence[Place]) -> Iterator[list[Place]]:
+    """Neighbours, which are fetched together."""
+    run: list[Place] = []
+    for place in places:
+        if run and (_at(run[0], place.offset) != place or place.offset - run[-1].offset > FIRST_CHUNK):
+            yield run
+            run = []
+        run.append(place)
+    if run:
+        yield run
 
 
 @lru_cache(maxsize=1_000)

@@ -7,20 +7,20 @@ halt     if a task stopped at a poison message, stop behind the commit
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from tidegate.changelog import ledger
 from tidegate.changelog.changelog import changelog_uri
-from tidegate.changelog.landing import TRIGGER_MS, BatchLoop
+from tidegate.changelog.landing import TRIGGER_MS, BatchLoop, Message
 from tidegate.changelog.report import Halt, State, TaskReport
 from tidegate.feed.change import Place
 from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.frontier import Reached
 from tidegate.model.errors import ConfigError, PoisonMessage, TidegateError
 from tidegate.source.kafka.client import KafkaTopics, described, offsets
-from tidegate.source.kafka.fetch import history_lost
+from tidegate.source.kafka.fetch import history_lost, messages_at
 from tidegate.source.kafka.messages import Accept
 from tidegate.source.kafka.reader import Planner, TopicPlan, land_range, start_of
 from tidegate.source.kafka.resolution import recorded
@@ -46,6 +46,7 @@ class Landing(BatchLoop):
         self.changelog = changelog_uri(lake)
         self._lake, self._accept, self._events = lake, accept, events or EventFilter()
         self._planner = Planner(source)
+        self.skips_dead = source.dead_letter == "skip"
 
     def _claim(self) -> State:
         """Raises what is wrong with brokers, topics and positions."""
@@ -69,6 +70,10 @@ class Landing(BatchLoop):
         }
         highs = offsets(self.source, known, latest=True)
         return all(highs[place] <= offset for place, offset in known.items())
+
+    def bodies(self, places: Collection[Place]) -> Mapping[Place, Message]:
+        """Return the messages that stand at `places`, as far as the broker still has them."""
+        return messages_at(self.source, places)
 
     def _completed(self, state: State) -> dict[str, dict[int, Reached]]:
         """The positions of `state` plus a beginning for every partition that it does not know."""

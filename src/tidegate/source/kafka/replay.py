@@ -1,6 +1,7 @@
 """Giving a dead letter a second chance.
 
     the feed stands at it      a resolution is recorded; the next start of the feed lands the message in its place
+    it landed and is refused   decoded now, its rows and DDLs come in the place of those that landed, in one commit
     it was skipped before      decoded now, its rows and DDLs are appended to the changelog in one commit
 
 Appending can only add to the future: an event at or below the feed's checkpoint would never be applied, so it is
@@ -11,10 +12,12 @@ must stand still while letters are replayed, and the caller checks that the chec
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from tidegate.changelog import ledger
 from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.changelog.files import REPLAYED, ControlFiles, RowFiles
+from tidegate.changelog.refused import put_aside
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.change import DeadLetter, Place
 from tidegate.model.errors import ConfigError, DecodeError, UnsupportedError
@@ -23,6 +26,8 @@ from tidegate.source.kafka.messages import LandedMessages, LandPlan, land_messag
 from tidegate.source.kafka.resolution import Resolution, record
 
 FLUSH_BYTES = 64 << 20
+
+State: TypeAlias = Literal["halted", "refused", "dead"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +60,32 @@ def opened_changelog(lake: str) -> Changelog:
     return changelog
 
 
-def find(changelog: Changelog, place: Place) -> tuple[DeadLetter | None, bool]:
-    """Return the letter at `place` and whether the feed stands at it. Raises ConfigError when neither is true."""
-    for halt, letter in changelog.halted():
-        if halt.place == place:
-            return letter, True
-    for letter in changelog.dead_letters():
+def listed(changelog: Changelog, checkpoint_ts: int) -> list[tuple[DeadLetter, State]]:
+    """Return every message that waits for a decision, and those that were left out. What was refused once and has been
+    applied since is none of them."""
+    halted = ((kept or DeadLetter(one.place, one.code, one.reason, 0, None, None)) for one, kept in changelog.halted())
+    found: list[tuple[DeadLetter, State]] = [(letter, "halted") for letter in halted]
+    found += [(letter, "refused") for letter in changelog.refused() if (letter.commit_ts or 0) > checkpoint_ts]
+    return [*found, *((letter, "dead") for letter in changelog.dead_letters())]
+
+
+def find(changelog: Changelog, place: Place, checkpoint_ts: int) -> tuple[DeadLetter, State]:
+    """Return the letter at `place` and what it waits for. Raises ConfigError when there is none."""
+    for letter, state in listed(changelog, checkpoint_ts):
         if letter.place == place:
-            return letter, False
+            return letter, state
     raise ConfigError(f"{place} is neither a dead letter nor where the feed stands; see `tidegate dlq list`")
 
 
-def skip(lake: str, place: Place) -> str:
-    """Let the feed pass the message that it stands at; return the resolution's path."""
-    _, halted = find(opened_changelog(lake), place)
-    if not halted:
+def skip(lake: str, place: Place, *, checkpoint_ts: int) -> str | None:
+    """Let the feed pass the message that it stands at; return the resolution's path, None for what had landed."""
+    changelog = opened_changelog(lake)
+    letter, state = find(changelog, place, checkpoint_ts)
+    if state == "dead":
         raise ConfigError(f"{place} was skipped already; the feed does not stand there")
+    if state == "refused":
+        put_aside(changelog, [letter])
+        return None
     return record(lake, Resolution(topic=place.topic, partition=place.partition, offset=place.offset, action="skip"))
 
 
@@ -78,23 +93,26 @@ def replay(lake: str, place: Place, instead: Bytes, *, checkpoint_ts: int) -> Re
     """Land the message at `place` after all. Raises UnsupportedError when it comes too late, DecodeError when it still
     cannot be read."""
     changelog = opened_changelog(lake)
-    letter, halted = find(changelog, place)
+    letter, state = find(changelog, place, checkpoint_ts)
+    if state == "refused" and instead == Bytes():
+        raise ConfigError(f"{place} can be read, and was refused: give other bytes (--value-file), or skip it")
     resolution = _resolution(place, instead)
     options = changelog.state.decode or DecodeOptions(protocol="open-protocol")
-    key, value = (letter.raw_key, letter.raw_value) if letter is not None else (None, None)
     plan = LandPlan(place.topic, place.partition, options, resolutions={place.offset: resolution})
-    landed = land_messages([TopicMessage(place.offset, key, value)], plan, start=place.offset)
+    landed = land_messages([TopicMessage(place.offset, letter.raw_key, letter.raw_value)], plan, start=place.offset)
     if landed.halt is not None:
         raise DecodeError(f"{place} still cannot be landed: {landed.halt.code}: {landed.halt.reason}", "replay", 0)
-    if halted:
+    if state == "halted":
         return Replayed(resolution=record(lake, resolution))
-    assert letter is not None
     first = _refuse_late(landed, place, checkpoint_ts)
+    rows = sum(table.num_rows for table in landed.tables.values())
+    if state == "refused":
+        put_aside(changelog, [letter], (landed.tables, landed.ddls))
+        return Replayed(rows=rows, ddls=len(landed.ddls), first_ts=first)
     files = RowFiles(changelog.uri, flush_bytes=FLUSH_BYTES)
     files.add(landed.tables.items())
     controls = ControlFiles(changelog.uri, FLUSH_BYTES)
     controls.add(landed.ddls, [(REPLAYED, letter)])
-    rows = sum(table.num_rows for table in landed.tables.values())
     ledger.append(changelog.uri, (*files.close(), *controls.close()), rows=rows, ddls=len(landed.ddls))
     return Replayed(rows=rows, ddls=len(landed.ddls), first_ts=first)
 

@@ -167,6 +167,10 @@ class LogSource:
         versions = tuple(version for version in self._replicated.versions if version.stored.id in spans)
         return LogChanges(self._rows, after, upto, versions, self._mount, self._events)
 
+    def refused(self, error: TidegateError) -> bool:  # noqa: ARG002
+        """Return False: a log has no messages that could be left out."""
+        return False
+
     def release(self, checkpoint_ts: int) -> None:
         """Tell the log that what lies at or below is not needed by this feed, and look ahead from there: the frontier
         is that of the stop, or the failure, behind it."""
