@@ -14,6 +14,10 @@ JOBS ?= 2
 # What a soak runs, instead of everything: make soak SUITE='tests/kill tests/replay'
 SUITE ?=
 
+# Vulnerabilities that are known and do not reach us, each with its reason in a comment here: --ignore-vuln ID
+HARMLESS :=
+AUDIT := build/audit
+
 # By files, in their order: what a file or folder sets up is set up once.
 PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
@@ -23,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-recorded test check soak bench clean
+.PHONY: help setup demo demo-recorded test check audit soak bench clean
 
 help: ## Tell what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -40,11 +44,15 @@ test: setup ## Run all tests but the long ones
 	@$(BIN)/python -m tests.jvms
 	@$(BIN)/python -m pytest -m 'not soak' $(PARALLEL)
 
-check: setup ## Lint, format, types, fast tests: what must hold before each commit
+check: setup audit ## Lint, format, types, known vulnerabilities, fast tests: what must hold before each commit
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest -m 'not slow and not soak' $(PARALLEL)
+
+audit: $(AUDIT)/.ready ## Compare every pinned package with the vulnerabilities that PyPI knows
+	@$(AUDIT)/bin/pip-audit --disable-pip --progress-spinner off $(HARMLESS) \
+	  $(foreach list,$(wildcard requirements*.txt),-r $(list))
 
 soak: setup ## Run everything, with the full counts of fuzzing (SUITE=tests/kill runs that alone)
 	@$(BIN)/python -m tests.jvms
@@ -56,6 +64,11 @@ bench: setup ## Measure the hot paths
 clean: ## Remove what was made here; the per-user cache of jars stays
 	rm -rf $(VENV) build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(AUDIT)/.ready: requirements-audit.txt $(READY)
+	@$(BIN)/python -m venv --clear $(AUDIT)
+	@$(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-audit.txt
+	@touch $@
 
 $(READY): requirements.txt requirements-dev.txt requirements-build.txt pyproject.toml
 	@set -e; python=''; \
