@@ -22,7 +22,6 @@ from tests.fuzz import harness
 from tests.fuzz.harness import MEMORY_BYTES, run
 from tests.fuzz.mutation import mutated
 from tests.golden.test_totality import agreeing, corpus, damaged
-from tests.tidb.server.double import DoubleSession
 from tests.tidb.server.hostile import GOOD, Hostile
 from tidegate.codec import DecodeOptions
 from tidegate.kv.handle import IntHandle
@@ -32,8 +31,9 @@ from tidegate.model.event import Ddl
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.source.large.whole import ClaimReader
+from tidegate.tidb.cluster import Cluster
 from tidegate.tidb.segment import decode_footer, decode_segment, encode_segment
-from tidegate.tidb.server.upstream import Listener
+from tidegate.tidb.server.upstream import Upstream
 
 SEED = int(os.environ.get("TIDEGATE_SEED", "20260101"))
 pytestmark = pytest.mark.slow
@@ -128,23 +128,24 @@ def follow(query: str) -> None:
 
 @cache
 def port() -> int:
-    """A port of this process."""
-    return Listener(lambda _peers: DoubleSession()).start().port
+    """The port of an embedded TiDB of this process."""
+    return Upstream(Cluster.open(None)).start().ports["n1"]
 
 
+STATEMENTS = (
+    "create database if not exists d",
+    "create table if not exists d.t (a int primary key, b varchar(9), c json, e enum('x', 'y'), f decimal(9, 2))",
+    "replace into d.t values (1, 'é', '{\"a\": [1, null]}', 'x', -1.50)",
+    "select a, b, c->'$.a', e + 0, f * 2 from d.t where a in (1, 2) order by b limit 3",
+    "select * from information_schema.columns where table_schema = 'd'",
+    "set names gbk",
+    "begin; update d.t set b = concat(b, '!') where a = 1; rollback",
+    "show create table d.t",
+)
 COMMANDS = (
-    *(
-        b"\x03values",
-        b"\x03x",
-        b"\x03set names gbk",
-        b"\x02d",
-        b"\x04t\0",
-        b"\x0e",
-        b"\x1f",
-        b"\x0d",
-        b"\x09",
-        b"\x16a",
-    ),
+    *(b"\x03" + statement.encode() for statement in STATEMENTS),
+    *(b"\x16select a from d.t where b = ?", b"\x16replace into d.t values (?, ?, ?, ?, ?)"),
+    *(b"\x02d", b"\x04t\0", b"\x0e", b"\x1f", b"\x0d", b"\x09"),
     *(b"\x17\1\0\0\0\0\1\0\0\0", b"\x18\1\0\0\0\0\0x", b"\x1a\1\0\0\0", b"\x1b\0\0"),
     *(b"\x19\1\0\0\0", b"\x1c\1\0\0\0\1\0\0\0", b"\x12\0\0\0\0", b"\x11ann\0\0d\0\x2d\0mysql_native_password\0"),
 )
