@@ -6,6 +6,7 @@
     tidegate.Changefeed("kafka://...", tidegate.sinks.callback(write), state_dir="...").run()
     tidegate.lake("/srv/lake").table("shop.orders")              all tables at one timestamp
     tidegate.decode(frame, protocol="canal-json")                a Spark DataFrame of messages, decoded
+    tidegate.register(spark)                                     formats "tidegate" and "tidegate-lake" of a session
 
 Names load what they need when they are first used: importing the package imports neither Spark nor Kafka.
 """
@@ -17,15 +18,17 @@ if TYPE_CHECKING:
     __version__: str
     from tidegate import sinks
     from tidegate.app.changefeed import Changefeed
+    from tidegate.frames.decode import decode_frame as decode
+    from tidegate.frames.register import register
     from tidegate.lakes.lake import Lake as lake  # noqa: N813  reads as a function: lake(path).table(name)
-    from tidegate.source.frame import decode_frame as decode
 
-__all__ = ["Changefeed", "__version__", "decode", "lake", "sinks"]
+__all__ = ["Changefeed", "__version__", "decode", "lake", "register", "sinks"]
 
 _PLACES: Final = {
     "Changefeed": ("tidegate.app.changefeed", "Changefeed"),
-    "decode": ("tidegate.source.frame", "decode_frame"),
+    "decode": ("tidegate.frames.decode", "decode_frame"),
     "lake": ("tidegate.lakes.lake", "Lake"),
+    "register": ("tidegate.frames.register", "register"),
 }
 
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src" / "tidegate"
 FLOORS = (
     *("model", "codec", "kv", "expr", "schema", "tidb", "feed", "objectstore", "spark", "changelog", "source", "sink"),
-    *("lakes", "testing", "app"),
+    *("lakes", "frames", "testing", "app"),
 )
 SUITES = {
     *("contract", "docs", "e2e", "fuzz", "golden", "house", "kill", "memory", "model_checker", "replay", "workloads"),
@@ -42,6 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "source": LANDED,
     "sink": LANDED,
     "lakes": LANDED | {"source", "sink"},
+    "frames": LANDED | {"sink", "lakes"},
     "testing": set(FLOORS) - {"app"},
     "app": set(FLOORS),
 }

@@ -140,9 +140,13 @@ class Lake:
         self.snapshot.check_not_parked(table, self.options.root)
         return self.options.table_uri(incarnation), self.snapshot.tables[incarnation].version
 
+    def stored(self, name: str) -> deltalog.TableSnapshot:
+        """Return the table as Delta has it, at the version of this snapshot."""
+        return stored_table(*self.place(name), name)
+
     def count(self, name: str) -> int:
         """Return how many rows are stored (changes, for a table without a key), from the table's log alone."""
-        return sum(file.rows for file in self._stored(name).files())
+        return sum(file.rows for file in self.stored(name).files())
 
     def arrow(
         self, name: str, columns: Sequence[str] = (), limit: int | None = None, *, where: Where | None = None
@@ -150,7 +154,7 @@ class Lake:
         """Return the table's rows as Arrow, columns in the upstream's order unless `columns` names some.
 
         `where` asks for the rows whose columns have these values: `{"id": 17}`, `{"id": [17, 18]}`."""
-        stored, table = self._stored(name), self.definition(name)
+        stored, table = self.stored(name), self.definition(name)
         known = stored_columns(stored)
         wanted = Wanted.of(where or {}, known, table)
         return stored_rows(stored, chosen(columns, [one.name for one in known], table), limit, wanted=wanted)
@@ -160,7 +164,7 @@ class Lake:
         Delta's."""
         from tidegate.spark.session import session
 
-        spark, stored = spark or session(), self._stored(name)
+        spark, stored = spark or session(), self.stored(name)
         if is_local(stored):
             return spark_local(spark, stored_rows(stored), stored_columns(stored))
         return spark_rows(spark, stored.uri, stored.version)
@@ -209,9 +213,6 @@ class Lake:
                 )
             self._live = Live(self.options.root, base, self._changelog, upto=self.ts, scratch=scratch)
         return self._live
-
-    def _stored(self, name: str) -> deltalog.TableSnapshot:
-        return stored_table(*self.place(name), name)
 
     def _find(self, name: str) -> tuple[str, TableInfo]:
         folded, state = lowered(name), self.snapshot.state

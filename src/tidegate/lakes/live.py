@@ -137,7 +137,7 @@ class Live:
         self.options = msgspec.structs.replace(options, root=root)
         self.base = base
         self.ts = _reach(root, base, changelog.frontier(), upto)
-        self._slice, self._round = _planned(base, changelog, self.ts, self.options)
+        self._slice, self._round = planned(base, changelog, self.ts, self.options)
         check_round(base, self._round, self.options)
         self._units = {step_table.incarnation: unit for unit in self._round.units for step_table in unit.tables}
         self._directory = Scratch(scratch)
@@ -200,6 +200,14 @@ class Live:
 
         spark = spark or session()
         return lake_sql.run(spark, query, self.tables(), lambda name: self.table(name, spark))
+
+    def pieces(self, name: str) -> tuple[deltalog.TableSnapshot, Tail]:
+        """Return a stored table and what follows it; of one that a DDL touched a clone, which goes with the view."""
+        return self._rows_of(self.definition(name))
+
+    def is_clone(self, stored: deltalog.TableSnapshot) -> bool:
+        """Return True for a table of `pieces` that the view wrote."""
+        return any(stored.uri == uri for uri, _ in self._clones.values())
 
     def close(self) -> None:
         """Remove what the view wrote; its frames of tables that a DDL touched cannot be read any more."""
@@ -288,8 +296,8 @@ def _reach(root: str, base: Snapshot, frontier: int | None, upto: int | None) ->
     return reached if upto is None else upto
 
 
-def _planned(base: Snapshot, changelog: Changelog, upto: int, options: DeltaOptions) -> tuple[ChangeSlice, Round]:
-    """What lies between the snapshot and `upto`, planned as the feed plans it."""
+def planned(base: Snapshot, changelog: Changelog, upto: int, options: DeltaOptions) -> tuple[ChangeSlice, Round]:
+    """Return what lies between the snapshot and `upto`, planned as the feed plans it."""
     at = base.checkpoint
     slice_ = _found(changelog.slice, at.ts, upto) if upto > at.ts else ChangeSlice(changelog.uri, at.ts, upto, ())
     accept = TableFilter.parse(options.rules, case_sensitive=options.case_sensitive).matches

@@ -107,6 +107,14 @@ def overlaid(stored: pa.Table, tail: Tail) -> pa.Table:
     return stored
 
 
+def without_keys(rows: pa.Table, tail: Tail) -> pa.Table:
+    """Return the stored rows that a tail leaves as they are."""
+    for part in tail.parts:
+        if isinstance(part, NetChanges):
+            rows = _without(rows, part.keys)
+    return rows
+
+
 def _without(rows: pa.Table, keys: pa.Table) -> pa.Table:
     """The rows whose key is not among `keys`."""
     if not keys.num_rows or not rows.num_rows:

@@ -8,7 +8,7 @@ import pytest
 
 from tidegate.codec.frame import read_frames
 from tidegate.codec.options import DecodeOptions
-from tidegate.source.frame import EVENT_DDL, EVENT_SCHEMA, decode_batches, decode_frame
+from tidegate.frames.decode import EVENT_DDL, EVENT_SCHEMA, decode_batches, decode_frame
 
 WORKLOAD = Path(__file__).parents[1] / "data" / "workload"
 
