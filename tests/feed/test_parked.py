@@ -41,6 +41,14 @@ def test_what_parks(error: Exception, *, its_own: bool) -> None:
     assert parks(error) == its_own  # type: ignore[arg-type]
 
 
+def test_what_messages_hold_is_the_sources_to_decide() -> None:
+    """An error that names its messages parks no table."""
+    error = SchemaError("x")
+    error.messages = (("shop", 0, 7, 12),)
+
+    assert not parks(error)
+
+
 def test_a_refused_unit_stands_where_the_round_began() -> None:
     """With the error's words, and apart from those that stood before."""
     (old, new) = parked_after([group("a")], [refused("b", "c")], Checkpoint(7), "schema of 7", 99)

@@ -341,6 +341,9 @@ class Engine:
                 behind = planned.checkpoint.ts < goal.ts
             self.outage.over()
         except TidegateError as error:
+            met = error
+            if self.outage.retrying(lambda: self.source.refused(met)):
+                return
             if not parks(error):
                 raise
             done, refused = [], error

@@ -46,8 +46,11 @@ class Refused:
 
 
 def parks(error: TidegateError) -> bool:
-    """Return True if an error of one unit is its tables' own: no other unit would meet it, and no wait would help."""
-    return error.retry is Retry.NEVER and not isinstance(error, Fenced | HistoryLost | EnvironmentFault)
+    """Return True if an error of one unit is its tables' own: no other unit would meet it, and no wait would help.
+
+    One that names messages is the source's to decide about (`Source.refused`)."""
+    everybody = Fenced, HistoryLost, EnvironmentFault
+    return error.retry is Retry.NEVER and not error.messages and not isinstance(error, everybody)
 
 
 def touched(units: Iterable[Unit], incarnations: Collection[str]) -> tuple[list[Unit], frozenset[str]]:
