@@ -20,6 +20,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from tidegate.model.errors import ConfigError, SqlError
 from tidegate.model.name import lowered, qualified
+from tidegate.spark.connect import is_connect
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +42,28 @@ def run(spark: Any, query: str, tables: Sequence[str], frame: Callable[[str], An
     prefix = f"tidegate_{uuid.uuid4().hex}"
     names = sorted({place.table for place in places if place.table is not None})
     views = {name: f"{prefix}_{number}" for number, name in enumerate(names)}
+    text = rewritten(query, places, views)
     try:
+        if is_connect(spark):
+            return _connected(spark, text, {view: frame(name) for name, view in views.items()})
         for name, view in views.items():
             frame(name).createOrReplaceTempView(view)
-        return spark.sql(rewritten(query, places, views))
+        return spark.sql(text)
     except AnalysisException as wrong:
         raise SqlError(_shown(str(wrong), views)) from wrong
     finally:
         for view in views.values():
             spark.catalog.dropTempView(view)
+
+
+def _connected(spark: Any, text: str, frames: Mapping[str, Any]) -> Any:
+    """The DataFrame of a query over Connect, which looks names up when it is executed: the frames go with the query."""
+    text = text.replace("{", "{{").replace("}", "}}")
+    for view in frames:
+        text = text.replace(f"`{view}`", f"{{{view}}}")
+    found = spark.sql(text, **frames)
+    assert found.schema is not None  # what is wrong with the query is told here
+    return found
 
 
 def _shown(message: str, views: Mapping[str, str]) -> str:

@@ -7,7 +7,9 @@ Rows do not travel this way, only plans and reports: some kilobytes a job.  An e
 since Spark would turn it into a text amid two stack traces; `run` raises it once every task has ended.
 
     SparkTasks              jobs of the rounds
-      └ aside("shop/land")  jobs of a job group of their own, which `cancel` ends
+      └ aside("shop/land")  jobs of a group of their own (a tag over Spark Connect), which `cancel` ends
+
+A session of Spark Connect has no `parallelize`: connect.py.
 """
 
 import uuid
@@ -19,6 +21,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from tidegate.model.errors import EnvironmentFault, SinkError, SourceError, TidegateError
+from tidegate.spark.connect import is_connect, run_connected, slots_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,12 +39,18 @@ class SparkTasks:
     ) -> None:
         self._spark, self._open = spark, open_session or _feed_session
         self._group: str | None = None
+        self._slots: int | None = None
         self._lost: type[TidegateError] = SinkError
 
     @property
     def slots(self) -> int:
         """How many tasks Spark runs at the same time. EnvironmentFault when Spark is gone: no try brings it back."""
-        return _slots(self._session())
+        spark = self._session()
+        if not is_connect(spark):
+            return _slots(spark)
+        if self._slots is None:
+            self._slots = _slots(spark)
+        return self._slots
 
     def run(self, work: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
         """Return the answers of `work` to `jobs`, in their order.
@@ -52,6 +61,8 @@ class SparkTasks:
             return []
         spark = self._session()
         try:
+            if is_connect(spark):
+                return _checked(run_connected(spark, partial(_outcome, work), jobs, self._group))
             if self._group is not None:
                 spark.sparkContext.setJobGroup(self._group, self._group.partition(" ")[0])
             return run_tasks(spark, work, jobs)
@@ -64,13 +75,18 @@ class SparkTasks:
     def aside(self, name: str) -> "SparkTasks":
         """Return tasks for an activity beside the rounds, called from a thread of its own."""
         found = SparkTasks(open_session=self._session)
-        found._group, found._lost = f"{name} {uuid.uuid4().hex[:8]}", SourceError
+        found._group, found._lost = f"{name.replace(',', ' ')} {uuid.uuid4().hex[:8]}", SourceError
         return found
 
     def cancel(self) -> None:
         """End the tasks of this activity that run now; their `run` raises."""
-        if self._group is not None:
-            self._session().sparkContext.cancelJobGroup(self._group)
+        if self._group is None:
+            return
+        spark = self._session()
+        if is_connect(spark):
+            spark.interruptTag(self._group)
+        else:
+            spark.sparkContext.cancelJobGroup(self._group)
 
     def _session(self) -> "SparkSession":
         if self._spark is None:
@@ -80,7 +96,7 @@ class SparkTasks:
 
 def _slots(spark: "SparkSession") -> int:
     try:
-        return int(spark.sparkContext.defaultParallelism)
+        return slots_of(spark) if is_connect(spark) else int(spark.sparkContext.defaultParallelism)
     except (*SPARK_FAILURES, AttributeError, OSError) as gone:
         raise _ended(gone) from gone
 
@@ -100,7 +116,11 @@ def run_tasks(spark: "SparkSession", work: Callable[[Any], Any], jobs: Sequence[
     SPARK_FAILURES."""
     if not jobs:
         return []
-    outcomes = spark.sparkContext.parallelize(jobs, len(jobs)).map(partial(_outcome, work)).collect()
+    return _checked(spark.sparkContext.parallelize(jobs, len(jobs)).map(partial(_outcome, work)).collect())
+
+
+def _checked(outcomes: Sequence[Any]) -> list[Any]:
+    """The outcomes, if none is an error of ours."""
     for outcome in outcomes:
         if isinstance(outcome, TidegateError):
             raise outcome
