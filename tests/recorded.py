@@ -8,6 +8,7 @@ It has no thread: nothing lands but what is asked for, so a test decides how far
 import gzip
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from tidegate.changelog import ledger
@@ -15,29 +16,60 @@ from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.files import DEAD, HALT, ControlFiles, RowFiles
 from tidegate.changelog.landing import BatchLoop, Message
 from tidegate.changelog.report import State, TaskReport
+from tidegate.codec import decode
 from tidegate.codec.frame import read_frames
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.change import Place
 from tidegate.feed.frontier import Reached
 from tidegate.feed.ports import Tasks
+from tidegate.model.event import Resolved
 from tidegate.source.kafka.land import halted
 from tidegate.source.kafka.message import TopicMessage
 from tidegate.source.kafka.messages import LandPlan, land_messages
 from tidegate.source.kafka.resolution import recorded
 
-__all__ = ["RecordedLanding", "partitions_of"]
+__all__ = ["RecordedLanding", "partitions_of", "upto"]
 
 FLUSH_BYTES = 1 << 26
 
 
 def partitions_of(where: Path) -> dict[int, list[TopicMessage]]:
     """Return the messages of a recorded topic (files p0.bin.gz, p1.bin.gz, ..), by partition."""
+    return {number: list(messages) for number, messages in _read(where).items()}
+
+
+def upto(where: Path, options: DecodeOptions, ts: int) -> dict[int, list[TopicMessage]]:
+    """Return the messages of a recorded topic, each partition up to the one that resolves `ts`."""
+    marks = _resolving(where, options)
+    ends = {number: next((at for at, mark in marks[number] if mark >= ts), None) for number in marks}
+    return {
+        number: list(messages if ends[number] is None else messages[: ends[number] + 1])
+        for number, messages in _read(where).items()
+    }
+
+
+@cache
+def _read(where: Path) -> dict[int, tuple[TopicMessage, ...]]:
     found = {}
     for path in sorted(where.glob("p*.bin.gz")):
         frames = list(read_frames(gzip.decompress(path.read_bytes())))
         number = int(path.name.removeprefix("p").partition(".")[0])
-        found[number] = [TopicMessage(at, key or None, value) for at, (key, value) in enumerate(frames)]
+        found[number] = tuple(TopicMessage(at, key or None, value) for at, (key, value) in enumerate(frames))
     return found
+
+
+@cache
+def _resolving(where: Path, options: DecodeOptions) -> dict[int, list[tuple[int, int]]]:
+    """The messages that resolve, by partition: where they stand, and which ts they resolve."""
+    return {
+        number: [
+            (at, event.ts)
+            for at, message in enumerate(messages)
+            for event in decode(message.key, message.value, options)
+            if isinstance(event, Resolved)
+        ]
+        for number, messages in _read(where).items()
+    }
 
 
 class RecordedLanding(BatchLoop):

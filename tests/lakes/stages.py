@@ -3,16 +3,14 @@
 messages up to moment n of the recording --land--> changelog (frontier = that moment's ts) --round(ts)--> snapshots
 """
 
-from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.replay.stage import Stage, partitions_of
+from tests.recorded import partitions_of, upto
+from tests.replay.stage import Stage
 from tidegate.app.verify import Truth, compare_tables, load_truth
-from tidegate.codec import decode
 from tidegate.codec.options import DecodeOptions
-from tidegate.model.event import Resolved
 from tidegate.source.kafka.message import TopicMessage
 
 WORKLOAD = Path(__file__).parents[1] / "data" / "workload"
@@ -27,15 +25,7 @@ def truths() -> tuple[Truth, ...]:
 
 def cut(recording: str, ts: int) -> dict[int, list[TopicMessage]]:
     """A recorded topic up to the messages that resolve `ts`."""
-    options = DecodeOptions(protocol=PROTOCOLS[recording])
-    return {number: list(_up_to(some, options, ts)) for number, some in partitions_of(WORKLOAD / recording).items()}
-
-
-def _up_to(messages: Sequence[TopicMessage], options: DecodeOptions, ts: int) -> Iterator[TopicMessage]:
-    for message in messages:
-        yield message
-        if any(isinstance(event, Resolved) and event.ts >= ts for event in decode(message.key, message.value, options)):
-            return
+    return upto(WORKLOAD / recording, DecodeOptions(protocol=PROTOCOLS[recording]), ts)
 
 
 class Play:
