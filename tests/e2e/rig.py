@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,12 @@ from click.testing import CliRunner, Result
 from confluent_kafka import Producer
 
 from tests.kill.published import Witness
+from tests.recorded import partitions_of, upto
 from tidegate.app.broker import Broker, start_broker
 from tidegate.app.cli.main import main
-from tidegate.app.demo.recorded import Frame, create_topic, read_partitions
+from tidegate.app.demo.recorded import Frame, create_topic
 from tidegate.app.verify import Truth, load_truth
-from tidegate.codec import decode
 from tidegate.codec.options import DecodeOptions
-from tidegate.model.event import Resolved
 
 RECORDING = Path(__file__).parents[1] / "data" / "workload"
 TIDEGATE = Path(sys.executable).with_name("tidegate")
@@ -62,23 +61,20 @@ def moment_ts(moment: int) -> int:
 @cache
 def recorded(kind: str, moment: int = LAST) -> tuple[tuple[Frame, ...], ...]:
     """The partitions of a recorded topic, each up to the message that resolves `moment`; all of them for the last."""
-    partitions = read_partitions(RECORDING / kind)
-    if moment == LAST:
-        return tuple(map(tuple, partitions))
-    options, ts = DecodeOptions(protocol=PROTOCOLS[kind]), moment_ts(moment)
-    return tuple(tuple(_up_to(messages, options, ts)) for messages in partitions)
-
-
-def _up_to(messages: Sequence[Frame], options: DecodeOptions, ts: int) -> Iterator[Frame]:
-    for key, value in messages:
-        yield key, value
-        if any(isinstance(event, Resolved) and event.ts >= ts for event in decode(key, value, options)):
-            return
+    options = DecodeOptions(protocol=PROTOCOLS[kind])
+    parts = partitions_of(RECORDING / kind) if moment == LAST else upto(RECORDING / kind, options, moment_ts(moment))
+    return tuple(tuple((one.key or b"", one.value or b"") for one in messages) for messages in parts.values())
 
 
 def halves(partitions: Partitions) -> tuple[Partitions, Partitions]:
     """The first and the second half of every partition."""
     return [some[: len(some) // 2] for some in partitions], [some[len(some) // 2 :] for some in partitions]
+
+
+@lru_cache(maxsize=2)
+def producer_to(bootstrap: str) -> Producer:
+    """One for all topics of a broker, whose partitions it knows from then on: each is let in after half a second."""
+    return Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0})
 
 
 @dataclass(frozen=True)
@@ -99,7 +95,7 @@ class Topic:
 
     def send(self, partitions: Partitions) -> None:
         """Append messages to every partition; returns when the broker has them."""
-        producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "log_level": 3})
+        producer = producer_to(self.bootstrap)
         for number, messages in enumerate(partitions):
             for key, value in messages:
                 producer.produce(self.name, value, key or None, number)
@@ -112,9 +108,10 @@ class Topic:
 
 
 def feed(source_uri: str, lake: Path, *options: str, moment: int | None = LAST) -> list[str]:
-    """The words of `tidegate run` from a source into a lake, up to a moment of the recording."""
+    """The words of `tidegate run` from a source into a lake that is quick, up to a moment of the recording."""
     until = [] if moment is None else ["--until", str(moment_ts(moment))]
-    return ["run", "--source-uri", source_uri, "--sink-uri", f"delta://{lake}", *until, *options]
+    sink = f"delta://{lake}{'&' if '?' in str(lake) else '?'}flush-interval=200ms"
+    return ["run", "--source-uri", source_uri, "--sink-uri", sink, *until, *options]
 
 
 def cli(*words: str) -> Result:

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from tests.e2e.rig import PROTOCOLS, Running, Topic, cli, differences, feed, moment_ts, recorded, running
+from tests.e2e.rig import PROTOCOLS, Running, Topic, cli, differences, feed, moment_ts, producer_to, recorded, running
 from tests.kill.conftest import MOMENT
 from tests.kill.lives import Death, Lives, Paced
 from tests.kill.published import Undisturbed, Witness
@@ -116,6 +116,7 @@ def test_partition_added(spark: "SparkSession", bootstrap: str, tmp_path: Path) 
                 future.result()
             while len(admin.list_topics("growing", timeout=10).topics["growing"].partitions) <= len(whole):
                 time.sleep(0.1)
+            producer_to.cache_clear()  # it learns of partitions minutes later
             topic.send([*first, only_resolved])
             topic.send([[], [], [], last])
 

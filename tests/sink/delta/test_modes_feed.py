@@ -48,7 +48,7 @@ def topic() -> Iterator[Topic]:
 
 def with_mode(words: list[str], mode: str) -> list[str]:
     """The words of a run whose sink is in that mode."""
-    return [f"{word}?mode={mode}" if word.startswith("delta:") else word for word in words]
+    return [f"{word}&mode={mode}" if word.startswith("delta:") else word for word in words]
 
 
 @pytest.mark.parametrize("mode", NOW)
