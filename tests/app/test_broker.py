@@ -137,7 +137,8 @@ def test_a_broker_carries_messages_and_keeps_them(notes: Path, tmp_path: Path) -
     with running_broker(home) as one:
         admin = AdminClient({"bootstrap.servers": one.bootstrap, "log_level": 0})
         admin.create_topics([NewTopic("t", 1)])["t"].result(30)
-        producer = Producer({"bootstrap.servers": one.bootstrap, "message.max.bytes": 64 << 20, "log_level": 0})
+        client = {"bootstrap.servers": one.bootstrap, "message.max.bytes": 64 << 20}
+        producer = Producer(client | {"enable.idempotence": True, "log_level": 0})
         for value in (b"small", large):
             producer.produce("t", value)
 
