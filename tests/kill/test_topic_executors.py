@@ -4,7 +4,7 @@ Story, whole ──► segments ──► one life on local-cluster[2,1,1024] �
 
 topic/rows-queued   a worker has queued a stretch's rows: its executor dies, the worker itself may outlive it
 topic/rows-written  the driver has the answers and sends DDLs: one of the executors dies between two stretches
-at any moment       one of the executors, after a time by the seed
+at any moment       one of the executors, a time by the seed after the first
 """
 
 import os
@@ -68,10 +68,12 @@ class OnCluster(Real):
         ):
             run.reach(lambda report: report["watermarks"] > 0)
             run.unread()
-            began_s = time.monotonic()
+            began_s = None
             while run.process.poll() is None:
                 self._at_places(run, marks)
-                if self.at_s and time.monotonic() - began_s > self.at_s[0]:
+                if began_s is None and IN_TASK in self.deaths.values():  # before it, its executor may be the one to die
+                    began_s = time.monotonic()
+                if self.at_s and began_s is not None and time.monotonic() - began_s > self.at_s[0]:
                     self.at_s.pop(0)
                     self._kill(self.random.choice(executors(run) or [None]), "any moment")
                 time.sleep(POLL_S)
@@ -83,8 +85,10 @@ class OnCluster(Real):
                 continue
             if mark.stem == IN_TASK.replace("/", "."):
                 self._kill(executor_of(int(text)), IN_TASK)
+            elif living := executors(run):
+                self._kill(self.random.choice(living), BETWEEN)
             else:
-                self._kill(self.random.choice(executors(run) or [None]), BETWEEN)
+                continue
             mark.unlink()
 
     def _kill(self, victim: psutil.Process | None, where: str) -> None:
