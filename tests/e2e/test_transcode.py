@@ -151,7 +151,7 @@ def test_reading_goes_on_where_it_ended(bootstrap: str) -> None:
     assert changes(e for one in written.values() for e in one) == changes(e for one in theirs.values() for e in one)
 
 
-@pytest.mark.parametrize(("kind", "other"), [("open", "canal"), ("canal", "open")])
+@pytest.mark.parametrize(("kind", "other"), [("open", "canal"), pytest.param("canal", "open", marks=pytest.mark.soak)])
 def test_run_keeps_its_place(bootstrap: str, tmp_path: Path, kind: str, other: str) -> None:
     """`tidegate run` from topic to topic goes on from its state directory: what came meanwhile follows, nothing that
     was resolved is written twice, and all of it stands in TiCDC's order."""

@@ -43,7 +43,9 @@ def test_orders_and_balances_hold_in_the_recording() -> None:
         assert ids <= {tuple(row[of].values()) for row in items.rows}
 
 
-@pytest.mark.parametrize("recording", [pytest.param(name, marks=pytest.mark.slow) for name in ("open", "canal")])
+@pytest.mark.parametrize(
+    "recording", [pytest.param("open", marks=pytest.mark.slow), pytest.param("canal", marks=pytest.mark.soak)]
+)
 def test_reader_beside_a_feed(tmp_path: Path, recording: str) -> None:
     """While a feed lands, merges and publishes, each snapshot and each live view is a committed state."""
     play = Play(tmp_path, recording, seed=5)

@@ -46,8 +46,14 @@ def rows_of(table: Any) -> list[str]:
     return sorted(map(repr, table.to_pylist()))
 
 
-@pytest.mark.parametrize("way", ["snapshot small", "snapshot large", "live small", "live large"])
-@pytest.mark.parametrize("moment", [3, 8])
+@pytest.mark.parametrize(
+    ("moment", "way"),
+    [
+        *((moment, way) for moment in (3, 8) for way in ("snapshot small", "live small", "live large")),
+        pytest.param(3, "snapshot large", marks=pytest.mark.soak),
+        (8, "snapshot large"),
+    ],
+)
 def test_spark_and_arrow_agree(
     root: Path, spark: "SparkSession", moment: int, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

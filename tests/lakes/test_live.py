@@ -20,7 +20,7 @@ MERGED_EVERY = {"open": 3, "canal": 5, "open_table": 4, "canal_table": 2}
 @pytest.mark.parametrize(
     ("recording", "merged_every"),
     [
-        pytest.param(name, every, marks=SLOW if name in {"open", "canal_table"} else pytest.mark.soak)
+        pytest.param(name, every, marks=SLOW if name == "open" else pytest.mark.soak)
         for name, every in MERGED_EVERY.items()
     ],
 )

@@ -70,7 +70,7 @@ def places(lake: str) -> Counter[tuple[str, int, int, int]]:
     )
 
 
-@pytest.mark.parametrize("name", ["open", "canal"])
+@pytest.mark.parametrize("name", ["open", pytest.param("canal", marks=pytest.mark.soak)])
 def test_a_recording_lands_once_through_restarts(spark, topics, lake, name):
     """Stopped twice in the middle of a run, every row is landed and none twice; Spark reads the same rows."""
     topic = topics.new(3)

@@ -80,7 +80,7 @@ def story(seed: int) -> list[tuple[str, str]]:
     return told
 
 
-@pytest.mark.parametrize("seed", seeds(some(4, 50)))
+@pytest.mark.parametrize("seed", seeds(some(2, 50)))
 def test_another_tidb_has_the_same_tables(seed: int) -> None:
     """After each DDL."""
     story(seed)
