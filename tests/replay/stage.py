@@ -37,6 +37,7 @@ class Stage:
         seed: int = 0,
         *,
         parks: bool = False,
+        skips_dead: bool = False,
         **delta: Any,
     ) -> None:
         self.random = random.Random(seed)
@@ -44,10 +45,18 @@ class Stage:
         self.crash: Callable[[str], None] = lambda _: None
         uri = self.options.changelog_uri
         self.landing = RecordedLanding(
-            uri, "f", DecodeOptions(protocol=protocol), messages, topic=TOPIC, seed=seed, pause=self._at
+            uri,
+            "f",
+            DecodeOptions(protocol=protocol),
+            messages,
+            topic=TOPIC,
+            seed=seed,
+            skip_dead=skips_dead,
+            pause=self._at,
         )
         source = LandedSource(lambda: self.landing, uri)
-        self.log, self.sink = source.changelog, DeltaSink(self.options, workers=1000, parks=parks)
+        self.sink = DeltaSink(self.options, workers=1000, parks=parks, skips_dead=skips_dead)
+        self.log = source.changelog
         feed = Feed("f", source, self.sink, accept=lambda *_: True)
         self.engine = Engine(feed, Shuffled(self), Meter(lambda _: None), threading.Event())
         publish = self.sink.advance

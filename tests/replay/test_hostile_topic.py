@@ -17,9 +17,8 @@ from tidegate.model.errors import TidegateError
 
 def staged(root: Path, claims: str, given: Topic, seed: int, *, skip: bool) -> Stage:
     """A life of a feed of the topic."""
-    stage = Stage(root, given.protocol, {0: given.messages}, seed)
+    stage = Stage(root, given.protocol, {0: given.messages}, seed, skips_dead=skip)
     stage.decode = DecodeOptions(protocol=given.protocol, compression=given.compression, claim_check_storage_uri=claims)
-    stage.landing.skips_dead = skip
     return stage
 
 

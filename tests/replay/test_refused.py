@@ -3,23 +3,25 @@
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from tests.replay.hostile import TABLES, Topic, differences, topic
 from tests.replay.hostile_kinds import written
 from tests.replay.stage import Stage
+from tidegate.app.cli.main import main
 from tidegate.feed.change import Place
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError, SchemaError, SqlError, UnsupportedError
 from tidegate.model.event import Ddl, Resolved
+from tidegate.sink.delta.parking import ask
 from tidegate.source.kafka.replay import Bytes, find, listed, opened_changelog, replay, skip
 
 UNFIT, DDL = "value_that_is_no_time", "unreadable_ddl"
 
 
-def begun(root: Path, given: Topic, *, skip: bool = False) -> Stage:
+def begun(root: Path, given: Topic, **how: bool) -> Stage:
     """A life of the feed with everything landed."""
-    stage = Stage(root, given.protocol, {0: given.messages})
-    stage.landing.skips_dead = skip
+    stage = Stage(root, given.protocol, {0: given.messages}, **how)
     while stage.land(1_000):
         pass
     return stage
@@ -64,7 +66,7 @@ def test_replay_of_what_was_put_aside(tmp_path: Path) -> None:
     given = topic("canal-json", 1, 3, [UNFIT])
     ((offset, ((_, right), row)),) = given.right.items()
     place, lake = Place("shop", 0, offset), str(tmp_path)
-    stage = begun(tmp_path, given, skip=True)
+    stage = begun(tmp_path, given, skips_dead=True)
     assert stage.engine.round(None), "the message is put aside"
     assert states(tmp_path) == [(offset, "dead")]
 
@@ -92,8 +94,8 @@ def test_a_ddl_goes_with_its_repeats(tmp_path: Path, *, skips: bool) -> None:
     other.tell(Resolved(given.ts))
 
     def life() -> Stage:
-        stage = Stage(tmp_path, "open-protocol", {0: given.messages, 1: other.messages})
-        stage.landing.skips_dead = skips
+        partitions = {0: given.messages, 1: other.messages}
+        stage = Stage(tmp_path, "open-protocol", partitions, skips_dead=skips)
         while stage.land(1_000):
             pass
         return stage
@@ -119,3 +121,33 @@ def test_replay_of_a_ddl(tmp_path: Path) -> None:
     assert (done.rows, done.ddls) == (0, 1)
     assert begun(tmp_path, given).round() == given.ts
     assert "z" in Lake(str(tmp_path)).arrow("s.t").column_names
+
+
+def test_a_table_is_not_parked_for_a_message_that_may_be_skipped(tmp_path: Path) -> None:
+    """With table-error=park and dead-letter=skip the message is put aside, and its table goes on."""
+    given = topic("canal-json", 1, 3, [UNFIT])
+    stage = begun(tmp_path, given, parks=True, skips_dead=True)
+    assert stage.round() == given.ts
+    assert stage.sink.parked() == ()
+    assert states(tmp_path) == [(next(iter(given.bad)), "dead")]
+    assert differences(Lake(str(tmp_path)), given) == {}
+
+
+def test_a_table_that_is_parked_for_a_message_comes_back_without_it(tmp_path: Path) -> None:
+    """With table-error=park and dead-letter=halt the parked table names the message; `dlq skip` leads on."""
+    given = topic("canal-json", 1, 3, [UNFIT])
+    (offset,) = given.bad
+    stage = begun(tmp_path, given, parks=True)
+    assert stage.round() == given.ts
+    (group,) = stage.sink.parked()
+    assert f"topic shop partition 0 offset {offset}" in group.message
+
+    result = CliRunner().invoke(main, ["dlq", "skip", str(tmp_path), "--at", f"shop/0/{offset}"])
+    assert result.exit_code == 0, result.output
+    ask(stage.options, stage.sink.snapshot, ["s.t"])
+    stage.resume()
+    assert stage.sink.parked() == ()
+    assert states(tmp_path, given.ts) == [(offset, "dead")]
+    assert differences(Lake(str(tmp_path)), given) == {}
+    with pytest.raises(ConfigError, match="neither"):
+        skip(str(tmp_path), Place("shop", 0, 10_000), checkpoint_ts=given.ts, parked=True)

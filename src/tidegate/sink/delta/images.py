@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -39,8 +39,6 @@ PERMISSIVE: Final = frozenset({"ignore", "try_evolve"})
 
 REFUSED_MAX: Final = 10_000
 """Messages that one error tells; the others come with the next."""
-
-Refusal = TypeVar("Refusal", SchemaError, SinkRefused)
 
 
 class SideImages(NamedTuple):
@@ -91,34 +89,34 @@ class ImageReader:
         lack columns (selectors, handle-only deletes) but not bring unknown ones."""
         unknown = next((field.name for field in self.batch.fields if self.table.column(field.name) is None), None)
         if unknown is not None:
-            raise self._refused(self._unknown(unknown), range(self.batch.rows))
+            told = self._where(0)
+            way_out = "a DDL is missing before it: start the feed anew"
+            if "topic" in told:
+                way_out = "a DDL did not reach the topic: start the feed anew from a topic that has it"
+            raise self._refused(
+                f"table {self.table.name}: column {unknown} stands in a row at ts {told['commit_ts']}",
+                range(self.batch.rows),
+                f" but not in the definition of ts {self.table.version}; {way_out}",
+            )
         for name in self.table.handle_key:
             if self.position(name) is None:
-                raise self._refused(self._keyless(name), range(self.batch.rows))
+                raise self._keyless(name, range(self.batch.rows))
 
-    def _unknown(self, column: str) -> SchemaError:
-        where, told = self._where(0), ""
-        way_out = "a DDL is missing before it: start the feed anew"
-        if "topic" in where:
-            told = f" (topic {where['topic']} partition {where['partition']} offset {where['offset']})"
-            way_out = "a DDL did not reach the topic: start the feed anew from a topic that has it"
-        return SchemaError(
-            f"table {self.table.name}: column {column} stands in a row at ts {where['commit_ts']}{told} but not in the "
-            f"definition of ts {self.table.version}; {way_out}",
-        )
+    def _keyless(self, column: str, rows: Iterable[int]) -> SchemaError:
+        return self._refused(f"table {self.table.name}: a row has no value in column {column} of the key", rows)
 
-    def _keyless(self, column: str) -> SchemaError:
-        return SchemaError(f"table {self.table.name}: a row has no value in column {column} of the key")
-
-    def _refused(self, error: Refusal, rows: Iterable[int]) -> Refusal:
-        """`error` with the place of the first of `rows`, and the messages of all of them."""
+    def _refused(self, what: str, rows: Iterable[int], rest: str = "") -> SchemaError:
+        """The error of some rows, with the place of the first in its text, and the messages of all of them."""
         some = list(islice(rows, REFUSED_MAX))
-        if self.batch.place is not None:
-            places = self.batch.place.take(some).to_pylist()
-            times = self.batch.commit_ts.take(pa.array(some, pa.int64())).to_pylist()
-            found = ((one["topic"], one["partition"], one["offset"], ts) for one, ts in zip(places, times, strict=True))
-            error.messages = tuple(dict.fromkeys(found))
-        return error.at(**self._where(some[0]))
+        if self.batch.place is None:
+            return SchemaError(f"{what}{rest}").at(**self._where(some[0]))
+        places = self.batch.place.take(some).to_pylist()
+        times = self.batch.commit_ts.take(pa.array(some, pa.int64())).to_pylist()
+        first = f"topic {places[0]['topic']} partition {places[0]['partition']} offset {places[0]['offset']}"
+        error = SchemaError(f"{what} ({first}){rest}").at(**self._where(some[0]))
+        found = ((one["topic"], one["partition"], one["offset"], ts) for one, ts in zip(places, times, strict=True))
+        error.messages = tuple(dict.fromkeys(found))
+        return error
 
     def _where(self, row: int) -> dict[str, Any]:
         """Table, commit_ts and, where the source has messages, message of a row of the batch."""
@@ -170,7 +168,7 @@ class ImageReader:
             return pa.nulls(len(images.places), arrow_type(stored.delta))
         values = images.column(at)
         if values.null_count and column.name in self.table.handle_key:
-            raise self._refused(self._keyless(column.name), rows[pc.is_null(values).to_numpy(zero_copy_only=False)])
+            raise self._keyless(column.name, rows[pc.is_null(values).to_numpy(zero_copy_only=False)])
         zone, zero_date = self.options.time_zone, self.options.zero_date
         convert = partial(from_image, column=column.type, delta=stored.delta, time_zone=zone, zero_date=zero_date)
         try:
@@ -179,13 +177,13 @@ class ImageReader:
             fitting = _fitting(convert, values)
             if self.options.schema_change in PERMISSIVE:
                 return pa.array([None if one is None else one.as_py() for one in fitting], arrow_type(stored.delta))
-            error = SchemaError(
+            raise self._refused(
                 f"table {self.table.name} column {column.name}: a value does not fit the definition of ts "
                 f"{self.table.version} ({stored.delta}): {broken}",
-            )
-            raise self._refused(error, _unfit(rows, fitting, values)) from broken
+                _unfit(rows, fitting, values),
+            ) from broken
         except SinkRefused as refused:
-            raise self._refused(refused, _unfit(rows, _fitting(convert, values), values)) from None
+            raise refused.at(**self._where(_unfit(rows, _fitting(convert, values), values)[0])) from None
 
 
 def _fitting(convert: Callable[[Any], Any], values: Any) -> list[Any]:

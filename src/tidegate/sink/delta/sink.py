@@ -64,7 +64,8 @@ def bins(units: Sequence[Unit], workers: int | None, cores: int) -> list[list[Un
 
 class DeltaSink(Sink[TableResult]):
     """A lake; `workers` is how many tables are merged at the same time (None: all). Without `upkeep` it keeps all.
-    With `parks` a refused unit stops its tables alone.
+    With `parks` a refused unit stops its tables alone, with `skips_dead` never one that some messages make fail: the
+    source leaves those out.
 
     Nothing holds off a second writer: it finds its version taken and stops (Fenced)."""
 
@@ -78,12 +79,13 @@ class DeltaSink(Sink[TableResult]):
         flush_s: float = 1.0,
         upkeep: LakeUpkeep | None = None,
         parks: bool = False,
+        skips_dead: bool = False,
     ) -> None:
         self.options = options
         self.workers = workers
         self.rhythm = Rhythm(idle_s=IDLE_PUBLISH_S, flush_s=flush_s, rests=True)
         self.snapshot = Snapshot()
-        self._upkeep, self._parks = upkeep, parks
+        self._upkeep, self._parks, self._skips_dead = upkeep, parks, skips_dead
         self._standing = Standing(self.snapshot.checkpoint, self.snapshot.state)
         self._refused: list[Refused] = []
         self._requests = Requests(options)
@@ -110,7 +112,8 @@ class DeltaSink(Sink[TableResult]):
         resting = [unit for unit in units if not parked.isdisjoint(unit.incarnations)]
         results, failures = self._run(tasks, [unit for unit in units if unit not in resting], changes)
         for failure in failures:
-            if not self._parks or not parks(failure.error):
+            bad_messages = self._skips_dead and failure.error.messages
+            if not self._parks or not parks(failure.error) or bad_messages:
                 raise failure.error
         self._refused = [Refused(unit.incarnations) for unit in resting]
         self._refused += [Refused(failure.incarnations, failure.error) for failure in failures]
