@@ -26,6 +26,7 @@ from tidegate.model.event import Resolved
 from tidegate.source.kafka.land import halted
 from tidegate.source.kafka.message import TopicMessage
 from tidegate.source.kafka.messages import LandPlan, land_messages
+from tidegate.source.kafka.reader import latest_ts
 from tidegate.source.kafka.resolution import recorded
 
 __all__ = ["RecordedLanding", "partitions_of", "upto"]
@@ -135,7 +136,9 @@ class RecordedLanding(BatchLoop):
     def _read(self, number: int, messages: Sequence[TopicMessage], start: int, end: int) -> TaskReport:
         end = min(end, len(messages))
         chosen = {at.offset: one for at, one in self._chosen.items() if at.partition == number}
-        plan = LandPlan(self.topic, number, self.decode, resolutions=chosen, skip_dead=self.skips_dead)
+        plan = LandPlan(
+            self.topic, number, self.decode, resolutions=chosen, skip_dead=self.skips_dead, latest_ts=latest_ts()
+        )
         landed = land_messages(messages[start:end], plan, start=start)
         files, controls = RowFiles(self.uri, flush_bytes=FLUSH_BYTES), ControlFiles(self.uri, FLUSH_BYTES)
         files.add(landed.tables.items())

@@ -6,13 +6,14 @@ Some kinds are only odd: their rows arrive.
 import json
 import random
 import struct
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tidegate.codec import BatchEncoder, EncodeOptions
 from tidegate.codec.compression import compress as compressed_by
-from tidegate.model.event import Ddl, Event
+from tidegate.model.event import Ddl, Event, Resolved
 
 DECODE, SCHEMA, DDL = "CDC:ErrDecodeFailed", "CDC:ErrSchemaStorage", "CDC:ErrParseDDL"
 BAD_TS, BAD_TEXT = "CDC:ErrTimestampOutOfRange", "CDC:ErrTextNotUnicode"
@@ -298,6 +299,16 @@ def ts_that_is_a_text(message: Message, chance: random.Random) -> None:
     message.at(chance.choice(["soon", [], {}, 1.5]))
 
 
+@kind("CDC:ErrNoCommitTs", only="canal-json")
+def no_ts(message: Message, chance: random.Random) -> None:
+    del message.value["_tidb"]
+
+
+@kind("CDC:ErrUnsupported")
+def ddl_that_is_not_followed(message: Message, chance: random.Random) -> Pair:
+    return _query(message, "CREATE TABLE s.made (id INT PRIMARY KEY) AS SELECT 1")
+
+
 @kind()
 def names_that_are_numbers(message: Message, chance: random.Random) -> None:
     message.named(chance.choice([1, [], {}]), "t")
@@ -371,6 +382,12 @@ def no_key(message: Message, chance: random.Random) -> None:
 @kind(SCHEMA, DECODE)
 def null_for_a_key(message: Message, chance: random.Random) -> None:
     message.column("id", None)
+
+
+@kind(BAD_TS)
+def watermark_of_a_time_to_come(message: Message, chance: random.Random) -> Pair:
+    days = chance.randint(3, 30_000)
+    return written(message.protocol, Resolved(int(time.time() * 1000) + days * 86_400_000 << 18), message.compression)
 
 
 def _query(message: Message, query: str) -> Pair:

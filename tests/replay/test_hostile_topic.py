@@ -1,18 +1,22 @@
 """Topics with messages of every kind that nobody should send: what is good arrives, what is bad is told."""
 
+import random
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from tests.counts import SOAK, some
+from tests.fuzz.mutation import mutated
 from tests.replay.hostile import TABLES, Topic, claim_files, differences, kinds_of, topic
 from tests.replay.hostile_kinds import KINDS
 from tests.replay.stage import Stage
+from tests.replay.test_streams import VARIANTS, recorded
 from tidegate.app.cli.main import main
 from tidegate.codec.options import DecodeOptions
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import TidegateError
+from tidegate.source.kafka.message import TopicMessage
 
 
 def staged(root: Path, claims: str, given: Topic, seed: int, *, skip: bool) -> Stage:
@@ -81,6 +85,34 @@ def test_halt(tmp_path: Path, protocol: str, first: int) -> None:
 
     assert sorted(met) == sorted(given.bad)
     assert differences(Lake(str(lake)), given) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(some(4, 200)))
+def test_damaged_recordings(tmp_path: Path, seed: int) -> None:
+    """Whatever becomes of some messages of a recording, the others are applied to its end, and the lake can be read."""
+    chance = random.Random(seed)
+    variant = chance.choice(sorted(VARIANTS))
+    _, messages = recorded(chance.choice(["ddl", "interleave", "partition", "rename_swap", "types"]), variant)
+    given = [damaged(one, chance) if chance.random() < 0.08 else one for one in messages[:200]]
+    given[-1] = messages[199 if len(messages) > 199 else -1]
+    stage = Stage(tmp_path, VARIANTS[variant], {0: given}, seed, skips_dead=True)
+    while stage.land(100):
+        stage.round()
+    assert stage.landing.exception() is None
+    stage.round()
+
+    lake = Lake(str(tmp_path))
+    assert lake.snapshot.checkpoint.ts == stage.log.frontier()
+    for name in lake.tables():
+        lake.arrow(name)
+
+
+def damaged(message: TopicMessage, chance: random.Random) -> TopicMessage:
+    """A message with a value that was changed at random, mostly behind its length."""
+    value, head = message.value or b"", 8 if (message.value or b"")[:1] == b"\0" and chance.random() < 0.8 else 0
+    body = mutated(value[head:], chance)
+    return message._replace(value=len(body).to_bytes(8, "big") + body if head else body)
 
 
 def ended(stage: Stage, ts: int) -> TidegateError | None:

@@ -19,7 +19,7 @@ from tidegate.changelog.trim import ChangelogTrim
 from tidegate.feed.change import DeadLetter, Place, PlacedDdl
 from tidegate.feed.ports import PartitionReached, Reading, Tasks
 from tidegate.feed.retention import Limits, changelog_bound
-from tidegate.model.errors import SchemaError, SqlError, TidegateError
+from tidegate.model.errors import InputError, SchemaError, TidegateError
 from tidegate.model.table import TableInfo
 
 TRIM_EVERY_S: Final = 60.0
@@ -62,7 +62,7 @@ class LandedSource:
         """Put the messages aside that `error` is about, if the landing may skip dead letters; True if it did.
 
         Raises `error` with the ways out where it may not."""
-        if not error.messages or not isinstance(error, SchemaError | SqlError):
+        if not error.messages or not isinstance(error, SchemaError | InputError):
             return False
         places = {Place(*message[:3]): message[3] for message in error.messages}
         bodies = self.landing.bodies(places)

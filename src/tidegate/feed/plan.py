@@ -22,7 +22,7 @@ import msgspec
 from tidegate.feed.change import Layout, Place, PlacedDdl
 from tidegate.feed.skipped_ddl import SkippedDdl, SkippedDdls, changes_rows, foreseen, renamed_away
 from tidegate.feed.step import Alter, Create, Exchange, Rows, Step, Trim, Unit, position_of
-from tidegate.model.errors import SchemaError, SqlError
+from tidegate.model.errors import InputError, SchemaError
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.effects import (
@@ -122,7 +122,11 @@ def plan_round(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], up
             done, done_ts = [], ts
         done.append(identity(ddl))
         plan.meet(ts)
-        if plan.leaves_out(placed):
+        try:
+            left_out = plan.leaves_out(placed)
+        except InputError as unknown:
+            raise _refusal(unknown, ddl, placed.place) from None
+        if left_out:
             plan.pass_over(placed, len(done))
             continue
         plan.apply(replace_ts(ddl, ts), len(done), placed.place)
@@ -139,7 +143,7 @@ def replace_ts(ddl: Ddl, ts: int) -> Ddl:
     return msgspec.structs.replace(ddl, commit_ts=ts)
 
 
-def _refusal(error: SchemaError | SqlError, ddl: Ddl, place: Place | None) -> SchemaError | SqlError:
+def _refusal(error: SchemaError | InputError, ddl: Ddl, place: Place | None) -> SchemaError | InputError:
     """The error of a DDL that cannot be applied, with its message where there is one."""
     if place is not None and place.topic:
         error.messages = ((place.topic, place.partition, place.offset, ddl.commit_ts or 0),)
@@ -260,8 +264,8 @@ class _Plan:
         """Apply one DDL, which stands at `place`, to the schema and cut the tables whose rows it touches."""
         try:
             self.state, effects = apply_ddl(self.state, ddl, seq)
-        except (SchemaError, SqlError) as error:
-            refused: SchemaError | SqlError = error
+        except (SchemaError, InputError) as error:
+            refused: SchemaError | InputError = error
             if self.landed.drops is not None and isinstance(error, SchemaError):
                 hint = "Event filters may have left out what it needs: leave it out as well"
                 refused = SchemaError(f"{error}. {hint}").at(**msgspec.structs.asdict(error.where))

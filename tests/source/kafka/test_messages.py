@@ -4,6 +4,7 @@ import base64
 import importlib.util
 import json
 import struct
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,8 +24,10 @@ from tidegate.model.errors import DecodeError
 from tidegate.model.table import TableName
 from tidegate.model.tso import MAX_TS
 from tidegate.source.kafka import messages as landing
+from tidegate.source.kafka.client import KafkaTopics
 from tidegate.source.kafka.message import TopicMessage
-from tidegate.source.kafka.messages import LandPlan, land_messages
+from tidegate.source.kafka.messages import BAD_TS, LandPlan, land_messages
+from tidegate.source.kafka.reader import TopicPlan
 from tidegate.source.kafka.resolution import Resolution
 
 PLAN = LandPlan(TOPIC, 0, OPEN)
@@ -396,3 +399,18 @@ def test_a_filter_of_nothing_changes_nothing(name):
     for table, rows in calm.tables.items():
         assert judged.tables[table].to_pylist() == rows.to_pylist()
     assert (judged.position, judged.ddls, judged.filtered) == (calm.position, calm.ddls, 0)
+
+
+def test_a_resolved_ts_of_a_time_to_come() -> None:
+    """It is bad: believed, it would carry the frontier above all rows that follow."""
+    plan = TopicPlan(source=KafkaTopics("b:1", ("t",), OPEN), changelog="c").land_plan("t", 0)
+    tomorrow, next_week = (int((time.time() + days * 86_400) * 1000) << 18 for days in (0.9, 7))
+    assert tomorrow <= plan.latest_ts < next_week
+    messages = [open_message(0, resolved(6)), open_message(1, resolved(next_week)), open_message(2, resolved(tomorrow))]
+
+    halted = land_messages(messages, plan)
+    skipped = land_messages(messages, replace(plan, skip_dead=True))
+
+    assert halted.halt is not None
+    assert (halted.resolved, halted.position, halted.halt.code) == (6, 1, BAD_TS)
+    assert (skipped.resolved, [letter.place.offset for letter in skipped.letters]) == (tomorrow, [1])

@@ -12,13 +12,15 @@ A message lands whole or not at all: one bad event makes all of it a dead letter
 
     undecodable bytes; a message above the limit; a row of which only the handle key came, unless it is a DELETE (there
     the key says all) or the upstream can be asked and has it;
-    a claim check whose file is away or too large; a commit_ts that BIGINT cannot hold; text that is no Unicode
+    a claim check whose file is away or too large; a commit_ts that BIGINT cannot hold; text that is no Unicode;
+    a resolved ts of a time to come
 
 A resolved ts that BIGINT cannot hold (TiCDC sends 2^64-1 for "nothing is to come") is passed over: waiting is safe.
 
-A row without commit_ts (canal-json without the TiDB extension) is not bad but cannot be ordered: order "ts" halts and
-says so.  Order "offset" makes every timestamp up: `max(es << 18, last + 1)`, growing in each partition from the
-largest one of the previous batch, so that nothing lands late; across partitions it means nothing.
+A row without commit_ts (canal-json without the TiDB extension) cannot be ordered: order "ts" halts and says so, unless
+the topic has shown timestamps; then it is one bad message.  Order "offset" makes every timestamp up:
+`max(es << 18, last + 1)`, growing in each partition from the largest one of the previous batch, so that nothing lands
+late; across partitions it means nothing.
 
 A claim check of a hundred bytes may stand for a row of megabytes, so `land_messages` ends early behind the message with
 which WHOLE_BYTES of such rows are held; `position` says where to go on, and `land_chunk` does.
@@ -93,6 +95,8 @@ class LandPlan:
     """Larger messages are not decoded (None: no limit)."""
     judge: MessageFilter | None = None
     """Which rows event filters leave out."""
+    latest_ts: int = MAX_TS
+    """A resolved ts above it is bad: believed, it would hide all rows that come below it."""
 
     def place(self, offset: int, seq: int = 0) -> Place:
         """Return where in the topic an event stands."""
@@ -170,10 +174,9 @@ def land_messages(
         found = _resolve(message, outcome, plan, encoder, cut, landed.clock)
         if isinstance(found, _Bad):
             letter = _letter(plan, message, found)
-            if found.code == NO_ORDER or not _may_skip(plan, message):
-                landed.halt = Halt(
-                    plan.topic, plan.partition, message.offset, found.code, found.reason, found.code == NO_ORDER
-                )
+            no_order = found.code == NO_ORDER and not (clock or batches or any(map(_tells_ts, rest)))
+            if no_order or not _may_skip(plan, message):
+                landed.halt = Halt(plan.topic, plan.partition, message.offset, found.code, found.reason, no_order)
                 landed.halted_at = letter
                 stop = index
                 break
@@ -299,6 +302,12 @@ def _joined(parts: list[pa.Table]) -> pa.Table:
     return rows.take(pc.sort_indices(rows, sort_keys=[("offset", "ascending"), ("seq", "ascending")]))
 
 
+def _tells_ts(one: tuple[int, Rest | None]) -> bool:
+    """Return whether a message has an event with a timestamp."""
+    events = one[1].events if one[1] is not None and one[1].error is None else ()
+    return any(isinstance(event, Resolved) or event.commit_ts is not None for event in events)
+
+
 def _may_skip(plan: LandPlan, message: TopicMessage) -> bool:
     resolution = plan.resolutions.get(message.offset)
     return plan.skip_dead or (resolution is not None and resolution.action == "skip")
@@ -361,8 +370,15 @@ def _add(  # noqa: PLR0917 - one step of land_messages
 ) -> _Bad | None:
     """Add one event to its message's draft; say why it cannot be added."""
     if isinstance(event, Resolved):
-        if not plan.order_by_offset and 0 <= event.ts <= MAX_TS:
-            draft.resolved = larger(draft.resolved, event.ts)
+        if plan.order_by_offset or not 0 <= event.ts <= MAX_TS:
+            return None
+        if event.ts > plan.latest_ts:
+            return _Bad(
+                BAD_TS,
+                f"resolved ts {event.ts} lies more than a day ahead of this machine's clock: no changefeed sends it, "
+                "or one of the clocks is wrong",
+            )
+        draft.resolved = larger(draft.resolved, event.ts)
         return None
     if not isinstance(event, Ddl) and plan.accept is not None and not plan.accept(event.schema, event.table):
         draft.filtered += 1

@@ -29,12 +29,14 @@ from tidegate.changelog.report import TaskReport
 from tidegate.feed.change import Place
 from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.frontier import Positions
+from tidegate.model.tso import LOGICAL_BITS
 from tidegate.source.kafka.client import KafkaTopics, described, offsets
 from tidegate.source.kafka.fetch import fetch_range, history_lost
 from tidegate.source.kafka.messages import Accept, LandedMessages, LandPlan, land_chunk
 from tidegate.source.kafka.resolution import Resolution
 
 BATCH_S: Final = 4.0
+CLOCKS_S: Final = 24 * 3600.0
 FIRST_BATCH: Final = 1_000_000
 """While no rate is known."""
 
@@ -90,7 +92,13 @@ class TopicPlan:
             source.order == "offset",
             source.max_message_bytes,
             self.events.messages(),
+            latest_ts(),
         )
+
+
+def latest_ts() -> int:
+    """Return the largest resolved ts that a changefeed may have sent by now, if clocks are a day apart at most."""
+    return int((time.time() + CLOCKS_S) * 1000) << LOGICAL_BITS
 
 
 @dataclass(frozen=True, slots=True)
