@@ -55,7 +55,7 @@ class Stage:
             pause=self._at,
         )
         source = LandedSource(lambda: self.landing, uri)
-        self.sink = DeltaSink(self.options, workers=1000, parks=parks, skips_dead=skips_dead)
+        self.sink = DeltaSink(self.options, workers=1000, parks=parks)
         self.log = source.changelog
         feed = Feed("f", source, self.sink, accept=lambda *_: True)
         self.engine = Engine(feed, Shuffled(self), Meter(lambda _: None), threading.Event())

@@ -13,7 +13,6 @@ from tidegate.feed.change import Place
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError, SchemaError, SqlError, UnsupportedError
 from tidegate.model.event import Ddl, Resolved
-from tidegate.sink.delta.parking import ask
 from tidegate.source.kafka.replay import Bytes, find, listed, opened_changelog, replay, skip
 
 UNFIT, DDL = "value_that_is_no_time", "unreadable_ddl"
@@ -123,31 +122,18 @@ def test_replay_of_a_ddl(tmp_path: Path) -> None:
     assert "z" in Lake(str(tmp_path)).arrow("s.t").column_names
 
 
-def test_a_table_is_not_parked_for_a_message_that_may_be_skipped(tmp_path: Path) -> None:
-    """With table-error=park and dead-letter=skip the message is put aside, and its table goes on."""
-    given = topic("canal-json", 1, 3, [UNFIT])
-    stage = begun(tmp_path, given, parks=True, skips_dead=True)
-    assert stage.round() == given.ts
-    assert stage.sink.parked() == ()
-    assert states(tmp_path) == [(next(iter(given.bad)), "dead")]
-    assert differences(Lake(str(tmp_path)), given) == {}
-
-
-def test_a_table_that_is_parked_for_a_message_comes_back_without_it(tmp_path: Path) -> None:
-    """With table-error=park and dead-letter=halt the parked table names the message; `dlq skip` leads on."""
+@pytest.mark.parametrize("skips", [True, False])
+def test_no_table_is_parked_for_a_message(tmp_path: Path, *, skips: bool) -> None:
+    """With table-error=park what a message holds is still dead-letter's to decide, and its table goes on."""
     given = topic("canal-json", 1, 3, [UNFIT])
     (offset,) = given.bad
-    stage = begun(tmp_path, given, parks=True)
+    if not skips:
+        with pytest.raises(SchemaError, match="dlq skip"):
+            begun(tmp_path, given, parks=True).round()
+        result = CliRunner().invoke(main, ["dlq", "skip", str(tmp_path), "--at", f"shop/0/{offset}"])
+        assert result.exit_code == 0, result.output
+    stage = begun(tmp_path, given, parks=True, skips_dead=skips)
     assert stage.round() == given.ts
-    (group,) = stage.sink.parked()
-    assert f"topic shop partition 0 offset {offset}" in group.message
-
-    result = CliRunner().invoke(main, ["dlq", "skip", str(tmp_path), "--at", f"shop/0/{offset}"])
-    assert result.exit_code == 0, result.output
-    ask(stage.options, stage.sink.snapshot, ["s.t"])
-    stage.resume()
     assert stage.sink.parked() == ()
-    assert states(tmp_path, given.ts) == [(offset, "dead")]
+    assert states(tmp_path) == [(offset, "dead")]
     assert differences(Lake(str(tmp_path)), given) == {}
-    with pytest.raises(ConfigError, match="neither"):
-        skip(str(tmp_path), Place("shop", 0, 10_000), checkpoint_ts=given.ts, parked=True)

@@ -293,7 +293,6 @@ def delta_sink(config: FeedConfig) -> "DeltaSink":
         flush_s=sink.flush_interval_ms / 1000,
         upkeep=upkeep,
         parks=sink.table_error == "park",
-        skips_dead=isinstance(config.source, KafkaSource) and config.source.dead_letter == "skip",
     )
 
 

@@ -49,7 +49,7 @@ def read(lake: str) -> Changelog:
 def test_skip_lets_a_halted_feed_pass(lake):
     """After `skip` the feed goes on, the message is a dead letter, and no halt is left."""
     land(lake)
-    skip(lake, PLACE, checkpoint_ts=0)
+    skip(lake, PLACE)
     state = go_on(lake)
 
     assert (state.frontier, state.halted) == (8, ())
@@ -105,7 +105,7 @@ def test_places_that_are_fine_are_refused(lake):
     land(lake)
 
     with pytest.raises(ConfigError, match="neither a dead letter"):
-        skip(lake, Place(TOPIC, 0, 0), checkpoint_ts=0)
+        skip(lake, Place(TOPIC, 0, 0))
 
 
 @pytest.mark.parametrize("text", ["", "a", "a/1", "a/1/x", "a/-1/2", "/1/2", "a/1/2/3"])

@@ -84,12 +84,11 @@ def show(home: str, place: str, *, as_json: bool) -> None:
 @PLACE
 @AT
 def skip_(home: str, place: str) -> None:
-    """Let a halted feed, or a parked table, leave out the message that it stands at."""
+    """Let a halted feed leave out the message that it stands at."""
     root = _root(home)
-    parked = _beside(root) is None and bool(latest(DeltaOptions(root=root, feed="")).parked)
-    path = skip(root, parse_place(place), checkpoint_ts=_checkpoint_ts(root), parked=parked)
+    path = skip(root, parse_place(place), checkpoint_ts=_checkpoint_ts(root))
     if path is None:
-        click.echo(f"{place} is left out; start the feed again, or resume the table")
+        click.echo(f"{place} is left out; start the feed again")
         return
     click.echo(f"{place} will be left out when the feed starts again (recorded in {path})")
 

@@ -64,8 +64,7 @@ def bins(units: Sequence[Unit], workers: int | None, cores: int) -> list[list[Un
 
 class DeltaSink(Sink[TableResult]):
     """A lake; `workers` is how many tables are merged at the same time (None: all). Without `upkeep` it keeps all.
-    With `parks` a refused unit stops its tables alone, with `skips_dead` never one that some messages make fail: the
-    source leaves those out.
+    With `parks` a refused unit stops its tables alone.
 
     Nothing holds off a second writer: it finds its version taken and stops (Fenced)."""
 
@@ -79,13 +78,12 @@ class DeltaSink(Sink[TableResult]):
         flush_s: float = 1.0,
         upkeep: LakeUpkeep | None = None,
         parks: bool = False,
-        skips_dead: bool = False,
     ) -> None:
         self.options = options
         self.workers = workers
         self.rhythm = Rhythm(idle_s=IDLE_PUBLISH_S, flush_s=flush_s, rests=True)
         self.snapshot = Snapshot()
-        self._upkeep, self._parks, self._skips_dead = upkeep, parks, skips_dead
+        self._upkeep, self._parks = upkeep, parks
         self._standing = Standing(self.snapshot.checkpoint, self.snapshot.state)
         self._refused: list[Refused] = []
         self._requests = Requests(options)
@@ -112,8 +110,7 @@ class DeltaSink(Sink[TableResult]):
         resting = [unit for unit in units if not parked.isdisjoint(unit.incarnations)]
         results, failures = self._run(tasks, [unit for unit in units if unit not in resting], changes)
         for failure in failures:
-            bad_messages = self._skips_dead and failure.error.messages
-            if not self._parks or not parks(failure.error) or bad_messages:
+            if not self._parks or not parks(failure.error):
                 raise failure.error
         self._refused = [Refused(unit.incarnations) for unit in resting]
         self._refused += [Refused(failure.incarnations, failure.error) for failure in failures]

@@ -22,7 +22,7 @@ from tidegate.codec.options import DecodeOptions
 from tidegate.feed.change import DeadLetter, Place
 from tidegate.model.errors import ConfigError, DecodeError, UnsupportedError
 from tidegate.source.kafka.message import TopicMessage
-from tidegate.source.kafka.messages import SKIPPED, LandedMessages, LandPlan, land_messages
+from tidegate.source.kafka.messages import LandedMessages, LandPlan, land_messages
 from tidegate.source.kafka.resolution import Resolution, record
 
 FLUSH_BYTES = 64 << 20
@@ -77,19 +77,10 @@ def find(changelog: Changelog, place: Place, checkpoint_ts: int) -> tuple[DeadLe
     raise ConfigError(f"{place} is neither a dead letter nor where the feed stands; see `tidegate dlq list`")
 
 
-def skip(lake: str, place: Place, *, checkpoint_ts: int, parked: bool = False) -> str | None:
-    """Let the feed pass the message that it stands at; return the resolution's path, None for what had landed.
-
-    With `parked` tables any message that has landed may be left out, since one of these may stand at it."""
+def skip(lake: str, place: Place, *, checkpoint_ts: int = 0) -> str | None:
+    """Let the feed pass the message that it stands at; return the resolution's path, None for what had landed."""
     changelog = opened_changelog(lake)
-    try:
-        letter, state = find(changelog, place, checkpoint_ts)
-    except ConfigError:
-        if parked and put_aside(
-            changelog, [DeadLetter(place, SKIPPED, "it had landed, and was left out then", 0, None, None)]
-        ):
-            return None
-        raise
+    letter, state = find(changelog, place, checkpoint_ts)
     if state == "dead":
         raise ConfigError(f"{place} was skipped already; the feed does not stand there")
     if state == "refused":
