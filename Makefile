@@ -17,6 +17,7 @@ SUITE ?=
 # Vulnerabilities that are known and do not reach us, each with its reason in a comment here: --ignore-vuln ID
 HARMLESS :=
 AUDIT := build/audit
+S3 := build/s3
 
 # By files, in their order: what a file or folder sets up is set up once.
 PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
@@ -40,7 +41,7 @@ demo: setup ## Watch SQL and online DDL of a database arrive in a lake, and be c
 demo-recorded: setup ## Replay a recorded topic of TiCDC into a lake (RECORDING=DIR replays yours)
 	@$(BIN)/tidegate demo $(if $(RECORDING),--recording '$(RECORDING)',--recorded)
 
-test: setup ## Run all tests but the long ones
+test: setup $(S3)/.ready ## Run all tests but the long ones
 	@$(BIN)/python -m tests.jvms
 	@$(BIN)/python -m pytest -m 'not soak' $(PARALLEL)
 
@@ -54,7 +55,7 @@ audit: $(AUDIT)/.ready ## Compare every pinned package with the vulnerabilities 
 	@$(AUDIT)/bin/pip-audit --disable-pip --progress-spinner off $(HARMLESS) \
 	  $(foreach list,$(wildcard requirements*.txt),-r $(list))
 
-soak: setup ## Run everything, with the full counts of fuzzing (SUITE=tests/kill runs that alone)
+soak: setup $(S3)/.ready ## Run everything, with the full counts of fuzzing (SUITE=tests/kill runs that alone)
 	@$(BIN)/python -m tests.jvms
 	@TIDEGATE_SOAK=1 $(BIN)/python -m pytest $(SUITE)
 
@@ -65,9 +66,9 @@ clean: ## Remove what was made here; the per-user cache of jars stays
 	rm -rf $(VENV) build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(AUDIT)/.ready: requirements-audit.txt $(READY)
-	@$(BIN)/python -m venv --clear $(AUDIT)
-	@$(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-audit.txt
+$(AUDIT)/.ready $(S3)/.ready: build/%/.ready: requirements-%.txt $(READY)
+	@$(BIN)/python -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
 
 $(READY): requirements.txt requirements-dev.txt requirements-build.txt pyproject.toml

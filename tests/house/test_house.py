@@ -370,7 +370,13 @@ def pins() -> dict[str, str]:
     """Pinned distribution (normalized) -> version, of the requirement files; each names its files by their digests."""
     lines = [
         line
-        for name in ("requirements-audit.txt", "requirements.txt", "requirements-dev.txt", "requirements-build.txt")
+        for name in (
+            "requirements-audit.txt",
+            "requirements-s3.txt",
+            "requirements.txt",
+            "requirements-dev.txt",
+            "requirements-build.txt",
+        )
         for line in (ROOT / name).read_text().replace("\\\n", "").splitlines()
         if line and not line.startswith(("#", "-r "))
     ]

@@ -22,6 +22,7 @@ from tidegate.feed.retention import PURGED
 from tidegate.feed.step import Unit
 from tidegate.model.errors import SinkError, SinkRefused, TidegateError
 from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.probe import check_store
 from tidegate.schema.state import SchemaState
 from tidegate.sink.delta.apply import TableResult, run_unit
 from tidegate.sink.delta.lake_upkeep import FAILURES, LakeUpkeep, storing_errors
@@ -100,8 +101,12 @@ class DeltaSink(Sink[TableResult]):
         return Standing(self.snapshot.checkpoint, self.snapshot.state, self.snapshot.number < 0)
 
     def open(self, standing: Standing) -> None:
-        """Remember where the first round begins."""
+        """Remember where the first round begins, and see that an object store lets one writer of several win.
+
+        Raises SinkRefused for one that does not."""
         self._standing = standing
+        if "://" in self.options.root:
+            check_store(self.options.control_uri)
 
     def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> list[TableResult]:
         """Run every unit in a task, the longest first, but those of parked tables; raises the first error that does not

@@ -1,0 +1,106 @@
+"""Lakes on S3: writers that race, stores that let two win, stores that say 503, and a whole feed."""
+
+import itertools
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import tidegate
+from tests.app.test_chain import Upstream
+from tests.s3 import environment, proxy, serving
+from tidegate.app.changefeed import Changefeed
+from tidegate.app.progress import Progress
+from tidegate.model.errors import SinkRefused
+from tidegate.objectstore import deltalog
+from tidegate.objectstore.deltalog import CommitConflict
+from tidegate.objectstore.lifespan import stored_files
+from tidegate.objectstore.probe import check_store
+from tidegate.testing.tasks import HereTasks
+
+pytestmark = pytest.mark.slow
+
+BUCKET = "lakes"
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    """One server for this file."""
+    with serving(BUCKET) as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def _client(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients of this process find the server."""
+    for name, value in environment(port).items():
+        monkeypatch.setenv(name, value)
+
+
+def feed(home: Path, root: str) -> Progress:
+    """Bring a lake to the end of the log."""
+    return Changefeed(f"tidb://{home / 'log'}", f"delta+{root}?flush-interval=50ms").run(
+        tasks=HereTasks(pickles=False), idle_s=0.2
+    )
+
+
+def test_a_good_store_is_taken_and_left_clean() -> None:
+    """One writer of each race wins; nothing of the probe stays."""
+    check_store(f"s3://{BUCKET}/good")
+
+    assert stored_files(f"s3://{BUCKET}/good") == []
+
+
+def test_a_store_that_lets_two_writers_win_is_refused(
+    port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that passes over If-None-Match: the feed ends before its first round, and says why."""
+
+    def forget(_method: str, headers: dict[str, str]) -> None:
+        for name in [name for name in headers if name.lower() == "if-none-match"]:
+            del headers[name]
+
+    Upstream(1, tmp_path / "log").writer.write(empty=True)
+    with proxy(port, forget) as bad:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{bad}")
+        with pytest.raises(SinkRefused, match="8 of 8 writers could create one object"):
+            feed(tmp_path, f"s3://{BUCKET}/bad")
+
+
+def test_one_of_the_writers_of_a_version_wins() -> None:
+    """Commits of one version race; the others meet a conflict."""
+    uri = f"s3://{BUCKET}/raced"
+    deltalog.create(uri, [deltalog.schema_field("id", "long")], [], metadata={}, configuration={}, name="raced")
+
+    def commits(writer: int) -> bool:
+        try:
+            deltalog.commit(uri, 1, [deltalog.txn(f"w{writer}", 1)], operation="WRITE", metadata={})
+        except CommitConflict:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(commits, range(8))) == 1
+
+
+def test_a_feed(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows and DDLs over several runs, every seventh request answered with 503 first: the lake is the database."""
+    numbers = itertools.count(1)
+    upstream, root = Upstream(1, tmp_path / "log"), f"s3://{BUCKET}/shop"
+    with proxy(port, lambda *_: 503 if next(numbers) % 7 == 0 else None) as tired:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{tired}")
+        for number in range(3):
+            upstream.run(f"INSERT INTO a (id, v, u) VALUES ({number}, 1, {number})")
+            upstream.run(f"INSERT INTO b VALUES ({number}, 1, 1{number})")
+            if number == 1:
+                upstream.run("ALTER TABLE a ADD COLUMN more INT; UPDATE a SET more = 7; DELETE FROM b WHERE id = 0")
+            upstream.writer.write(empty=True)
+            feed(tmp_path, root)
+
+        lake = tidegate.lake(root)
+        for name in ("a", "b"):
+            rows = {row["id"]: row for row in lake.arrow(f"test.{name}").to_pylist()}
+            assert rows == upstream.rows(name)
+            assert {row["id"]: row for row in lake.live().arrow(f"test.{name}").to_pylist()} == rows
+    assert next(numbers) > 100

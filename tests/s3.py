@@ -1,0 +1,122 @@
+"""A real S3 server on a free port, stopped by its own process, and a proxy in front of it that spoils requests.
+
+obstore ──HTTP──► Proxy: leaves out If-None-Match, or answers 503 first ──► moto_server (build/s3, `make setup`)
+"""
+
+import http.client
+import http.server
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+SERVER = Path(__file__).parents[1] / "build" / "s3" / "bin" / "moto_server"
+START_S = 60
+
+
+def environment(port: int) -> dict[str, str]:
+    """Where an object store's client finds the server, and with which account."""
+    return {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ACCESS_KEY_ID": "writer",
+        "AWS_SECRET_ACCESS_KEY": "s3cret",
+        "AWS_REGION": "us-east-1",
+    }
+
+
+def call(port: int, method: str, path: str) -> int:
+    """The status of a request without a body."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request(method, path)
+    return connection.getresponse().status
+
+
+@contextmanager
+def serving(bucket: str) -> Iterator[int]:
+    """A server with an empty bucket: its port. Without the program the test is skipped, where CI runs it fails."""
+    program = os.environ.get("TIDEGATE_TEST_S3_SERVER") or shutil.which(SERVER)
+    if program is None:
+        text = f"no S3 server at {SERVER}: make setup"
+        (pytest.fail if os.environ.get("TIDEGATE_CI") else pytest.skip)(text)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen([program, "-H", "127.0.0.1", "-p", str(port)], **quiet)  # type: ignore[call-overload]
+    try:
+        until = time.monotonic() + START_S
+        while not _answers(port, bucket):
+            assert process.poll() is None, "the server ended"
+            assert time.monotonic() < until, "the server does not answer"
+            time.sleep(0.05)
+        yield port
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _answers(port: int, bucket: str) -> bool:
+    try:
+        return call(port, "PUT", f"/{bucket}") == 200
+    except OSError:
+        return False
+
+
+Spoil = Callable[[str, dict[str, str]], int | None]
+"""What becomes of a request, by its method and headers: a status to answer with at once, or None to pass it on."""
+
+
+@contextmanager
+def proxy(port: int, spoil: Spoil) -> Iterator[int]:
+    """A server that passes requests on to `port`: its own port."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        """One request."""
+
+        protocol_version = "HTTP/1.1"
+
+        def handle_request(self) -> None:
+            """Pass it on, as `spoil` says."""
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            headers = dict(self.headers)
+            status = spoil(self.command, headers)
+            if status is not None:
+                self.answer(status, {}, b"")
+                return
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+            connection.request(self.command, self.path, body, headers)
+            response = connection.getresponse()
+            self.answer(response.status, dict(response.getheaders()), response.read())
+
+        def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+            """Send what came back."""
+            self.send_response(status)
+            for name, value in headers.items():
+                if name.lower() not in {"content-length", "transfer-encoding", "connection", "date", "server"}:
+                    self.send_header(name, value)
+            size = headers.get("Content-Length", "0") if self.command == "HEAD" else str(len(body))
+            self.send_header("Content-Length", size)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    for method in ("GET", "PUT", "POST", "DELETE", "HEAD"):
+        setattr(Handler, f"do_{method}", Handler.handle_request)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
