@@ -10,7 +10,8 @@ PYTHON ?=
 # A recording to replay instead of the built-in one: make demo-recorded RECORDING=DIR
 RECORDING ?=
 # How many processes run tests side by side, each with brokers and a Spark of its own: make test JOBS=4
-JOBS ?= 2
+# One more than the cores of a small machine, since half of the long tests wait for another process.
+JOBS ?= 3
 # What a soak runs, instead of everything: make soak SUITE='tests/kill tests/replay'
 SUITE ?=
 

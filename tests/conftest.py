@@ -1,4 +1,4 @@
-"""What holds for every test: a time limit, no process that outlives the run, and JVMs that are soon at work.
+"""What holds for every test: a time limit, no process that outlives the run, JVMs soon at work, files in memory.
 
 A broker and a Spark are for the modules of folders that have none in common."""
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.in_memory import write_there
 from tests.jvms import soon
 from tests.leftovers import Leftovers
 from tests.limits import Limits
@@ -22,6 +23,7 @@ LONG = {"kill", "workloads", "memory", "e2e"}
 
 def pytest_configure(config: pytest.Config) -> None:
     """Add them; what needs a JVM says for itself that there is none."""
+    write_there()
     config.pluginmanager.register(Limits(), "tidegate-limits")
     config.pluginmanager.register(Leftovers(), "tidegate-leftovers")
     with suppress(EnvironmentFault):
