@@ -36,7 +36,7 @@ def worked(seed: int, log: Path, pieces: int) -> tuple[Upstream, dict[int, dict[
     return upstream, moments
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (2, 3))])
 def test_a_lake_is_what_the_upstream_is(spark: Any, tmp_path: Path, seed: int) -> None:
     """At each of several timestamps, DDLs in between, the lake at that ts is what the upstream was; a feed that goes
     on from its changelog adds nothing twice."""

@@ -33,7 +33,7 @@ def late(seed: int, log: Path) -> Upstream:
     return upstream
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak)])
 def test_a_lake_begun_late_has_every_row(spark: Any, tmp_path: Path, seed: int) -> None:
     """A log that was begun on a filled store gives a lake all its rows, and everything that comes then, DDLs too."""
     log, uri = tmp_path / "log", f"delta://{tmp_path / 'lake'}"
