@@ -127,6 +127,11 @@ class Kind:
     protocols: tuple[str, ...]
     compressed: bool
 
+    @property
+    def in_lakes_alone(self) -> bool:
+        """True if only a lake finds it bad."""
+        return bool({SCHEMA, DDL, "CDC:ErrUnsupported"} & set(self.codes))
+
 
 KINDS: dict[str, Kind] = {}
 

@@ -8,15 +8,22 @@ from click.testing import CliRunner
 
 from tests.counts import SOAK, some
 from tests.fuzz.mutation import mutated
+from tests.recorded import RecordedLanding
 from tests.replay.hostile import TABLES, Topic, claim_files, differences, kinds_of, topic
-from tests.replay.hostile_kinds import KINDS
+from tests.replay.hostile_kinds import DDL, KINDS
 from tests.replay.stage import Stage
 from tests.replay.test_streams import VARIANTS, recorded
+from tests.sink.kafka.topics import Feed
 from tidegate.app.cli.main import main
+from tidegate.app.trial import run_here
+from tidegate.changelog.source import LandedSource
 from tidegate.codec.options import DecodeOptions
+from tidegate.feed.ports import Tasks
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import TidegateError
+from tidegate.model.event import Insert
 from tidegate.source.kafka.message import TopicMessage
+from tidegate.testing.tasks import HereTasks
 
 
 def staged(root: Path, claims: str, given: Topic, seed: int, *, skip: bool) -> Stage:
@@ -113,6 +120,45 @@ def damaged(message: TopicMessage, chance: random.Random) -> TopicMessage:
     value, head = message.value or b"", 8 if (message.value or b"")[:1] == b"\0" and chance.random() < 0.8 else 0
     body = mutated(value[head:], chance)
     return message._replace(value=len(body).to_bytes(8, "big") + body if head else body)
+
+
+class Landed(RecordedLanding):
+    """A landing that lands all that there is when it starts."""
+
+    def start(self, tasks: Tasks) -> None:
+        """Land it."""
+        super().start(tasks)
+        while not self.idle():
+            self.land(300)
+
+
+@pytest.mark.parametrize(("protocol", "into"), [("open-protocol", "canal-json"), ("canal-json", "open-protocol")])
+def test_into_a_topic(tmp_path: Path, protocol: str, into: str) -> None:
+    """On the way to a topic every good row arrives too; what does not fit a lake is handed on as it came, but a DDL
+    that the other protocol cannot say is a dead letter."""
+    given = topic(protocol, some(100, 1_000), 21)
+    options = DecodeOptions(protocol=protocol, claim_check_storage_uri=claim_files(tmp_path / "claims"))
+    uri, topics = str(tmp_path / "changelog"), Feed(into)
+    source = LandedSource(lambda: Landed(uri, "feed", options, {0: given.messages}, skip_dead=True), uri)
+
+    done = run_here(source, topics.sink(), tasks=HereTasks(pickles=False))
+
+    letters = {letter.place.offset: letter for letter in source.changelog.dead_letters()}
+    lost = {at for at, name in given.bad.items() if DDL in KINDS[name].codes and protocol == "canal-json"}
+    fits = {at for at, name in given.bad.items() if KINDS[name].in_lakes_alone} - lost
+    assert set(letters) == set(given.bad) - fits
+    assert all(letters[at].error_code == "CDC:ErrEncodeFailed" for at in lost)
+    assert done.dead_letters == len(letters)
+    sent = [event for held in topics.events().values() for event in held if isinstance(event, Insert)]
+    found = {
+        (event.schema, event.table, dict(zip(names_of(event), event.after, strict=True)).get("id")) for event in sent
+    }
+    assert found >= {(*name, row[0]) for name, rows in given.truth.items() for row in rows}
+
+
+def names_of(row: Insert) -> list[str]:
+    """The names of a row's columns."""
+    return [column.name for column in row.fields]
 
 
 def ended(stage: Stage, ts: int) -> TidegateError | None:

@@ -37,11 +37,11 @@ from tidegate.app.meter import Meter
 from tidegate.app.progress import Progress
 from tidegate.feed.pace import BUSY_ROWS, Stretch, rest_s
 from tidegate.feed.parked import Parked, parks, touched
-from tidegate.feed.plan import Barrier, Checkpoint, Drops, Round
+from tidegate.feed.plan import Barrier, Checkpoint, Drops, Round, refusal
 from tidegate.feed.ports import Changes, Result, Sink, Source, Standing, Tasks
 from tidegate.feed.retry_policy import FailureRun, RetryPolicy
 from tidegate.feed.segment import end_of_round, is_whole, plan_landed, raised, segment_end
-from tidegate.model.errors import Retry, TidegateError
+from tidegate.model.errors import EncodeError, Retry, TidegateError
 from tidegate.model.feed_errors import RowsLackDdl, SourceBehind
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.state import SchemaState
@@ -305,7 +305,10 @@ class Engine:
         if not is_whole(planned.checkpoint.ts, self.floor):
             return
         for placed in planned.handed:
-            self.outage.retrying(partial(self.sink.ddl, placed))
+            try:
+                self.outage.retrying(partial(self.sink.ddl, placed))
+            except EncodeError as unsayable:
+                raise refusal(unsayable, placed.ddl, placed.place) from None
         self.advance(planned, results)  # 8 advance
         if self.sink.rhythm.rests:
             rest = rest_s(self.published_s - begun_s, rows, self.sink.rhythm.flush_s)

@@ -19,7 +19,7 @@ from tidegate.changelog.trim import ChangelogTrim
 from tidegate.feed.change import DeadLetter, Place, PlacedDdl
 from tidegate.feed.ports import PartitionReached, Reading, Tasks
 from tidegate.feed.retention import Limits, changelog_bound
-from tidegate.model.errors import InputError, SchemaError, TidegateError
+from tidegate.model.errors import EncodeError, InputError, PoisonMessage, SchemaError, TidegateError
 from tidegate.model.table import TableInfo
 
 TRIM_EVERY_S: Final = 60.0
@@ -62,7 +62,7 @@ class LandedSource:
         """Put the messages aside that `error` is about, if the landing may skip dead letters; True if it did.
 
         Raises `error` with the ways out where it may not."""
-        if not error.messages or not isinstance(error, SchemaError | InputError):
+        if not error.messages or not isinstance(error, SchemaError | InputError | EncodeError):
             return False
         places = {Place(*message[:3]): message[3] for message in error.messages}
         bodies = self.landing.bodies(places)
@@ -76,7 +76,8 @@ class LandedSource:
         first, home = letters[0].place, self.changelog.uri.removesuffix(changelog_uri(""))
         at = f"{first.topic}/{first.partition}/{first.offset}"
         more = f" ({len(letters) - 1} more messages like it, see `tidegate dlq list {home}`)" if letters[1:] else ""
-        raise type(error)(
+        kind = type(error) if len(error.args) == 1 else PoisonMessage
+        raise kind(
             f"{error}{more}. Ways out: look at the message with `tidegate dlq show {home} --at {at}`; give the right "
             f"bytes with `tidegate dlq replay {home} --at {at} --value-file FILE`; leave it out with `tidegate dlq "
             f"skip {home} --at {at}`; or set dead-letter=skip. Then start the feed again"

@@ -15,14 +15,14 @@ crash, with a later end, gives the same steps.  DDLs that event filters leave ou
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
 from tidegate.feed.change import Layout, Place, PlacedDdl
 from tidegate.feed.skipped_ddl import SkippedDdl, SkippedDdls, changes_rows, foreseen, renamed_away
 from tidegate.feed.step import Alter, Create, Exchange, Rows, Step, Trim, Unit, position_of
-from tidegate.model.errors import InputError, SchemaError
+from tidegate.model.errors import InputError, SchemaError, TidegateError
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.effects import (
@@ -125,7 +125,7 @@ def plan_round(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], up
         try:
             left_out = plan.leaves_out(placed)
         except InputError as unknown:
-            raise _refusal(unknown, ddl, placed.place) from None
+            raise refusal(unknown, ddl, placed.place) from None
         if left_out:
             plan.pass_over(placed, len(done))
             continue
@@ -143,8 +143,11 @@ def replace_ts(ddl: Ddl, ts: int) -> Ddl:
     return msgspec.structs.replace(ddl, commit_ts=ts)
 
 
-def _refusal(error: SchemaError | InputError, ddl: Ddl, place: Place | None) -> SchemaError | InputError:
-    """The error of a DDL that cannot be applied, with its message where there is one."""
+Error = TypeVar("Error", bound=TidegateError)
+
+
+def refusal(error: Error, ddl: Ddl, place: Place | None) -> Error:
+    """Return the error of a DDL that cannot be applied or sent, with its message where there is one."""
     if place is not None and place.topic:
         error.messages = ((place.topic, place.partition, place.offset, ddl.commit_ts or 0),)
         error.at(topic=place.topic, partition=place.partition, offset=place.offset)
@@ -269,7 +272,7 @@ class _Plan:
             if self.landed.drops is not None and isinstance(error, SchemaError):
                 hint = "Event filters may have left out what it needs: leave it out as well"
                 refused = SchemaError(f"{error}. {hint}").at(**msgspec.structs.asdict(error.where))
-            raise _refusal(refused, ddl, place) from error
+            raise refusal(refused, ddl, place) from error
         self.lacking.follow(effects)
         for effect in effects:
             self.effect(effect, ddl, seq)
