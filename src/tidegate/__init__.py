@@ -7,6 +7,7 @@
     tidegate.lake("/srv/lake").table("shop.orders")              all tables at one timestamp
     tidegate.decode(frame, protocol="canal-json")                a Spark DataFrame of messages, decoded
     tidegate.register(spark)                                     formats "tidegate" and "tidegate-lake" of a session
+    tidegate.net_changes(batch, ["id"])                          one row a key, for a MERGE of one's own
 
 Names load what they need when they are first used: importing the package imports neither Spark nor Kafka.
 """
@@ -19,15 +20,17 @@ if TYPE_CHECKING:
     from tidegate import sinks
     from tidegate.app.changefeed import Changefeed
     from tidegate.frames.decode import decode_frame as decode
+    from tidegate.frames.net import net_changes
     from tidegate.frames.register import register
     from tidegate.lakes.lake import Lake as lake  # noqa: N813  reads as a function: lake(path).table(name)
 
-__all__ = ["Changefeed", "__version__", "decode", "lake", "register", "sinks"]
+__all__ = ["Changefeed", "__version__", "decode", "lake", "net_changes", "register", "sinks"]
 
 _PLACES: Final = {
     "Changefeed": ("tidegate.app.changefeed", "Changefeed"),
     "decode": ("tidegate.frames.decode", "decode_frame"),
     "lake": ("tidegate.lakes.lake", "Lake"),
+    "net_changes": ("tidegate.frames.net", "net_changes"),
     "register": ("tidegate.frames.register", "register"),
 }
 

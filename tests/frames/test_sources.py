@@ -165,6 +165,27 @@ def test_a_stream_over_stops(spark: "SparkSession", tmp_path: Path) -> None:
     assert ordered(streamed) == ordered(of(whole.select(*streamed[0])))
 
 
+def test_each_micro_batch_merged_by_key_makes_the_table(spark: "SparkSession", root: Path, tmp_path: Path) -> None:
+    """Net changes of micro-batches, one after the other, are the rows at the end."""
+    made: dict[int, dict[str, Any]] = {}
+
+    def merge(batch: "DataFrame", _number: int) -> None:
+        for row in of(tidegate.net_changes(batch, ["id"])):
+            op = row.pop("_op")
+            made.pop(row["id"], None)
+            if op == "upsert":
+                made[row["id"]] = row
+
+    reader = spark.readStream.format("tidegate").option("table", "bank.accounts").option("starting", "0")
+    stream = reader.option("maxRowsPerBatch", "2000").load(str(root)).writeStream.foreachBatch(merge)
+    query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    query.processAllAvailable()
+    query.stop()
+
+    rows = {row["id"]: row for row in Lake(str(root)).live().arrow("bank.accounts").to_pylist()}
+    assert made == rows
+
+
 def test_mistakes(spark: "SparkSession", root: Path, tmp_path: Path) -> None:
     """Unknown options, tables and ranges that are gone are told."""
     with pytest.raises(ConfigError, match="no option 'tabel'"):
