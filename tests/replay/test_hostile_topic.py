@@ -65,7 +65,7 @@ def test_halt(tmp_path: Path, protocol: str, first: int) -> None:
     """Under dead-letter=halt each bad message ends the feed once: the error names it and what to type, and after
     `dlq skip`, or `dlq replay` with the right bytes, the feed goes on."""
     names = kinds_of(protocol) if SOAK else kinds_of(protocol)[first::3]
-    given = topic(protocol, some(1, 4) * len(names) + 1, 18, names)
+    given = topic(protocol, some(1, 2) * len(names) + 1, 18, names)
     claims, lake = claim_files(tmp_path / "claims"), tmp_path / "lake"
     met: list[int] = []
     while True:
