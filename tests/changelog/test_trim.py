@@ -6,11 +6,12 @@ from tests.sink.delta.tended import NO_MERCY
 from tests.source.kit import TOPIC, TS, begin, ddl, insert, land_batch, open_message, resolved
 from tidegate.changelog import ledger, trim
 from tidegate.changelog.changelog import Changelog
-from tidegate.changelog.files import REFUSED, REPLAYED, ControlFiles
+from tidegate.changelog.files import DEAD, REFUSED, REPLAYED, ControlFiles
 from tidegate.changelog.trim import ChangelogTrim
-from tidegate.feed.change import DeadLetter, Place
+from tidegate.feed.change import DeadLetter, Place, PlacedDdl
 from tidegate.feed.retention import changelog_bound
 from tidegate.model.errors import Fenced
+from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
 from tidegate.source.kafka.message import TopicMessage
 from tidegate.testing.tasks import HereTasks
@@ -171,6 +172,17 @@ def test_letters_stay(uri, monkeypatch):
     assert after.dead_letters() == dead
     assert after.halted() == halted
     assert len(after.files()) == 1
+
+
+def test_ddls_and_letters_have_files_of_their_own(uri):
+    """A DDL is taken out of the changelog without reading the messages of letters, which may be large."""
+    begin(uri)
+    controls = ControlFiles(uri, 1 << 20)
+    placed = PlacedDdl(Place(TOPIC, 0, 1), Ddl(schema="s", table="t", query="CREATE TABLE t (a INT)", commit_ts=TS))
+    controls.add([placed], [(DEAD, DeadLetter(Place(TOPIC, 0, 0), "code", "why", 0, b"key", bytes(100_000)))])
+    ledger.append(uri, controls.close(), rows=0, ddls=1)
+
+    assert sorted((len(one.ddls), len(one.dead)) for one in read(uri).controls()) == [(0, 1), (1, 0)]
 
 
 def test_refused_messages_stay_until_they_are_applied(uri, monkeypatch):

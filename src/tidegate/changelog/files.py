@@ -145,12 +145,13 @@ def by_time(table: pa.Table) -> pa.Table:
 
 
 class ControlFiles:
-    """Takes DDLs and letters; a file is full when the letters' bytes are many."""
+    """Takes DDLs and letters, each into files of their own; a file is full when the letters' bytes are many."""
 
     def __init__(self, uri: str, flush_bytes: int) -> None:
         self._uri = uri
         self._flush_bytes = flush_bytes
         self._rows: list[dict[str, Any]] = []
+        self._letters: list[dict[str, Any]] = []
         self._held_bytes = 0
         self._files: list[LandedFile] = []
         self.ddls = self.dead = 0
@@ -161,7 +162,7 @@ class ControlFiles:
             self._rows.append(_ddl_row(placed))
             self.ddls += 1
         for kind, letter in letters:
-            self._rows.append(_letter_row(kind, letter))
+            self._letters.append(_letter_row(kind, letter))
             self.dead += kind == DEAD
             self._held_bytes += len(letter.raw_key or b"") + len(letter.raw_value or b"")
         if self._held_bytes >= self._flush_bytes:
@@ -173,13 +174,13 @@ class ControlFiles:
         return tuple(self._files)
 
     def _flush(self) -> None:
-        if not self._rows:
-            return
-        sink = pa.BufferOutputStream()
-        pq.write_table(pa.Table.from_pylist(self._rows, schema=CONTROL_SCHEMA), sink, **PLAIN)
-        path, size_bytes = _put(self._uri, "control", sink)
-        self._files.append(LandedFile(path, "control", size_bytes, len(self._rows)))
-        self._rows, self._held_bytes = [], 0
+        for kind in (self._rows, self._letters):
+            if kind:
+                sink = pa.BufferOutputStream()
+                pq.write_table(pa.Table.from_pylist(kind, schema=CONTROL_SCHEMA), sink, **PLAIN)
+                path, size_bytes = _put(self._uri, "control", sink)
+                self._files.append(LandedFile(path, "control", size_bytes, len(kind)))
+        self._rows, self._letters, self._held_bytes = [], [], 0
 
 
 def _place_columns(place: Place) -> dict[str, Any]:
