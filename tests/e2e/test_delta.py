@@ -82,6 +82,7 @@ def test_many_types_and_a_past_read(spark: Any, tmp_path: Path) -> None:
     assert held == shown
 
 
+@pytest.mark.soak
 def test_killed_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers and driver die by SIGKILL where files lie uncommitted, where a batch is committed and nobody knows, with
     tables ahead of the snapshot and with nothing published; the lake is the upstream's in the end."""

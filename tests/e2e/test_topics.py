@@ -125,6 +125,7 @@ class Outage:
         self.more()
 
 
+@pytest.mark.soak
 def test_broker_restart(spark: "SparkSession", tmp_path: Path) -> None:
     """A feed lives through a restart of its broker: it says that it tries again, goes on, and ends equal."""
     outage = Outage(start_broker(tmp_path / "broker"), away_s=4)

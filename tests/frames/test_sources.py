@@ -151,7 +151,7 @@ def test_a_stream_over_stops(spark: "SparkSession", tmp_path: Path) -> None:
     play.land(truths()[0].ts)
     play.merge(truths()[0].ts)
     reader = spark.readStream.format("tidegate").option("table", "bank.accounts").option("starting", "0")
-    start = reader.option("maxRowsPerBatch", "500").load(root).writeStream.format("parquet")
+    start = reader.option("maxRowsPerBatch", "2000").load(root).writeStream.format("parquet")
     start = start.option("path", str(tmp_path / "out")).option("checkpointLocation", str(tmp_path / "checkpoint"))
 
     for truth in truths()[1:5:3]:

@@ -22,7 +22,7 @@ def rows_of(view: Lake | Live, name: str) -> list[str]:
 CASES = [
     (stream, variant) for stream in ("ddl", "interleave", "partition", "types", "rename_swap") for variant in VARIANTS
 ]
-IN_TEST = {*(case for case in CASES if case[1] == "open_default"), ("types", "canal_tidb_ext")}
+IN_TEST = {case for case in CASES if case[1] == "open_default"}
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,10 @@ def play(root: Path, recording: str, mode: str) -> Play:
 
 @pytest.mark.parametrize(
     ("recording", "mode"),
-    [("open", "replica"), pytest.param("canal", "changelog", marks=pytest.mark.soak), ("canal", "history")],
+    [
+        ("open", "replica"),
+        *(pytest.param("canal", mode, marks=pytest.mark.soak) for mode in ("changelog", "history")),
+    ],
 )
 def test_every_moment_has_the_chosen_columns(tmp_path: Path, recording: str, mode: str) -> None:
     """Through all DDLs of the recording: merged, live ahead of what is merged, and compared with the database."""

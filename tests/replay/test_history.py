@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.counts import SOAK
 from tests.replay import stage as stages
 from tests.replay.stage import Crash, Stage, moments, partitions_of
 from tidegate.app.verify import Truth, TruthTable, compare, compare_tables, load_truth
@@ -103,7 +104,7 @@ def test_every_moment_is_told_later_too(tmp_path, recording):
         assert present(tmp_path, truth) == [], truth.n
         lake = Lake(str(tmp_path))
         seen.append((truth, definitions(lake)))
-        if truth.n in {5, 9, 12}:
+        if truth.n == 12 or (SOAK and truth.n in {5, 9}):
             assert [one for moment in seen for one in past(lake, moment, heirs(stage))] == [], truth.n
 
 
