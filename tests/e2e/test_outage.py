@@ -49,6 +49,7 @@ class Away:
         self.topic.send(self.rest)
 
 
+@pytest.mark.soak
 def test_a_long_outage_is_waited_out(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the quick tries are over the feed does not end: it says what it waits for, goes on and ends equal."""
     monkeypatch.setattr(retry_policy, "SLOW_S", 3.0)

@@ -127,7 +127,7 @@ CHANGES = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("metadata_lock", [True, False])
+@pytest.mark.parametrize("metadata_lock", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_schema_changes_while_others_write(*, metadata_lock: bool) -> None:
     """Writers of both nodes go on while columns and indexes come, change and go; at the end everything agrees."""
     made = Door(metadata_lock=metadata_lock)
