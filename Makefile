@@ -53,8 +53,9 @@ check: setup audit ## Lint, format, types, known vulnerabilities, fast tests: wh
 	@$(BIN)/python -m pytest -m 'not slow and not soak' $(PARALLEL)
 
 audit: $(AUDIT)/.ready ## Compare every pinned package with the vulnerabilities that PyPI knows
-	@$(AUDIT)/bin/pip-audit --disable-pip --progress-spinner off $(HARMLESS) \
-	  $(foreach list,$(wildcard requirements*.txt),-r $(list))
+	@set -e; for list in requirements-*.txt; do \
+	  $(AUDIT)/bin/pip-audit --disable-pip --progress-spinner off $(HARMLESS) -r "$$list"; \
+	done
 
 soak: setup $(S3)/.ready ## Run everything, with the full counts of fuzzing (SUITE=tests/kill runs that alone)
 	@$(BIN)/python -m tests.jvms

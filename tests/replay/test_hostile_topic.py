@@ -25,6 +25,8 @@ from tidegate.model.event import Insert
 from tidegate.source.kafka.message import TopicMessage
 from tidegate.testing.tasks import HereTasks
 
+pytestmark = pytest.mark.slow
+
 
 def staged(root: Path, claims: str, given: Topic, seed: int, *, skip: bool) -> Stage:
     """A life of a feed of the topic."""

@@ -15,6 +15,8 @@ from tidegate.model.errors import ConfigError, SchemaError, SqlError, Unsupporte
 from tidegate.model.event import Ddl, Resolved
 from tidegate.source.kafka.replay import Bytes, find, listed, opened_changelog, replay, skip
 
+pytestmark = pytest.mark.slow
+
 UNFIT, DDL = "value_that_is_no_time", "unreadable_ddl"
 
 
