@@ -12,6 +12,8 @@ RECORDING ?=
 # How many processes run tests side by side, each with brokers and a Spark of its own: make test JOBS=4
 # One more than the cores of a small machine, since half of the long tests wait for another process.
 JOBS ?= 3
+# How many processes run the fast tests, which never wait: make check CORES=8
+CORES ?= 2
 # What a soak runs, instead of everything: make soak SUITE='tests/kill tests/replay'
 SUITE ?=
 
@@ -21,7 +23,7 @@ AUDIT := build/audit
 S3 := build/s3
 
 # By files, in their order: what a file or folder sets up is set up once.
-PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
+parallel = -n $(1) --dist loadfile --no-loadscope-reorder
 
 # Tests start hundreds of Pythons, which take what the first of them compiled.
 unexport PYTHONDONTWRITEBYTECODE
@@ -44,13 +46,13 @@ demo-recorded: setup ## Replay a recorded topic of TiCDC into a lake (RECORDING=
 
 test: setup $(S3)/.ready ## Run all tests but the long ones
 	@$(BIN)/python -m tests.jvms
-	@$(BIN)/python -m pytest -m 'not soak' $(PARALLEL)
+	@$(BIN)/python -m pytest -m 'not soak' $(call parallel,$(JOBS))
 
 check: setup audit ## Lint, format, types, known vulnerabilities, fast tests: what must hold before each commit
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -m 'not slow and not soak' $(PARALLEL)
+	@$(BIN)/python -m pytest -m 'not slow and not soak' $(call parallel,$(CORES))
 
 audit: $(AUDIT)/.ready ## Compare every pinned package with the vulnerabilities that PyPI knows
 	@set -e; for list in requirements-*.txt; do \
