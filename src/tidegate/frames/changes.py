@@ -39,10 +39,10 @@ from tidegate.feed.step import Rows
 from tidegate.frames.lake import check_options
 from tidegate.lakes.lake import Lake, moment_ts
 from tidegate.lakes.live import planned, reaches_back
+from tidegate.lakes.local import spark_schema
 from tidegate.model.errors import ConfigError, HistoryLost
 from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo
-from tidegate.objectstore.deltalog import schema_field
 from tidegate.sink.delta.changelog_rows import change_columns, change_rows
 from tidegate.sink.delta.columns import LakeColumn, stored_columns
 from tidegate.sink.delta.options import DeltaOptions
@@ -83,8 +83,7 @@ class TableChanges:
 
     def schema(self) -> StructType:
         """Return the columns as Spark has them."""
-        fields = [schema_field(column.name, column.delta) for column in self.columns]
-        return StructType.fromJson({"type": "struct", "fields": fields})
+        return spark_schema(self.columns)
 
     @cached_property
     def _changelog(self) -> Changelog:
@@ -101,9 +100,8 @@ class TableChanges:
         kept = (one.checkpoint_ts for one in Lake(self.root).history())
         return next((ts for ts in kept if ts >= self._changelog.floor()), latest(self.options).checkpoint.ts)
 
-    def most(self, after: int, rows: int) -> int:
-        """Return the end of a range above `after` that has about so many rows."""
-        upto = self.frontier()
+    def most(self, after: int, upto: int, rows: int) -> int:
+        """Return the end of a range above `after`, at most `upto`, that has about so many rows."""
         if upto <= after:
             return after
         return round_end(self._changelog.slice(after, upto).stretches(), upto, Most(rows, ROUND.size_bytes))
@@ -186,7 +184,7 @@ class ChangesStream(DataSourceStreamReader):  # type: ignore[misc]  # the librar
     def latestOffset(self) -> dict[str, int]:  # noqa: N802  Spark's name
         """Return the frontier, or less where much has landed since the last answer."""
         frontier = self._changes.frontier()
-        self._given = frontier if self._given is None else self._changes.most(self._given, self._most)
+        self._given = frontier if self._given is None else self._changes.most(self._given, frontier, self._most)
         return {"ts": max(self._given, self._after)}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:

@@ -26,12 +26,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter
 from pyspark.sql.types import StructType
 
 from tidegate.lakes.lake import LATEST, Lake
-from tidegate.lakes.local import is_local
+from tidegate.lakes.local import is_local, spark_schema
 from tidegate.lakes.read import NOTHING, Tail, chosen, overlaid, stored_rows, without_keys
 from tidegate.lakes.where import Wanted
 from tidegate.model.errors import ConfigError
 from tidegate.model.table import TableInfo
-from tidegate.objectstore.deltalog import DataFile, TableSnapshot, schema_field
+from tidegate.objectstore.deltalog import DataFile, TableSnapshot
 from tidegate.sink.delta.columns import LakeColumn, stored_columns
 from tidegate.sink.delta.files import logical_schema, read
 
@@ -86,8 +86,7 @@ class TableView:
     def schema(self) -> StructType:
         """Return the columns as Spark has them."""
         by_name = {column.name: column for column in self.stored}
-        fields = [schema_field(name, by_name[name].delta) for name in self.names]
-        return StructType.fromJson({"type": "struct", "fields": fields})
+        return spark_schema([by_name[name] for name in self.names])
 
     def wanted(self, filters: Iterable[Filter]) -> Wanted:
         """Return what some filters ask for, as far as bounds can answer it."""

@@ -40,10 +40,15 @@ def is_local(stored: TableSnapshot, tail: Tail = NOTHING) -> bool:
 
 def spark_local(spark: Any, rows: pa.Table, columns: Sequence[LakeColumn]) -> Any:
     """Return rows as a DataFrame with the types that the stored table has in Spark."""
+    return spark_frame(spark, rows, spark_schema(columns))
+
+
+def spark_schema(columns: Sequence[LakeColumn]) -> Any:
+    """Return columns of a lake as Spark's StructType."""
     from pyspark.sql.types import StructType
 
     fields = [schema_field(column.name, column.delta) for column in columns]
-    return spark_frame(spark, rows, StructType.fromJson({"type": "struct", "fields": fields}))
+    return StructType.fromJson({"type": "struct", "fields": fields})
 
 
 def spark_stored(spark: Any, stored: TableSnapshot) -> Any:

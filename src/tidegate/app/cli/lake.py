@@ -54,9 +54,7 @@ def upkeep(*, root: str, dry_run: bool, as_json: bool, **times: str | None) -> N
     from tidegate.sink.delta.snapshots import latest
     from tidegate.testing.tasks import HereTasks
 
-    options = DeltaOptions(root=root if "://" in root else str(Path(root).absolute()), feed="")
-    if "://" not in root and not Path(root, "_tidegate").is_dir():
-        raise ConfigError(f"{root} is no lake: it has no _tidegate directory")
+    options = DeltaOptions(root=lake_root(root), feed="")
     limits = replace(noted_limits(options), **_given({name.replace("_", "-"): time for name, time in times.items()}))
     lake = LakeUpkeep(options, limits, dry_run=dry_run)
     total: dict[str, int] = {}
@@ -75,6 +73,15 @@ def upkeep(*, root: str, dry_run: bool, as_json: bool, **times: str | None) -> N
     click.echo(
         msgspec.json.encode({"dry_run": dry_run, **total}).decode() if as_json else _told(total, dry_run=dry_run)
     )
+
+
+def lake_root(root: str) -> str:
+    """Return the address of a lake, a directory as an absolute path. ConfigError for a directory that is no lake."""
+    if "://" in root:
+        return root
+    if not Path(root, "_tidegate").is_dir():
+        raise ConfigError(f"{root} is no lake: it has no _tidegate directory")
+    return str(Path(root).absolute())
 
 
 def _given(times: dict[str, str | None]) -> dict[str, int]:

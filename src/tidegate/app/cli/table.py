@@ -8,13 +8,11 @@ With `table-error=park` such a table stops alone. Its changes stay in the change
 by another `schema-change`, it goes on from where it stands and catches up.
 """
 
-from pathlib import Path
-
 import click
 
+from tidegate.app.cli.lake import lake_root
 from tidegate.app.feed_error import FeedError
 from tidegate.app.say import say, say_json
-from tidegate.model.errors import ConfigError
 
 ROOT = click.argument("root", metavar="LAKE")
 
@@ -32,7 +30,7 @@ def list_(root: str, *, as_json: bool) -> None:
     from tidegate.sink.delta.options import DeltaOptions
     from tidegate.sink.delta.snapshots import latest
 
-    parked = latest(DeltaOptions(root=_root(root), feed="")).parked
+    parked = latest(DeltaOptions(root=lake_root(root), feed="")).parked
     found = [(group.at.ts, FeedError.of_parked(group, name)) for group in parked for name in group.names]
     if as_json:
         say_json([{"table": error.table, "parked_ts": ts, "error": error} for ts, error in found])
@@ -55,16 +53,8 @@ def resume(root: str, names: tuple[str, ...], *, every: bool) -> None:
 
     if bool(names) == every:
         raise click.UsageError("give the names of tables, or --all")
-    options = DeltaOptions(root=_root(root), feed="")
+    options = DeltaOptions(root=lake_root(root), feed="")
     for group in ask(options, latest(options), names):
         say(
             f"{', '.join(group.names)} will go on from ts {group.at.ts}, as soon as the feed runs; see: tidegate status"
         )
-
-
-def _root(root: str) -> str:
-    if "://" in root:
-        return root
-    if not Path(root, "_tidegate").is_dir():
-        raise ConfigError(f"{root} is no lake: it has no _tidegate directory")
-    return str(Path(root).absolute())

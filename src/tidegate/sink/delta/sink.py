@@ -112,8 +112,11 @@ class DeltaSink(Sink[TableResult]):
         """Run every unit in a task, the longest first, but those of parked tables; raises the first error that does not
         park its tables, after all have ended."""
         parked = {incarnation for group in self.snapshot.parked for incarnation in group.incarnations}
-        resting = [unit for unit in units if not parked.isdisjoint(unit.incarnations)]
-        results, failures = self._run(tasks, [unit for unit in units if unit not in resting], changes)
+        going: list[Unit] = []
+        resting: list[Unit] = []
+        for unit in units:
+            (going if parked.isdisjoint(unit.incarnations) else resting).append(unit)
+        results, failures = self._run(tasks, going, changes)
         for failure in failures:
             if not self._parks or not parks(failure.error):
                 raise failure.error
