@@ -237,5 +237,4 @@ class ChangesSource(DataSource):  # type: ignore[misc]  # the library has no typ
         return ChangesStream(self._changes, newest, int(self._asked.get("maxrowsperbatch", MOST_ROWS)))
 
     def _moment(self, name: str) -> int | None:
-        text = self._asked.get(name)
-        return None if text is None else moment_ts(int(text) if text.isdigit() else text)
+        return moment_ts(self._asked[name]) if name in self._asked else None

@@ -70,8 +70,8 @@ class TableView:
         """Return what the options of a reader ask for. ConfigError for those that are missing, unknown or wrong."""
         asked = {name.lower(): value for name, value in options.items()}
         check_options(asked, OPTIONS, required=("path", "table"))
-        at, name = asked.get("at", LATEST), asked["table"]
-        lake = Lake(asked["path"], int(at) if at.isdigit() else at)
+        name = asked["table"]
+        lake = Lake(asked["path"], asked.get("at", LATEST))
         if asked.get("live", "false").lower() == "true":
             with lake.live() as view:
                 table, (found, tail) = view.definition(name), view.pieces(name)
