@@ -10,7 +10,7 @@ are drawn from some thousand different ones, so that a long log is made quickly.
 
 import random
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -62,13 +62,13 @@ class Backlog(NamedTuple):
     high: int
 
 
-def write_backlog(directory: Path, kind: str, rows: int, seed: int = 1) -> Backlog:
+def write_backlog(directory: Path, kind: str, rows: int, seed: int = 1, *, tables: Sequence[str] = TABLES) -> Backlog:
     """Writes a log of so many rows, or a few more. `directory` does not exist yet."""
     directory.mkdir(parents=True)
-    tables, low = _tables(directory, kind)
+    made, low = _tables(directory, kind, tables)
     held: list[KvChange] = []
     count, edge, ts = 0, low, low
-    for ts, changes in _transactions(tables, kind, low, random.Random(seed)):
+    for ts, changes in _transactions(made, kind, low, random.Random(seed)):
         held += changes
         count += len(changes)
         if len(held) >= SEGMENT_ROWS or count >= rows:
@@ -80,11 +80,11 @@ def write_backlog(directory: Path, kind: str, rows: int, seed: int = 1) -> Backl
     return Backlog(count, low, ts)
 
 
-def _tables(directory: Path, kind: str) -> tuple[list[StoredTable], int]:
+def _tables(directory: Path, kind: str, names: Sequence[str]) -> tuple[list[StoredTable], int]:
     """Makes the tables; their definitions, and how far the log goes."""
     cluster = Cluster.open()
     session = Session(cluster.node)
-    for statement in (f"CREATE DATABASE {SCHEMA}", f"USE {SCHEMA}", *(CREATE[kind].format(name) for name in TABLES)):
+    for statement in (f"CREATE DATABASE {SCHEMA}", f"USE {SCHEMA}", *(CREATE[kind].format(name) for name in names)):
         session.execute(statement)
     SegmentWriter(ChangeLog(cluster.storage.store, cluster.storage.oracle), directory, 0).write(empty=True)
     cluster.close()

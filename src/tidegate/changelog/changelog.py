@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
+import msgspec
 import obstore
 
 from tidegate.changelog import ledger
@@ -56,7 +57,7 @@ class Changelog:
         for version, actions in self._newer():
             for action in actions:
                 self._take(action)
-            self.version = version
+            self.version, self.state = version, msgspec.structs.replace(self.state, version=version)
         return self.version != before
 
     def positions(self) -> Mapping[str, Mapping[int, Reached]]:

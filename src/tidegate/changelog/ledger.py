@@ -62,7 +62,7 @@ def newest(uri: str) -> tuple[int, State]:
 
 def read_state(uri: str, version: int) -> State:
     """Return the State in one commit. Raises SourceError when the commit has none."""
-    return state_of(uri, deltalog.user_metadata(uri, version))
+    return msgspec.structs.replace(state_of(uri, deltalog.user_metadata(uri, version)), version=version)
 
 
 def state_of(uri: str, metadata: Mapping[str, object]) -> State:
@@ -150,8 +150,8 @@ def commit_batch(uri: str, known: State, reports: Sequence[TaskReport], *, order
     state = advance(known, reports, order_by_offset=order_by_offset)
     files = [file for report in reports for file in report.files]
     reach("landing/before-commit")
+    version, current = (known.version, known) if known.version >= 0 else newest(uri)
     for _ in range(TRIES):
-        version, current = newest(uri)
         if _stands(current) != _stands(known):
             raise Fenced(
                 f"{uri}: landing epoch {known.epoch} was replaced by epoch {current.epoch} (version {version}); this "
@@ -161,9 +161,10 @@ def commit_batch(uri: str, known: State, reports: Sequence[TaskReport], *, order
         try:
             _commit(uri, version + 1, state, files, "LAND")
         except deltalog.CommitConflict:
+            version, current = newest(uri)
             continue
         reach("landing/after-commit")
-        return state
+        return msgspec.structs.replace(state, version=version + 1)
     raise SourceError(f"{uri}: {TRIES} commits in a row found their version taken; look for another writer")
 
 
@@ -235,7 +236,7 @@ def _commit_over(uri: str, next_state: Callable[[State], State], files: Sequence
             _commit(uri, version + 1, state, files, operation)
         except deltalog.CommitConflict:
             continue
-        return state
+        return msgspec.structs.replace(state, version=version + 1)
     raise SourceError(f"{uri}: {TRIES} commits in a row found their version taken; look for another writer")
 
 
@@ -260,4 +261,4 @@ def _add(file: LandedFile) -> deltalog.Action:
 
 
 def _metadata(state: State) -> dict[str, object]:
-    return {"tidegate": msgspec.to_builtins(state, str_keys=True)}
+    return {"tidegate": msgspec.to_builtins(msgspec.structs.replace(state, version=-1), str_keys=True)}

@@ -6,9 +6,11 @@
 A slice is a plain value: it pickles, and `narrow` leaves only what one table needs.  Names match without case.
 """
 
+import io
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
@@ -28,6 +30,10 @@ from tidegate.objectstore.blob import opened
 LAYOUT_COLUMNS: Final = ["commit_ts", "layout"]
 GROUPS_KEPT: Final = 200_000
 """About 50 MB: with 200 tables, the footers of a thousand files."""
+FILES_KNOWN: Final = 16
+"""Whose footers a worker keeps, as it reads one table after the other from the same files."""
+READS_AT_ONCE: Final = 4
+"""Of row groups in an object store, where each is a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +127,11 @@ class ChangeSlice:
         by_path: dict[str, list[RowGroup]] = {}
         for group in self.groups:
             by_path.setdefault(group.path, []).append(group)
-        return [_read(self.uri, path, groups, columns, (self.after, self.upto)) for path, groups in by_path.items()]
+        range_ = self.after, self.upto
+        if "://" not in self.uri:
+            return [_read(self.uri, path, groups, columns, range_) for path, groups in by_path.items()]
+        with ThreadPoolExecutor(READS_AT_ONCE) as pool:
+            return list(pool.map(lambda group: _read(self.uri, group.path, [group], columns, range_), self.groups))
 
 
 def _read(uri: str, path: str, groups: Sequence[RowGroup], columns: Sequence[str], range_: tuple[int, int]) -> pa.Table:
@@ -129,8 +139,9 @@ def _read(uri: str, path: str, groups: Sequence[RowGroup], columns: Sequence[str
     after, upto = range_
     schema = pa.schema([LANDED_SCHEMA.field(name) for name in columns])
     found = []
-    with opened(uri, path) as source:
-        file = pq.ParquetFile(source, read_dictionary=["layout"], pre_buffer=True)
+    metadata, size = _known(uri, path)
+    with opened(uri, path, size) as source:
+        file = pq.ParquetFile(source, metadata=metadata, read_dictionary=["layout"], pre_buffer=True)
         for group in groups:
             rows = file.read_row_groups([group.number], columns=list(columns))
             if group.min_ts <= after or group.max_ts > upto:
@@ -174,9 +185,17 @@ def groups_of(uri: str, path: str) -> tuple[RowGroup, ...]:
     return FOOTERS.of(uri, path)
 
 
-def _footer(uri: str, path: str) -> tuple[RowGroup, ...]:
+@lru_cache(FILES_KNOWN)
+def _known(uri: str, path: str) -> tuple[pq.FileMetaData, int]:
+    """The footer of a file, and its size."""
     with opened(uri, path) as source:
-        file = pq.ParquetFile(source)
+        return pq.ParquetFile(source).metadata, source.seek(0, io.SEEK_END) or source.tell()
+
+
+def _footer(uri: str, path: str) -> tuple[RowGroup, ...]:
+    metadata, size = _known(uri, path)
+    with opened(uri, path, size) as source:
+        file = pq.ParquetFile(source, metadata=metadata)
         columns = {file.metadata.schema.column(at).path: at for at in range(file.metadata.num_columns)}
         return tuple(_group(path, number, file, columns) for number in range(file.metadata.num_row_groups))
 

@@ -71,10 +71,13 @@ class TableSnapshot:
     partition_columns: tuple[str, ...]
     table: DeltaTable
 
-    def txn(self, app_id: str) -> int | None:
-        """Return the last version that an application committed; None if it never did."""
-        version: int | None = self.table.transaction_version(app_id)
-        return version
+    def txns(self, *app_ids: str) -> list[int | None]:
+        """Return the last version that each application committed; None for one that never did.
+
+        The newest commit mostly tells; to find what it does not name, delta-rs reads all of the log again."""
+        told = [action["txn"] for action in _actions(self.uri, self.version) if "txn" in action]
+        newest = {one["appId"]: one["version"] for one in told}
+        return [newest[name] if name in newest else self.table.transaction_version(name) for name in app_ids]
 
     def files(self) -> tuple[DataFile, ...]:
         """Return the active data files, in the log's order."""
@@ -249,18 +252,23 @@ def remove(file: DataFile, *, data_change: bool = True) -> Action:
 
 
 def txn(app_id: str, version: int) -> Action:
-    """Progress of an application, readable with `TableSnapshot.txn`."""
+    """Progress of an application, readable with `TableSnapshot.txns`."""
     return {"txn": {"appId": app_id, "version": version, "lastUpdated": int(time.time() * 1000)}}
 
 
 def user_metadata(uri: str, version: int) -> dict[str, Any]:
     """Return the userMetadata of one commit; {} when it has none or the log no longer holds it."""
-    try:
-        body = obstore.get(store(uri), f"_delta_log/{version:020d}.json").bytes().to_bytes()
-    except FileNotFoundError:
-        return {}
-    for line in body.splitlines():
-        info = json.loads(line).get("commitInfo")
+    for action in _actions(uri, version):
+        info = action.get("commitInfo")
         if info is not None:
             return dict(json.loads(info.get("userMetadata") or "{}"))
     return {}
+
+
+def _actions(uri: str, version: int) -> list[Action]:
+    """The actions of one commit; none when the log no longer holds it."""
+    try:
+        body = obstore.get(store(uri), f"_delta_log/{version:020d}.json").bytes().to_bytes()
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in body.splitlines() if line.strip()]

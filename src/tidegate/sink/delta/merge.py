@@ -19,7 +19,9 @@ times at worst: read, taken, written, compressed.  Whatever the table's size.
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from threading import BoundedSemaphore
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -33,6 +35,8 @@ from tidegate.sink.delta.rows import NetChanges
 
 SMALL_FILES_MAX: Final = 8
 FILES_AT_ONCE: Final = 2
+LARGE_TURNS: Final = BoundedSemaphore(FILES_AT_ONCE)
+"""Held while a large file is written anew: tables that are merged side by side share the bound."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -169,6 +173,11 @@ def _small(
 
 def _done(work: _Merge, job: _Job) -> list[Action]:
     """The files that a job becomes."""
+    with nullcontext() if all(is_small(touch.file) for touch in job.touches) else LARGE_TURNS:
+        return _rewritten(work, job)
+
+
+def _rewritten(work: _Merge, job: _Job) -> list[Action]:
     stored = [read(work.uri, touch.file, work.columns) for touch in job.touches]
     places, begun = [], 0
     wanted = [job.fresh, *(touch.by[work.numbers[touch.by] >= 0] for touch in job.touches)]

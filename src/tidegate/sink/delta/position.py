@@ -11,7 +11,8 @@ from tidegate.objectstore.deltalog import Action, TableSnapshot
 
 def position(snapshot: TableSnapshot, feed: str) -> Position:
     """Return where a stored table stands."""
-    return snapshot.txn(feed) or 0, snapshot.txn(f"{feed}/seq") or 0
+    ts, seq = snapshot.txns(feed, f"{feed}/seq")
+    return ts or 0, seq or 0
 
 
 def progress(feed: str, at: Position) -> list[Action]:

@@ -10,6 +10,7 @@ A unit that is refused for good ends the feed, or with `table-error=park` stops 
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -51,6 +52,8 @@ DEFECTS: Final = (ValueError, TypeError, LookupError, ArithmeticError, Attribute
 
 ALONE_ROWS: Final = 20_000
 DECKS_A_CORE: Final = 4
+UNITS_AT_ONCE: Final = 4
+"""Of one task, in an object store: a unit mostly waits for its requests, a dozen one behind the other."""
 
 
 def bins(units: Sequence[Unit], workers: int | None, cores: int) -> list[list[Unit]]:
@@ -133,8 +136,10 @@ class DeltaSink(Sink[TableResult]):
         workers = self.workers
         if self.rhythm.rests:
             workers = tasks_at_once(sum(unit.rows for unit in units), tasks.slots, workers)
-        work = partial(_run_bin, changes=changes, options=self.options)
-        outcomes = [outcome for one_bin in tasks.run(work, bins(units, workers, tasks.slots)) for outcome in one_bin]
+        at_once = UNITS_AT_ONCE if "://" in self.options.root and self.workers is None else 1
+        dealt = bins(units, workers if at_once == 1 else workers or tasks.slots, tasks.slots)
+        work = partial(_run_bin, changes=changes, options=self.options, at_once=at_once)
+        outcomes = [outcome for one_bin in tasks.run(work, dealt) for outcome in one_bin]
         failures = [outcome for outcome in outcomes if isinstance(outcome, UnitFailure)]
         return [result for outcome in outcomes if isinstance(outcome, list) for result in outcome], failures
 
@@ -222,9 +227,10 @@ def _now_ms() -> int:
 
 
 def _run_bin(
-    dealt: Sequence[Unit], *, changes: Changes, options: DeltaOptions
+    dealt: Sequence[Unit], *, changes: Changes, options: DeltaOptions, at_once: int
 ) -> list[list[TableResult] | UnitFailure]:
-    return [_run(unit, changes, options) for unit in dealt]
+    with ThreadPoolExecutor(min(at_once, len(dealt))) as pool:
+        return list(pool.map(lambda unit: _run(unit, changes, options), dealt))
 
 
 def _run(unit: Unit, changes: Changes, options: DeltaOptions) -> list[TableResult] | UnitFailure:
