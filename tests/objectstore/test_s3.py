@@ -10,6 +10,7 @@ import pytest
 import tidegate
 from tests.app.test_chain import Upstream
 from tests.s3 import environment, proxy, serving
+from tests.s3_proxy import running
 from tidegate.app.changefeed import Changefeed
 from tidegate.app.progress import Progress
 from tidegate.model.errors import SinkRefused
@@ -82,6 +83,17 @@ def test_one_of_the_writers_of_a_version_wins() -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(commits, range(8))) == 1
+
+
+def test_a_commit_whose_answer_is_lost_is_known_again(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store has it, the connection ends, the client tries again: no conflict with ourselves."""
+    first = iter(["lost"])
+    with running(port, lambda request: next(first, None) if "1.json" in request.path else None) as (cut, _):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{cut}")
+        uri = f"s3://{BUCKET}/lost"
+        deltalog.create(uri, [deltalog.schema_field("id", "long")], [], metadata={}, configuration={}, name="lost")
+        deltalog.commit(uri, 1, [deltalog.txn("w", 1)], operation="WRITE", metadata={})
+    assert next(first, None) is None
 
 
 def test_a_feed(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

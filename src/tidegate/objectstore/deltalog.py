@@ -137,15 +137,20 @@ def commit(uri: str, version: int, actions: Sequence[Action], *, operation: str,
             "readVersion": version - 1,
             "isBlindAppend": False,
             "engineInfo": ENGINE,
+            "txnId": uuid.uuid4().hex,
             "userMetadata": json.dumps(metadata, separators=(",", ":"), ensure_ascii=False),
         },
     }
-    body = "\n".join(json.dumps(action, separators=(",", ":"), ensure_ascii=False) for action in [info, *actions])
+    text = "\n".join(json.dumps(action, separators=(",", ":"), ensure_ascii=False) for action in [info, *actions])
+    path, body = f"_delta_log/{version:020d}.json", text.encode()
     try:
         with storing(uri):
-            obstore.put(store(uri), f"_delta_log/{version:020d}.json", body.encode(), mode="create")
+            obstore.put(store(uri), path, body, mode="create")
     except AlreadyExistsError as taken:
-        raise CommitConflict(f"{uri}: version {version} is taken") from taken
+        with storing(uri):
+            ours = obstore.get(store(uri), path).bytes().to_bytes() == body  # the answer to a first try was lost
+        if not ours:
+            raise CommitConflict(f"{uri}: version {version} is taken") from taken
     if version and version % CHECKPOINT_EVERY == 0:
         _checkpoint(uri, version)
 
