@@ -14,7 +14,7 @@ from typing import Any
 import tidegate
 from tests.app.test_chain import Upstream
 from tidegate.model.errors import HistoryLost, SinkError, SourceError
-from tidegate.spark.session import SQL, _local
+from tidegate.spark.session import SQL, _driver, _local
 from tidegate.spark.tasks import SparkTasks
 
 
@@ -80,7 +80,7 @@ def feed_of(spark: Any, home: Path) -> dict[str, object]:
 if __name__ == "__main__":
     from pyspark.sql import SparkSession
 
-    settings = {**SQL, **_local(2, "1g")}
+    settings = {**SQL, **_driver("1g"), **_local(2)}
     settings.pop("spark.master")
     builder = SparkSession.builder.remote("local[2]")
     for name, value in settings.items():

@@ -2,10 +2,14 @@
 
     already running (notebook, cluster, test)      -> that one, as it is
     started by spark-submit                        -> its JVM and master, our SQL settings
+    nothing yet, and the settings name a cluster   -> a driver's JVM of ours, executors with our archive
     nothing yet                                    -> local[cores] in a JVM of ours: Java found, Delta's jars, loopback
 
-Settings stand in the two tables below.  `SQL` holds wherever we start a session; `LOCAL` only for a JVM of ours, since
-it decides about memory, directories and addresses.  Workers run the very interpreter that runs this.
+Settings stand in the tables below.  `SQL` holds wherever we start a session; `DRIVER` only for a JVM of ours, since it
+decides about memory and directories; `LOCAL` where all of Spark is this machine.  There workers run the very
+interpreter that runs this; executors of a cluster run that of an archive (archive.py), unless one is named in
+`spark.pyspark.python`.  They are given the credentials of object stores that stand in this process's environment, from
+driver to executor and on no command line.
 
 The JVM ends with its driver.  Everything that it writes for itself (shuffle, artifacts, warehouse) lies in one
 temporary directory that is removed at exit.
@@ -44,6 +48,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.model.errors import EnvironmentFault
 from tidegate.spark import daemon
+from tidegate.spark.archive import EXECUTORS_PYTHON, UNPACKED, cached_archive
 from tidegate.spark.cache import cache_dir, write_whole
 from tidegate.spark.jars import ensure_jars
 from tidegate.spark.java import find_java
@@ -110,6 +115,9 @@ LOCAL: Final[Mapping[str, str]] = {
     # The name of a laptop or container often leads nowhere; loopback always works and nobody else can reach it.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+}
+
+DRIVER: Final[Mapping[str, str]] = {
     # Forks workers that start quickly and need no memory between tasks.
     "spark.python.daemon.module": daemon.MODULE,
     "spark.ui.enabled": "false",
@@ -125,6 +133,10 @@ LOCAL: Final[Mapping[str, str]] = {
     "spark.ui.retainedDeadExecutors": "2",
 }
 
+CREDENTIALS: Final = ("AWS_", "AZURE_", "GOOGLE_")
+"""What the variables begin with that clients of object stores read."""
+REDACTION: Final = "(?i)secret|password|token|credential|key|signature"
+
 
 def session(
     *,
@@ -132,13 +144,15 @@ def session(
     cores: int | None = None,
     driver_memory: str = "2g",
     conf: Mapping[str, str] | None = None,
+    archive: str | Path | None = None,
 ) -> "SparkSession":
-    """Return the session to work with; `cores`, memory and `conf` count only when it has to be started.
+    """Return the session to work with; the arguments count only when it has to be started.
 
-    `conf` wins over our settings, `spark.master` and `spark.driver.extraJavaOptions` included. The first call on a
-    machine fetches jars. Raises EnvironmentFault when Java, PySpark or jars are missing."""
+    `conf` wins over our settings, `spark.master` and `spark.driver.extraJavaOptions` included; `archive` is one that
+    `tidegate pack` made, for the executors of a cluster. The first call on a machine fetches jars. Raises
+    EnvironmentFault when Java, PySpark or jars are missing."""
     try:
-        from pyspark import SparkContext
+        from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession
     except ImportError as fault:
         raise EnvironmentFault(f"Spark is not installed ({fault}): pip install 'tidegate[spark]'") from fault
@@ -147,19 +161,26 @@ def session(
     builder = SparkSession.builder
     if SparkContext._active_spark_context is not None:  # noqa: SLF001  its context lives in another thread
         return builder.getOrCreate()
-    settings = {"spark.app.name": app_name, **SQL}
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    conf = dict(conf or {})
+    master = conf.get("spark.master", "local")
+    if master.startswith("sc://"):
+        return builder.remote(master).getOrCreate()
+    settings, secret = {"spark.app.name": app_name, **SQL}, {}
+    submitted, kind = "PYSPARK_GATEWAY_PORT" in os.environ, master.partition("[")[0]
     if not submitted:
-        settings |= _local(cores or _cores(), driver_memory)
-    settings |= conf or {}
-    if not submitted and settings["spark.master"].startswith("local["):
+        here = kind in {"local", "local-cluster"}
+        settings |= _driver(driver_memory) | (_local(cores or _cores()) if here else _cluster(conf, archive))
+    settings |= conf
+    if submitted or kind != "local":
+        secret = {"spark.redaction.regex": REDACTION, **_credentials()}
+    else:
         # Other users of the machine can reach the ports of loopback: they need the secret that Spark makes for itself.
         # It does not for a cluster, whose processes know one or have none.
         settings.setdefault("spark.authenticate", "true")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
     with _own_interrupt():
-        started = builder.getOrCreate()
+        # Starts the JVM with what stands on its command line; what is secret follows over its own socket.
+        SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(settings.items()))  # noqa: SLF001
+        started = builder.config(map=secret | settings).getOrCreate()
     if not submitted:
         started.sparkContext.setLogLevel("ERROR")
     return started
@@ -178,10 +199,16 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _local(cores: int, driver_memory: str) -> dict[str, str]:
+def _credentials() -> dict[str, str]:
+    """Settings by which executors get the credentials of this process."""
+    known = {name: value for name, value in os.environ.items() if name.startswith(CREDENTIALS)}
+    return {f"spark.executorEnv.{name}": value for name, value in known.items()}
+
+
+def _driver(memory: str) -> dict[str, str]:
     """Settings and environment of a JVM of ours."""
     os.environ["JAVA_HOME"] = str(find_java().home)
-    os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = str(find_python()), sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     jars = sorted(ensure_jars("spark").glob("*.jar"))
     scratch = tempfile.mkdtemp(prefix="tidegate-spark-")
     atexit.register(partial(shutil.rmtree, scratch, ignore_errors=True))
@@ -194,13 +221,29 @@ def _local(cores: int, driver_memory: str) -> dict[str, str]:
         *OFF_HEAP,
     )
     return {
-        **LOCAL,
-        "spark.master": f"local[{cores}]",
-        "spark.driver.memory": driver_memory,
+        **DRIVER,
+        "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": " ".join(java_options),
         "spark.jars": ",".join(map(str, jars)),
-        "spark.local.dir": scratch,
         "spark.sql.warehouse.dir": f"{scratch}/warehouse",
+    }
+
+
+def _local(cores: int) -> dict[str, str]:
+    """Settings and environment where workers are of this machine."""
+    os.environ["PYSPARK_PYTHON"] = str(find_python())
+    return {
+        **LOCAL,
+        "spark.master": f"local[{cores}]",
         "spark.sql.shuffle.partitions": str(cores),
         "spark.default.parallelism": str(cores),
     }
+
+
+def _cluster(conf: Mapping[str, str], archive: str | Path | None) -> dict[str, str]:
+    """Settings and environment where workers are of other machines, on which nothing of ours is installed."""
+    if (python := conf.get("spark.pyspark.python")) is not None:
+        os.environ["PYSPARK_PYTHON"] = python
+        return {}
+    os.environ["PYSPARK_PYTHON"] = EXECUTORS_PYTHON
+    return {"spark.archives": f"{Path(archive or cached_archive()).resolve()}#{UNPACKED}"}

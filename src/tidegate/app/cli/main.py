@@ -24,6 +24,7 @@ from tidegate.model.errors import EnvironmentFault, TidegateError
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "demo": ("tidegate.app.cli.demo:demo", "Run a database, a broker and a lake, with DDLs, and verify it."),
     "run": ("tidegate.app.cli.run:run", "Run a changefeed: any source into any sink."),
+    "pack": ("tidegate.app.cli.pack:pack", "Write an archive of Tidegate for the executors of a cluster."),
     "status": ("tidegate.app.status:status", "Show the state, checkpoint and error of changefeeds."),
     "verify": ("tidegate.app.cli.verify:verify", "Compare a lake with what the source database held."),
     "lake": ("tidegate.app.cli.lake:lake", "Look at a lake: tables, snapshots, rows."),

@@ -9,6 +9,7 @@ second SIGINT              stop at once (the checkpoint keeps it safe, as after 
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +17,9 @@ from tidegate.app.config.load import load
 from tidegate.app.say import say
 from tidegate.app.stop_signals import stop_on_signals
 from tidegate.model.tso import parse_ts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @click.command()
@@ -41,6 +45,13 @@ from tidegate.model.tso import parse_ts
 @click.option(
     "--stop-when-idle", "idle_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop after a silence."
 )
+@click.option("--master", metavar="URL", help="Of a cluster: spark://HOST:PORT, yarn, k8s://..., or sc://HOST:PORT.")
+@click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of Spark.")
+@click.option(
+    "--archive",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="For the cluster's executors, made by `tidegate pack`; else one is made.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Report progress as JSON lines on stdout.")
 @click.option("--no-color", is_flag=True, help="No colors.")
 def run(
@@ -55,6 +66,9 @@ def run(
     start_ts: str | None,
     state_dir: Path | None,
     idle_s: float | None,
+    master: str | None,
+    settings: tuple[str, ...],
+    archive: Path | None,
     as_json: bool,
     no_color: bool,
 ) -> None:
@@ -85,10 +99,25 @@ def run(
         say(f"changefeed {config.name}: {config.source_uri} -> {config.sink_uri}", err=True)
     for warning in config.warnings:
         say(f"warning: {warning}", err=True)
+    spark = _spark(master, settings, archive)
     with (
         stop_on_signals() as stop,
         progress.display(json=as_json, color=not no_color, out=sys.stdout, err=sys.stderr) as show,
     ):
-        done = Changefeed(config).run(on_progress=show, stop=stop, until=config.target_ts, idle_s=idle_s)
+        done = Changefeed(config).run(spark, on_progress=show, stop=stop, until=config.target_ts, idle_s=idle_s)
     if not as_json:
         say(progress.line(done), err=True)
+
+
+def _spark(master: str | None, settings: tuple[str, ...], archive: Path | None) -> "SparkSession | None":
+    """The session that the options ask for; None leaves the choice to the feed, which may need none."""
+    if wrong := [setting for setting in settings if "=" not in setting]:
+        raise click.BadParameter(f"{wrong[0]!r} is not NAME=VALUE", param_hint="--conf")
+    conf = dict(setting.split("=", 1) for setting in settings)
+    if master is not None:
+        conf["spark.master"] = master
+    if not conf:
+        return None
+    from tidegate.spark.session import FEED_HEAP, session
+
+    return session(driver_memory=FEED_HEAP, conf=conf, archive=archive)
