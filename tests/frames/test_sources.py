@@ -134,8 +134,8 @@ def test_ranges_add_up(root: Path) -> None:
     def rows(*cuts: int) -> list[str]:
         found = []
         for after, upto in zip((0, *cuts), (*cuts, end), strict=True):
-            for task in changes.tasks(after, upto):
-                batches = [batch for batch in changes.read(task) if batch.num_rows]
+            for task in changes.tasks(after, upto, changes.form()):
+                batches = [batch for batch in task.read() if batch.num_rows]
                 times = [ts for batch in batches for ts in batch.column("_commit_ts").to_pylist()]
                 assert times == sorted(times)
                 assert all(after < ts <= upto for ts in times)
@@ -194,15 +194,16 @@ def test_mistakes(spark: "SparkSession", root: Path, tmp_path: Path) -> None:
         TableView.of({"path": str(root)})
     with pytest.raises(Exception, match=r"no table shop\.nothing"):
         spark.read.format("tidegate-lake").option("table", "shop.nothing").load(str(root)).count()
+    orders = TableChanges.of(str(root), "shop.orders")
     with pytest.raises(ConfigError, match="has landed up to"):
-        TableChanges.of(str(root), "shop.orders").tasks(0, 1 << 60)
+        orders.tasks(0, 1 << 60, orders.form())
 
 
 def test_what_a_task_is_made_of(root: Path) -> None:
     """Rows steps alone: a task has rows and the definition of their time."""
     changes = TableChanges.of(str(root), "shop.orders")
-    tasks = changes.tasks(0, changes.frontier())
+    tasks = changes.tasks(0, changes.frontier(), changes.form())
 
     assert tasks
-    assert all(task.slice.groups for task in tasks)
+    assert all(task.changes.groups for task in tasks)
     assert {str(task.table.name) for task in tasks} == {"shop.orders"}

@@ -40,9 +40,9 @@ from tidegate.feed.parked import Parked, parks, touched
 from tidegate.feed.plan import Barrier, Checkpoint, Drops, Round, refusal
 from tidegate.feed.ports import Changes, Result, Sink, Source, Standing, Tasks
 from tidegate.feed.retry_policy import FailureRun, RetryPolicy
-from tidegate.feed.segment import end_of_round, is_whole, plan_landed, raised, segment_end
+from tidegate.feed.segment import Planning, end_of_round, is_whole, plan_from, raised, segment_end
 from tidegate.model.errors import EncodeError, Retry, TidegateError
-from tidegate.model.feed_errors import RowsLackDdl, SourceBehind
+from tidegate.model.feed_errors import SourceBehind
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.state import SchemaState
 
@@ -129,6 +129,10 @@ class Feed:
     takes: Drops | None = None
     drops: Drops | None = None
     patience: RetryPolicy = field(default_factory=RetryPolicy)
+
+    def planning(self, barrier: Barrier) -> Planning:
+        """Return the rules by which rounds of this feed are planned for a sink with such a barrier."""
+        return Planning(self.accept, self.drops, self.takes, barrier)
 
 
 class Engine:
@@ -281,16 +285,7 @@ class Engine:
     def plan(self, standing: Standing, whole: Changes, end: int) -> tuple[Round, Changes]:
         """Return the round from `standing` to `end`, or to the DDL that rows behind it lack; raises when that is
         nothing."""
-        at = standing.checkpoint
-        changes = whole if end == whole.upto else self.source.changes(at.ts, end)
-        ddls, feed = self.source.ddls(at.ts, end), self.feed
-        rules = {"accept": feed.accept, "drops": feed.drops, "takes": feed.takes, "barrier": self.sink.barrier}
-        try:
-            return plan_landed(standing.state, at, ddls, end, changes, **rules), changes  # type: ignore[arg-type]
-        except RowsLackDdl as lack:
-            if lack.ts <= max(at.ts, self.floor):
-                raise
-            return self.plan(standing, whole, lack.ts)
+        return plan_from(self.source, standing, whole, end, self.feed.planning(self.sink.barrier), floor=self.floor)
 
     def work(self, planned: Round, changes: Changes) -> None:
         """Do steps 6 to 8 for one round; nothing is published while some tables are further than others."""

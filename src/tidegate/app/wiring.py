@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tidegate.app.segment_log import SegmentLog
     from tidegate.app.status import StatusFile
     from tidegate.changelog.landing import BatchLoop
+    from tidegate.changelog.source import LandedSource
     from tidegate.feed.ports import Sink, Source
     from tidegate.feed.retention import Limits
     from tidegate.schema.stored.snapshot import TableVersion
@@ -315,7 +316,7 @@ def feed_of(config: FeedConfig, sink: "Sink[Any] | None" = None) -> "Feed":
     rules = config.table_filter()
     return Feed(
         config.name,
-        _source(config),
+        source_of(config),
         entries_of(config)[1].open(config) if sink is None else sink,
         accept=rules.matches,
         takes=rules.takes_ddl,
@@ -324,16 +325,22 @@ def feed_of(config: FeedConfig, sink: "Sink[Any] | None" = None) -> "Feed":
     )
 
 
-def _source(config: FeedConfig) -> "Source":
-    """The source, behind a changelog where it has no order or the sink reads what has landed."""
+def source_of(config: FeedConfig) -> "Source":
+    """Return the source of a changefeed, behind a changelog where it has no order or the sink reads what has landed."""
+    source, sink = entries_of(config)
+    if source.open is not None and not is_landed(source, sink):
+        return source.open(config, home_of(config))
+    return landed_source(config)
+
+
+def landed_source(config: FeedConfig) -> "LandedSource":
+    """Return the source of a changefeed behind a changelog."""
     from tidegate.changelog.changelog import changelog_uri
     from tidegate.changelog.source import LandedSource
     from tidegate.feed.retention import Limits
 
     source, sink = entries_of(config)
     home = home_of(config)
-    if source.open is not None and not is_landed(source, sink):
-        return source.open(config, home)
     limits = None if sink.reads_changelog else Limits(changelog_ms=0, reader_grace_ms=READER_GRACE_MS)
     return LandedSource(partial(source.land, config, home), changelog_uri(home), limits=limits)
 

@@ -28,17 +28,19 @@ reached the furthest of them.  So nothing below the floor is published, and the 
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from tidegate.feed.change import Layout, PlacedDdl
 from tidegate.feed.pace import ROUND, Most, Stretch, round_end
 from tidegate.feed.plan import Barrier, Checkpoint, Drops, Landed, Round, identity, plan_round, replace_ts
-from tidegate.feed.ports import Changes
+from tidegate.feed.ports import Changes, Source, Standing
 from tidegate.feed.previous_name import previous_name
 from tidegate.feed.step import Rows, Unit
 from tidegate.model.errors import InputError, SchemaError
 from tidegate.model.event import Ddl
+from tidegate.model.feed_errors import RowsLackDdl
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.effects import Effect
 from tidegate.schema.infer import infer_table, merge_inferred
@@ -163,3 +165,40 @@ def plan_landed(
     found = Landed(spans, layouts, accept, drops, takes)
     plan = plan_round if barrier is Barrier.TABLE else plan_segment
     return plan(state, at, ddls, upto, found)
+
+
+@dataclass(frozen=True, slots=True)
+class Planning:
+    """The rules by which rounds are planned: which tables are carried, which DDLs event filters leave out (`drops`) and
+    the table filter takes (`takes`), and what a DDL cuts."""
+
+    accept: Callable[[str, str], bool]
+    drops: Drops | None = None
+    takes: Drops | None = None
+    barrier: Barrier = Barrier.TABLE
+
+
+def plan_from(
+    source: Source, standing: Standing, whole: Changes, end: int, rules: Planning, *, floor: int = 0
+) -> tuple[Round, Changes]:
+    """Return the round of a source from `standing` to `end`, or to the DDL that rows behind it lack, with its changes;
+    `whole` are those up to `end` or further. Raises RowsLackDdl when a round that short is nothing."""
+    at = standing.checkpoint
+    changes = whole if end == whole.upto else source.changes(at.ts, end)
+    try:
+        planned = plan_landed(
+            standing.state,
+            at,
+            source.ddls(at.ts, end),
+            end,
+            changes,
+            accept=rules.accept,
+            drops=rules.drops,
+            takes=rules.takes,
+            barrier=rules.barrier,
+        )
+    except RowsLackDdl as lack:
+        if lack.ts <= max(at.ts, floor):
+            raise
+        return plan_from(source, standing, whole, lack.ts, rules, floor=floor)
+    return planned, changes

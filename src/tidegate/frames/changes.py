@@ -1,89 +1,107 @@
-"""The data source `tidegate`: the row changes of a table of a lake, as a range or as a stream.
+"""The data source `tidegate`: row changes as a range or as a stream, of a lake, of a topic or of a change log.
 
     spark.readStream.format("tidegate").option("table", "shop.orders").load("/srv/lake")
+    spark.readStream.format("tidegate").option("state", "/srv/query").load("kafka://127.0.0.1:9092/shop?protocol=…")
 
     option             default    what it says
-    path               required   the lake (the argument of `load`)
-    table              required   database.table, as it is called at the newest snapshot
+    path               required   a lake, or the address of a source (the argument of `load`)
+    table              see below  database.table, as it is called at the newest snapshot
+    form               images     or changes; rows.py says what they are
     starting           see below  a TSO or a time: changes above it
     ending             frontier   a TSO or a time: changes up to it (not for streams)
     maxRowsPerBatch    1000000    about how many rows a micro-batch of a stream takes
+    state              none       of a source: the directory that keeps what has landed; one a query
+    filter             table      of a source: table filter rules, by blanks; all tables where no table is named
 
-    _change_type   insert, update_preimage, update_postimage, delete
-    _commit_ts, _commit_seq, _commit_time
-
-follow the table's columns, which are those of the newest snapshot when the DataFrame is made: a column that was dropped
-before is not there, one that came later either, until the query is started again.  A table is followed by its name.
+The columns are those of the table when the DataFrame is made: a column that was dropped before is not there, one that
+came later either, until the query is started again.  A table is followed by its name.
 
     driver   changelog, DDLs of (after, upto] ──feed/plan.py──► pieces of rows with the definition of their time
     task     a piece ──► typed images, each once, in commit order
 
 Nothing above the frontier is given, so what came late by the topic is in its place; a stream's offset is a ts.  Without
-`starting`, a range begins at the oldest snapshot whose changes are still there, a stream at the newest snapshot.
+`starting`, a range begins at the oldest change that is kept, a stream of a lake at the newest snapshot.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from tidegate.changelog.changelog import Changelog
-from tidegate.changelog.slice import ChangeSlice
 from tidegate.feed.pace import ROUND, Most, round_end
 from tidegate.feed.step import Rows
 from tidegate.frames.lake import check_options
+from tidegate.frames.rows import CHANGES, IMAGES, ChangeForm, ChangeTask, tasks_of
 from tidegate.lakes.lake import Lake, moment_ts
 from tidegate.lakes.live import planned, reaches_back
-from tidegate.lakes.local import spark_schema
 from tidegate.model.errors import ConfigError, HistoryLost
-from tidegate.model.name import lowered
-from tidegate.model.table import TableInfo
-from tidegate.sink.delta.changelog_rows import change_columns, change_rows
-from tidegate.sink.delta.columns import LakeColumn, stored_columns
+from tidegate.sink.delta.columns import stored_columns
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import latest, published_at
 
-OPTIONS: Final = frozenset({"path", "table", "starting", "ending", "maxrowsperbatch"})
-TASK_ROWS: Final = 200_000
+if TYPE_CHECKING:
+    from tidegate.frames.source import SourceChanges
+
+OPTIONS: Final = frozenset({"path", "table", "form", "starting", "ending", "maxrowsperbatch", "state", "filter"})
+OF_SOURCES: Final = ("state", "filter")
 MOST_ROWS: Final = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeTask(InputPartition):  # type: ignore[misc]  # the library has no types
-    """Rows of a table with one definition; `columns` have the ids that the columns have there."""
+class ReadableChanges(Protocol):
+    """Where ranges of changes come from: a lake, or a source."""
 
-    table: TableInfo
-    columns: tuple[LakeColumn, ...]
-    slice: ChangeSlice
+    def form(self) -> ChangeForm:
+        """Return what rows are."""
+
+    def frontier(self) -> int:
+        """Return the ts up to which everything has landed; 0 before there is one."""
+
+    def landed(self, upto: int | None) -> int:
+        """Return how far a range can go: the frontier, once it has reached `upto` or what there is now."""
+
+    def oldest(self) -> int:
+        """Return the ts above which every change can still be given."""
+
+    def most(self, after: int, upto: int, rows: int) -> int:
+        """Return the end of a range above `after`, at most `upto`, that has about so many rows."""
+
+    def tasks(self, after: int, upto: int, form: ChangeForm) -> list[ChangeTask]:
+        """Return what lies in (after, upto], cut at DDLs and into tasks."""
+
+    def done(self, ts: int) -> None:
+        """Take notice that nothing at or below `ts` is asked for again."""
+
+    def close(self) -> None:
+        """End what was begun."""
 
 
 @dataclass(frozen=True)
 class TableChanges:
-    """The changes of one table of a lake; a small value that travels to Spark's processes."""
+    """The changes of one table of a lake."""
 
     root: str
     name: str
-    table: TableInfo
-    columns: tuple[LakeColumn, ...]
     options: DeltaOptions
+    rows_as: str = IMAGES
 
     @classmethod
-    def of(cls, root: str, name: str) -> "TableChanges":
-        """Return the changes of a table with the columns of now. ConfigError for a lake or table that is not there."""
-        lake = Lake(root)
-        followed = lake.snapshot.options
+    def of(cls, root: str, name: str, form: str = IMAGES) -> "TableChanges":
+        """Return the changes of a table. ConfigError for a lake that is not there."""
+        followed = Lake(root).snapshot.options
         assert followed is not None, "a published snapshot has options"
-        columns = change_columns(stored_columns(lake.stored(name)))
-        return cls(root, name, lake.definition(name), columns, followed)
+        return cls(root, name, followed, form)
 
-    def schema(self) -> StructType:
-        """Return the columns as Spark has them."""
-        return spark_schema(self.columns)
+    def form(self) -> ChangeForm:
+        """Return what rows are, with the columns of now. ConfigError for a table that is not there."""
+        lake = Lake(self.root)
+        return ChangeForm.of(
+            lake.definition(self.name), stored_columns(lake.stored(self.name)), self.options, self.rows_as
+        )
 
     @cached_property
     def _changelog(self) -> Changelog:
@@ -93,6 +111,10 @@ class TableChanges:
         """Return the ts up to which everything has landed; 0 before there is one."""
         self._changelog.refresh()
         return self._changelog.frontier() or 0
+
+    def landed(self, upto: int | None) -> int:  # noqa: ARG002  a lake is fed by its changefeed
+        """Return the frontier."""
+        return self.frontier()
 
     def oldest(self) -> int:
         """Return the ts above which every change can still be given."""
@@ -106,7 +128,7 @@ class TableChanges:
             return after
         return round_end(self._changelog.slice(after, upto).stretches(), upto, Most(rows, ROUND.size_bytes))
 
-    def tasks(self, after: int, upto: int) -> list[ChangeTask]:
+    def tasks(self, after: int, upto: int, form: ChangeForm) -> list[ChangeTask]:
         """Return what lies in (after, upto] of the table, cut at its DDLs and into tasks.
 
         HistoryLost when upkeep has removed some of it, ConfigError when it has not all landed."""
@@ -122,86 +144,100 @@ class TableChanges:
             )
         changes, round_ = planned(base, self._changelog, upto, self.options)
         steps = [step for unit in round_.units for step in unit.steps if isinstance(step, Rows)]
-        mine = [step for step in steps if lowered(str(step.table.name)) == lowered(self.name)]
-        return [found for step in mine for found in self._tasks(step, changes, after)]
+        return [task for step in steps if form.takes(step.table) for task in tasks_of(step, changes, after, form)]
 
-    def _tasks(self, step: Rows, changes: ChangeSlice, after: int) -> Iterator[ChangeTask]:
-        """One step in pieces of about TASK_ROWS."""
-        low = max(step.after, after)
-        while low < step.upto:
-            part = changes.narrow(step.table.name, low, step.upto)
-            end = round_end(part.stretches(), step.upto, Most(TASK_ROWS, ROUND.size_bytes))
-            if part.groups:
-                yield ChangeTask(step.table, self._columns_in(step.table), part.narrow(step.table.name, low, end))
-            low = end
+    def done(self, ts: int) -> None:
+        """Do nothing: the lake's changefeed says how long changes are kept."""
 
-    def _columns_in(self, table: TableInfo) -> tuple[LakeColumn, ...]:
-        """The columns with the ids of a table of the same name: another incarnation numbers them anew."""
-        if table.incarnation == self.table.incarnation:
-            return self.columns
-        ids = {lowered(column.name): column.id for column in table.columns}
-        return tuple(
-            column if column.upstream_id < 0 else replace(column, upstream_id=ids.get(lowered(column.name), 1 << 62))
-            for column in self.columns
-        )
+    def close(self) -> None:
+        """Do nothing."""
 
-    def read(self, task: ChangeTask) -> Iterator[pa.RecordBatch]:
-        """Return the typed images of one task, each once, in commit order."""
-        part = task.slice
-        chunks = part.batches(task.table.name, part.after, part.upto)
-        options = msgspec.structs.replace(self.options, schema_change="try_evolve")
-        rows = change_rows(chunks, task.table, task.columns, options)
-        yield from rows.to_batches(max_chunksize=10_000)
+
+def changes_of(asked: Mapping[str, str]) -> ReadableChanges:
+    """Return what the options of a reader ask for. ConfigError for those that are missing, unknown or wrong."""
+    check_options(asked, OPTIONS, required=("path",))
+    if asked.get("form", IMAGES) not in {IMAGES, CHANGES}:
+        raise ConfigError(f"option 'form' is {IMAGES} or {CHANGES}, not {asked['form']!r}")
+    path = asked["path"]
+    if path.startswith(("kafka://", "tidb://")):
+        return _source_changes(asked)
+    check_options(asked, OPTIONS.difference(OF_SOURCES), required=("table",))
+    return TableChanges.of(path, asked["table"], asked.get("form", IMAGES))
+
+
+def _source_changes(asked: Mapping[str, str]) -> "SourceChanges":
+    from tidegate.app.changefeed import OWN
+    from tidegate.app.config.load import load
+    from tidegate.frames.source import SourceChanges
+
+    check_options(asked, OPTIONS, required=("path", "state"))
+    table = asked.get("table")
+    rules = asked["filter"].split() if "filter" in asked else [table] if table else []
+    config = load(source_uri=asked["path"], sink_uri=OWN, rules=rules, state_dir=asked["state"], name="spark")
+    return SourceChanges(config, table, asked.get("form", IMAGES))
 
 
 class ChangesReader(DataSourceReader):  # type: ignore[misc]  # the library has no types
-    """Reads the changes in (after, upto]; travels to tasks."""
+    """Reads the changes of a range; travels to tasks."""
 
-    def __init__(self, changes: TableChanges, after: int, upto: int) -> None:
-        self._changes, self._after, self._upto = changes, after, upto
+    def __init__(self, tasks: Sequence[ChangeTask]) -> None:
+        self._tasks = tasks
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return what tasks read."""
-        return self._changes.tasks(self._after, self._upto) or [InputPartition(None)]
+        return self._tasks or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of one task."""
         if isinstance(partition, ChangeTask):
-            yield from self._changes.read(partition)
+            yield from partition.read()
 
 
 class ChangesStream(DataSourceStreamReader):  # type: ignore[misc]  # the library has no types
-    """Follows the frontier; an offset is {"ts": resolved ts}."""
+    """Follows the frontier; an offset is {"ts": resolved ts}. What it needs on the driver begins when it is asked."""
 
-    def __init__(self, changes: TableChanges, after: int, most: int) -> None:
-        self._changes, self._after, self._most = changes, after, most
+    def __init__(self, asked: Mapping[str, str], form: ChangeForm) -> None:
+        self._asked, self._form = dict(asked), form
+        self._after = _ts(asked.get("starting"))
+        self._most = int(asked.get("maxrowsperbatch", MOST_ROWS))
         self._given: int | None = None
 
+    @cached_property
+    def _changes(self) -> ReadableChanges:
+        return changes_of(self._asked)
+
     def initialOffset(self) -> dict[str, int]:  # noqa: N802  Spark's name
-        """Return where the stream begins."""
+        """Return where the stream begins: of a lake at the newest snapshot, of a source with all that it keeps."""
+        if self._after is None:
+            changes = self._changes
+            newest = latest(changes.options).checkpoint.ts if isinstance(changes, TableChanges) else None
+            self._after = changes.oldest() if newest is None else newest
         return {"ts": self._after}
 
     def latestOffset(self) -> dict[str, int]:  # noqa: N802  Spark's name
         """Return the frontier, or less where much has landed since the last answer."""
         frontier = self._changes.frontier()
         self._given = frontier if self._given is None else self._changes.most(self._given, frontier, self._most)
-        return {"ts": max(self._given, self._after)}
+        return {"ts": max(self._given, self._after or 0)}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Return what the tasks of a micro-batch read."""
         self._given = end["ts"]
-        return self._changes.tasks(start["ts"], end["ts"])
+        return self._changes.tasks(start["ts"], end["ts"], self._form)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of one task."""
         assert isinstance(partition, ChangeTask)
-        yield from self._changes.read(partition)
+        yield from partition.read()
 
     def commit(self, end: dict[str, int]) -> None:
-        """Do nothing: a checkpoint of Spark's says how far the query is."""
+        """Let go of what the query has read."""
+        self._changes.done(end["ts"])
 
     def stop(self) -> None:
-        """Do nothing: there is no connection."""
+        """End what runs beside the query."""
+        if "_changes" in self.__dict__:
+            self._changes.close()
 
 
 class ChangesSource(DataSource):  # type: ignore[misc]  # the library has no types
@@ -210,8 +246,11 @@ class ChangesSource(DataSource):  # type: ignore[misc]  # the library has no typ
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
         self._asked = {name.lower(): value for name, value in options.items()}
-        check_options(self._asked, OPTIONS, required=("path", "table"))
-        self._changes = TableChanges.of(self._asked["path"], self._asked["table"])
+        changes = changes_of(self._asked)
+        try:
+            self._form = changes.form()
+        finally:
+            changes.close()
 
     @classmethod
     def name(cls) -> str:
@@ -219,22 +258,27 @@ class ChangesSource(DataSource):  # type: ignore[misc]  # the library has no typ
         return "tidegate"
 
     def schema(self) -> StructType:
-        """Return the table's columns and those that tell the change."""
-        return self._changes.schema()
+        """Return the columns of a row."""
+        return self._form.schema()
 
     def reader(self, schema: StructType) -> ChangesReader:  # noqa: ARG002  ours
         """Return what reads a range."""
-        after, upto = self._moment("starting"), self._moment("ending")
-        oldest = self._changes.oldest() if after is None else after
-        return ChangesReader(self._changes, oldest, self._changes.frontier() if upto is None else upto)
+        changes = changes_of(self._asked)
+        try:
+            upto = _ts(self._asked.get("ending"))
+            frontier = changes.landed(upto)
+            after = _ts(self._asked.get("starting"))
+            after = changes.oldest() if after is None else after
+            return ChangesReader(changes.tasks(after, frontier if upto is None else upto, self._form))
+        finally:
+            changes.close()
 
-    def streamReader(self, schema: StructType) -> ChangesStream:  # noqa: ARG002, N802  ours; Spark's name
-        """Return what follows the frontier."""
+    def streamReader(self, schema: StructType) -> ChangesStream:  # noqa: ARG002, N802  Spark's name
+        """Return what follows the frontier. ConfigError for an end: a stream has none."""
         if "ending" in self._asked:
-            raise ConfigError("a stream has no ending: option 'ending' is for spark.read")
-        after = self._moment("starting")
-        newest = latest(self._changes.options).checkpoint.ts if after is None else after
-        return ChangesStream(self._changes, newest, int(self._asked.get("maxrowsperbatch", MOST_ROWS)))
+            raise ConfigError("option 'ending' is for ranges: a stream goes on")
+        return ChangesStream(self._asked, self._form)
 
-    def _moment(self, name: str) -> int | None:
-        return moment_ts(self._asked[name]) if name in self._asked else None
+
+def _ts(moment: str | None) -> int | None:
+    return None if moment is None else moment_ts(moment)

@@ -33,6 +33,7 @@ from tidegate.sink.delta.modes import CHANGE_SEQ, CHANGE_TIME, CHANGE_TS, CHANGE
 from tidegate.sink.delta.options import DeltaOptions
 
 COMES: Final = ("insert", "update_postimage")
+NUMBER: Final = "_tidegate_number"
 IMAGES: Final[Mapping[str, tuple[str, Side]]] = {
     "update_preimage": ("U", "before"),
     "update_postimage": ("U", "after"),
@@ -60,12 +61,15 @@ def change_rows(
     options: DeltaOptions,
     *,
     leaving: Sequence[LakeColumn] | None = None,
+    numbered: bool = False,
 ) -> pa.Table:
     """Return the images of row changes in order of time, each once.
 
-    Of rows that leave only the columns `leaving` are read, the others are NULL."""
+    Of rows that leave only the columns `leaving` are read, the others are NULL. With `numbered` a column NUMBER tells
+    which images are of one change."""
     data = row_columns(columns)
     found: dict[str, list[pa.Table]] = {kind: [] for kind in IMAGES}
+    before = 0
     for chunk in chunks:
         for batch, _ in chunk.parts:
             reader = ImageReader(batch, table, options)
@@ -73,11 +77,19 @@ def change_rows(
                 some = reader.rows(op)
                 if some.any():
                     rows = reader.read(side, some, data if kind in COMES or leaving is None else leaving)
-                    found[kind].append(stamped(_widened(rows, data), kind, reader.commit_ts(some)))
-    parts = [logical_schema(change_columns(columns)).empty_table(), *(one for kind in IMAGES for one in found[kind])]
+                    rows = stamped(_widened(rows, data), kind, reader.commit_ts(some))
+                    found[kind].append(_numbered(rows, before + np.flatnonzero(some)) if numbered else rows)
+            before += batch.rows
+    nothing = logical_schema(change_columns(columns)).empty_table()
+    nothing = _numbered(nothing, np.empty(0, np.int64)) if numbered else nothing
+    parts = [nothing, *(one for kind in IMAGES for one in found[kind])]
     key = logical_key(table, data)
     told = bool(key) and len(key) == len(table.handle_key)
     return _once(pa.concat_tables(parts), key if told else [column.name for column in data])
+
+
+def _numbered(images: pa.Table, numbers: Any) -> pa.Table:
+    return images.append_column(NUMBER, pa.array(numbers))
 
 
 def moved_rows(rows: pa.Table, kind: str, at: Position) -> pa.Table:
