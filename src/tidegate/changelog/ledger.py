@@ -150,8 +150,8 @@ def commit_batch(uri: str, known: State, reports: Sequence[TaskReport], *, order
     state = advance(known, reports, order_by_offset=order_by_offset)
     files = [file for report in reports for file in report.files]
     reach("landing/before-commit")
-    version, current = (known.version, known) if known.version >= 0 else newest(uri)
     for _ in range(TRIES):
+        version, current = newest(uri)
         if _stands(current) != _stands(known):
             raise Fenced(
                 f"{uri}: landing epoch {known.epoch} was replaced by epoch {current.epoch} (version {version}); this "
@@ -161,7 +161,6 @@ def commit_batch(uri: str, known: State, reports: Sequence[TaskReport], *, order
         try:
             _commit(uri, version + 1, state, files, "LAND")
         except deltalog.CommitConflict:
-            version, current = newest(uri)
             continue
         reach("landing/after-commit")
         return msgspec.structs.replace(state, version=version + 1)

@@ -104,7 +104,8 @@ def run(
         stop_on_signals() as stop,
         progress.display(json=as_json, color=not no_color, out=sys.stdout, err=sys.stderr) as show,
     ):
-        done = Changefeed(config).run(spark, on_progress=show, stop=stop, until=config.target_ts, idle_s=idle_s)
+        given = {} if spark is None else {"spark": spark}
+        done = Changefeed(config).run(**given, on_progress=show, stop=stop, until=config.target_ts, idle_s=idle_s)
     if not as_json:
         say(progress.line(done), err=True)
 
