@@ -96,11 +96,15 @@ def test_a_commit_whose_answer_is_lost_is_known_again(port: int, monkeypatch: py
     assert next(first, None) is None
 
 
+FAULTS = ("lost", "cut", 503, "half", "torn")
+"""Answers that never come, connections that end before or amid a request, a busy store, and answers cut in two."""
+
+
 def test_a_feed(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows and DDLs over several runs, every seventh request answered with 503 first: the lake is the database."""
-    numbers = itertools.count(1)
+    """Rows and DDLs over several runs, every nineteenth request met by a fault, each in turn: the lake is the database."""
+    numbers, faults = itertools.count(1), itertools.cycle(FAULTS)
     upstream, root = Upstream(1, tmp_path / "log"), f"s3://{BUCKET}/shop"
-    with proxy(port, lambda *_: 503 if next(numbers) % 7 == 0 else None) as tired:
+    with running(port, lambda _: next(faults) if next(numbers) % 19 == 0 else None) as (tired, _):
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{tired}")
         for number in range(3):
             upstream.run(f"INSERT INTO a (id, v, u) VALUES ({number}, 1, {number})")

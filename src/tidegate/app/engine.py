@@ -44,6 +44,7 @@ from tidegate.feed.segment import Planning, end_of_round, is_whole, plan_from, r
 from tidegate.model.errors import EncodeError, Retry, TidegateError
 from tidegate.model.feed_errors import SourceBehind
 from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.storing import STORE_ERRORS, first_line, store_error
 from tidegate.schema.state import SchemaState
 
 T = TypeVar("T")
@@ -75,7 +76,9 @@ class Retrier:
                 return work()
             except TidegateError as error:
                 self.survive(error, told=told)
-                told = True
+            except STORE_ERRORS as away:
+                self.survive(store_error(away), told=told)
+            told = True
 
     def survive(self, error: TidegateError, *, beside: bool = False, told: bool = False) -> None:
         """Return when it is time for the next try; raises `error` when it will not pass, or a stop is asked for.
@@ -382,8 +385,8 @@ class Engine:
             self.sink.upkeep(
                 self.tasks, self.source.frontier(), lambda: self.halt.is_set() or time.monotonic() >= end_s
             )
-        except TidegateError as failure:
-            self.meter.warn(f"upkeep: {failure}; trying again later")
+        except (TidegateError, *STORE_ERRORS) as failure:
+            self.meter.warn(f"upkeep: {first_line(failure)}; trying again later")
 
     def start_again(self, failure: TidegateError) -> None:
         """Begin to read anew after a failure that may pass; raises the others."""

@@ -30,7 +30,7 @@ def check_store(uri: str) -> None:
     try:
         with ThreadPoolExecutor(WRITERS) as pool, storing(uri):
             for path in paths:
-                winners = sum(pool.map(lambda _, path=path: _wins(place, path), range(WRITERS)))
+                winners = sum(pool.map(lambda writer, path=path: _wins(place, path, b"%d" % writer), range(WRITERS)))
                 if winners != 1:
                     raise SinkRefused(
                         f"{uri}: {winners} of {WRITERS} writers could create one object. A lake needs a store that "
@@ -42,11 +42,11 @@ def check_store(uri: str) -> None:
         _remove(uri, paths)
 
 
-def _wins(place: Any, path: str) -> bool:
+def _wins(place: Any, path: str, body: bytes) -> bool:
     try:
-        obstore.put(place, path, b"probe", mode="create")
-    except AlreadyExistsError:
-        return False
+        obstore.put(place, path, body, mode="create")
+    except AlreadyExistsError:  # perhaps by ourselves: an answer may be lost
+        return bool(obstore.get(place, path).bytes().to_bytes() == body)
     return True
 
 

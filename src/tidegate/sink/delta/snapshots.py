@@ -199,15 +199,19 @@ def publish(options: DeltaOptions, snapshot: Snapshot) -> None:
         checkpoint.left_out,
         snapshot.parked,
     )
+    encoded = msgspec.json.encode(body)
     try:
         with storing(options.control_uri):
             reach("publish/before-snapshot")
-            obstore.put(place, _path(snapshot.number), msgspec.json.encode(body), mode="create")
+            obstore.put(place, _path(snapshot.number), encoded, mode="create")
     except AlreadyExistsError as taken:
-        raise Fenced(
-            f"lake {options.root}: snapshot {snapshot.number} was published by another writer; "
-            "run one changefeed per lake",
-        ) from taken
+        with storing(options.control_uri):
+            ours = obstore.get(place, _path(snapshot.number)).bytes().to_bytes() == encoded  # its answer was lost
+        if not ours:
+            raise Fenced(
+                f"lake {options.root}: snapshot {snapshot.number} was published by another writer; "
+                "run one changefeed per lake",
+            ) from taken
     reach("publish/after-snapshot")
 
 
