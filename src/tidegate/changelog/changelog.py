@@ -20,7 +20,6 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-import msgspec
 import obstore
 
 from tidegate.changelog import ledger
@@ -57,7 +56,7 @@ class Changelog:
         for version, actions in self._newer():
             for action in actions:
                 self._take(action)
-            self.version, self.state = version, msgspec.structs.replace(self.state, version=version)
+            self.version = version
         return self.version != before
 
     def positions(self) -> Mapping[str, Mapping[int, Reached]]:

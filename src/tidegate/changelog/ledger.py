@@ -62,7 +62,7 @@ def newest(uri: str) -> tuple[int, State]:
 
 def read_state(uri: str, version: int) -> State:
     """Return the State in one commit. Raises SourceError when the commit has none."""
-    return msgspec.structs.replace(state_of(uri, deltalog.user_metadata(uri, version)), version=version)
+    return state_of(uri, deltalog.user_metadata(uri, version))
 
 
 def state_of(uri: str, metadata: Mapping[str, object]) -> State:
@@ -163,7 +163,7 @@ def commit_batch(uri: str, known: State, reports: Sequence[TaskReport], *, order
         except deltalog.CommitConflict:
             continue
         reach("landing/after-commit")
-        return msgspec.structs.replace(state, version=version + 1)
+        return state
     raise SourceError(f"{uri}: {TRIES} commits in a row found their version taken; look for another writer")
 
 
@@ -235,7 +235,7 @@ def _commit_over(uri: str, next_state: Callable[[State], State], files: Sequence
             _commit(uri, version + 1, state, files, operation)
         except deltalog.CommitConflict:
             continue
-        return msgspec.structs.replace(state, version=version + 1)
+        return state
     raise SourceError(f"{uri}: {TRIES} commits in a row found their version taken; look for another writer")
 
 
@@ -260,4 +260,4 @@ def _add(file: LandedFile) -> deltalog.Action:
 
 
 def _metadata(state: State) -> dict[str, object]:
-    return {"tidegate": msgspec.to_builtins(msgspec.structs.replace(state, version=-1), str_keys=True)}
+    return {"tidegate": msgspec.to_builtins(state, str_keys=True)}

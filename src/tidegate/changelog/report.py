@@ -91,8 +91,6 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     halted: tuple[Halt, ...] = ()
     floor: int | None = None
     """Rows at or below it may have been taken out by upkeep: whoever reads on from a ts below it misses some."""
-    version: int = -1
-    """Of the commit that holds it, as far as that is known; it is not written down."""
     messages: int = 0
     rows: int = 0
     ddls: int = 0
