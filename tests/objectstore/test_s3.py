@@ -101,7 +101,7 @@ FAULTS = ("lost", "cut", 503, "half", "torn")
 
 
 def test_a_feed(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows and DDLs over several runs, every nineteenth request met by a fault, each in turn: the lake is the database."""
+    """Rows and DDLs over several runs, every nineteenth request met by a fault, in turn: the lake is the database."""
     numbers, faults = itertools.count(1), itertools.cycle(FAULTS)
     upstream, root = Upstream(1, tmp_path / "log"), f"s3://{BUCKET}/shop"
     with running(port, lambda _: next(faults) if next(numbers) % 19 == 0 else None) as (tired, _):
