@@ -19,6 +19,7 @@ import pytest
 
 SERVER = Path(__file__).parents[1] / "build" / "s3" / "bin" / "moto_server"
 START_S = 60
+BUCKET = "lakes"
 
 
 def environment(port: int) -> dict[str, str]:

@@ -10,7 +10,7 @@ from tidegate.app.config.delta_sink import DELTA_SINK, DeltaTarget, parse_delta
 from tidegate.app.config.kafka_source import KAFKA_SOURCE, KafkaSource, parse_source
 from tidegate.app.config.load import load
 from tidegate.app.config.param import Given
-from tidegate.app.config.uri import mask_uri, told
+from tidegate.app.config.uri import mask_uri, state_place, told
 from tidegate.model.errors import ConfigError, KafkaConfigInvalid, ProtocolUnknown, UnsupportedError, UriInvalid
 
 OPEN = "kafka://h:9092/t?protocol=open-protocol"
@@ -67,6 +67,33 @@ def test_file_options_yield_to_the_uri():
     options = {"max-retry": Given("source.max-retry", 9), "dead-letter": Given("source.dead-letter", "skip")}
     source = parse_source(OPEN + "&max-retry=2", options)
     assert (source.max_retry, source.dead_letter) == (2, "skip")
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [("state/", "state"), ("/srv//state", "/srv/state"), ("s3://bucket/a/", "s3://bucket/a"), ("gs://b", "gs://b")],
+)
+def test_state_places(text, place):
+    """A state directory is one of a disk, or a place in an object store."""
+    assert state_place(text) == place
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "words"),
+    [
+        ("s3:///x", UriInvalid, "bucket is missing"),
+        ("s3://key:hush@bucket/x", UriInvalid, "from the environment"),
+        ("s3://bucket/x?region=eu", UriInvalid, 'unknown parameter "region"'),
+        ("azblob://box/x", UnsupportedError, "azure://"),
+        ("ftp://h/x", UriInvalid, 'unknown scheme "ftp"'),
+    ],
+)
+def test_bad_state_places(text, error, words):
+    """Each wrong one raises its own error, without what may be a secret."""
+    with pytest.raises(error) as caught:
+        state_place(text)
+    assert words in str(caught.value)
+    assert "hush" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -134,6 +161,8 @@ def test_bad_sources(uri, error, words):
         ("delta+s3://bucket/a/b/", "s3://bucket/a/b"),
         ("delta+gs://bucket", "gs://bucket"),
         ("delta+az://box/a", "az://box/a"),
+        ("delta+azure://box/a", "azure://box/a"),
+        ("delta+abfss://box@acct.dfs.core.windows.net/a/", "abfss://box@acct.dfs.core.windows.net/a"),
     ],
 )
 def test_sink_paths(uri, path):

@@ -17,6 +17,7 @@ from tidegate.model.event import Field
 from tidegate.model.table import TableName
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.blob import opened
+from tidegate.objectstore.stores import store
 from tidegate.source.kafka.message import TopicMessage
 
 ORDERS = TableName("shop", "orders")
@@ -235,7 +236,7 @@ def test_objects_are_read_in_ranges():
     table = pa.table({"a": list(range(1000))})
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, row_group_size=100)
-    obstore.put(deltalog.store(where), "x/y.parquet", sink.getvalue().to_pybytes())
+    obstore.put(store(where), "x/y.parquet", sink.getvalue().to_pybytes())
 
     with opened(where, "x/y.parquet") as source:
         found = pq.ParquetFile(source, pre_buffer=True).read_row_groups([3])

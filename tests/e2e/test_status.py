@@ -14,6 +14,7 @@ from tests.e2e.rig import Topic, cli, moment_ts, recorded
 from tests.e2e.test_poison import JUNK
 from tests.e2e.test_transcode import target
 from tests.failpoint import armed
+from tests.s3 import BUCKET, environment, serving
 from tests.source.tidb.kit import recorded_log
 from tidegate.app.changefeed import Changefeed
 from tidegate.app.progress import Progress
@@ -27,17 +28,29 @@ class End(NamedTuple):
     """A sink, and the place that `status` is asked for."""
 
     uri: str
-    place: Path
-    state: Path | None
+    place: str
+    state: str | None
 
 
-@pytest.fixture(params=["lake", "topic"])
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    """An object store that clients of this process find."""
+    with serving(BUCKET) as port, pytest.MonkeyPatch.context() as patch:
+        for name, value in environment(port).items():
+            patch.setenv(name, value)
+        yield f"s3://{BUCKET}"
+
+
+@pytest.fixture(params=["lake", "directory", "store"])
 def sink(request: pytest.FixtureRequest, bootstrap: str, tmp_path: Path) -> End:
-    """One that keeps its progress, and one whose checkpoint lies in a state directory."""
+    """One that keeps its progress, and one whose checkpoint lies in a state directory, on a disk and on S3."""
     if request.param == "lake":
-        return End(f"delta://{tmp_path / 'lake'}", tmp_path / "lake", None)
+        return End(f"delta://{tmp_path / 'lake'}", str(tmp_path / "lake"), None)
     name = "status-" + "".join(each for each in tmp_path.name if each.isalnum())
-    return End(target(bootstrap, name, "canal", partition_num=1), tmp_path / "state", tmp_path / "state")
+    state = str(tmp_path / "state")
+    if request.param == "store":
+        state = f"{request.getfixturevalue('bucket')}/{name}"
+    return End(target(bootstrap, name, "canal", partition_num=1), state, state)
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +59,9 @@ def topic(bootstrap: str) -> Topic:
     return Topic.fed(bootstrap, "status-of", "open", recorded("open", 1))
 
 
-def status(place: Path, *more: str) -> dict[str, Any]:
+def status(place: str, *more: str) -> dict[str, Any]:
     """What the command says of the only feed."""
-    result = cli("status", str(place), "--json", *more)
+    result = cli("status", place, "--json", *more)
     assert result.exit_code == 0, result.stderr
     [found] = map(json.loads, result.stdout.splitlines())
     return found
@@ -73,11 +86,11 @@ def running(source: str, sink: End) -> Iterator[None]:
         thread.join()
 
 
-def awaited(place: Path, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+def awaited(place: str, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """The status once it is `wanted`."""
     until_s = time.monotonic() + 60
     while time.monotonic() < until_s:
-        if place.exists() and cli("status", str(place)).stdout and wanted(found := status(place)):
+        if cli("status", place).stdout and wanted(found := status(place)):
             return found
         time.sleep(0.1)
     pytest.fail(f"it never came: {status(place)}")
@@ -110,7 +123,7 @@ def test_stopped_and_finished(sink: End, topic: Topic) -> None:
 
     run(topic.uri(), sink, until=moment_ts(1))
     assert status(sink.place)["state"] == "finished"
-    words = cli("status", str(sink.place)).stdout
+    words = cli("status", sink.place).stdout
     assert words.startswith("told: finished since 2")
     assert "it is not running, and goes on behind its checkpoint when it is run" in words
 
@@ -128,7 +141,7 @@ def test_failed(sink: End, bootstrap: str, tmp_path: Path) -> None:
     error = found["error"]
     assert (found["state"], found["running"], error["code"]) == ("failed", False, "CDC:ErrPoisonMessage")
     assert (error["topic"], error["partition"], error["offset"]) == (bad.name, 0, len(partitions[0]) - 1)
-    assert "CDC:ErrPoisonMessage since 2" in cli("status", str(sink.place)).stdout
+    assert "CDC:ErrPoisonMessage since 2" in cli("status", sink.place).stdout
 
     done = run(bad.uri(dead_letter="skip"), sink, until=moment_ts(1))
     assert done.error is None
@@ -151,6 +164,6 @@ def test_killed(sink: End, topic: Topic) -> None:
         run(topic.uri(), sink, idle_s=0.5)
 
     assert (found[0]["state"], found[0]["running"]) == ("normal", True)
-    if sink.state is not None:
+    if sink.state is not None and "://" not in sink.state:
         after = status(sink.place)
         assert (after["state"], after["running"], "error" in after) == ("stopped", False, False)

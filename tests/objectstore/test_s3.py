@@ -1,7 +1,6 @@
 """Lakes on S3: writers that race, stores that let two win, stores that say 503, and a whole feed."""
 
 import itertools
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 
 import tidegate
 from tests.app.test_chain import Upstream
-from tests.s3 import environment, proxy, serving
+from tests.s3 import BUCKET, proxy
 from tests.s3_proxy import running
 from tidegate.app.changefeed import Changefeed
 from tidegate.app.progress import Progress
@@ -21,22 +20,6 @@ from tidegate.objectstore.probe import check_store
 from tidegate.testing.tasks import HereTasks
 
 pytestmark = pytest.mark.slow
-
-BUCKET = "lakes"
-
-
-@pytest.fixture(scope="module")
-def port() -> Iterator[int]:
-    """One server for this file."""
-    with serving(BUCKET) as found:
-        yield found
-
-
-@pytest.fixture(autouse=True)
-def _client(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients of this process find the server."""
-    for name, value in environment(port).items():
-        monkeypatch.setenv(name, value)
 
 
 def feed(home: Path, root: str) -> Progress:

@@ -5,14 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidegate.app.checkpoints import DirectoryCheckpoints
 from tidegate.app.config.feed import FeedConfig
 from tidegate.app.config.load import load
 from tidegate.app.engine import Engine
 from tidegate.app.meter import Meter
 from tidegate.app.progress import Progress
 from tidegate.app.wiring import feed_of, status_of
-from tidegate.feed.ports import Sink, Tasks
+from tidegate.feed.ports import Checkpoints, Sink, Tasks
 from tidegate.sink.callback.sink import Callback, CallbackSink
 
 if TYPE_CHECKING:
@@ -27,8 +26,8 @@ class Changefeed:
 
     `Changefeed("kafka://…", "delta://…").run(spark)` or `Changefeed(config).run()` with a FeedConfig; `tidb:///LOG` is
     a source, too, and `start_ts` where a new feed of it begins.  Into a sink that keeps no progress of its own a
-    directory keeps the checkpoint: `state_dir`.  The sink may also be functions (`tidegate.sinks.callback(write)`), or
-    what makes a Sink of checkpoints: `Changefeed("kafka://…", MySink, state_dir=…)`.
+    directory or an object store keeps the checkpoint: `state_dir`.  The sink may also be functions
+    (`tidegate.sinks.callback(write)`), or what makes a Sink of checkpoints: `Changefeed("kafka://…", MySink, …)`.
     """
 
     config: FeedConfig
@@ -36,7 +35,7 @@ class Changefeed:
     def __init__(
         self,
         source: FeedConfig | str,
-        sink: "str | Callback | Callable[[DirectoryCheckpoints], Sink[Any]] | None" = None,
+        sink: "str | Callback | Callable[[Checkpoints], Sink[Any]] | None" = None,
         *,
         name: str | None = None,
         start_ts: int | None = None,

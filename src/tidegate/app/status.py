@@ -1,7 +1,7 @@
 """What a changefeed last said, kept with its progress for whoever asks later: `tidegate status`.
 
     LAKE/_tidegate/feed.state.json            a sink that keeps its progress itself
-    <state>/<changefeed>.state.json           one whose checkpoint is kept in a directory
+    <state>/<changefeed>.state.json           one whose checkpoint is kept in a state directory
 
     state       it is        it says
     pending     running      it has not begun: its source does not reach the checkpoint yet
@@ -28,16 +28,16 @@ from typing import Final
 import click
 import msgspec
 import obstore
-from obstore.exceptions import BaseError
 
-from tidegate.app.checkpoints import DirectoryCheckpoints
+from tidegate.app.checkpoints import StateFiles, checkpoints_in
 from tidegate.app.feed_error import FeedError, now
 from tidegate.app.progress import Progress
 from tidegate.app.say import say, say_json
 from tidegate.codec.neutral import render
 from tidegate.model.errors import ConfigError, EnvironmentFault
 from tidegate.model.tso import to_datetime
-from tidegate.objectstore.deltalog import store
+from tidegate.objectstore.stores import store
+from tidegate.objectstore.storing import STORE_ERRORS, first_line
 from tidegate.spark.cache import PRIVATE_DIRECTORY, PRIVATE_FILE, write_whole
 
 LOG: Final = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class StatusFile:
                 Path(self._home).mkdir(mode=self._modes[0], parents=True, exist_ok=True)
                 write_whole(Path(self._home, self._name), body.decode(), mode=self._modes[1])
             self._refused = False
-        except (OSError, BaseError) as fault:
+        except STORE_ERRORS as fault:
             if not self._refused:
                 LOG.warning("the state of the changefeed is not kept: %s/%s: %s", self._home, self._name, fault)
             self._refused = True
@@ -127,13 +127,20 @@ def statuses(place: str) -> Iterator[FeedStatus]:
         yield found
         return
     try:
-        names = {path.name.partition(".")[0] for path in Path(place).iterdir() if path.suffix == ".json"}
-    except OSError as fault:
-        raise EnvironmentFault(f"the state directory {place} cannot be read: {fault.strerror}") from fault
+        names = {name.partition(".")[0] for name in _names(place) if name.endswith(".json")}
+    except STORE_ERRORS as fault:
+        told = fault.strerror if isinstance(fault, OSError) else first_line(fault)
+        raise EnvironmentFault(f"the state directory {place} cannot be read: {told}") from fault
     for name in sorted(names):
-        found = _status(_read(place, f"{name}{_SUFFIX}"), DirectoryCheckpoints(Path(place), name))
+        found = _status(_read(place, f"{name}{_SUFFIX}"), checkpoints_in(place, name))
         if found is not None:
             yield found
+
+
+def _names(place: str) -> list[str]:
+    if "://" in place:
+        return [entry["path"] for entry in obstore.list_with_delimiter(store(place))["objects"]]
+    return [path.name for path in Path(place).iterdir()]
 
 
 def words(status: FeedStatus) -> str:
@@ -148,7 +155,7 @@ def words(status: FeedStatus) -> str:
 
 @click.command()
 @click.argument("place", metavar="[LAKE|STATE-DIR]", required=False)
-@click.option("--state-dir", metavar="DIR", help="Where `run` keeps checkpoints.")
+@click.option("--state-dir", metavar="DIRECTORY|URL", help="Where `run` keeps checkpoints.")
 @click.option("-c", "--changefeed-id", "name", help="This changefeed only.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def status(*, place: str | None, state_dir: str | None, name: str | None, as_json: bool) -> None:
@@ -166,7 +173,7 @@ def status(*, place: str | None, state_dir: str | None, name: str | None, as_jso
             say(words(each))
 
 
-def _status(kept: _Kept | None, checkpoints: DirectoryCheckpoints | None) -> FeedStatus | None:
+def _status(kept: _Kept | None, checkpoints: StateFiles | None) -> FeedStatus | None:
     saved = None
     if checkpoints is not None:
         try:
@@ -177,7 +184,8 @@ def _status(kept: _Kept | None, checkpoints: DirectoryCheckpoints | None) -> Fee
         return None
     told = kept or _Kept(changefeed=saved.changefeed if saved else "", source=saved.source if saved else "")
     progress = told.progress
-    running = checkpoints.is_held() if checkpoints is not None else _is_alive(told)
+    held = None if checkpoints is None else checkpoints.is_held()
+    running = _is_alive(told) if held is None else held
     state = str(progress.get("state", "stopped"))
     ended = not running and state in _RUNNING
     ts = saved.checkpoint_ts if saved is not None else _number(progress, "checkpoint_ts")
@@ -224,5 +232,5 @@ def _read(home: str, name: str) -> _Kept | None:
     try:
         found = obstore.get(store(home), name).bytes().to_bytes() if "://" in home else Path(home, name).read_bytes()
         return msgspec.json.decode(found, type=_Kept)
-    except (OSError, BaseError, msgspec.DecodeError):
+    except (*STORE_ERRORS, msgspec.DecodeError):
         return None

@@ -26,7 +26,7 @@ from tidegate.feed.dispatch_rule import DispatchRule
 from tidegate.feed.split import SplitPolicy
 
 if TYPE_CHECKING:
-    from tidegate.app.checkpoints import DirectoryCheckpoints
+    from tidegate.app.checkpoints import StateFiles
     from tidegate.app.engine import Feed
     from tidegate.app.segment_log import SegmentLog
     from tidegate.app.status import StatusFile
@@ -240,21 +240,21 @@ def entries_of(config: FeedConfig) -> tuple[SourceEntry, SinkEntry]:
 
 
 def home_of(config: FeedConfig) -> str:
-    """Return where a changefeed keeps what is its own: its lake, or a directory below the state directory."""
+    """Return where a changefeed keeps what is its own: its lake, or a place below the state directory."""
     entry = entries_of(config)[1]
     if entry.keeps_progress:
         return entry.home(config.sink)
     assert config.state_dir is not None
-    return str(config.state_dir / config.name)
+    return f"{config.state_dir}/{config.name}"
 
 
-def checkpoints_of(config: FeedConfig) -> "DirectoryCheckpoints":
+def checkpoints_of(config: FeedConfig) -> "StateFiles":
     """Return where the checkpoint is kept of a changefeed whose sink keeps none."""
-    from tidegate.app.checkpoints import DirectoryCheckpoints
+    from tidegate.app.checkpoints import checkpoints_in
 
     assert config.state_dir is not None
     identity = config.sink.identity
-    return DirectoryCheckpoints(config.state_dir, config.name, source=config.source_uri, target=identity)
+    return checkpoints_in(config.state_dir, config.name, source=config.source_uri, target=identity)
 
 
 def delta_options(config: FeedConfig) -> "DeltaOptions":
@@ -352,7 +352,7 @@ def status_of(config: FeedConfig) -> "StatusFile":
     if config.state_dir is None or entries_of(config)[1].keeps_progress:
         place, name = f"{home_of(config).rstrip('/')}/_tidegate", LAKE_FILE
     else:
-        place, name = str(config.state_dir), config.name
+        place, name = config.state_dir, config.name
     return StatusFile(place, name, config.name, source=config.source_uri, sink=config.sink_uri)
 
 

@@ -29,6 +29,7 @@ from tidegate.changelog.slice import ChangeSlice, groups_of
 from tidegate.feed.change import DeadLetter, PlacedDdl, ordered_ddls
 from tidegate.feed.frontier import Reached, Slowest, slowest
 from tidegate.objectstore import deltalog
+from tidegate.objectstore.stores import store
 
 FOOTER_THREADS: Final = 8
 
@@ -142,11 +143,11 @@ class Changelog:
 
     def _newer(self) -> Iterator[tuple[int, list[dict[str, Any]]]]:
         """The commits behind `version`, each as its actions."""
-        store = deltalog.store(self.uri)
+        place = store(self.uri)
         while self.version >= 0:
             version = self.version + 1
             try:
-                body = obstore.get(store, f"_delta_log/{version:020d}.json").bytes().to_bytes()
+                body = obstore.get(place, f"_delta_log/{version:020d}.json").bytes().to_bytes()
             except FileNotFoundError:
                 if self._was_cut():
                     self._load()
@@ -158,7 +159,7 @@ class Changelog:
     def _was_cut(self) -> bool:
         """True if upkeep has cut the log above the version read last: what was missed is only in the newest one."""
         try:
-            obstore.head(deltalog.store(self.uri), f"_delta_log/{self.version:020d}.json")
+            obstore.head(store(self.uri), f"_delta_log/{self.version:020d}.json")
         except FileNotFoundError:
             return True
         return False

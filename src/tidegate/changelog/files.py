@@ -25,8 +25,8 @@ from tidegate.feed.change import CONTROL_SCHEMA, DeadLetter, Place, PlacedDdl
 from tidegate.feed.ddl_event import acting
 from tidegate.feed.frontier import larger
 from tidegate.model.table import TableName
-from tidegate.objectstore.deltalog import store
 from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.stores import store
 from tidegate.objectstore.storing import storing
 
 DDL: Final = "ddl"

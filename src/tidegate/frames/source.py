@@ -123,7 +123,7 @@ class SourceChanges:
             self._source.release(ts)
 
     def _start(self) -> None:
-        self._checkpoints.directory.mkdir(parents=True, exist_ok=True)
+        self._checkpoints.prepare()
         self._source.start(HereTasks(pickles=False), self._saved().checkpoint.ts)
 
     def _saved(self) -> Standing:

@@ -53,6 +53,7 @@ from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import DataFile, TableSnapshot
+from tidegate.objectstore.stores import store
 from tidegate.sink.delta.apply import run_unit
 from tidegate.sink.delta.columns import LakeColumn, stored_columns
 from tidegate.sink.delta.options import DeltaOptions
@@ -82,7 +83,7 @@ class Scratch:
         """Remove every place."""
         for place in self._places:
             if "://" in place:
-                where = deltalog.store(place)
+                where = store(place)
                 for batch in obstore.list(where):
                     obstore.delete(where, [entry["path"] for entry in batch])
             else:

@@ -14,7 +14,7 @@ import obstore
 import pyarrow as pa
 from obstore.exceptions import NotSupportedError
 
-from tidegate.objectstore.deltalog import store
+from tidegate.objectstore.stores import store
 
 TAIL: Final = 64 << 10
 

@@ -18,8 +18,6 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -28,10 +26,10 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from obstore.exceptions import AlreadyExistsError
-from obstore.store import LocalStore, from_url
 
 from tidegate.model.errors import SinkError
 from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.stores import store
 from tidegate.objectstore.storing import storing
 
 Action = dict[str, Any]
@@ -115,12 +113,6 @@ def load(uri: str, version: int | None = None) -> TableSnapshot | None:
         partition_columns=tuple(metadata.partition_columns),
         table=table,
     )
-
-
-@lru_cache(maxsize=256)
-def store(uri: str) -> Any:
-    """Return the object store at `uri`: a directory (made when missing) or any URL that obstore knows."""
-    return from_url(uri) if "://" in uri else LocalStore(Path(uri), mkdir=True)
 
 
 def commit(uri: str, version: int, actions: Sequence[Action], *, operation: str, metadata: Mapping[str, Any]) -> None:

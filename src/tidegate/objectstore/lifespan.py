@@ -19,8 +19,9 @@ from urllib.parse import unquote
 
 import obstore
 
-from tidegate.objectstore.deltalog import load, store
+from tidegate.objectstore.deltalog import load
 from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.stores import store
 
 LOG: Final = "_delta_log/"
 LOG_FILE: Final = re.compile(r"_delta_log/(\d{20})\.(json|checkpoint\.parquet|checkpoint\..*\.parquet)")

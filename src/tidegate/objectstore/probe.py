@@ -1,22 +1,25 @@
-"""Is put-if-absent a promise of this store? Everything that a lake says of writers and crashes rests on it.
+"""Are conditional writes a promise of this store? All that a lake or a checkpoint says of writers and crashes rests on
+them.
 
-    WRITERS at a time ──put, create only──► _tidegate/probe/<uuid>      one of them wins: fine
-                                                                        more: the store is refused
+    WRITERS at a time ──put, create only───────────► probe/<uuid>       one of them wins: fine
+    .. and again      ──put, if it is unchanged────►  the same          more: the store is refused
 
-Some servers that speak S3 pass over `If-None-Match`, and some keep it only while nobody else writes, so several writers
-race for one name, a few times.
+Some servers that speak S3 pass over `If-None-Match` or `If-Match`, and some keep them only while nobody else writes, so
+several writers race for one name, a few times.  A lake creates and never overwrites; a checkpoint is overwritten.
 """
 
 import uuid
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
+from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError, PreconditionError
 
 from tidegate.model.errors import SinkRefused
-from tidegate.objectstore.deltalog import store
 from tidegate.objectstore.lifespan import delete
+from tidegate.objectstore.stores import store, unchanged
 from tidegate.objectstore.storing import storing
 
 WRITERS: Final = 8
@@ -24,28 +27,35 @@ ROUNDS: Final = 3
 PROBE: Final = "probe/"
 
 
-def check_store(uri: str) -> None:
+def check_store(uri: str, *, overwrites: bool = False) -> None:
     """Raise SinkRefused for a store in which two writers can win, SinkError for one that cannot be written."""
     place, paths = store(uri), [f"{PROBE}{uuid.uuid4().hex}" for _ in range(ROUNDS)]
     try:
         with ThreadPoolExecutor(WRITERS) as pool, storing(uri):
             for path in paths:
-                winners = sum(pool.map(lambda writer, path=path: _wins(place, path, b"%d" % writer), range(WRITERS)))
-                if winners != 1:
-                    raise SinkRefused(
-                        f"{uri}: {winners} of {WRITERS} writers could create one object. A lake needs a store that "
-                        "keeps If-None-Match for writers that race (Amazon S3, MinIO, Google Cloud Storage, Azure do)"
-                    )
+                _race(uri, pool, partial(_wins, place, path, "create"), "create one object", "If-None-Match")
+                if overwrites:
+                    found = unchanged(obstore.head(place, path))
+                    _race(uri, pool, partial(_wins, place, path, found), "replace one version", "If-Match")
     except NotSupportedError as lacking:
-        raise SinkRefused(f"{uri}: this store cannot create an object only where none is: {lacking}") from lacking
+        raise SinkRefused(f"{uri}: this store has no conditional writes: {lacking}") from lacking
     finally:
         _remove(uri, paths)
 
 
-def _wins(place: Any, path: str, body: bytes) -> bool:
+def _race(uri: str, pool: Executor, wins: Callable[[bytes], bool], deed: str, header: str) -> None:
+    winners = sum(pool.map(wins, (uuid.uuid4().bytes for _ in range(WRITERS))))
+    if winners != 1:
+        raise SinkRefused(
+            f"{uri}: {winners} of {WRITERS} writers could {deed}. Tidegate needs a store that keeps {header} for "
+            "writers that race (Amazon S3, MinIO, Google Cloud Storage, Azure do)"
+        )
+
+
+def _wins(place: Any, path: str, mode: Any, body: bytes) -> bool:
     try:
-        obstore.put(place, path, body, mode="create")
-    except AlreadyExistsError:  # perhaps by ourselves: an answer may be lost
+        obstore.put(place, path, body, mode=mode)
+    except (AlreadyExistsError, PreconditionError):  # perhaps by ourselves: an answer may be lost
         return bool(obstore.get(place, path).bytes().to_bytes() == body)
     return True
 

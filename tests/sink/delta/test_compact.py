@@ -6,6 +6,7 @@ from tests.sink.delta.small import Small
 from tests.sink.delta.tended import NO_MERCY
 from tidegate.lakes.lake import Lake
 from tidegate.objectstore import deltalog
+from tidegate.objectstore.stores import store
 from tidegate.sink.delta import upkeep as compaction
 from tidegate.sink.delta.position import position
 from tidegate.sink.delta.upkeep import Compaction, compact
@@ -55,7 +56,7 @@ def test_many_files_become_one(tmp_path):
     assert rows(tmp_path) == before
     assert feed.tend().files == ROUNDS
     assert rows(tmp_path) == before
-    actions = deltalog.obstore.get(deltalog.store(head(feed).uri), f"_delta_log/{published + 1:020d}.json")
+    actions = deltalog.obstore.get(store(head(feed).uri), f"_delta_log/{published + 1:020d}.json")
     assert b'"dataChange":true' not in actions.bytes().to_bytes()
 
 

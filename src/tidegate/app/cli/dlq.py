@@ -18,7 +18,7 @@ from pathlib import Path
 
 import click
 
-from tidegate.app.checkpoints import DirectoryCheckpoints
+from tidegate.app.checkpoints import StateFiles, checkpoints_in
 from tidegate.app.cli.framed import settings_of
 from tidegate.app.say import say, say_json
 from tidegate.feed.change import DeadLetter, Place
@@ -123,11 +123,12 @@ def replay_(home: str, place: str, key_file: Path | None, value_file: Path | Non
 
 
 def _root(home: str) -> str:
-    return home if "://" in home else str(Path(home).absolute())
+    return home.rstrip("/") if "://" in home else str(Path(home).absolute())
 
 
 def _held(root: str) -> AbstractContextManager[None]:
-    """Keep the feed out until the block ends, if its checkpoint is kept in a directory; a lake has no lock."""
+    """Keep the feed out until the block ends, if its checkpoint is kept in a directory; a lake has no lock,
+    and an object store neither."""
     beside = _beside(root)
     return nullcontext() if beside is None else beside.held()
 
@@ -138,12 +139,13 @@ def _checkpoint_ts(root: str) -> int:
     return latest(DeltaOptions(root=root, feed="")).checkpoint.ts if kept is None else kept.checkpoint_ts
 
 
-def _beside(root: str) -> DirectoryCheckpoints | None:
+def _beside(root: str) -> StateFiles | None:
     """The checkpoint in a state directory whose changefeed has its changelog at `root`; None for a lake."""
-    home = Path(root)
-    if "://" in root or not home.with_name(f"{home.name}.lock").is_file():
-        return None
-    return DirectoryCheckpoints(home.parent, home.name)
+    place, _, name = root.rpartition("/")
+    if "://" in place:
+        beside = checkpoints_in(place, name)
+        return None if beside.kept() is None else beside
+    return checkpoints_in(place, name) if Path(f"{root}.lock").is_file() else None
 
 
 def _fields(letter: DeadLetter, state: str) -> dict[str, object]:

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 @click.option("--start-ts", metavar="TSO|TIME", help="From tidb://: where a new changefeed begins; else with the log.")
 @click.option(
     "--state-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="For the checkpoint, if the sink keeps none.",
+    metavar="DIRECTORY|URL",
+    help="For the checkpoint, if the sink keeps none: a directory, or s3://BUCKET/PREFIX.",
 )
 @click.option(
     "--stop-when-idle", "idle_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop after a silence."
@@ -64,7 +64,7 @@ def run(
     workers: int | None,
     until: str | None,
     start_ts: str | None,
-    state_dir: Path | None,
+    state_dir: str | None,
     idle_s: float | None,
     master: str | None,
     settings: tuple[str, ...],

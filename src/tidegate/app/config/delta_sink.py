@@ -2,7 +2,7 @@ r"""A delta:// address: a lake of Delta tables, and how it is written.
 
 delta:///srv/lake?schema-change=evolve      an absolute path
 delta://./lake                              a path from the working directory
-delta+s3://bucket/prefix                    an object store (also gs, az, abfss)
+delta+s3://bucket/prefix                    an object store (also gs, azure, az, abfss)
 """
 
 import posixpath
@@ -14,12 +14,11 @@ import msgspec
 
 from tidegate.app.config.param import TIME_MAX_MS, Given, Param, read_all
 from tidegate.app.config.refused import RefusedKey
-from tidegate.app.config.uri import Parts, parameters, split
+from tidegate.app.config.uri import STORES, Parts, object_store, parameters, split
 from tidegate.model.errors import ConfigError, UnsupportedError, UriInvalid
 
 SCHEME: Final = "delta"
-_OBJECT_STORES: Final = ("s3", "gs", "az", "abfss")
-_SCHEMES: Final = (SCHEME, *(f"{SCHEME}+{store}" for store in ("file", *_OBJECT_STORES)))
+_SCHEMES: Final = (SCHEME, *(f"{SCHEME}+{store}" for store in ("file", *STORES)))
 
 DELTA_SINK: Final[Mapping[str, Param]] = {
     "mode": Param(
@@ -141,12 +140,8 @@ def _lake_path(parts: Parts) -> str:
     path = unquote(parts.path)
     if "\0" in path:
         raise UriInvalid("sink-uri: the path holds a NUL byte")
-    if ":" in parts.netloc.rpartition("@")[0]:
-        raise UriInvalid(f"sink-uri: keys of a store come from its environment, not from the address: {parts.shown}")
-    if store in _OBJECT_STORES:
-        if not parts.netloc:
-            raise UriInvalid(f"sink-uri: the bucket is missing in {parts.shown}")
-        return f"{store}://{parts.netloc}{path.rstrip('/')}"
+    if store in STORES:
+        return object_store(parts)
     if parts.netloc in {".", ".."}:
         return posixpath.normpath(parts.netloc + path)
     if parts.netloc:

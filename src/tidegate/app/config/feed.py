@@ -3,7 +3,6 @@
 import re
 import zlib
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, Protocol
 
 from tidegate.feed.column_selector import SelectorRule
@@ -85,8 +84,8 @@ class FeedConfig:
     """Where a new changefeed begins; None: where its source does."""
     target_ts: int | None = None
     """Where the changefeed ends; None: it does not."""
-    state_dir: Path | None = None
-    """Where the checkpoint is kept of a feed whose sink keeps none."""
+    state_dir: str | None = None
+    """Where the checkpoint is kept of a feed whose sink keeps none: a directory, or the address of an object store."""
 
     def table_filter(self) -> TableFilter:
         """Return the filter of the tables that the changefeed carries."""

@@ -19,7 +19,7 @@ from tidegate.app.config.feed import FeedConfig
 from tidegate.app.config.pair import Pairing
 from tidegate.app.config.param import TIME_MAX_MS, Given, Param, read_all
 from tidegate.app.config.refused import refuse
-from tidegate.app.config.uri import mask_uri, scheme_of, told, wrong_scheme
+from tidegate.app.config.uri import mask_uri, scheme_of, state_place, told, wrong_scheme
 from tidegate.app.wiring import SINKS, SOURCES
 from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.filter import DEFAULT_RULES
@@ -71,7 +71,7 @@ def load(
         event_rules=document.event_rules,
         start_ts=start_ts,
         target_ts=target_ts,
-        state_dir=None if state_dir is None else Path(state_dir),
+        state_dir=None if state_dir is None else state_place(str(state_dir)),
         **_stuck(document),
     )
     pair.check(config, document)

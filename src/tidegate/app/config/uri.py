@@ -32,6 +32,8 @@ _PARTS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\s]*)([^?#\0-\x1f
 """RFC 3986, appendix B; the library's own parser takes several hosts with an IPv6 one among them for an error."""
 _TICDC: Final = ("azblob", "blackhole", "file", "gcs", "iceberg", "kafka", "mysql", "pulsar", "redis", "s3", "tidb")
 """Schemes that TiCDC or Flink CDC know, whether this release does or not."""
+STORES: Final = ("s3", "gs", "azure", "az", "abfss")
+"""Schemes of object stores, as objectstore/stores.py opens them."""
 
 
 class Secret(str):
@@ -126,6 +128,26 @@ def wrong_scheme(uri: str, where: str, known: Sequence[str]) -> ConfigError | Un
         return UnsupportedError(f"{where}: no {what} {scheme}:// here; use {right}")
     found = f'unknown scheme "{scheme}" in {mask_uri(uri)}'
     return UriInvalid(f"{where}: {found}{nearest(scheme, known)}; use {right}")
+
+
+def object_store(parts: Parts) -> str:
+    """Return the address of an object store and a place in it. Raises UriInvalid."""
+    if ":" in parts.netloc.rpartition("@")[0]:
+        raise UriInvalid(
+            f"{parts.where}: keys of a store come from the environment, not from its address: {parts.shown}"
+        )
+    if not parts.netloc:
+        raise UriInvalid(f"{parts.where}: the bucket is missing in {parts.shown}")
+    return f"{parts.scheme.rpartition('+')[2]}://{parts.netloc}{unquote(parts.path).rstrip('/')}"
+
+
+def state_place(text: str) -> str:
+    """Return a state directory: a path, or the address of an object store. Raises what `split` does, and UriInvalid."""
+    if "://" not in text:
+        return str(Path(text))
+    parts = split(text, "state-dir", STORES)
+    parameters(parts, {})
+    return object_store(parts)
 
 
 def parameters(parts: Parts, params: Mapping[str, Param]) -> dict[str, Given]:

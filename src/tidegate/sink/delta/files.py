@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidegate.objectstore.deltalog import Action, DataFile, add, store
+from tidegate.objectstore.deltalog import Action, DataFile, add
+from tidegate.objectstore.stores import store
 from tidegate.objectstore.storing import storing
 from tidegate.sink.delta.columns import LakeColumn
 from tidegate.sink.delta.types import arrow_type

@@ -22,7 +22,7 @@ from obstore.exceptions import BaseError
 from tidegate.changelog.trim import ChangelogTrim, Trimmed
 from tidegate.feed.retention import Limits, changelog_bound
 from tidegate.model.errors import SinkError, TidegateError
-from tidegate.objectstore.deltalog import store
+from tidegate.objectstore.stores import store
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot
 from tidegate.sink.delta.upkeep import Kept, Runner, Upkeep

@@ -15,8 +15,8 @@ import obstore
 from tidegate.feed.parked import Parked
 from tidegate.model.errors import ConfigError
 from tidegate.model.name import lowered
-from tidegate.objectstore.deltalog import store
 from tidegate.objectstore.lifespan import delete, stored_files
+from tidegate.objectstore.stores import store
 from tidegate.objectstore.storing import storing
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot

@@ -29,8 +29,8 @@ from tidegate.feed.plan import Checkpoint
 from tidegate.feed.skipped_ddl import SkippedDdl
 from tidegate.model.errors import Fenced, SinkRefused, TableParked
 from tidegate.model.table import TableInfo, TableName
-from tidegate.objectstore.deltalog import store
 from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.stores import store
 from tidegate.objectstore.storing import storing
 from tidegate.schema.state import SchemaState
 from tidegate.sink.delta.modes import Mode

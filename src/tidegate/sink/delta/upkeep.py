@@ -38,9 +38,10 @@ import pyarrow as pa
 from tidegate.feed.retention import PURGED, Limits, needed, purgeable, versions_kept
 from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog
-from tidegate.objectstore.deltalog import Action, CommitConflict, DataFile, TableSnapshot, store
+from tidegate.objectstore.deltalog import Action, CommitConflict, DataFile, TableSnapshot
 from tidegate.objectstore.failpoint import reach
 from tidegate.objectstore.lifespan import LOG, Lifespans, StoredFile, cut_log, delete, stored_files, sweep
+from tidegate.objectstore.stores import store
 from tidegate.schema.state import SchemaState
 from tidegate.sink.delta.columns import bounded, stored_columns
 from tidegate.sink.delta.files import is_small, read, within, write

@@ -20,9 +20,9 @@ import msgspec
 import obstore
 
 from tidegate.feed.retention import Limits, RetainedSnapshot, forgettable
-from tidegate.objectstore.deltalog import store
 from tidegate.objectstore.failpoint import reach
 from tidegate.objectstore.lifespan import StoredFile, delete, stored_files
+from tidegate.objectstore.stores import store
 from tidegate.sink.delta.options import DeltaOptions
 
 PUBLISHED: Final = "snapshots/"

@@ -22,7 +22,7 @@ import obstore
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.change import Place
 from tidegate.model.errors import ConfigError
-from tidegate.objectstore.deltalog import store
+from tidegate.objectstore.stores import store
 
 FOLDER: Final = "_tidegate/resolutions"
 ACTIONS: Final = ("skip", "replace")
