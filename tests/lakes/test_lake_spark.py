@@ -9,7 +9,8 @@ import pytest
 from tests.lakes.stages import Play, truths
 from tidegate.lakes import local as lake_local
 from tidegate.lakes.lake import Lake
-from tidegate.model.errors import ConfigError, SqlError
+from tidegate.model.errors import ConfigError, EnvironmentFault, SqlError
+from tidegate.spark.fitness import REBASE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,3 +130,16 @@ def test_sql_command(root: Path, spark: "SparkSession") -> None:
     words = ["lake", "sql", str(root), SUM, "--live", "--format", "json"]
 
     assert CliRunner().invoke(main, words).stdout == '{"balance":60000}\n'
+
+
+def test_dates_that_would_be_others(root: Path, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that reads dates of files as of the Julian calendar is told the line that mends it."""
+    monkeypatch.setattr(lake_local, "LOCAL_ROWS", -1)
+    lake = Lake(str(root))
+    spark.conf.set(REBASE, "LEGACY")
+    try:
+        for view in (lake, lake.live()):
+            with pytest.raises(EnvironmentFault, match=r'spark\.conf\.set\("spark.*", "CORRECTED"\)'):
+                view.table("shop.orders", spark)
+    finally:
+        spark.conf.unset(REBASE)

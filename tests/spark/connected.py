@@ -11,11 +11,42 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyspark
+
 import tidegate
 from tests.app.test_chain import Upstream
-from tidegate.model.errors import HistoryLost, SinkError, SourceError
-from tidegate.spark.session import SQL, _driver, _local
+from tidegate.lakes.read import spark_rows
+from tidegate.model.errors import EnvironmentFault, HistoryLost, SinkError, SourceError
+from tidegate.spark import fitness
+from tidegate.spark.archive import PYTHON
+from tidegate.spark.session import DELTA, SQL, _driver, _local
 from tidegate.spark.tasks import SparkTasks
+
+
+def bare_python(home: Path) -> Path:
+    """A program that starts a Python with PySpark and no other package."""
+    library = Path(pyspark.__file__).parent / "python" / "lib"
+    path = ":".join(map(str, (library / "pyspark.zip", *library.glob("py4j-*.zip"))))
+    program = home / "bare-python"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={path} exec {sys.base_prefix}/bin/{PYTHON} "$@"\n')
+    program.chmod(0o755)
+    return program
+
+
+def lacks_of(spark: Any, home: Path) -> dict[str, object]:
+    """What is said of a server whose Python has no Tidegate, and that has no Delta."""
+    told: dict[str, object] = {}
+    spark.conf.set(fitness.PYTHON, str(bare_python(home)))
+    for name, use in (
+        ("no tidegate", lambda: tidegate.Changefeed(f"tidb://{home}", f"delta://{home}/lake").run(spark)),
+        ("no delta", lambda: spark_rows(spark, f"{home}/t", 0)),
+    ):
+        try:
+            use()
+        except EnvironmentFault as fault:
+            told[name] = str(fault)
+    spark.conf.unset(fitness.PYTHON)
+    return told
 
 
 def work(job: int) -> int:
@@ -81,12 +112,13 @@ if __name__ == "__main__":
     from pyspark.sql import SparkSession
 
     settings = {**SQL, **_driver("1g"), **_local(2)}
-    settings.pop("spark.master")
+    for name in ("spark.master", "spark.jars", *DELTA):
+        settings.pop(name)
     builder = SparkSession.builder.remote("local[2]")
     for name, value in settings.items():
         builder = builder.config(name, value)
     os.environ.pop("SPARK_REMOTE", None)
     connected = builder.getOrCreate()
-    told = {**jobs_of(connected), **feed_of(connected, Path(sys.argv[1]))}
+    told = {**lacks_of(connected, Path(sys.argv[1])), **jobs_of(connected), **feed_of(connected, Path(sys.argv[1]))}
     sys.stdout.write(f"{json.dumps(told)}\n")
     connected.stop()

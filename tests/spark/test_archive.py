@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import tarfile
+from io import BufferedReader
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from click.testing import CliRunner
 from tidegate.app.cli.main import main
 from tidegate.model.errors import ConfigError
 from tidegate.spark import archive
-from tidegate.spark.archive import members, write_archive
+from tidegate.spark.archive import cached_archive, members, write_archive
 
 OUR_OWN = "packages/tidegate/"
 
@@ -71,6 +72,29 @@ def test_an_archive_stands_there_whole_or_not_at_all(tmp_path: Path, few: dict[s
     with pytest.raises(KeyboardInterrupt):
         write_archive(target, few, fault)
     assert target.read_bytes() == b"before"
+
+
+@pytest.mark.usefixtures("few")
+def test_the_cache_keeps_the_newest_and_those_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An archive that a driver hands out stays, however old; so do the last few; halves of dead processes do not."""
+    monkeypatch.setenv("TIDEGATE_CACHE", str(tmp_path))
+    in_use: dict[Path, BufferedReader] = {}
+    monkeypatch.setattr(archive, "_in_use", in_use)
+    made = []
+    for number in range(archive.KEPT + 3):
+        monkeypatch.setattr(archive, "LAUNCHER", f"environment {number}")
+        made.append(cached_archive())
+        if number:
+            in_use.pop(made[-1]).close()
+    (tmp_path / "archives" / "half.tar.gz.part").touch()
+    monkeypatch.setattr(archive, "LAUNCHER", "environment 2")
+
+    assert cached_archive() == made[2]
+
+    left = set((tmp_path / "archives").iterdir()) - {tmp_path / "archives" / ".lock"}
+    assert left == {made[0], made[2], *made[-(archive.KEPT - 1) :]}
+    for file in in_use.values():
+        file.close()
 
 
 def _started(home: Path, path: str) -> "subprocess.CompletedProcess[str]":

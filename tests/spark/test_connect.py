@@ -21,6 +21,8 @@ def test_a_connect_server_alone(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-4000:]
     told = json.loads(done.stdout.splitlines()[-1])
 
+    assert 'spark.conf.set("spark.sql.execution.pyspark.python", "./tidegate/bin/python")' in told["no tidegate"]
+    assert '.config("spark.jars.packages", "io.delta:' in told["no delta"]
     assert told["slots"] == 2
     assert told["answers"] == [4, 0, 2]
     assert told["3"] == "offset 3 is gone"

@@ -65,8 +65,11 @@ class Changefeed:
         may be a wrong address, for some seconds only. What was applied until then is published. `tasks` stand for those
         of Spark.
         """
+        from tidegate.spark.fitness import check_session
         from tidegate.spark.tasks import SparkTasks
 
+        if spark is not None:
+            check_session(spark)
         kept = status_of(self.config)
 
         def told(progress: Progress) -> None:

@@ -58,7 +58,10 @@ def decode_frame(frame: Any, *, protocol: str, key: str = "key", value: str = "v
     for name in (key, value):
         if name not in frame.columns:
             raise ConfigError(f"the DataFrame has no column {name!r}; it has {', '.join(frame.columns)}")
+    from tidegate.spark.fitness import check_session
+
     chosen = DecodeOptions(protocol=protocol, **options)
+    check_session(frame.sparkSession)
     return frame.select(key, value).mapInArrow(partial(decode_batches, options=chosen), EVENT_DDL)
 
 

@@ -59,6 +59,10 @@ def spark_stored(spark: Any, stored: TableSnapshot) -> Any:
     from pyspark.sql import functions
     from pyspark.sql.types import StructType
 
+    from tidegate.spark.fitness import check_dates
+
+    check_dates(spark)
+
     columns = stored_columns(stored)
     fields = [schema_field(column.physical, column.delta) for column in columns]
     files = spark.read.schema(StructType.fromJson({"type": "struct", "fields": fields})).parquet(*paths)

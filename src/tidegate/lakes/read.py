@@ -126,8 +126,14 @@ def _without(rows: pa.Table, keys: pa.Table) -> pa.Table:
 
 
 def spark_rows(spark: Any, uri: str, version: int) -> Any:
-    """Return a Delta table at a version as a DataFrame."""
-    return spark.read.format("delta").option("versionAsOf", version).load(uri)
+    """Return a Delta table at a version as a DataFrame. EnvironmentFault for a session that cannot read it."""
+    from tidegate.spark.fitness import check_dates, lacks_told
+
+    check_dates(spark)
+    with lacks_told(spark):
+        frame = spark.read.format("delta").option("versionAsOf", version).load(uri)
+        assert frame.schema is not None  # a Connect session looks for Delta only now
+        return frame
 
 
 def spark_frame(spark: Any, rows: pa.Table, schema: Any) -> Any:

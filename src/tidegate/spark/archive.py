@@ -12,18 +12,22 @@ left out: the executors have that of their Spark.  Compiled packages run where s
 
 Equal environments give equal bytes: names are sorted, times and owners left out.  The cache keeps an archive under a
 digest of all that goes in: of the RECORDs, which hold digests, and of Tidegate's own files, which may be a source tree.
+It keeps the newest few, and those that a driver still hands to executors.
 
 Source: "Recording installed projects" (PyPA); Spark's "Python Package Management".
 """
 
+import fcntl
 import gzip
 import hashlib
 import io
+import os
 import re
 import sys
 import sysconfig
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
 from importlib.resources import files as files_of
 from pathlib import Path
@@ -43,6 +47,11 @@ NOT_LIBRARY: Final = NOT_RUN | {"site-packages", "dist-packages", "test", "idlel
 LEVEL: Final = 1
 """Of gzip: the archive is a tenth larger than at 6 and there in a third of the time."""
 WAIT_S: Final = 600
+KEPT: Final = 3
+"""Archives in the cache, 170 MB each: this environment's, the one before an upgrade, and another user of the cache."""
+
+_in_use: dict[Path, io.BufferedReader] = {}
+"""Archives of this process, open and locked: Spark reads them again for each executor that is added."""
 
 REQUIREMENT: Final = re.compile(r"([A-Za-z0-9._-]+)\s*(?:\[([^]]*)\])?")
 OF_EXTRA: Final = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
@@ -186,4 +195,19 @@ def cached_archive(on_progress: Progress = lambda _done, _total: None) -> Path:
     with locked(home / ".lock", timeout_s=WAIT_S):
         if not target.is_file():
             write_archive(target, files, on_progress)
+        os.utime(target)
+        if target not in _in_use:
+            fcntl.flock(_in_use.setdefault(target, target.open("rb")), fcntl.LOCK_SH)
+        _remove_old(home)
     return target
+
+
+def _remove_old(home: Path) -> None:
+    """Remove archives that were not written to their end, and all but the newest that no process uses."""
+    for part in home.glob("*.part"):
+        part.unlink()
+    newest = sorted(home.glob("*.tar.gz"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    for path in newest[KEPT:]:
+        with path.open("rb") as file, suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()

@@ -95,9 +95,12 @@ FEED_HEAP: Final = "1g"
 OFF_HEAP: Final = ("-XX:MaxMetaspaceSize=384m", "-XX:ReservedCodeCacheSize=192m", "-XX:MaxDirectMemorySize=256m")
 """What a JVM may take beside its heap; by itself it sets no such bound."""
 
-SQL: Final[Mapping[str, str]] = {
+DELTA: Final[Mapping[str, str]] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+SQL: Final[Mapping[str, str]] = {
+    **DELTA,
     # One meaning of a time everywhere; MySQL's zoneless values travel as such.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",

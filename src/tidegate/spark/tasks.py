@@ -15,20 +15,14 @@ A session of Spark Connect has no `parallelize`: connect.py.
 import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
-
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
+from typing import TYPE_CHECKING, Any
 
 from tidegate.model.errors import EnvironmentFault, SinkError, SourceError, TidegateError
 from tidegate.spark.connect import is_connect, run_connected, slots_of
+from tidegate.spark.fitness import SPARK_FAILURES, reason
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-SPARK_FAILURES: Final = (Py4JError, PySparkException)
-"""What Spark raises when a task ended without an answer, or when the JVM is gone."""
-TRACEBACK: Final = "Traceback (most recent call last):"
 
 
 class SparkTasks:
@@ -125,14 +119,6 @@ def _checked(outcomes: Sequence[Any]) -> list[Any]:
         if isinstance(outcome, TidegateError):
             raise outcome
     return list(outcomes)
-
-
-def reason(failure: BaseException) -> str:
-    """Return one line of what a Spark failure says: what Python raised in a worker, else the first line."""
-    text = str(getattr(failure, "java_exception", failure))
-    lines = text.partition(TRACEBACK)[2].splitlines() or text.splitlines()
-    raised = [line for line in lines if line.strip() and not line[0].isspace()] if TRACEBACK in text else lines
-    return raised[0].strip() if raised else type(failure).__name__
 
 
 def _outcome(work: Callable[[Any], Any], job: Any) -> Any:

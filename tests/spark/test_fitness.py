@@ -1,0 +1,91 @@
+"""Sessions that lack something: each is told the line to add, before a feed or a reader begins."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+from py4j.protocol import Py4JError
+
+import tidegate
+from tests.spark.connected import bare_python
+from tidegate.model.errors import EnvironmentFault, Retry
+from tidegate.spark import fitness
+from tidegate.spark.fitness import DELTA_JAR, check_session, lack_of
+from tidegate.spark.jars import expected_jars
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def unseen(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> "SparkSession":
+    """A session that was not checked yet."""
+    monkeypatch.setattr(fitness, "_fit", set())
+    return spark
+
+
+@pytest.mark.slow
+def test_a_session_that_has_all(unseen: "SparkSession") -> None:
+    """It is asked once."""
+    check_session(unseen)
+    assert unseen in fitness._fit
+
+
+@pytest.mark.slow
+def test_workers_without_tidegate(unseen: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Python that has PySpark alone, or that is not there: a feed, the formats and `decode` say so."""
+    frame = unseen.createDataFrame([(b"", b"")], "key binary, value binary")
+    monkeypatch.setattr(unseen.sparkContext, "pythonExec", str(bare_python(tmp_path)))
+    line = f'os.environ["PYSPARK_PYTHON"] = "{sys.executable}"'
+    for use in (
+        lambda: tidegate.Changefeed(f"tidb://{tmp_path}", f"delta://{tmp_path}/lake").run(unseen),
+        lambda: tidegate.register(unseen),
+        lambda: tidegate.decode(frame, protocol="canal-json"),
+    ):
+        with pytest.raises(EnvironmentFault, match=r"workers have no module tidegate\b") as told:
+            use()
+        assert line in str(told.value)
+        assert told.value.retry is Retry.NEVER
+    monkeypatch.setattr(unseen.sparkContext, "pythonExec", "./not/here")
+    with pytest.raises(EnvironmentFault, match=r"there is no \./not/here where") as told:
+        check_session(unseen)
+    assert line in str(told.value)
+
+
+@pytest.mark.slow
+def test_workers_of_another_version(unseen: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of Python, and of Tidegate."""
+    theirs = f"{sys.version_info.major}.{sys.version_info.minor}"
+    with monkeypatch.context() as patch:
+        patch.setattr(unseen.sparkContext, "pythonVer", "3.9")
+        with pytest.raises(EnvironmentFault, match=rf"workers run Python {theirs}, this program runs 3\.9"):
+            check_session(unseen)
+    monkeypatch.setattr("importlib.metadata.version", lambda _name: "0.0.1")
+    with pytest.raises(EnvironmentFault, match=r"workers have Tidegate .*, this program has 0\.0\.1"):
+        check_session(unseen)
+
+
+@pytest.mark.parametrize(
+    ("text", "lack"),
+    [
+        ("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: delta. Make sure", f'jars.packages", "{DELTA_JAR}")'),
+        ("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: tidegat. Make sure", None),
+        ("[DELTA_CONFIGURE_SPARK_SESSION_WITH_EXTENSION_AND_CATALOG] This", '.config("spark.sql.extensions", "io.d'),
+        ('UnsupportedFileSystemException: No FileSystem for scheme "s3"', "no file system for s3://; read with"),
+        ("Job aborted", None),
+    ],
+)
+def test_what_a_reader_lacks(text: str, lack: str | None) -> None:
+    """Failures that a line in the session mends are told from others."""
+    session = SimpleNamespace(sparkContext=SimpleNamespace(master="local[2]"))
+    told = lack_of(session, Py4JError(text))
+    assert (told is None) == (lack is None)
+    assert (lack or "") in (told or "")
+
+
+def test_the_jar_that_is_named_is_the_one_that_is_fetched() -> None:
+    """Spark takes what Delta itself needs along with it."""
+    _group, name, version = DELTA_JAR.split(":")
+    assert f"{name}-{version}.jar" in expected_jars("spark")
