@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.s3 import BUCKET, environment, serving
+from tidegate.objectstore.stores import store
 
 
 @pytest.fixture(scope="package")
@@ -14,8 +15,9 @@ def port() -> Iterator[int]:
         yield found
 
 
-@pytest.fixture(autouse=True)
-def _client(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients of this process find the server."""
+@pytest.fixture
+def client(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients of this process find the server; those of earlier tests, which found a proxy perhaps, are forgotten."""
+    store.cache_clear()
     for name, value in environment(port).items():
         monkeypatch.setenv(name, value)

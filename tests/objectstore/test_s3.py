@@ -19,7 +19,7 @@ from tidegate.objectstore.lifespan import stored_files
 from tidegate.objectstore.probe import check_store
 from tidegate.testing.tasks import HereTasks
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("client")]
 
 
 def feed(home: Path, root: str) -> Progress:

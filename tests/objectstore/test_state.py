@@ -24,7 +24,7 @@ from tidegate.schema.snapshot import Database
 from tidegate.schema.state import SchemaState
 from tidegate.testing.tasks import HereTasks
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("client")]
 
 
 def at(ts: int, state: SchemaState | None = None) -> Saved:
@@ -134,6 +134,13 @@ def test_a_store_that_overwrites_what_has_changed_is_refused(port: int, monkeypa
         one = StoreCheckpoints(f"s3://{BUCKET}/half-good", "feed")
         with one.held(), pytest.raises(SinkRefused, match="8 of 8 writers could replace one version"):
             one.load()
+
+
+def test_a_bucket_that_is_not_there_is_told() -> None:
+    """A feed does not begin without one, and says so."""
+    one = StoreCheckpoints("s3://nobody/state", "feed")
+    with one.held(), pytest.raises(SinkRefused, match="there is no such bucket"):
+        one.load()
 
 
 def test_a_feed_into_functions(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ class StateFiles(ABC):
                 )
             )
         except STORE_ERRORS as fault:
-            told = fault.strerror if isinstance(fault, OSError) and fault.strerror else first_line(fault)
+            told = getattr(fault, "strerror", None) or first_line(fault)
             raise StateUnwritable(f"the checkpoint {self.place}/{self._name} cannot be written: {told}") from fault
         if schema != before:
             with suppress(*STORE_ERRORS):

@@ -113,7 +113,9 @@ class StatusFile:
             self._refused = False
         except STORE_ERRORS as fault:
             if not self._refused:
-                LOG.warning("the state of the changefeed is not kept: %s/%s: %s", self._home, self._name, fault)
+                LOG.warning(
+                    "the state of the changefeed is not kept: %s/%s: %s", self._home, self._name, first_line(fault)
+                )
             self._refused = True
 
 
@@ -129,7 +131,7 @@ def statuses(place: str) -> Iterator[FeedStatus]:
     try:
         names = {name.partition(".")[0] for name in _names(place) if name.endswith(".json")}
     except STORE_ERRORS as fault:
-        told = fault.strerror if isinstance(fault, OSError) else first_line(fault)
+        told = getattr(fault, "strerror", None) or first_line(fault)
         raise EnvironmentFault(f"the state directory {place} cannot be read: {told}") from fault
     for name in sorted(names):
         found = _status(_read(place, f"{name}{_SUFFIX}"), checkpoints_in(place, name))

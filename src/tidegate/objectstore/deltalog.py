@@ -29,7 +29,7 @@ from obstore.exceptions import AlreadyExistsError
 
 from tidegate.model.errors import SinkError
 from tidegate.objectstore.failpoint import reach
-from tidegate.objectstore.stores import store
+from tidegate.objectstore.stores import delta_options, store
 from tidegate.objectstore.storing import storing
 
 Action = dict[str, Any]
@@ -100,7 +100,7 @@ def _under(prefix: str, row: Mapping[str, Any]) -> dict[str, Any]:
 def load(uri: str, version: int | None = None) -> TableSnapshot | None:
     """Return the table at `version` (the newest by default); None where there is no table."""
     try:
-        table = DeltaTable(uri, version=version)
+        table = DeltaTable(uri, version=version, storage_options=delta_options(uri))
     except TableNotFoundError:
         return None
     metadata = table.metadata()
@@ -151,7 +151,7 @@ def _checkpoint(uri: str, version: int) -> None:
     """Fold the log so far into one file: readers open faster; a failure costs nothing, the next one comes soon."""
     reach("log/before-checkpoint")
     try:
-        DeltaTable(uri, version=version).create_checkpoint()
+        DeltaTable(uri, version=version, storage_options=delta_options(uri)).create_checkpoint()
     except DeltaError as failed:
         LOGGER.warning("%s: no checkpoint at version %d: %s", uri, version, failed)
     reach("log/after-checkpoint")

@@ -20,7 +20,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError,
 from tidegate.model.errors import SinkRefused
 from tidegate.objectstore.lifespan import delete
 from tidegate.objectstore.stores import store, unchanged
-from tidegate.objectstore.storing import storing
+from tidegate.objectstore.storing import first_line, storing
 
 WRITERS: Final = 8
 ROUNDS: Final = 3
@@ -39,6 +39,8 @@ def check_store(uri: str, *, overwrites: bool = False) -> None:
                     _race(uri, pool, partial(_wins, place, path, found), "replace one version", "If-Match")
     except NotSupportedError as lacking:
         raise SinkRefused(f"{uri}: this store has no conditional writes: {lacking}") from lacking
+    except FileNotFoundError as missing:
+        raise SinkRefused(f"{uri}: there is no such bucket: {first_line(missing)}") from missing
     finally:
         _remove(uri, paths)
 

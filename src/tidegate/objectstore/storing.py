@@ -5,8 +5,10 @@ without permission and an endpoint that is away all come to the same for us: Sin
 line, tried again later.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import Final
 
 from obstore.exceptions import AlreadyExistsError, BaseError
@@ -14,6 +16,15 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from tidegate.model.errors import SinkError
 
 STORE_ERRORS: Final = (OSError, BaseError)
+COLOR: Final = re.compile(r"\x1b\[[\d;]*m")
+ARROW: Final = "↳"
+HINTS: Final = {
+    "404 Not Found": "is there such a bucket?",
+    "401 Unauthorized": "are the keys right?",
+    "403 Forbidden": "do the keys allow it, and is the region right?",
+    "error sending request": "is the endpoint right, and does it run?",
+    "HTTP error: builder error": "an endpoint with http:// is used where AWS_ALLOW_HTTP=true says so",
+}
 
 
 @contextmanager
@@ -28,8 +39,12 @@ def storing(uri: str) -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """Return what a store says first: pages of debug text follow."""
-    return str(error).partition("\n")[0]
+    """Return what a store says first, and what to look at: pages of debug text follow. delta-rs folds its first line
+    behind arrows."""
+    first, *more = COLOR.sub("", str(error)).splitlines() or [""]
+    folded = takewhile(lambda line: line.startswith(ARROW), map(str.strip, more))
+    text = " ".join([first, *(line.removeprefix(ARROW).strip() for line in folded)])
+    return text + next((f" ({hint})" for sign, hint in HINTS.items() if sign in text), "")
 
 
 def store_error(error: BaseException) -> SinkError:

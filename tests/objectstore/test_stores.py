@@ -1,0 +1,145 @@
+"""Stores by address, what they are asked, and how often, when they answer with an error or not at all."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import obstore
+import pytest
+
+from tests.s3 import environment
+from tests.s3_proxy import Proxy, running
+from tidegate.model.errors import SinkError
+from tidegate.objectstore import stores
+from tidegate.objectstore.deltalog import load
+from tidegate.objectstore.stores import delta_options, store, unchanged
+from tidegate.objectstore.storing import STORE_ERRORS, storing
+
+AZURE = {"AZURE_STORAGE_ACCOUNT_NAME": "acct", "AZURE_STORAGE_ACCOUNT_KEY": "a2V5", "AZURE_ALLOW_HTTP": "true"}
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Pauses are short, and every test makes its own clients."""
+    monkeypatch.setattr(stores, "BACKOFF_MS", (1, 2))
+    monkeypatch.setattr(stores, "RETRIES", 2)
+    store.cache_clear()
+    yield
+    store.cache_clear()
+
+
+def answering(status: int) -> Callable[..., tuple[int, dict[str, str], bytes]]:
+    """A store that says the same to everything."""
+    return lambda *_: (status, {"etag": '"1"'}, b"")
+
+
+def asked(made: Proxy) -> list[tuple[str, str]]:
+    """What came, and where it pointed."""
+    return [(request.method, request.path) for request in made.requests]
+
+
+@pytest.mark.parametrize(
+    ("status", "tries"),
+    [(400, 1), (401, 1), (403, 1), (404, 1), (409, 1), (412, 1), (408, 3), (429, 3), (500, 3), (503, 3)],
+)
+def test_which_answers_are_tried_again(status: int, tries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What may pass is: a busy store, a slow one. A refusal and a lost race are told at once, by both libraries."""
+    with running(answering(status)) as (port, made):
+        for name, value in environment(port).items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(STORE_ERRORS):
+            obstore.put(store("s3://lakes/x"), "a", b"1", mode="create")
+        assert len(made.requests) == tries
+        made.requests.clear()
+        with suppress(*STORE_ERRORS):
+            load("s3://lakes/x")
+        reads = [path for method, path in asked(made) if path.endswith("_last_checkpoint")]
+        assert len(reads) == tries
+
+
+@pytest.mark.parametrize("deed", ["cut", 2.0])
+def test_no_answer_is_tried_again(deed: str | float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that ends, and one on which nothing comes, are left for another."""
+    monkeypatch.setenv("AWS_READ_TIMEOUT", "100ms")
+    with running(answering(200), lambda _: deed) as (port, made):
+        for name, value in environment(port).items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(STORE_ERRORS):
+            obstore.get(store("s3://lakes/x"), "a")
+        assert len(made.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "hint"), [(403, "do the keys allow it"), (404, "is there such a bucket"), (401, "are the keys right")]
+)
+def test_a_refusal_says_what_to_look_at(status: int, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line, without the library's pages, and a hint."""
+    with running(answering(status)) as (port, _):
+        for name, value in environment(port).items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(SinkError, match=hint) as refused, storing("s3://lakes/x"):
+            list(obstore.list(store("s3://lakes/x")))
+    assert "\n" not in str(refused.value)
+
+
+def test_s3_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bucket stands in the path of another server, and in the host where virtual hosts are asked for; keys,
+    region and token of the environment sign the request."""
+    with running(answering(404)) as (port, made):
+        for name, value in environment(port).items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("AWS_REGION", "eu-west-7")
+        monkeypatch.setenv("AWS_SESSION_TOKEN", "token")
+        with pytest.raises(FileNotFoundError):
+            obstore.get(store("s3://lakes/shop"), "a/b")
+        monkeypatch.setenv("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "true")
+        with pytest.raises(FileNotFoundError):
+            obstore.get(store("s3://lakes/shop/"), "a/b")
+    assert asked(made) == [("GET", "/lakes/shop/a/b"), ("GET", "/shop/a/b")]
+    assert "Credential=writer/" in (signed := made.requests[0].headers["authorization"])
+    assert "/eu-west-7/s3/" in signed
+    assert made.requests[0].headers["x-amz-security-token"] == "token"
+
+
+@pytest.mark.parametrize(
+    "uri", ["azure://lakes/shop", "az://lakes/shop", "abfss://lakes@acct.dfs.core.windows.net/shop"]
+)
+def test_azure_addresses(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All three mean a container of an account; what must not overwrite says so, and delta-rs finds the same."""
+    with running(answering(412)) as (port, made):
+        for name, value in (AZURE | {"AZURE_STORAGE_ENDPOINT": f"http://127.0.0.1:{port}"}).items():
+            monkeypatch.setenv(name, value)
+        for mode in ("create", unchanged({"e_tag": '"7"', "version": None})):
+            with pytest.raises(STORE_ERRORS):
+                obstore.put(store(uri), "a", b"1", mode=mode)
+        with pytest.raises(STORE_ERRORS):
+            load(uri)
+    assert asked(made)[:2] == [("PUT", "/lakes/shop/a")] * 2
+    assert [request.headers.get("if-none-match") for request in made.requests[:2]] == ["*", None]
+    assert [request.headers.get("if-match") for request in made.requests[:2]] == [None, '"7"']
+    assert asked(made)[2][1].startswith("/lakes/shop/_delta_log/")
+
+
+def test_google_addresses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A bucket; what must not overwrite names the generation that it replaces, none or the one that was read."""
+    with running(answering(412)) as (port, made):
+        account = tmp_path / "account.json"
+        account.write_text(
+            f'{{"gcs_base_url": "http://127.0.0.1:{port}", "disable_oauth": true, "client_email": "", '
+            '"private_key": "", "private_key_id": ""}'
+        )
+        monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", str(account))
+        monkeypatch.setenv("GOOGLE_ALLOW_HTTP", "true")
+        for mode in ("create", unchanged({"e_tag": '"7"', "version": "7"})):
+            with pytest.raises(STORE_ERRORS):
+                obstore.put(store("gs://lakes/shop"), "a", b"1", mode=mode)
+        with pytest.raises(STORE_ERRORS):
+            load("gs://lakes/shop")
+    assert asked(made)[:2] == [("PUT", "/lakes/shop%2Fa")] * 2
+    assert [request.headers["x-goog-if-generation-match"] for request in made.requests[:2]] == ["0", "7"]
+    assert asked(made)[2][1].startswith("/lakes/shop")
+
+
+def test_a_directory_needs_no_options() -> None:
+    """What is on a disk is not asked over a network."""
+    assert delta_options("/srv/lake") is None
