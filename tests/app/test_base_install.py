@@ -25,7 +25,6 @@ HEAVY = {
     "numpy",
     "pandas",
     "deltalake",
-    "fsspec",
     "obstore",
     "psutil",
     "pymysql",

@@ -30,5 +30,5 @@ def test_the_codec_is_light(module: str) -> None:
 
 def test_transcoding_needs_no_extra() -> None:
     """The command runs on what `pip install tidegate` brings."""
-    heavy = {"pyspark", "pyarrow", "confluent_kafka", "deltalake", "pandas", "numpy", "fsspec", "obstore", "sqlglot"}
+    heavy = {"pyspark", "pyarrow", "confluent_kafka", "deltalake", "pandas", "numpy", "obstore", "sqlglot"}
     assert not loaded("tidegate.app.cli.transcode") & heavy

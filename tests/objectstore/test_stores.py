@@ -143,3 +143,25 @@ def test_google_addresses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 def test_a_directory_needs_no_options() -> None:
     """What is on a disk is not asked over a network."""
     assert delta_options("/srv/lake") is None
+
+
+@pytest.mark.parametrize(
+    ("uri", "wanted"),
+    [
+        (
+            "s3://b/p?force-path-style=false&region=r",
+            ("s3://b/p", {"virtual_hosted_style_request": "true", "region": "r"}),
+        ),
+        ("gcs://b/p?credentials-file=/k.json", ("gs://b/p", {"service_account": "/k.json"})),
+        (
+            "azblob://b/p?account-name=n&sas-token=a%3Db",
+            ("azure://b/p", {"account_name": "n", "sas_key": "a=b"}),
+        ),
+        ("azure://b?account-name=n&account-key=a2V5", ("azure://b", {"account_name": "n", "account_key": "a2V5"})),
+    ],
+)
+def test_parameters_of_ticdc(uri: str, wanted: tuple[str, dict[str, str]]) -> None:
+    """TiCDC's schemes and parameters mean what obstore has other words for, and it takes these."""
+    assert stores._parameters(uri) == wanted
+    if "credentials-file" not in uri:
+        store(uri)

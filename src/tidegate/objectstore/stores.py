@@ -5,7 +5,8 @@
     azure://container/prefix       Azure Blob Storage, in AZURE_STORAGE_ACCOUNT_NAME; az:// means the same
     abfss://container@account.dfs.core.windows.net/prefix       the same, the account in the address
 
-Keys come from the environment, or from where the machine has them; never from an address.
+Keys come from the environment, or from where the machine has them. The address of a storage for claim checks may hold
+them as parameters, as TiCDC's does; other addresses have none.
 
     an answer              is it tried again?                        then
     400 401 403 404 409 412    no; 409 and 412 say who was faster    an error, told at once
@@ -21,8 +22,11 @@ from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import parse_qsl
 
 from obstore.store import LocalStore, from_url
+
+from tidegate.model.errors import ConfigError
 
 RETRIES: Final = 8
 RETRY_S: Final = 30
@@ -35,6 +39,22 @@ LOG_READ: Final = "30s"
 """To the end of an answer where delta-rs waits: it reads small files, and knows no time to the next byte."""
 ENVIRONMENT: Final = {"s3": "AWS_", "gs": "GOOGLE_", "azure": "AZURE_", "az": "AZURE_", "abfss": "AZURE_"}
 """What variables begin with that say how a client connects."""
+ALIASES: Final = {"gcs": "gs", "azblob": "azure"}
+"""TiCDC's names of schemes."""
+_AZURE: Final = {"account-name": "account_name", "account-key": "account_key", "sas-token": "sas_key"}
+PARAMETERS: Final[Mapping[str, Mapping[str, str]]] = {
+    "s3": {
+        "access-key": "access_key_id",
+        "secret-access-key": "secret_access_key",
+        "session-token": "session_token",
+        "region": "region",
+        "endpoint": "endpoint",
+        "force-path-style": "virtual_hosted_style_request",
+    },
+    "gs": {"credentials-file": "service_account"},
+    "azure": {**_AZURE, "endpoint": "endpoint"},
+}
+"""TiCDC's parameters of an address, and obstore's names for them."""
 CONNECTION: Final = (
     *CLIENT,
     "allow_http",
@@ -51,9 +71,12 @@ def store(uri: str) -> Any:
     if "://" not in uri:
         return LocalStore(Path(uri), mkdir=True)
     first_s, longest_s = (timedelta(milliseconds=pause_ms) for pause_ms in BACKOFF_MS)
+    uri, config = _parameters(uri)
+    plain = {"allow_http": "true"} if config.get("endpoint", "").startswith("http://") else {}
     return from_url(
         uri,
-        client_options=CLIENT | _connection(uri),
+        config=config or None,
+        client_options=CLIENT | _connection(uri) | plain,
         retry_config={
             "max_retries": RETRIES,
             "retry_timeout": timedelta(seconds=RETRY_S),
@@ -75,6 +98,21 @@ def delta_options(uri: str) -> dict[str, str] | None:
         "backoff_config.max_backoff": f"{longest_ms}ms",
         "backoff_config.base": "2",
     }
+
+
+def _parameters(uri: str) -> tuple[str, dict[str, str]]:
+    """An address without its parameters, and what they mean. ConfigError for one that is not known."""
+    place, _, query = uri.partition("?")
+    scheme, _, rest = place.partition("://")
+    scheme = ALIASES.get(scheme, scheme)
+    known, config = PARAMETERS.get(scheme, {}), {}
+    for name, value in parse_qsl(query):
+        if name not in known:
+            raise ConfigError(f'the address of a {scheme} storage has an unknown parameter "{name}"')
+        config[known[name]] = value
+    if path_style := config.pop("virtual_hosted_style_request", ""):
+        config["virtual_hosted_style_request"] = "false" if path_style.lower() == "true" else "true"
+    return f"{scheme}://{rest}", config
 
 
 def _connection(uri: str) -> dict[str, str]:

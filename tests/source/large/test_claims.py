@@ -157,7 +157,7 @@ def test_a_file_that_grows_while_it_is_fetched(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("uri", ["file://{}", "{}", "local://{}"])
 def test_storages(tmp_path: Path, uri: str) -> None:
-    """A bare path and file:// need no library; others are fsspec's, here its own name for files."""
+    """A bare path, file:// and TiCDC's local:// are directories, which need no library."""
     (tmp_path / "a.json").write_bytes(b"body")
     found = list(ClaimReader(uri.format(tmp_path), 99).bodies(["x/a.json", "x/b.json", "x/.."]))
     assert found[0] == b"body"

@@ -17,7 +17,7 @@ import msgspec
 from tidegate.app.config.uri import mask_text
 from tidegate.model.name import printable
 
-_LOUD: Final = ("py4j", "pyspark", "confluent_kafka", "deltalake", "urllib3", "fsspec")
+_LOUD: Final = ("py4j", "pyspark", "confluent_kafka", "deltalake", "urllib3")
 _KAFKA: Final = "tidegate.kafka"
 _PLAIN: Final = logging.Formatter()
 

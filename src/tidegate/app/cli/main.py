@@ -45,7 +45,7 @@ _EXTRAS: Final = {
     **dict.fromkeys(("confluent_kafka",), "kafka"),
     **dict.fromkeys(("pymysql",), "mysql"),
     **dict.fromkeys(("mysql_mimic",), "upstream"),
-    **dict.fromkeys(("pyspark", "deltalake", "pyarrow", "pandas", "fsspec", "obstore", "psutil"), "spark"),
+    **dict.fromkeys(("pyspark", "deltalake", "pyarrow", "pandas", "obstore", "psutil"), "spark"),
 }
 INTERRUPTED: Final = 130
 

@@ -1,7 +1,7 @@
 """Claim checks as files: the storage that `claim-check-storage-uri` names.
 
     file:///var/claims, /var/claims      a directory of this machine, without any library
-    s3://…, gs://…, memory://…           what fsspec knows
+    s3://…, gs://…, azure://…            an object store, with TiCDC's parameters or the environment's keys
 
 Names are a random UUID and `.json`, as TiCDC's, or come from a list, one after the other.
 
@@ -9,7 +9,6 @@ Source: TiCDC's "Send large messages to external storage" document.
 """
 
 import os
-import posixpath
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,7 +56,12 @@ class ClaimFiles:
             raise SinkError(f"{name} cannot be written to the claim-check storage ({type(away).__name__})") from away
 
     def _put_remote(self, name: str, body: bytes) -> None:
-        from fsspec.core import url_to_fs
+        import obstore
+        from obstore.exceptions import BaseError
 
-        filesystem, root = url_to_fs(self._uri)
-        filesystem.pipe_file(posixpath.join(root, name), body)
+        from tidegate.objectstore.stores import store
+
+        try:
+            obstore.put(store(self._uri), name, body)
+        except BaseError as away:
+            raise SinkError(f"{name} cannot be written to the claim-check storage ({type(away).__name__})") from away

@@ -18,19 +18,19 @@ The address in a message is the writer's; only its base name counts, and it is l
 was given (codec/claim.py reads what the file holds).  No error shows either address, as both may carry the keys of an
 object store.  At any time no more than IN_FLIGHT_BYTES are being fetched or wait to be taken, or one file.
 
-A directory (file:///…, or a bare path) needs no library, every other storage fsspec.  Of a directory only regular files
+A directory (file:///…, or a bare path) needs no library, an object store obstore.  Of a directory only regular files
 are read: a link or a pipe that somebody put there is no claim check.
 """
 
 import errno
 import os
-import posixpath
 import stat
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple, Protocol, TypeGuard
+from typing import BinaryIO, Final, NamedTuple, Protocol, TypeGuard
 from urllib.parse import unquote, urlsplit
 
 from tidegate.codec.claim import claim_name, open_claim
@@ -94,16 +94,35 @@ class _Directory:
 
 class _Remote:
     def __init__(self, uri: str) -> None:
-        from fsspec.core import url_to_fs
+        from obstore import get, head
+        from obstore.exceptions import BaseError
 
-        self._files: Any
-        self._files, self._root = url_to_fs(uri)
+        from tidegate.objectstore.stores import store
+
+        self._get, self._head, self._refusals = get, head, BaseError
+        with self._asked():
+            self._store = store(uri)
 
     def size(self, name: str) -> int:
-        return int(self._files.size(posixpath.join(self._root, name)) or 0)
+        with self._asked():
+            return int(self._head(self._store, name)["size"])
 
     def read(self, name: str, most: int) -> bytes:
-        return bytes(self._files.cat_file(posixpath.join(self._root, name), start=0, end=most))
+        body = b""
+        with self._asked():
+            for chunk in self._get(self._store, name):
+                body += bytes(chunk)
+                if len(body) >= most:
+                    break
+        return body[:most]
+
+    @contextmanager
+    def _asked(self) -> Iterator[None]:
+        """What a store refuses may pass, other keys for one: it is no fault of the file."""
+        try:
+            yield
+        except self._refusals as away:
+            raise ConnectionError from away
 
 
 class _Sized(NamedTuple):
@@ -201,7 +220,9 @@ def _lasting(name: str, error: Exception) -> TidegateError:
 
 
 def _away(what: str, error: Exception) -> SourceError:
-    return SourceError(f"{what} cannot be fetched: the claim-check storage gives no answer ({type(error).__name__})")
+    return SourceError(
+        f"{what} cannot be fetched: the claim-check storage gives no answer ({type(error.__cause__ or error).__name__})"
+    )
 
 
 WINDOW: Final = 16
