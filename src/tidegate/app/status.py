@@ -11,8 +11,8 @@
     stopped     ended        it was told to stop, or ended without a word (then `running` is false, the rest is old)
     finished    ended        the target ts is reached
 
-The report is written at once when the state changes, else a second apart.  A store that takes no report is no trouble
-of its own: the checkpoint is what counts, and it is waited for.
+The report is written at once when the state changes, else a second apart (five in an object store).  A store that takes
+no report is no trouble of its own: the checkpoint is what counts, and it is waited for.
 
 Source: states of a changefeed in TiCDC.
 """
@@ -42,6 +42,8 @@ from tidegate.spark.cache import PRIVATE_DIRECTORY, PRIVATE_FILE, write_whole
 
 LOG: Final = logging.getLogger(__name__)
 EVERY_S: Final = 1.0
+STORE_EVERY_S: Final = 5.0
+"""A store counts requests."""
 HEARD_S: Final = 60.0
 """A feed of another machine that has said nothing for so long does not run."""
 LAKE_FILE: Final = "feed"
@@ -91,6 +93,7 @@ class StatusFile:
 
     def __init__(self, home: str, name: str, changefeed: str, *, source: str, sink: str) -> None:
         self._home, self._name = home, f"{name}{_SUFFIX}"
+        self._every_s = STORE_EVERY_S if "://" in home else EVERY_S
         self._modes = (0o755, 0o644) if home.endswith("/_tidegate") else (PRIVATE_DIRECTORY, PRIVATE_FILE)
         self._kept = _Kept(changefeed=changefeed, source=source, sink=sink, pid=os.getpid(), host=socket.gethostname())
         self._state, self._saved_s, self._refused = "", 0.0, False
@@ -98,7 +101,7 @@ class StatusFile:
     def save(self, progress: Progress) -> None:
         """Keep a report if it is time, and if the store takes it."""
         state = progress.state + progress.phase
-        if state == self._state and time.monotonic() - self._saved_s < EVERY_S:
+        if state == self._state and time.monotonic() - self._saved_s < self._every_s:
             return
         self._state, self._saved_s = state, time.monotonic()
         self._kept.updated, self._kept.updated_ms = now(), time.time_ns() // 1_000_000

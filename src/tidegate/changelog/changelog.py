@@ -16,6 +16,7 @@ rows, DDLs and positions together or not at all.
 """
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
@@ -32,6 +33,7 @@ from tidegate.objectstore import deltalog
 from tidegate.objectstore.stores import store
 
 FOOTER_THREADS: Final = 8
+CUT_S: Final = 10.0
 
 
 def changelog_uri(lake: str) -> str:
@@ -45,6 +47,8 @@ class Changelog:
     def __init__(self, uri: str) -> None:
         self.uri = uri
         self.version = -1
+        self._stood_s = 0.0
+        """When that version was last seen in the log, on a steady clock."""
         self.state = State()
         self._files: dict[str, LandedFile] = {}
         self._controls: dict[str, ControlFile] = {}
@@ -57,7 +61,7 @@ class Changelog:
         for version, actions in self._newer():
             for action in actions:
                 self._take(action)
-            self.version = version
+            self.version, self._stood_s = version, time.monotonic()
         return self.version != before
 
     def positions(self) -> Mapping[str, Mapping[int, Reached]]:
@@ -139,7 +143,7 @@ class Changelog:
             for file in snapshot.files()
         }
         self.state = ledger.read_state(self.uri, snapshot.version)
-        self.version = snapshot.version
+        self.version, self._stood_s = snapshot.version, time.monotonic()
 
     def _newer(self) -> Iterator[tuple[int, list[dict[str, Any]]]]:
         """The commits behind `version`, each as its actions."""
@@ -157,11 +161,16 @@ class Changelog:
             yield version, [json.loads(line) for line in body.splitlines() if line.strip()]
 
     def _was_cut(self) -> bool:
-        """True if upkeep has cut the log above the version read last: what was missed is only in the newest one."""
+        """True if upkeep has cut the log above the version read last: what was missed is only in the newest one.
+
+        A store is not asked for that at each look: the log stays for longer than CUT_S behind its end."""
+        if "://" in self.uri and time.monotonic() - self._stood_s < CUT_S:
+            return False
         try:
             obstore.head(store(self.uri), f"_delta_log/{self.version:020d}.json")
         except FileNotFoundError:
             return True
+        self._stood_s = time.monotonic()
         return False
 
     def _take(self, action: Mapping[str, Any]) -> None:

@@ -175,9 +175,16 @@ class DeltaSink(Sink[TableResult]):
         }
         retired = {incarnation: version for incarnation, version in versions.items() if incarnation not in tables}
         parked = known_to(parked, planned.state)
-        published = Snapshot(before.number + 1, planned.checkpoint, planned.state, tables, retired, parked=parked)
-        publish(self.options, published)
-        self.snapshot, self._refused = published, []
+        published = Snapshot(
+            before.number + 1,
+            planned.checkpoint,
+            planned.state,
+            tables,
+            retired,
+            parked=parked,
+            digest=before.digest if planned.state is before.state else "",
+        )
+        self.snapshot, self._refused = replace(published, digest=publish(self.options, published)), []
         self._standing = Standing(planned.checkpoint, planned.state)
         self._requests.withdraw()
         return self._standing

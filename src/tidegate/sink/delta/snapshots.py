@@ -91,6 +91,8 @@ class Snapshot:
     published_ms: int = 0
     parked: tuple[Parked, ...] = ()
     """Tables that stand still: their versions here are of an earlier ts."""
+    digest: str = ""
+    """Of `state`, if it is kept already."""
 
     @property
     def needed_ts(self) -> int:
@@ -152,7 +154,9 @@ def _read(options: DeltaOptions, number: int) -> Snapshot:
     checkpoint = Checkpoint(body.checkpoint_ts, body.done, body.left_out)
     state = kept_schema(options, body.schema)
     followed = DeltaOptions(root=options.root, feed=body.feed, **msgspec.structs.asdict(body.options))
-    return Snapshot(number, checkpoint, state, body.tables, body.retired, followed, body.published_ms, body.parked)
+    return Snapshot(
+        number, checkpoint, state, body.tables, body.retired, followed, body.published_ms, body.parked, body.schema
+    )
 
 
 def kept_schema(options: DeltaOptions, digest: str) -> SchemaState:
@@ -179,10 +183,10 @@ def _body(options: DeltaOptions, number: int) -> _Body:
     return msgspec.json.decode(raw, type=_Body)
 
 
-def publish(options: DeltaOptions, snapshot: Snapshot) -> None:
-    """Write `snapshot` under its number. Raises Fenced when another writer took it."""
+def publish(options: DeltaOptions, snapshot: Snapshot) -> str:
+    """Write `snapshot` under its number; return the digest of its schema. Raises Fenced when another writer took it."""
     place = store(options.control_uri)
-    digest = keep_schema(options, snapshot.state)
+    digest = snapshot.digest or keep_schema(options, snapshot.state)
     checkpoint = snapshot.checkpoint
     now_ms = int(time.time() * 1000)
     tables, retired = dict(snapshot.tables), dict(snapshot.retired)
@@ -213,6 +217,7 @@ def publish(options: DeltaOptions, snapshot: Snapshot) -> None:
                 "run one changefeed per lake",
             ) from taken
     reach("publish/after-snapshot")
+    return digest
 
 
 def _path(number: int, shelf: str = "snapshots") -> str:
