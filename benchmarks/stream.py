@@ -1,68 +1,116 @@
-"""A topic as a stream of typed changes in Spark, against a Spark job that reads the same topic with `from_json`.
+"""A topic as a stream of typed changes in Spark, against a query that reads the same topic with `from_json`.
 
     python benchmarks/stream.py [--rows 1000000] [--protocol canal-json] [--json]
 
-    topic (2 partitions)  ──  readStream.format("tidegate"), form=changes  ──►  a Delta table    ours
-      one event a message ──  raw source → from_json → filter → append     ──►  a Delta table    the other query
+    topic (2 partitions)  ──  readStream.format("tidegate"), form=changes  ──►  noop     ours
+      one event a message ──  raw source → from_json → filter              ──►  noop     the other query
 
-Both are timed from the making of the query to the commit that has the topic's last row, after a run on a tenth of the
-rows.  Ours gives each change once and in commit order; the other query gives messages as they come.  One run's ratio:
+Rate: from the making of the query to the commit that has the topic's last row, after a run on a tenth of the rows.
+Latency: a transaction of one row and its resolved timestamps are sent every PAUSE_S, each takes from the sending until
+`foreachBatch` has its row; the median.  Ours gives each change once and in commit order, and keeps what it gives; the
+other query gives messages as they come.  Ratios of one run:
 
     stream_over_from_json     rows a second of ours ÷ those of the other query                     goal 3.0
+    latency_over_from_json    median latency of ours ÷ that of the other query
 
 Rows are those of land.py, and so is the other query.
 """
 
-import ast
 import json
+import statistics
 import time
-from typing import Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
-from land import PATIENCE_S, append
-from rig import Rig, Topic, arguments, rig
-from traffic import PROTOCOLS, SCHEMA, mixture
+from land import FROM_JSON, LIMIT, PATIENCE_S
+from rig import Rig, Topic, arguments, raw_stream, rig, send
+from traffic import LOGICAL_BITS, PROTOCOLS, ROWS_PER_TRANSACTION, SCHEMA, TS_START, Change, messages, mixture
 
 import tidegate
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 TABLE: Final = f"{SCHEMA}.t01"
+SENT: Final = 40
+WARM: Final = 10
+"""Latencies of the first ones do not count."""
+PAUSE_S: Final = 0.5
 
 
-def stream(topic: Topic, bench: Rig, rows: int) -> float:
-    """Seconds from the making of our query until the commit that has the last of some rows."""
-    table, begun = bench.directory("streamed"), time.perf_counter()
+def ours(topic: Topic, bench: Rig) -> "DataFrame":
+    """The changes of the table."""
     reader = bench.spark.readStream.format("tidegate").option("form", "changes").option("table", TABLE)
-    changes = reader.option("state", str(bench.directory("state"))).load(topic.uri(order="ts"))
-    query = (
-        changes.writeStream.format("delta")
-        .option("checkpointLocation", str(bench.directory("checkpoint")))
-        .trigger(processingTime="0 seconds")
-        .start(str(table))
-    )
+    return reader.option("state", str(bench.directory("state"))).load(topic.uri(order="ts"))
+
+
+def theirs(topic: Topic, bench: Rig) -> "DataFrame":
+    """The rows of the other query."""
+    return FROM_JSON[topic.protocol](raw_stream(bench.spark, topic, LIMIT))
+
+
+def rate_s(make: Callable[[Topic, Rig], "DataFrame"], topic: Topic, rows: int, bench: Rig) -> float:
+    """Seconds from the making of a query until the commit of the last of so many input rows."""
+    begun = time.perf_counter()
+    start = make(topic, bench).writeStream.format("noop").trigger(processingTime="0 seconds")
+    query = start.option("checkpointLocation", str(bench.directory("checkpoint"))).start()
     try:
         while sum(progress.numInputRows for progress in query.recentProgress) < rows:
             assert query.exception() is None, query.exception()
-            assert time.perf_counter() - begun < PATIENCE_S, query.lastProgress and ast.literal_eval(
-                query.lastProgress.sources[0].endOffset
-            )
+            assert time.perf_counter() - begun < PATIENCE_S, "nothing more was read"
             time.sleep(0.01)
-        took_s = time.perf_counter() - begun
+        return time.perf_counter() - begun
     finally:
         query.stop()
-    assert bench.spark.read.format("delta").load(str(table)).count() == rows
-    return took_s
+
+
+def latency_s(make: Callable[[Topic, Rig], "DataFrame"], protocol: str, bench: Rig) -> float:
+    """Median seconds from the sending of a row until the query has it."""
+    topic = bench.topic(f"live-{protocol}-{make.__name__}", mixture(ROWS_PER_TRANSACTION), protocol)
+    seen: dict[int, float] = {}
+
+    def see(batch: "DataFrame", number: int) -> None:  # noqa: ARG001  Spark's form
+        for row in batch.select("commit_ts").collect():
+            seen.setdefault(row.commit_ts, time.perf_counter())
+
+    start = make(topic, bench).writeStream.foreachBatch(see).trigger(processingTime="0 seconds")
+    query = start.option("checkpointLocation", str(bench.directory("checkpoint"))).start()
+    sent: dict[int, float] = {}
+    try:
+        for number in range(SENT):
+            ts = TS_START + ((number + 10) << LOGICAL_BITS)
+            made = list(messages([Change("I", "t01", 1_000_000 + number)], protocol, ts_start=ts))
+            sent[ts] = time.perf_counter()
+            send(topic.bootstrap, topic.name, made)
+            time.sleep(PAUSE_S)
+        while not seen.keys() >= sent.keys():
+            assert query.exception() is None, query.exception()
+            assert time.perf_counter() - sent[ts] < PATIENCE_S, "a row did not come"
+            time.sleep(0.01)
+    finally:
+        query.stop()
+    return statistics.median(seen[ts] - at for ts, at in list(sent.items())[WARM:])
 
 
 def measure(bench: Rig, protocol: str, rows: int) -> dict[str, float]:
     """One protocol."""
-    tenth = bench.topic(f"tenth-{protocol}", mixture(rows // 10), protocol)
-    stream(tenth, bench, rows // 10)
-    append(tenth, bench.directory("table"), bench)
-    topic = bench.topic(f"whole-{protocol}", mixture(rows), protocol)
-    ours_s, theirs_s = stream(topic, bench, rows), append(topic, bench.directory("table"), bench)
+    changes = list(mixture(rows))
+    places = enumerate(change for change in changes if change.op in "IUD")
+    different = len({(change.id, number // ROWS_PER_TRANSACTION) for number, change in places})
+    topic, counts = bench.topic(f"whole-{protocol}", changes, protocol), {ours: different}
+    took_s = {}
+    for make in (ours, theirs):
+        tenth = bench.topic(f"tenth-{protocol}-{make.__name__}", mixture(rows // 10), protocol)
+        rate_s(make, tenth, rows // 11, bench)
+        took_s[make] = rate_s(make, topic, counts.get(make, topic.messages), bench)
+    late_s = {make: latency_s(make, protocol, bench) for make in (ours, theirs)}
     return {
-        "stream_over_from_json": theirs_s / ours_s,
-        "stream_rows_per_s": rows / ours_s,
-        "from_json_rows_per_s": rows / theirs_s,
+        "stream_over_from_json": took_s[theirs] / took_s[ours],
+        "stream_rows_per_s": rows / took_s[ours],
+        "from_json_rows_per_s": rows / took_s[theirs],
+        "latency_over_from_json": late_s[ours] / late_s[theirs],
+        "stream_latency_s": late_s[ours],
+        "from_json_latency_s": late_s[theirs],
     }
 
 
@@ -77,10 +125,11 @@ def main() -> None:
     if given.json:
         print(json.dumps(found, indent=2))
         return
-    for protocol, rates in found.items():
+    for protocol, told in found.items():
         print(
-            f"{protocol:14} {rates['stream_rows_per_s']:,.0f} rows/s: {rates['stream_over_from_json']:.2f} x from_json "
-            f"({rates['from_json_rows_per_s']:,.0f}/s)"
+            f"{protocol:14} {told['stream_rows_per_s']:,.0f} rows/s: {told['stream_over_from_json']:.2f} x from_json "
+            f"({told['from_json_rows_per_s']:,.0f}/s); a row is there after {told['stream_latency_s'] * 1000:.0f} ms: "
+            f"{told['latency_over_from_json']:.2f} x from_json ({told['from_json_latency_s'] * 1000:.0f} ms)"
         )
 
 

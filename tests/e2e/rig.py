@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ import psutil
 import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tests.kill.published import Witness
 from tests.recorded import partitions_of, upto
@@ -28,7 +30,9 @@ from tidegate.app.broker import Broker, start_broker
 from tidegate.app.cli.main import main
 from tidegate.app.demo.recorded import Frame, create_topic
 from tidegate.app.verify import Truth, load_truth
+from tidegate.codec import decode
 from tidegate.codec.options import DecodeOptions
+from tidegate.model.event import Resolved
 
 RECORDING = Path(__file__).parents[1] / "data" / "workload"
 TIDEGATE = Path(sys.executable).with_name("tidegate")
@@ -101,6 +105,15 @@ class Topic:
                 producer.produce(self.name, value, key or None, number)
             assert producer.flush(60) == 0
 
+    def grow(self, partitions: int) -> None:
+        """Have so many partitions; returns when the broker tells of them."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        for future in admin.create_partitions([NewPartitions(self.name, partitions)]).values():
+            future.result()
+        while len(admin.list_topics(self.name, timeout=10).topics[self.name].partitions) < partitions:
+            time.sleep(0.1)
+        producer_to.cache_clear()  # it learns of partitions minutes later
+
     def uri(self, **parameters: object) -> str:
         """The topic as a source; `dead_letter="skip"` becomes `dead-letter=skip`."""
         given = "".join(f"&{name.replace('_', '-')}={value}" for name, value in parameters.items())
@@ -131,6 +144,15 @@ def differences(lake: Path, *options: str) -> dict[str, int]:
     assert result.exit_code == (1 if found else 0), result.stderr
     assert lines[-1]["tables"], "nothing was compared"
     return found if options else found | dict.fromkeys(Witness(lake).problems(), 1)
+
+
+def moved(kind: str, early: int, late: int) -> tuple[Partitions, Partitions]:
+    """What is recorded between two moments, with a partition more: it gets the last one's rows, which only resolves."""
+    options = DecodeOptions(protocol=PROTOCOLS[kind])
+    *first, last = [now[len(old) :] for old, now in zip(recorded(kind, early), recorded(kind, late), strict=True)]
+    resolved = [one for one in last if all(isinstance(event, Resolved) for event in decode(*one, options))]
+    assert 0 < len(resolved) < len(last)
+    return [*first, resolved], [*([] for _ in first), [], last]
 
 
 class Running:

@@ -3,16 +3,20 @@
 import ast
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import tidegate
-from tests.app.test_chain import Upstream
+from tests.app.test_chain import Upstream, in_order
+from tests.source.tidb.kit import Broker, feed, target
 from tidegate.app.segment_log import SegmentLog
+from tidegate.feed.split import SplitPolicy
 from tidegate.frames.changes import ChangesSource, ChangesStream
 from tidegate.model.errors import ConfigError, HistoryLost
+from tidegate.model.event import Ddl, images
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,6 +101,43 @@ def test_a_stream_of_all_tables_over_stops(spark: "SparkSession", tmp_path: Path
     assert sorted(map(repr, streamed)) == sorted(map(repr, whole))
     assert {(row.schema, row.table) for row in whole} == {("test", "a"), ("test", "b")}
     assert {row.after.get("more") for row in whole if row.op == "INSERT"} == {None, "7", "4"}
+
+
+def test_a_stream_of_a_live_upstream(spark: "SparkSession", tmp_path: Path) -> None:
+    """People work and tables change while the query runs: it brings the changes that the mounter gives, each once."""
+    upstream, log = Upstream(7, tmp_path / "log"), tmp_path / "log"
+    upstream.writer.write(empty=True)
+    stream = spark.readStream.format("tidegate").option("state", str(tmp_path / "state")).load(f"tidb://{log}")
+    start = stream.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+    query = start.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+
+    for _ in range(60):
+        upstream.work()
+        upstream.writer.write(empty=True)
+        time.sleep(0.05)
+    until(query, log)
+    query.stop()
+
+    broker = Broker(1)
+    whole = replace(target(broker, "open-protocol"), split=SplitPolicy(unique_keys=False))
+    feed(log, whole, tmp_path / "mounted", rules=("test.*",), force=False).run(idle_s=0)
+    rows = spark.read.parquet(str(tmp_path / "out")).collect()
+    streamed = [(row.op, row.table, row.commit_ts, image(row.before), image(row.after)) for row in rows]
+    mounted = [change(event) for event in in_order(broker.events("open-protocol")) if not isinstance(event, Ddl)]
+    assert len(mounted) > 50
+    assert sorted(map(repr, streamed)) == sorted(map(repr, mounted))
+
+
+def change(event: Any) -> tuple[Any, ...]:
+    """A row event as a row of all tables."""
+    names = [field.name for field in event.fields]
+    sides = [image(one and dict(zip(names, one, strict=True))) for one in images(event)]
+    return type(event).__name__.upper(), event.table, event.commit_ts, *sides
+
+
+def image(row: dict[str, Any] | None) -> list[tuple[str, str]] | None:
+    """A row to be compared."""
+    return row and sorted((name, str(value)) for name, value in row.items())
 
 
 def until(query: Any, log: Path) -> None:

@@ -13,18 +13,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient
 
-from tests.e2e.rig import PROTOCOLS, Running, Topic, cli, differences, feed, moment_ts, producer_to, recorded, running
+from tests.e2e.rig import Running, Topic, cli, differences, feed, moment_ts, moved, recorded, running
 from tests.kill.conftest import MOMENT
 from tests.kill.lives import Death, Lives, Paced
 from tests.kill.published import Undisturbed, Witness
 from tidegate.app.broker import Broker, start_broker, stop_broker
 from tidegate.app.changefeed import Changefeed
 from tidegate.app.progress import Progress
-from tidegate.codec import decode
-from tidegate.codec.options import DecodeOptions
-from tidegate.model.event import Resolved
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,28 +94,17 @@ def test_scratch_deleted(bootstrap: str, tmp_path: Path) -> None:
 
 def test_partition_added(spark: "SparkSession", bootstrap: str, tmp_path: Path) -> None:
     """A partition that is added while the feed runs is read from its first message, and nothing overtakes it."""
-    before, whole = recorded("open", EARLY), recorded("open", MOMENT)
-    topic = Topic.fed(bootstrap, "growing", "open", before)
-    options = DecodeOptions(protocol=PROTOCOLS["open"])
-    *first, last = [now[len(old) :] for old, now in zip(before, whole, strict=True)]
-    only_resolved = [
-        (key, value) for key, value in last if all(isinstance(one, Resolved) for one in decode(key, value, options))
-    ]
-    assert 0 < len(only_resolved) < len(last)
+    topic = Topic.fed(bootstrap, "growing", "open", recorded("open", EARLY))
     grown: list[str] = []
 
     def grow(progress: Progress) -> None:
         """The last partition's keys move to a new one; the old one only resolves from here on."""
         if (progress.checkpoint_ts or 0) >= moment_ts(EARLY) and not grown:
             grown.append("now")
-            admin = AdminClient({"bootstrap.servers": bootstrap})
-            for future in admin.create_partitions([NewPartitions("growing", len(whole) + 1)]).values():
-                future.result()
-            while len(admin.list_topics("growing", timeout=10).topics["growing"].partitions) <= len(whole):
-                time.sleep(0.1)
-            producer_to.cache_clear()  # it learns of partitions minutes later
-            topic.send([*first, only_resolved])
-            topic.send([[], [], [], last])
+            stay, move = moved("open", EARLY, MOMENT)
+            topic.grow(len(move))
+            topic.send(stay)
+            topic.send(move)
 
     lake = tmp_path / "lake"
     Changefeed(topic.uri(), f"delta://{lake}").run(spark, until=moment_ts(MOMENT), on_progress=grow)

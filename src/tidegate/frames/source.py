@@ -10,9 +10,13 @@ has committed last, and the changelog above it.  A query that starts again goes 
 import logging
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Final
 
+import msgspec
+
 from tidegate.app.config.feed import FeedConfig
+from tidegate.app.config.kafka_source import KafkaSource
 from tidegate.app.wiring import checkpoints_of, landed_source
 from tidegate.feed.pace import ROUND, Most, round_end
 from tidegate.feed.plan import Checkpoint, Round
@@ -31,6 +35,8 @@ from tidegate.testing.tasks import HereTasks
 
 LOGGER: Final = logging.getLogger(__name__)
 POLL_S: Final = 0.1
+LANDED_AT_ONCE: Final = 200_000
+"""Messages of a batch, at most: the tasks of a query read while the next batch lands, and a stop waits for one."""
 
 
 class SourceChanges:
@@ -38,7 +44,7 @@ class SourceChanges:
 
     def __init__(self, config: FeedConfig, name: str | None, form: str) -> None:
         self._config, self._name, self._form = config, name, form
-        self._source = landed_source(config)
+        self._source = landed_source(_in_small_batches(config))
         self._checkpoints = checkpoints_of(config)
         self._reading = False
         self._standings: dict[int, Standing] = {}
@@ -179,3 +185,11 @@ class SourceChanges:
             raise error
         LOGGER.warning("%s: %s; trying again in %.0f s", self._config.name, error, pause_s)
         self._again_s = now_s + pause_s
+
+
+def _in_small_batches(config: FeedConfig) -> FeedConfig:
+    source = config.source
+    if not isinstance(source, KafkaSource):
+        return config
+    most = min(source.max_messages_per_batch, LANDED_AT_ONCE)
+    return replace(config, source=msgspec.structs.replace(source, max_messages_per_batch=most))

@@ -164,7 +164,6 @@ def _once(log: pa.Table, identity: Sequence[str]) -> pa.Table:
     marked = log.select([CHANGE_TS, *identity]).append_column("_comes", comes)
     marked = marked.append_column("_at", pa.array(np.arange(log.num_rows)))
     first = marked.group_by([CHANGE_TS, *identity, "_comes"]).aggregate([("_at", "min")]).column("_at_min")
-    if len(first) < log.num_rows:
-        log = log.take(pa.array(np.sort(first.to_numpy())))
-        comes = pc.is_in(log.column(CHANGE_TYPE), pa.array(COMES))
-    return log.take(pa.array(_order(log, comes)))
+    kept = np.sort(first.to_numpy())
+    narrow = log.select([CHANGE_TS, CHANGE_SEQ]).take(pa.array(kept))
+    return log.take(pa.array(kept[_order(narrow, comes.take(pa.array(kept)))]))
