@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.app.config.feed import FeedConfig
 from tidegate.app.config.load import load
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 OWN: str = "callback://tidegate.sinks/callback"
 """The address that stands for a sink of the caller's own, which has none."""
+
+
+SHOWN: Final = ("messages", "rows_landed", "rows", "messages_written", "ddls", "dead_letters", "behind", "lag_ms")
+"""What Spark's metrics show of a Progress."""
 
 
 class Changefeed:
@@ -66,6 +70,7 @@ class Changefeed:
         of Spark.
         """
         from tidegate.spark.fitness import check_session
+        from tidegate.spark.metrics import show
         from tidegate.spark.tasks import SparkTasks
 
         if spark is not None:
@@ -74,6 +79,7 @@ class Changefeed:
 
         def told(progress: Progress) -> None:
             kept.save(progress)
+            show(self.config.name, {name: getattr(progress, name) or 0 for name in SHOWN})
             if on_progress is not None:
                 on_progress(progress)
 

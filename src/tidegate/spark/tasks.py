@@ -13,16 +13,20 @@ A session of Spark Connect has no `parallelize`: connect.py.
 """
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.model.errors import EnvironmentFault, SinkError, SourceError, TidegateError
 from tidegate.spark.connect import is_connect, run_connected, slots_of
 from tidegate.spark.fitness import SPARK_FAILURES, reason
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
+
+DESCRIPTION: Final = "spark.job.description"
 
 
 class SparkTasks:
@@ -57,9 +61,8 @@ class SparkTasks:
         try:
             if is_connect(spark):
                 return _checked(run_connected(spark, partial(_outcome, work), jobs, self._group))
-            if self._group is not None:
-                spark.sparkContext.setJobGroup(self._group, self._group.partition(" ")[0])
-            return run_tasks(spark, work, jobs)
+            with self._described(spark.sparkContext, work):
+                return run_tasks(spark, work, jobs)
         except FileNotFoundError as gone:  # Spark's scratch directory, which it makes once
             raise _ended(gone) from gone
         except (*SPARK_FAILURES, OSError) as died:
@@ -81,6 +84,21 @@ class SparkTasks:
             spark.interruptTag(self._group)
         else:
             spark.sparkContext.cancelJobGroup(self._group)
+
+    @contextmanager
+    def _described(self, context: "SparkContext", work: Callable[[Any], Any]) -> Iterator[None]:
+        """Call jobs in Spark's UI by what they do: `shop/land: land_range`, `round: run_bin`."""
+        what = getattr(getattr(work, "func", work), "__name__", type(work).__name__).lstrip("_")
+        if self._group is not None:
+            context.setJobGroup(self._group, f"{self._group.partition(' ')[0]}: {what}")
+            yield
+            return
+        before = context.getLocalProperty(DESCRIPTION)
+        context.setLocalProperty(DESCRIPTION, f"round: {what}")
+        try:
+            yield
+        finally:
+            context.setLocalProperty(DESCRIPTION, before)
 
     def _session(self) -> "SparkSession":
         if self._spark is None:
