@@ -48,15 +48,15 @@ class Replica:
                 del self.tables[event.table][dict(zip(names, event.before, strict=True))["id"]]
 
     def _ddl(self, ddl: Ddl) -> None:
-        if found := re.match(r"(CREATE|TRUNCATE) TABLE (\w+)", ddl.query):
+        if found := re.match(r"(CREATE|TRUNCATE) TABLE `?(\w+)", ddl.query):
             self.tables[found[2]] = {}
         elif ddl.query.startswith("RENAME TABLE "):
             for old, new in re.findall(r"`?(\w+)`? TO (?:`test`.)?`?(\w+)", ddl.query):
                 self.tables[new] = self.tables.pop(old)
-        elif found := re.match(r"ALTER TABLE (\w+) ADD COLUMN (\w+) INT DEFAULT (\d+)", ddl.query):
+        elif found := re.match(r"ALTER TABLE `?(\w+)`? ADD COLUMN `?(\w+)`? INT DEFAULT '?(\d+)", ddl.query):
             for row in self.tables[found[1]].values():
                 row[found[2]] = int(found[3])
-        elif found := re.match(r"ALTER TABLE (\w+) DROP COLUMN (\w+)", ddl.query):
+        elif found := re.match(r"ALTER TABLE `?(\w+)`? DROP COLUMN `?(\w+)", ddl.query):
             for row in self.tables[found[1]].values():
                 del row[found[2]]
         else:

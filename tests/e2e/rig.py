@@ -175,11 +175,22 @@ class Running:
         self.watchdog = threading.Timer(hang_s, self.signal_group, [signal.SIGKILL])
         self.watchdog.start()
         self.drain: threading.Thread | None = None
+        self.last: Report = {}
 
     def unread(self) -> None:
-        """Let the reports go: a feed whose reports nobody takes stands still when the pipe is full."""
-        self.drain = threading.Thread(target=lambda: list(self.reports()), daemon=True)
+        """Keep the last report alone: a feed whose reports nobody takes stands still when the pipe is full."""
+
+        def take() -> None:
+            for report in self.reports():
+                self.last = report
+
+        self.drain = threading.Thread(target=take, daemon=True)
         self.drain.start()
+
+    def drained(self) -> None:
+        """Wait until nothing of the run writes reports any more, after `unread`."""
+        assert self.drain is not None
+        self.drain.join()
 
     def reports(self) -> Iterator[Report]:
         """Every report from here on."""

@@ -17,9 +17,8 @@ import tidegate
 from tests.app.test_chain import Upstream
 from tidegate.lakes.read import spark_rows
 from tidegate.model.errors import EnvironmentFault, HistoryLost, SinkError, SourceError
-from tidegate.spark import fitness
 from tidegate.spark.archive import PYTHON
-from tidegate.spark.session import DELTA, SQL, _driver, _local
+from tidegate.spark.session import DELTA, SQL, WORKERS_PYTHON, _driver, _local
 from tidegate.spark.tasks import SparkTasks
 
 
@@ -36,7 +35,7 @@ def bare_python(home: Path) -> Path:
 def lacks_of(spark: Any, home: Path) -> dict[str, object]:
     """What is said of a server whose Python has no Tidegate, and that has no Delta."""
     told: dict[str, object] = {}
-    spark.conf.set(fitness.PYTHON, str(bare_python(home)))
+    spark.conf.set(WORKERS_PYTHON, str(bare_python(home)))
     for name, use in (
         ("no tidegate", lambda: tidegate.Changefeed(f"tidb://{home}", f"delta://{home}/lake").run(spark)),
         ("no delta", lambda: spark_rows(spark, f"{home}/t", 0)),
@@ -45,7 +44,7 @@ def lacks_of(spark: Any, home: Path) -> dict[str, object]:
             use()
         except EnvironmentFault as fault:
             told[name] = str(fault)
-    spark.conf.unset(fitness.PYTHON)
+    spark.conf.unset(WORKERS_PYTHON)
     return told
 
 

@@ -1,12 +1,14 @@
 """A standalone cluster of Spark: a master and workers, each a process with a directory of its own, and no Tidegate.
 
     Master ◄── Worker, Worker ──► executors, in directories below their worker's; Python: the machine's, no packages
+               127.0.0.1, .2      to Spark two hosts: a copy of a slow task runs on another one
 
 They know nothing of this process but how its JVMs start soon (jvms.py): no PYTHONPATH, no credentials.
 """
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -19,6 +21,7 @@ import psutil
 import pyspark
 
 from tests.leftovers import MARK
+from tidegate.spark.archive import PYTHON
 from tidegate.spark.java import find_java
 
 START_S = 60.0
@@ -27,14 +30,21 @@ BACKEND = "CoarseGrainedExecutorBackend"
 
 @dataclass
 class Process:
-    """A master or a worker."""
+    """A master, a worker or a Connect server."""
 
     home: Path
     process: "subprocess.Popen[bytes]"
 
     @classmethod
-    def start(cls, home: Path, role: str, *words: str) -> "Process":
-        """Start it in a directory of its own."""
+    def start(cls, home: Path, role: str, *words: str, host: int = 1) -> "Process":
+        """Start a master or a worker in a directory and under an address of its own."""
+        address = f"127.0.0.{host}"
+        main = [f"org.apache.spark.deploy.{role}", "--host", address, "--webui-port", "0", *words]
+        return cls.java(home, *main, SPARK_LOCAL_IP=address)
+
+    @classmethod
+    def java(cls, home: Path, *main: str, **variables: str) -> "Process":
+        """Start a program of Spark."""
         home.mkdir(parents=True)
         spark = Path(pyspark.__file__).parent
         environment = {
@@ -43,14 +53,15 @@ class Process:
             "SPARK_HOME": str(spark),
             "SPARK_SCALA_VERSION": "2.13",
             "JAVA_HOME": str(find_java().home),
-            "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(home / "local"),
             MARK: os.environ.get(MARK, ""),
+            **variables,
         }
-        java = [str(find_java().java), "-Xmx192m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp"]
-        main = [f"{spark}/jars/*", f"org.apache.spark.deploy.{role}", "--host", "127.0.0.1", "--webui-port", "0"]
+        opened = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.nio", "sun.nio.ch", "java.lang")]
+        java = [str(find_java().java), *opened, "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp"]
         with (home / "log").open("wb") as log:
-            begun = subprocess.Popen([*java, *main, *words], cwd=home, env=environment, stdout=log, stderr=log)
+            command = [*java, f"{spark}/jars/*", *main]
+            begun = subprocess.Popen(command, cwd=home, env=environment, stdout=log, stderr=log)
         return cls(home, begun)
 
     def said(self, pattern: str) -> str:
@@ -88,6 +99,11 @@ class Standalone:
     url: str
     workers: list[Process]
 
+    def machine_of(self, pid: int) -> Process:
+        """The worker below which a process runs."""
+        above = {one.pid for one in psutil.Process(pid).parents()}
+        return next(worker for worker in self.workers if worker.process.pid in above)
+
     def words(self, **settings: str) -> list[str]:
         """The options of `tidegate run` that name it, for small executors."""
         conf = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m", **settings}
@@ -102,10 +118,27 @@ def standalone(home: Path, cores: Sequence[int] = (1, 1)) -> Iterator[Standalone
         url = started[0].said(r"spark://127\.0\.0\.1:\d+")
         for number, count in enumerate(cores):
             words = ("--cores", str(count), "--memory", "1g", "--work-dir", str(home / f"worker{number}" / "work"))
-            started.append(Process.start(home / f"worker{number}", "worker.Worker", *words, url))
+            started.append(Process.start(home / f"worker{number}", "worker.Worker", *words, url, host=number + 1))
         for worker in started[1:]:
             worker.said("Successfully registered with master")
         yield Standalone(url, started[1:])
     finally:
         for one in reversed(started):
             one.kill()
+
+
+@contextmanager
+def connect_server(home: Path) -> Iterator[str]:
+    """A Connect server with two slots, whose Python has PySpark alone: its address."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    settings = {"spark.connect.grpc.binding.port": str(port), "spark.master": "local[2]", "spark.ui.enabled": "false"}
+    words = [word for one in settings.items() for word in ("--conf", "=".join(one))]
+    main = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+    variables = {"PYSPARK_PYTHON": PYTHON, "SPARK_LOCAL_IP": "127.0.0.1"}
+    server = Process.java(home, "org.apache.spark.deploy.SparkSubmit", *words, *main, **variables)
+    try:
+        server.said("Spark Connect server started at")
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        server.kill()

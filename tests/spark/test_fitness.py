@@ -12,8 +12,10 @@ import tidegate
 from tests.spark.connected import bare_python
 from tidegate.model.errors import EnvironmentFault, Retry
 from tidegate.spark import fitness
-from tidegate.spark.fitness import DELTA_JAR, check_session, lack_of
+from tidegate.spark.archive import EXECUTORS_PYTHON
+from tidegate.spark.fitness import DELTA_JAR, SPARK_FAILURES, check_session, lack_of
 from tidegate.spark.jars import expected_jars
+from tidegate.spark.session import WORKERS_PYTHON
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,6 +67,22 @@ def test_workers_of_another_version(unseen: "SparkSession", monkeypatch: pytest.
     monkeypatch.setattr("importlib.metadata.version", lambda _name: "0.0.1")
     with pytest.raises(EnvironmentFault, match=r"workers have Tidegate .*, this program has 0\.0\.1"):
         check_session(unseen)
+
+
+@pytest.mark.slow
+def test_formats_are_planned_by_a_python_that_is_here(
+    unseen: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Executors have one in a directory of theirs: it stays theirs, and the driver does not look for it."""
+    monkeypatch.setattr(fitness, "_fit", {unseen})
+    monkeypatch.setattr(unseen.sparkContext, "pythonExec", EXECUTORS_PYTHON)
+    try:
+        tidegate.register(unseen)
+        assert unseen.sparkContext.pythonExec == unseen.conf.get(WORKERS_PYTHON) == EXECUTORS_PYTHON
+        with pytest.raises(SPARK_FAILURES, match="no published snapshot"):
+            unseen.read.format("tidegate-lake").option("table", "test.a").load(str(tmp_path))
+    finally:
+        unseen.conf.unset(WORKERS_PYTHON)
 
 
 @pytest.mark.parametrize(

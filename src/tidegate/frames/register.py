@@ -38,15 +38,16 @@ def register(spark: Any) -> None:
 def _planned_here(spark: Any) -> Iterator[None]:
     """Let what is registered be planned by a Python that the driver's machine has."""
     from tidegate.spark.connect import is_connect
-    from tidegate.spark.fitness import PYTHON
-    from tidegate.spark.session import find_python
+    from tidegate.spark.session import WORKERS_PYTHON, find_python
 
     if is_connect(spark) or shutil.which(spark.sparkContext.pythonExec) is not None:
         yield
         return
     context = spark.sparkContext
     executors = context.pythonExec
-    spark.conf.set(PYTHON, executors)
+    spark.conf.set(WORKERS_PYTHON, executors)
     context.pythonExec = str(find_python())
-    yield
-    context.pythonExec = executors
+    try:
+        yield
+    finally:
+        context.pythonExec = executors

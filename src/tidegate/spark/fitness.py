@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from tidegate.model.errors import EnvironmentFault
 from tidegate.spark.archive import EXECUTORS_PYTHON, UNPACKED
 from tidegate.spark.connect import is_connect, run_connected
-from tidegate.spark.session import DELTA
+from tidegate.spark.session import DELTA, WORKERS_PYTHON
 
 SPARK_FAILURES: Final = (Py4JError, PySparkException)
 """What Spark raises when a task ended without an answer, or when the JVM is gone."""
@@ -29,8 +29,6 @@ TRACEBACK: Final = "Traceback (most recent call last):"
 DELTA_JAR: Final = "io.delta:delta-spark_4.1_2.13:4.4.0"
 REBASE: Final = "spark.sql.parquet.datetimeRebaseModeInRead"
 """With another value than CORRECTED dates before 1582 are read as other days, or not at all."""
-PYTHON: Final = "spark.sql.execution.pyspark.python"
-"""The Python of workers, for a session alone; data sources are planned by the one that they were registered with."""
 HERE: Final = 'os.environ["PYSPARK_PYTHON"] = "{}"'
 WITHOUT_DELTA: Final = 'read with spark.read.format("tidegate-lake")'
 NO_DELTA: Final = "the session has no Delta; SparkSession.builder{}, or {}".format(
@@ -112,12 +110,12 @@ def _python_line(spark: Any) -> str:
     """What gives workers a Python with Tidegate."""
     archive = f"{UNPACKED}.tar.gz#{UNPACKED}"
     if is_connect(spark):
-        add = f'spark.addArtifacts("{archive}", archive=True); spark.conf.set("{PYTHON}", "{EXECUTORS_PYTHON}")'
+        add = f'spark.addArtifacts("{archive}", archive=True); spark.conf.set("{WORKERS_PYTHON}", "{EXECUTORS_PYTHON}")'
     elif spark.sparkContext.master.partition("[")[0] == "local":
         return f"before the session is made: {HERE.format(sys.executable)}"
     else:
         add = f'{HERE.format(EXECUTORS_PYTHON)}; SparkSession.builder.config("spark.archives", "{archive}")'
-    return f"after `tidegate pack {UNPACKED}.tar.gz`: {add}"
+    return f"after `tidegate pack {UNPACKED}.tar.gz`: {add} (tidegate run: --archive {UNPACKED}.tar.gz)"
 
 
 def reason(failure: BaseException) -> str:

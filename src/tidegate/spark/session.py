@@ -136,6 +136,8 @@ DRIVER: Final[Mapping[str, str]] = {
     "spark.ui.retainedDeadExecutors": "2",
 }
 
+WORKERS_PYTHON: Final = "spark.sql.execution.pyspark.python"
+"""The Python of workers, for a session alone; data sources are planned by the one that they were registered with."""
 CREDENTIALS: Final = ("AWS_", "AZURE_", "GOOGLE_")
 """What the variables begin with that clients of object stores read."""
 REDACTION: Final = "(?i)secret|password|token|credential|key|signature"
@@ -152,8 +154,8 @@ def session(
     """Return the session to work with; the arguments count only when it has to be started.
 
     `conf` wins over our settings, `spark.master` and `spark.driver.extraJavaOptions` included; `archive` is one that
-    `tidegate pack` made, for the executors of a cluster. The first call on a machine fetches jars. Raises
-    EnvironmentFault when Java, PySpark or jars are missing."""
+    `tidegate pack` made, for the executors of a cluster or the workers of a Connect server. The first call on a machine
+    fetches jars. Raises EnvironmentFault when Java, PySpark or jars are missing."""
     try:
         from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession
@@ -167,7 +169,7 @@ def session(
     conf = dict(conf or {})
     master = conf.get("spark.master", "local")
     if master.startswith("sc://"):
-        return builder.remote(master).getOrCreate()
+        return _connected(builder.remote(conf.pop("spark.master")).config(map=conf).getOrCreate(), archive)
     settings, secret = {"spark.app.name": app_name, **SQL}, {}
     submitted, kind = "PYSPARK_GATEWAY_PORT" in os.environ, master.partition("[")[0]
     if not submitted:
@@ -241,6 +243,14 @@ def _local(cores: int) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(cores),
         "spark.default.parallelism": str(cores),
     }
+
+
+def _connected(spark: "SparkSession", archive: str | Path | None) -> "SparkSession":
+    """A session of a server, whose workers are sent an archive if there is one."""
+    if archive is not None:
+        spark.addArtifacts(f"{Path(archive).resolve()}#{UNPACKED}", archive=True)
+        spark.conf.set(WORKERS_PYTHON, EXECUTORS_PYTHON)
+    return spark
 
 
 def _cluster(conf: Mapping[str, str], archive: str | Path | None) -> dict[str, str]:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 @click.option(
     "--archive",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="For the cluster's executors, made by `tidegate pack`; else one is made.",
+    help="For executors, made by `tidegate pack`; but for sc:// one is made if none is given.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Report progress as JSON lines on stdout.")
 @click.option("--no-color", is_flag=True, help="No colors.")
