@@ -1,6 +1,6 @@
 """A real S3 server on a free port, stopped by its own process, and a proxy in front of it that spoils requests.
 
-obstore ──HTTP──► Proxy: leaves out If-None-Match, or answers 503 first ──► moto (build/s3, `make setup`)
+obstore ──HTTP──► Proxy: leaves out If-None-Match, or answers 503 first ──► s3_server.py (build/s3, `make setup`)
 """
 
 import http.client
@@ -14,23 +14,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 PYTHON = Path(__file__).parents[1] / "build" / "s3" / "bin" / "python"
-SERVE = """
-import sys, threading
-from moto.server import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
-from werkzeug.serving import run_simple
-app, turn = DomainDispatcherApplication(create_backend_app), threading.Lock()
-def one_by_one(environ, start_response):
-    with turn:
-        return list(app(environ, start_response))
-run_simple("127.0.0.1", int(sys.argv[1]), one_by_one, threaded=True, request_handler=MotoRequestHandler)
-"""
-"""One request after the other: moto's own server looks and writes in two steps, and now and then two writers win."""
+SERVER = Path(__file__).with_name("s3_server.py")
 START_S = 60
 BUCKET = "lakes"
+SECRET = "s3cret-s3cret"
+MINIO = "TIDEGATE_TEST_MINIO"
+"""Names the program of a MinIO."""
 
 
 def environment(port: int) -> dict[str, str]:
@@ -39,7 +33,7 @@ def environment(port: int) -> dict[str, str]:
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
         "AWS_ALLOW_HTTP": "true",
         "AWS_ACCESS_KEY_ID": "writer",
-        "AWS_SECRET_ACCESS_KEY": "s3cret",
+        "AWS_SECRET_ACCESS_KEY": SECRET,
         "AWS_REGION": "us-east-1",
     }
 
@@ -52,28 +46,49 @@ def call(port: int, method: str, path: str) -> int:
 
 
 @contextmanager
-def serving(bucket: str) -> Iterator[int]:
-    """A server with an empty bucket: its port. Without the program the test is skipped, where CI runs it fails."""
+def serving(bucket: str, *, signed: bool = True, minio: bool = False) -> Iterator[int]:
+    """A server with an empty bucket: its port. Without the program the test is skipped, where CI runs it fails.
+
+    With `signed` it refuses what the account of `environment` has not signed, as a MinIO always does."""
     if shutil.which(PYTHON) is None:
         text = f"no S3 server at {PYTHON}: make setup"
         (pytest.fail if os.environ.get("TIDEGATE_CI") else pytest.skip)(text)
-    with socket.create_server(("127.0.0.1", 0)) as free:
+    if minio and MINIO not in os.environ:
+        pytest.skip(f"{MINIO} names no MinIO")
+    with socket.create_server(("127.0.0.1", 0)) as free, TemporaryDirectory() as home:
         port = free.getsockname()[1]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen([PYTHON, "-c", SERVE, str(port)], **quiet)  # type: ignore[call-overload]
+        free.close()
+        words = [PYTHON, SERVER, str(port), *(["signed"] if signed else [])]
+        if minio:
+            words = [os.environ[MINIO], "server", "--quiet", "--address", f"127.0.0.1:{port}", home]
+        with _process(words, {"MINIO_ROOT_USER": "writer", "MINIO_ROOT_PASSWORD": SECRET}) as process:
+            until = time.monotonic() + START_S
+            while not _answers(port, bucket, minio=minio):
+                assert process.poll() is None, "the server ended"
+                assert time.monotonic() < until, "the server does not answer"
+                time.sleep(0.05)
+            yield port
+
+
+@contextmanager
+def _process(words: list[str | Path], more: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that is stopped in the end."""
+    process = subprocess.Popen(words, env={**os.environ, **more}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        until = time.monotonic() + START_S
-        while not _answers(port, bucket):
-            assert process.poll() is None, "the server ended"
-            assert time.monotonic() < until, "the server does not answer"
-            time.sleep(0.05)
-        yield port
+        yield process
     finally:
         process.terminate()
         process.wait(30)
 
 
-def _answers(port: int, bucket: str) -> bool:
+MAKE = "import boto3, sys; boto3.client('s3', endpoint_url=sys.argv[1]).create_bucket(Bucket=sys.argv[2])"
+
+
+def _answers(port: int, bucket: str, *, minio: bool) -> bool:
+    if minio:
+        words = [PYTHON, "-c", MAKE, f"http://127.0.0.1:{port}", bucket]
+        made = subprocess.run(words, check=False, env={**os.environ, **environment(port)}, capture_output=True)
+        return made.returncode == 0
     try:
         return call(port, "PUT", f"/{bucket}") == 200
     except OSError:

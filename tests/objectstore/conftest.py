@@ -8,10 +8,17 @@ from tests.s3 import BUCKET, environment, serving
 from tidegate.objectstore.stores import store
 
 
+@pytest.fixture(scope="package", params=["moto", pytest.param("minio", marks=pytest.mark.soak)])
+def port(request: pytest.FixtureRequest) -> Iterator[int]:
+    """One server for this folder, which takes signed requests alone."""
+    with serving(BUCKET, minio=request.param == "minio") as found:
+        yield found
+
+
 @pytest.fixture(scope="package")
-def port() -> Iterator[int]:
-    """One server for this folder."""
-    with serving(BUCKET) as found:
+def unsigned() -> Iterator[int]:
+    """A server that takes any request, for those whose headers are changed on their way."""
+    with serving(BUCKET, signed=False) as found:
         yield found
 
 

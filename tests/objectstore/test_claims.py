@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.s3 import BUCKET, environment
+from tests.s3 import BUCKET, SECRET, environment
 from tests.s3_proxy import running
 from tests.source.large.test_claims import claimed, options, text, texts
 from tidegate.model.errors import ClaimCheckUnavailable, ConfigError, SinkError, SourceError
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 def address(port: int, prefix: str, scheme: str = "s3") -> str:
     """A storage with all that a client needs, in TiCDC's words."""
     return (
-        f"{scheme}://{BUCKET}/{prefix}?endpoint=http://127.0.0.1:{port}&access-key=writer&secret-access-key=s3cret"
+        f"{scheme}://{BUCKET}/{prefix}?endpoint=http://127.0.0.1:{port}&access-key=writer&secret-access-key={SECRET}"
         "&region=us-east-1&force-path-style=true"
     )
 
@@ -60,7 +60,7 @@ def test_a_store_that_refuses_is_waited_for(port: int) -> None:
             list(ClaimReader(uri, 99).bodies(["a.json"]))
     for error in (put.value, read.value):
         assert BUCKET not in str(error)
-        assert "s3cret" not in str(error)
+        assert SECRET not in str(error)
 
 
 def test_an_unknown_parameter_is_refused(port: int) -> None:

@@ -17,6 +17,7 @@ from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import CommitConflict
 from tidegate.objectstore.lifespan import stored_files
 from tidegate.objectstore.probe import check_store
+from tidegate.objectstore.stores import store
 from tidegate.testing.tasks import HereTasks
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("client")]
@@ -37,7 +38,7 @@ def test_a_good_store_is_taken_and_left_clean() -> None:
 
 
 def test_a_store_that_lets_two_writers_win_is_refused(
-    port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    unsigned: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that passes over If-None-Match: the feed ends before its first round, and says why."""
 
@@ -46,7 +47,7 @@ def test_a_store_that_lets_two_writers_win_is_refused(
             del headers[name]
 
     Upstream(1, tmp_path / "log").writer.write(empty=True)
-    with proxy(port, forget) as bad:
+    with proxy(unsigned, forget) as bad:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{bad}")
         with pytest.raises(SinkRefused, match="8 of 8 writers could create one object"):
             feed(tmp_path, f"s3://{BUCKET}/bad")
@@ -97,9 +98,11 @@ def test_a_feed(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             upstream.writer.write(empty=True)
             feed(tmp_path, root)
 
-        lake = tidegate.lake(root)
-        for name in ("a", "b"):
-            rows = {row["id"]: row for row in lake.arrow(f"test.{name}").to_pylist()}
-            assert rows == upstream.rows(name)
-            assert {row["id"]: row for row in lake.live().arrow(f"test.{name}").to_pylist()} == rows
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+    store.cache_clear()
+    lake = tidegate.lake(root)
+    for name in ("a", "b"):
+        rows = {row["id"]: row for row in lake.arrow(f"test.{name}").to_pylist()}
+        assert rows == upstream.rows(name)
+        assert {row["id"]: row for row in lake.live().arrow(f"test.{name}").to_pylist()} == rows
     assert next(numbers) > 100

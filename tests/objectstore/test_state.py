@@ -122,13 +122,13 @@ def test_a_store_that_refuses_is_told() -> None:
         StoreCheckpoints("s3://nobody/state", "feed").save(at(5))
 
 
-def test_a_store_that_overwrites_what_has_changed_is_refused(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_overwrites_what_has_changed_is_refused(unsigned: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that passes over If-Match may have a lake, and no state directory."""
 
     def forget(request: Request) -> None:
         request.headers.pop("if-match", None)
 
-    with running(port, forget) as (bad, _):
+    with running(unsigned, forget) as (bad, _):
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{bad}")
         check_store(f"s3://{BUCKET}/half-good-lake")
         one = StoreCheckpoints(f"s3://{BUCKET}/half-good", "feed")
