@@ -16,6 +16,7 @@ from tidegate.spark.archive import EXECUTORS_PYTHON
 from tidegate.spark.fitness import DELTA_JAR, SPARK_FAILURES, check_session, lack_of
 from tidegate.spark.jars import expected_jars
 from tidegate.spark.session import WORKERS_PYTHON
+from tidegate.spark.tasks import SparkTasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,10 +51,24 @@ def test_workers_without_tidegate(unseen: "SparkSession", tmp_path: Path, monkey
             use()
         assert line in str(told.value)
         assert told.value.retry is Retry.NEVER
+    with pytest.raises(EnvironmentFault, match="workers have no module tidegate"):  # a session that is there already
+        SparkTasks().run(str, [1])
     monkeypatch.setattr(unseen.sparkContext, "pythonExec", "./not/here")
     with pytest.raises(EnvironmentFault, match=r"there is no \./not/here where") as told:
         check_session(unseen)
     assert line in str(told.value)
+
+
+@pytest.mark.slow
+def test_workers_without_a_package(unseen: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the driver has of the packages that tasks need, workers must have as well."""
+    (tmp_path / "obstore.py").write_text("raise ModuleNotFoundError(\"No module named 'obstore'\")")
+    program = tmp_path / "python"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}:$PYTHONPATH exec {sys.executable} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(unseen.sparkContext, "pythonExec", str(program))
+    with pytest.raises(EnvironmentFault, match="workers have no module obstore"):
+        check_session(unseen)
 
 
 @pytest.mark.slow
@@ -64,7 +79,7 @@ def test_workers_of_another_version(unseen: "SparkSession", monkeypatch: pytest.
         patch.setattr(unseen.sparkContext, "pythonVer", "3.9")
         with pytest.raises(EnvironmentFault, match=rf"workers run Python {theirs}, this program runs 3\.9"):
             check_session(unseen)
-    monkeypatch.setattr("importlib.metadata.version", lambda _name: "0.0.1")
+    monkeypatch.setattr(fitness, "version", lambda _name: "0.0.1")
     with pytest.raises(EnvironmentFault, match=r"workers have Tidegate .*, this program has 0\.0\.1"):
         check_session(unseen)
 

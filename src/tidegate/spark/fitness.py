@@ -10,8 +10,11 @@ that Spark raises is a failure that may pass.
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any, Final
 from weakref import WeakSet
 
@@ -21,6 +24,7 @@ from pyspark.errors import PySparkException
 from tidegate.model.errors import EnvironmentFault
 from tidegate.spark.archive import EXECUTORS_PYTHON, UNPACKED
 from tidegate.spark.connect import is_connect, run_connected
+from tidegate.spark.daemon import WARM
 from tidegate.spark.session import DELTA, WORKERS_PYTHON
 
 SPARK_FAILURES: Final = (Py4JError, PySparkException)
@@ -43,28 +47,27 @@ def check_session(spark: Any) -> None:
     """Let a worker of a session answer once. EnvironmentFault with the line to add if it cannot run Tidegate."""
     if spark in _fit:
         return
+    names = [name for name in WARM if find_spec(name.partition(".")[0]) is not None]
     try:
         with lacks_told(spark):
             found = (
-                run_connected(spark, _release, [None])
+                run_connected(spark, _release, [names])
                 if is_connect(spark)
-                else spark.sparkContext.parallelize([None], 1).map(_release).collect()
+                else spark.sparkContext.parallelize([names], 1).map(_release).collect()
             )
     except SPARK_FAILURES:  # whatever it is, the jobs that follow will tell it as well
         return
-    if (theirs := found[0]) != (ours := _release(None)):
+    if (theirs := found[0]) != (ours := version("tidegate")):
         raise EnvironmentFault(
             f"Spark's workers have Tidegate {theirs}, this program has {ours}; {_python_line(spark)}"
         )
     _fit.add(spark)
 
 
-def _release(_job: object) -> str:
-    from importlib.metadata import version
-
-    import msgspec  # noqa: F401  packages that every task needs
-    import pyarrow as pa  # noqa: F401
-
+def _release(names: Sequence[str]) -> str:
+    """Run in a worker: import what tasks need as far as the driver has it, and return which Tidegate is there."""
+    for name in names:
+        import_module(name)
     return version("tidegate")
 
 

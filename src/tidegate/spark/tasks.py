@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.model.errors import EnvironmentFault, SinkError, SourceError, TidegateError
 from tidegate.spark.connect import is_connect, run_connected, slots_of
-from tidegate.spark.fitness import SPARK_FAILURES, reason
+from tidegate.spark.fitness import SPARK_FAILURES, check_session, reason
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -120,7 +120,9 @@ def _ended(gone: Exception) -> EnvironmentFault:
 def _feed_session() -> "SparkSession":
     from tidegate.spark.session import FEED_HEAP, session
 
-    return session(driver_memory=FEED_HEAP)
+    found = session(driver_memory=FEED_HEAP)
+    check_session(found)
+    return found
 
 
 def run_tasks(spark: "SparkSession", work: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
