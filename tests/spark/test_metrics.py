@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql.streaming import StreamingQueryListener
 
 import tidegate
 from tests.app.test_chain import Upstream
+from tidegate.spark.metrics import show
 from tidegate.spark.session import session
 
 if TYPE_CHECKING:
@@ -42,6 +44,12 @@ def asked(spark: "SparkSession", path: str) -> Any:
     """What the UI answers."""
     with urlopen(f"{spark.sparkContext.uiWebUrl}{path}") as answer:
         return json.load(answer)
+
+
+def test_a_spark_that_another_thread_begins_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark names the session before it has a JVM; a feed that reports meanwhile goes on."""
+    monkeypatch.setattr(SparkContext, "_active_spark_context", object.__new__(SparkContext))
+    show("shop", {"rows": 1})
 
 
 def test_a_feed(spark: "SparkSession", log: Path, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from pyspark import SparkContext
 def show(feed: str, counts: Mapping[str, int]) -> None:
     """Set the gauges `tidegate.<feed>.<count>` of the Spark that runs in this process, if one does."""
     context = SparkContext._active_spark_context
-    if context is None or context._jsc is None:
+    if getattr(context, "_jsc", None) is None:  # none, one that has ended, or one that another thread is beginning
         return
     with suppress(Py4JError, OSError):  # a Spark that ends now shows nothing
         gauges = _gauges(context, feed, tuple(counts))
