@@ -13,7 +13,7 @@ from tests.s3_proxy import running
 from tidegate.app.changefeed import Changefeed
 from tidegate.app.progress import Progress
 from tidegate.model.errors import SinkRefused
-from tidegate.objectstore import deltalog
+from tidegate.objectstore import deltalog, stores
 from tidegate.objectstore.deltalog import CommitConflict
 from tidegate.objectstore.lifespan import stored_files
 from tidegate.objectstore.probe import check_store
@@ -106,3 +106,22 @@ def test_a_feed(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert rows == upstream.rows(name)
         assert {row["id"]: row for row in lake.live().arrow(f"test.{name}").to_pylist()} == rows
     assert next(numbers) > 100
+
+
+def test_a_busy_store_is_waited_out(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of tables that the store does not take fail no task: it is an error that passes, in one line."""
+    monkeypatch.setattr(stores, "BACKOFF_MS", (1, 1))
+    monkeypatch.setattr(stores, "RETRIES", 1)
+    upstream, root = Upstream(1, tmp_path / "log"), f"s3://{BUCKET}/busy"
+    upstream.run("INSERT INTO a (id, v, u) VALUES (1, 1, 1)")
+    upstream.writer.write(empty=True)
+    refusals, told = iter([503] * 4), []
+    busy = f"/{BUCKET}/busy/tables/"
+    with running(port, lambda one: next(refusals, None) if one.path.startswith(busy) else None) as (tired, _):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{tired}")
+        feed = Changefeed(f"tidb://{tmp_path / 'log'}", f"delta+{root}?flush-interval=50ms")
+        feed.run(tasks=HereTasks(pickles=True), idle_s=0.2, on_progress=lambda one: told.append(one.error))
+        assert len(tidegate.lake(root).arrow("test.a")) == 1
+    errors = {str(error) for error in told if error is not None}
+    assert any("503 Service Unavailable" in error or "503 Spoilt" in error for error in errors), errors
+    assert all(error.startswith("CDC:ErrSink") and "\n" not in error for error in errors), errors

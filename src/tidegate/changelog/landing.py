@@ -23,6 +23,7 @@ from tidegate.changelog.report import State
 from tidegate.feed.change import Place
 from tidegate.feed.ports import Tasks
 from tidegate.model.errors import SourceError, TidegateError
+from tidegate.objectstore.storing import STORE_ERRORS, first_line
 
 Message: TypeAlias = tuple[bytes | None, bytes | None]
 """Key and value."""
@@ -131,8 +132,8 @@ class BatchLoop(ABC):
                 self._halt.wait(max(0.0, begun_s + self._trigger_s - time.monotonic()))
         except TidegateError as failed:
             self._error = None if self._late else failed
-        except OSError as failed:
-            self._error = None if self._halt.is_set() else SourceError(f"landing failed: {failed}")
+        except STORE_ERRORS as failed:
+            self._error = None if self._halt.is_set() else SourceError(f"landing failed: {first_line(failed)}")
         except Exception as failed:
             self._error = SourceError(f"landing failed: {failed!r}")
             raise

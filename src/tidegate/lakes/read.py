@@ -22,6 +22,7 @@ from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import DataFile, TableSnapshot
+from tidegate.objectstore.storing import STORE_ERRORS, first_line
 from tidegate.sink.delta.columns import LakeColumn, stored_columns
 from tidegate.sink.delta.files import logical_schema, read
 from tidegate.sink.delta.rows import NetChanges
@@ -70,8 +71,9 @@ def stored_rows(
             continue
         try:
             part = _part(table.uri, file, asked, wanted)
-        except OSError as lost:
-            raise SinkError(f"{table.uri} at version {table.version}: a data file cannot be read: {lost}") from lost
+        except STORE_ERRORS as lost:
+            told = first_line(lost)
+            raise SinkError(f"{table.uri} at version {table.version}: a data file cannot be read: {told}") from lost
         parts.append(part)
         left = None if left is None else left - part.num_rows
     rows = pa.concat_tables(parts)

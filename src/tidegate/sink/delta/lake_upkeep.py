@@ -17,17 +17,17 @@ from typing import Any, Final
 import msgspec
 import obstore
 from deltalake.exceptions import DeltaError
-from obstore.exceptions import BaseError
 
 from tidegate.changelog.trim import ChangelogTrim, Trimmed
 from tidegate.feed.retention import Limits, changelog_bound
 from tidegate.model.errors import SinkError, TidegateError
 from tidegate.objectstore.stores import store
+from tidegate.objectstore.storing import STORE_ERRORS, first_line
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot
 from tidegate.sink.delta.upkeep import Kept, Runner, Upkeep
 
-FAILURES: Final = (TidegateError, OSError, BaseError, DeltaError)
+FAILURES: Final = (TidegateError, *STORE_ERRORS, DeltaError)
 """What may end a pass without ending the feed: the next pass begins where this one stopped."""
 AGAIN_S: Final = 5.0
 """Time to the next pass when this one left work behind."""
@@ -113,5 +113,5 @@ def storing_errors(runner: Runner) -> Runner:
 def _storing(work: Callable[[Any], Any], job: Any) -> Any:
     try:
         return work(job)
-    except OSError as error:
-        raise SinkError(f"upkeep: {error}") from error
+    except STORE_ERRORS as error:
+        raise SinkError(f"upkeep: {first_line(error)}") from error

@@ -24,6 +24,7 @@ from tidegate.feed.step import Unit
 from tidegate.model.errors import SinkError, SinkRefused, TidegateError
 from tidegate.objectstore.failpoint import reach
 from tidegate.objectstore.probe import check_store
+from tidegate.objectstore.storing import STORE_ERRORS, first_line
 from tidegate.schema.state import SchemaState
 from tidegate.sink.delta.apply import TableResult, run_unit
 from tidegate.sink.delta.lake_upkeep import FAILURES, LakeUpkeep, storing_errors
@@ -246,8 +247,8 @@ def _run(unit: Unit, changes: Changes, options: DeltaOptions) -> list[TableResul
         return run_unit(unit, changes, options)
     except TidegateError as error:
         return UnitFailure(error.at(table=tables), unit.incarnations)
-    except OSError as error:
-        return UnitFailure(SinkError(f"lake {options.root}: {error}"), unit.incarnations)
+    except STORE_ERRORS as error:
+        return UnitFailure(SinkError(f"lake {options.root}: {first_line(error)}"), unit.incarnations)
     except DEFECTS as defect:
         refused = SinkRefused(f"table {tables}: {type(defect).__name__}: {defect}").at(table=tables)
         return UnitFailure(refused, unit.incarnations)
