@@ -36,7 +36,7 @@ pytestmark = pytest.mark.slow
 
 TRANSACTIONS = 200
 IDLE_S = 10
-HANG_S = 240
+HANG_S = 480
 PROGRAM = (sys.executable, "-m", "tidegate")
 BY_FORMAT = """
 import sys, tidegate
