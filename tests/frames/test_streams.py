@@ -148,6 +148,20 @@ def until(query: Any, log: Path) -> None:
         time.sleep(0.1)
 
 
+def test_a_stream_of_what_is_there(spark: "SparkSession", tmp_path: Path) -> None:
+    """Runs with `availableNow` take all that the source has, each change once over the runs."""
+    log, upstream, counts = f"tidb://{tmp_path / 'log'}", played(tmp_path), []
+    for sql in STORY[:2]:
+        tell(upstream, sql)
+        stream = spark.readStream.format("tidegate").option("state", str(tmp_path / "state")).load(log)
+        start = stream.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+        start = start.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        start.start().awaitTermination(60)
+        counts.append(spark.read.parquet(str(tmp_path / "out")).count())
+
+    assert counts == [3, 6]
+
+
 def test_what_a_query_has_read_is_gone(tmp_path: Path) -> None:
     """A state goes with one query; a second one from the beginning is told so."""
     played(tmp_path, *STORY[:2])

@@ -23,6 +23,7 @@ Nothing above the frontier is given, so what came late by the topic is in its pl
 `starting`, a range begins at the oldest change that is kept, a stream of a lake at the newest snapshot.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 OPTIONS: Final = frozenset({"path", "table", "form", "starting", "ending", "maxrowsperbatch", "state", "filter"})
 OF_SOURCES: Final = ("state", "filter")
 MOST_ROWS: Final = 1_000_000
+FIRST_S: Final = 30.0
+"""How long a query waits for what its source has when it begins: with `availableNow` it asks once."""
 
 
 class ReadableChanges(Protocol):
@@ -61,8 +64,8 @@ class ReadableChanges(Protocol):
     def frontier(self) -> int:
         """Return the ts up to which everything has landed; 0 before there is one."""
 
-    def landed(self, upto: int | None) -> int:
-        """Return how far a range can go: the frontier, once it has reached `upto` or what there is now."""
+    def landed(self, upto: int | None, within_s: float = math.inf) -> int:
+        """Return the frontier, once it has reached `upto` or what there is now, or after so many seconds."""
 
     def oldest(self) -> int:
         """Return the ts above which every change can still be given."""
@@ -112,7 +115,7 @@ class TableChanges:
         self._changelog.refresh()
         return self._changelog.frontier() or 0
 
-    def landed(self, upto: int | None) -> int:  # noqa: ARG002  a lake is fed by its changefeed
+    def landed(self, upto: int | None, within_s: float = 0.0) -> int:  # noqa: ARG002  its changefeed feeds a lake
         """Return the frontier."""
         return self.frontier()
 
@@ -216,13 +219,14 @@ class ChangesStream(DataSourceStreamReader):  # type: ignore[misc]  # the librar
 
     def latestOffset(self) -> dict[str, int]:  # noqa: N802  Spark's name
         """Return the frontier, or less where much has landed since the last answer."""
-        frontier = self._changes.frontier()
-        self._given = frontier if self._given is None else self._changes.most(self._given, frontier, self._most)
+        if self._given is None:
+            self._given = self._changes.landed(None, FIRST_S)
+        else:
+            self._given = self._changes.most(self._given, self._changes.frontier(), self._most)
         return {"ts": max(self._given, self._after or 0)}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """Return what the tasks of a micro-batch read."""
-        self._given = end["ts"]
+        """Return what the tasks of a micro-batch read; of the last one once more when a query starts again."""
         return self._changes.tasks(start["ts"], end["ts"], self._form)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -8,6 +8,7 @@ has committed last, and the changelog above it.  A query that starts again goes 
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -88,9 +89,10 @@ class SourceChanges:
             self._surviving(self._start)
         return self._source.frontier() or 0
 
-    def landed(self, upto: int | None) -> int:
-        """Land up to `upto`, or all that the source has now; return the frontier."""
-        while (frontier := self.frontier()) < (upto or 1 << 63):
+    def landed(self, upto: int | None, within_s: float = math.inf) -> int:
+        """Land up to `upto`, or all that the source has now, if it takes no longer; return the frontier."""
+        end_s = time.monotonic() + within_s
+        while (frontier := self.frontier()) < (upto or 1 << 63) and time.monotonic() < end_s:
             if upto is None and self._source.idle():
                 return self.frontier()
             time.sleep(POLL_S)
