@@ -12,7 +12,7 @@ from tidegate.app.cli.main import main
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
-COMMAND = re.compile(r"^\s*\.venv/bin/tidegate (.+?)(?:\s+#.*)?$")
+COMMAND = re.compile(r"^\s*(?:\$ )?(?:\.venv/bin/)?tidegate (.+?)(?:\s+[#|].*)?$")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -24,13 +24,13 @@ def test_links_lead_somewhere(page):
 
 
 def commands() -> list[str]:
-    text = (ROOT / "README.md").read_text().replace("\\\n", " ")
-    return [found[1] for line in text.splitlines() if (found := COMMAND.match(line))]
+    text = "\n".join(page.read_text() for page in PAGES).replace("\\\n", " ")
+    return sorted({found[1] for line in text.splitlines() if (found := COMMAND.match(line))})
 
 
 @pytest.mark.parametrize("line", commands())
-def test_commands_of_the_readme_exist(line):
-    """Every command in the README, with its subcommands and options, is one that the tool has."""
+def test_commands_of_the_pages_exist(line):
+    """Every command in a page, with its subcommands and options, is one that the tool has."""
     words = shlex.split(line)
     command: click.Command = main
     context = click.Context(main)
@@ -40,7 +40,7 @@ def test_commands_of_the_readme_exist(line):
         assert found is not None, name
         command = found
     options = {name for parameter in command.params for name in parameter.opts}
-    assert {word for word in words if word.startswith("-")} <= options
+    assert {word.strip("[]") for word in words if word.startswith(("-", "[-"))} <= options
 
 
 def test_make_targets_of_the_readme_exist():
