@@ -95,14 +95,14 @@ class Rig:
 
 
 @contextmanager
-def rig() -> Iterator[Rig]:
-    """Broker and Spark for the time of a `with` block. Workers find the benchmarks' modules."""
+def rig(conf: Mapping[str, str] | None = None) -> Iterator[Rig]:
+    """Broker and Spark, with settings `conf`, for the time of a `with` block. Workers find the benchmarks' modules."""
     here = str(Path(__file__).parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
     scratch = Path(tempfile.mkdtemp(prefix="tidegate-bench-"))
     try:
         with running_broker() as broker:
-            spark = session()
+            spark = session(conf=conf)
             spark.dataSource.register(RawSource)
             try:
                 yield Rig(broker.bootstrap, spark, scratch)

@@ -1,9 +1,9 @@
 """A topic as a stream of typed changes in Spark, against a query that reads the same topic with `from_json`.
 
-    python benchmarks/stream.py [--rows 1000000] [--protocol canal-json] [--json]
+    python benchmarks/stream.py [--rows 2000000] [--protocol canal-json] [--kafka COORDINATES] [--json]
 
     topic (2 partitions)  ──  readStream.format("tidegate"), form=changes  ──►  noop     ours
-      one event a message ──  raw source → from_json → filter              ──►  noop     the other query
+      one event a message ──  source → from_json → filter                  ──►  noop     the other query
 
 Rate: from the making of the query to the commit that has the topic's last row, after a run on a tenth of the rows.
 Latency: a transaction of one row and its resolved timestamps are sent every PAUSE_S, each takes from the sending until
@@ -13,14 +13,16 @@ other query gives messages as they come.  Ratios of one run:
     stream_over_from_json     rows a second of ours ÷ those of the other query                     goal 3.0
     latency_over_from_json    median latency of ours ÷ that of the other query
 
-Rows are those of land.py, and so is the other query.
+Rows are those of land.py, and so is the other query.  Its source is the raw one of raw_source.py; with `--kafka` it is
+Spark's own, from the jars of `org.apache.spark:spark-sql-kafka-0-10_2.13:VERSION`.
 """
 
 import json
 import statistics
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from land import FROM_JSON, LIMIT, PATIENCE_S
 from rig import Rig, Topic, arguments, raw_stream, rig, send
@@ -29,7 +31,10 @@ from traffic import LOGICAL_BITS, PROTOCOLS, ROWS_PER_TRANSACTION, SCHEMA, TS_ST
 import tidegate
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+
+Source: TypeAlias = "Callable[[SparkSession, Topic, int], DataFrame]"
+Query: TypeAlias = "Callable[[Topic, Rig], DataFrame]"
 
 TABLE: Final = f"{SCHEMA}.t01"
 SENT: Final = 40
@@ -44,12 +49,18 @@ def ours(topic: Topic, bench: Rig) -> "DataFrame":
     return reader.option("state", str(bench.directory("state"))).load(topic.uri(order="ts"))
 
 
-def theirs(topic: Topic, bench: Rig) -> "DataFrame":
+def theirs(source: Source, topic: Topic, bench: Rig) -> "DataFrame":
     """The rows of the other query."""
-    return FROM_JSON[topic.protocol](raw_stream(bench.spark, topic, LIMIT))
+    return FROM_JSON[topic.protocol](source(bench.spark, topic, LIMIT))
 
 
-def rate_s(make: Callable[[Topic, Rig], "DataFrame"], topic: Topic, rows: int, bench: Rig) -> float:
+def kafka(spark: "SparkSession", topic: Topic, max_per_batch: int) -> "DataFrame":
+    """A topic by Spark's own source."""
+    options = {"kafka.bootstrap.servers": topic.bootstrap, "subscribe": topic.name, "startingOffsets": "earliest"}
+    return spark.readStream.format("kafka").options(**options).option("maxOffsetsPerTrigger", max_per_batch).load()
+
+
+def rate_s(make: Query, topic: Topic, rows: int, bench: Rig) -> float:
     """Seconds from the making of a query until the commit of the last of so many input rows."""
     begun = time.perf_counter()
     start = make(topic, bench).writeStream.format("noop").trigger(processingTime="0 seconds")
@@ -64,9 +75,9 @@ def rate_s(make: Callable[[Topic, Rig], "DataFrame"], topic: Topic, rows: int, b
         query.stop()
 
 
-def latency_s(make: Callable[[Topic, Rig], "DataFrame"], protocol: str, bench: Rig) -> float:
+def latency_s(name: str, make: Query, protocol: str, bench: Rig) -> float:
     """Median seconds from the sending of a row until the query has it."""
-    topic = bench.topic(f"live-{protocol}-{make.__name__}", mixture(ROWS_PER_TRANSACTION), protocol)
+    topic = bench.topic(f"live-{protocol}-{name}", mixture(ROWS_PER_TRANSACTION), protocol)
     seen: dict[int, float] = {}
 
     def see(batch: "DataFrame", number: int) -> None:  # noqa: ARG001  Spark's form
@@ -92,36 +103,42 @@ def latency_s(make: Callable[[Topic, Rig], "DataFrame"], protocol: str, bench: R
     return statistics.median(seen[ts] - at for ts, at in list(sent.items())[WARM:])
 
 
-def measure(bench: Rig, protocol: str, rows: int) -> dict[str, float]:
+def measure(bench: Rig, protocol: str, rows: int, source: Source) -> dict[str, float]:
     """One protocol."""
     changes = list(mixture(rows))
     places = enumerate(change for change in changes if change.op in "IUD")
     different = len({(change.id, number // ROWS_PER_TRANSACTION) for number, change in places})
-    topic, counts = bench.topic(f"whole-{protocol}", changes, protocol), {ours: different}
+    topic = bench.topic(f"whole-{protocol}", changes, protocol)
+    queries: dict[str, tuple[Query, int]] = {
+        "ours": (ours, different),
+        "theirs": (partial(theirs, source), topic.messages),
+    }
     took_s = {}
-    for make in (ours, theirs):
-        tenth = bench.topic(f"tenth-{protocol}-{make.__name__}", mixture(rows // 10), protocol)
+    for name, (make, count) in queries.items():
+        tenth = bench.topic(f"tenth-{protocol}-{name}", mixture(rows // 10), protocol)
         rate_s(make, tenth, rows // 11, bench)
-        took_s[make] = rate_s(make, topic, counts.get(make, topic.messages), bench)
-    late_s = {make: latency_s(make, protocol, bench) for make in (ours, theirs)}
+        took_s[name] = rate_s(make, topic, count, bench)
+    late_s = {name: latency_s(name, make, protocol, bench) for name, (make, _) in queries.items()}
     return {
-        "stream_over_from_json": took_s[theirs] / took_s[ours],
-        "stream_rows_per_s": rows / took_s[ours],
-        "from_json_rows_per_s": rows / took_s[theirs],
-        "latency_over_from_json": late_s[ours] / late_s[theirs],
-        "stream_latency_s": late_s[ours],
-        "from_json_latency_s": late_s[theirs],
+        "stream_over_from_json": took_s["theirs"] / took_s["ours"],
+        "stream_rows_per_s": rows / took_s["ours"],
+        "from_json_rows_per_s": rows / took_s["theirs"],
+        "latency_over_from_json": late_s["ours"] / late_s["theirs"],
+        "stream_latency_s": late_s["ours"],
+        "from_json_latency_s": late_s["theirs"],
     }
 
 
 def main() -> None:
     """Print both protocols."""
-    parser = arguments(__doc__, 1_000_000)
+    parser = arguments(__doc__, 2_000_000)
+    parser.add_argument("--kafka", metavar="COORDINATES", help="read the other query's topic by Spark's own source")
     parser.add_argument("--protocol", choices=PROTOCOLS, action="append", help="only this one")
     given = parser.parse_args()
-    with rig() as bench:
+    source = kafka if given.kafka else raw_stream
+    with rig({"spark.jars.packages": given.kafka} if given.kafka else None) as bench:
         tidegate.register(bench.spark)
-        found = {protocol: measure(bench, protocol, given.rows) for protocol in given.protocol or PROTOCOLS}
+        found = {protocol: measure(bench, protocol, given.rows, source) for protocol in given.protocol or PROTOCOLS}
     if given.json:
         print(json.dumps(found, indent=2))
         return

@@ -4,7 +4,9 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import msgspec
 import pytest
@@ -129,13 +131,20 @@ def test_a_row_larger_than_the_topic_takes(bootstrap: str, tmp_path: Path) -> No
     assert (feed.status().state, feed.status().error) == ("finished", None)
 
 
+def lasting_port() -> int:
+    """A free port below those that the system gives to connections, which might take it meanwhile."""
+    for port in Random().sample(range(20_000, 32_000), 100):
+        with socket.socket() as one, suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return port
+    pytest.fail("none of 100 ports is free")
+
+
 def test_a_broker_that_is_not_there_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the start the quick tries are warnings, then the feed has failed: the address may be wrong.  Run again when
     the broker is there, it begins as if nothing had been."""
     monkeypatch.setattr(writer, "WAIT_S", 1.0)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
+    port = lasting_port()
     feed = Feed(tmp_path, f"127.0.0.1:{port}", "late")
     with pytest.raises(SinkError):
         feed.run()

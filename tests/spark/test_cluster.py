@@ -3,7 +3,7 @@
 tidegate run --master    local[2]              workers of this machine, a lake in a directory
                          local-cluster[2,1,…]  two executor processes, a lake in a directory
                          spark://…             a master and two workers in directories of their own, without
-                                               Tidegate and credentials; the lake is on S3; an executor dies
+                                               Tidegate and credentials; the lake is on S3; executors die
                          sc://…                a Connect server whose Python has PySpark alone
 """
 
@@ -87,12 +87,15 @@ class Trouble:
         names = Counter(event["Event"] for event in events)
         if "speculation" in self.settings:
             return any(event.get("Task Info", {}).get("Speculative") for event in events)
-        lost = names["SparkListenerExecutorRemoved"]
-        return lost > 0 if self.victim else lost > 0 and names["SparkListenerExecutorAdded"] > len(self.cores)
+        added, lost = (names[f"SparkListenerExecutor{what}"] for what in ("Added", "Removed"))
+        if not self.settings:
+            return lost > 0 if self.victim else added == len(self.cores)
+        return lost > 0 and added > len(self.cores)
 
 
 IN_WORK = "landing/after-file=pause@1"
 TROUBLES = {
+    "none": Trouble({}, ""),
     "executor": Trouble({}, IN_WORK, "executor"),
     "executors": Trouble({}, f"{IN_WORK},apply/rows-read=pause@2,apply/rows-written=pause@1", "executor"),
     "machine": Trouble({}, "apply/rows-written=pause@2", "machine"),
@@ -122,7 +125,7 @@ TROUBLES = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.soak if name != "executor" else ()) for name in TROUBLES]
+    "name", [pytest.param(name, marks=pytest.mark.soak if name != "none" else ()) for name in TROUBLES]
 )
 @pytest.mark.usefixtures("s3")
 def test_a_standalone_cluster(bootstrap: str, tmp_path: Path, name: str) -> None:
