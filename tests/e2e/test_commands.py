@@ -30,7 +30,7 @@ def commands(page: str) -> list[str]:
 def follow(process: "subprocess.Popen[bytes]", place: str, goal: int) -> None:
     """Let a feed come up to a ts, then end it as Ctrl-C does."""
     end_s = time.monotonic() + LONG_S
-    while not any(one.running and one.checkpoint_ts >= goal for one in statuses(place) if Path(place).exists()):
+    while not (Path(place).exists() and any(one.running and one.checkpoint_ts >= goal for one in statuses(place))):
         assert process.poll() is None, f"the feed into {place} ended"
         assert time.monotonic() < end_s, f"{place} is not at {goal}"
         time.sleep(0.2)

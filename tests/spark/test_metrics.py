@@ -24,7 +24,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator["SparkSession"]:
-    """A Spark with its UI."""
+    """A Spark with its UI, and no other that an earlier test has left."""
+    if SparkContext._active_spark_context is not None:
+        SparkContext._active_spark_context.stop()
     started = session(conf={"spark.ui.enabled": "true", "spark.ui.port": "0"})
     yield started
     started.stop()
