@@ -21,6 +21,7 @@ SUITE ?=
 HARMLESS :=
 AUDIT := build/audit
 S3 := build/s3
+READERS := build/readers
 
 # By files, in their order: what a file or folder sets up is set up once.
 parallel = -n $(1) --dist loadfile --no-loadscope-reorder
@@ -44,7 +45,7 @@ demo: setup ## Watch SQL and online DDL of a database arrive in a lake, and be c
 demo-recorded: setup ## Replay a recorded topic of TiCDC into a lake (RECORDING=DIR replays yours)
 	@$(BIN)/tidegate demo $(if $(RECORDING),--recording '$(RECORDING)',--recorded)
 
-test: setup $(S3)/.ready ## Run all tests but the long ones
+test: setup $(S3)/.ready $(READERS)/.ready ## Run all tests but the long ones
 	@$(BIN)/python -m tests.jvms
 	@$(BIN)/python -m pytest -m 'not soak' $(call parallel,$(JOBS))
 
@@ -59,7 +60,7 @@ audit: $(AUDIT)/.ready ## Compare every pinned package with the vulnerabilities 
 	  $(AUDIT)/bin/pip-audit --disable-pip --progress-spinner off $(HARMLESS) -r "$$list"; \
 	done
 
-soak: setup $(S3)/.ready ## Run everything, with the full counts of fuzzing (SUITE=tests/kill runs that alone)
+soak: setup $(S3)/.ready $(READERS)/.ready ## Run everything, with the full counts of fuzzing (SUITE=tests/kill runs that alone)
 	@$(BIN)/python -m tests.jvms
 	@TIDEGATE_SOAK=1 $(BIN)/python -m pytest $(SUITE)
 
@@ -70,7 +71,7 @@ clean: ## Remove what was made here; the per-user cache of jars stays
 	rm -rf $(VENV) build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(AUDIT)/.ready $(S3)/.ready: build/%/.ready: requirements-%.txt $(READY)
+$(AUDIT)/.ready $(S3)/.ready $(READERS)/.ready: build/%/.ready: requirements-%.txt $(READY)
 	@$(BIN)/python -m venv --clear $(@D)
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@

@@ -12,6 +12,7 @@ from tests.in_memory import write_there
 from tests.jvms import soon
 from tests.leftovers import Leftovers
 from tests.limits import Limits
+from tests.readers import Readers, reading
 from tidegate.app.broker import running_broker
 from tidegate.model.errors import EnvironmentFault
 
@@ -40,6 +41,13 @@ def bootstrap() -> Iterator[str]:
     """The address of a real broker."""
     with running_broker() as broker:
         yield broker.bootstrap
+
+
+@pytest.fixture(scope="session")
+def readers() -> Iterator[Readers]:
+    """PyIceberg, Polars and DuckDB, in a process that the whole run shares."""
+    with reading() as process:
+        yield process
 
 
 @pytest.fixture(scope="module")

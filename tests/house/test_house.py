@@ -373,6 +373,7 @@ def pins() -> dict[str, str]:
         for name in (
             "requirements-audit.txt",
             "requirements-s3.txt",
+            "requirements-readers.txt",
             "requirements.txt",
             "requirements-dev.txt",
             "requirements-build.txt",
