@@ -21,7 +21,7 @@ from rig import Rig, seconds
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnInfo, ColumnType, IndexInfo, TableInfo, TableName
 from tidegate.objectstore import deltalog
-from tidegate.sink.delta.columns import LakeColumn, configuration, first_columns
+from tidegate.sink.delta.columns import LakeColumn, first_schema
 from tidegate.sink.delta.files import write
 from tidegate.sink.delta.merge import merge
 from tidegate.sink.delta.options import DeltaOptions
@@ -48,7 +48,7 @@ SCHEMA: Final = pa.schema([("id", pa.int64()), ("k", pa.int32()), ("c", pa.strin
 
 def columns() -> tuple[LakeColumn, ...]:
     """How the table is stored."""
-    return first_columns(TABLE, OPTIONS)
+    return first_schema(TABLE, OPTIONS).columns
 
 
 def rows_of(ids: "np.ndarray[Any, Any]", seed: int) -> pa.Table:
@@ -64,10 +64,8 @@ def rows_of(ids: "np.ndarray[Any, Any]", seed: int) -> pa.Table:
 
 def make(uri: str, rows: int) -> None:
     """Our table, written as merges write."""
-    stored = columns()
-    deltalog.create(
-        uri, [one.field() for one in stored], metadata={}, configuration=configuration(len(stored), OPTIONS)
-    )
+    schema, stored = first_schema(TABLE, OPTIONS), columns()
+    deltalog.create(uri, schema.fields(), metadata={}, configuration=schema.configuration(OPTIONS))
     pieces = (rows_of(np.arange(at, min(at + PIECE, rows)), at) for at in range(0, rows, PIECE))
     actions = [action for piece in pieces for action in write(uri, piece, stored, ["id"])]
     deltalog.commit(uri, 1, actions, operation="WRITE", metadata={})

@@ -28,7 +28,7 @@ from tidegate.lakes.local import spark_schema
 from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo
 from tidegate.sink.delta.changelog_rows import COMES, NUMBER, change_columns, change_rows, row_columns
-from tidegate.sink.delta.columns import LakeColumn, first_columns
+from tidegate.sink.delta.columns import LakeColumn, first_schema
 from tidegate.sink.delta.modes import CHANGE_TS, CHANGE_TYPE
 from tidegate.sink.delta.options import DeltaOptions
 
@@ -72,7 +72,7 @@ class ChangeForm:
     def columns_in(self, table: TableInfo) -> tuple[LakeColumn, ...]:
         """Return the columns with the ids of a table of the same name: another incarnation numbers them anew."""
         if self.table is None:
-            return tuple(change_columns(first_columns(table, self.options)))
+            return tuple(change_columns(first_schema(table, self.options).columns))
         if table.incarnation == self.table.incarnation:
             return self.columns
         ids = {lowered(column.name): column.id for column in table.columns}

@@ -30,7 +30,7 @@ from tidegate.model.errors import ConfigError, HistoryLost, Retry, TidegateError
 from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo
 from tidegate.schema.state import SchemaState
-from tidegate.sink.delta.columns import first_columns
+from tidegate.sink.delta.columns import first_schema
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.testing.tasks import HereTasks
 
@@ -73,7 +73,7 @@ class SourceChanges:
         if self._name is None:
             return ChangeForm(options)
         table = self._definition(self._name)
-        return ChangeForm.of(table, first_columns(table, options), options, self._form)
+        return ChangeForm.of(table, first_schema(table, options).columns, options, self._form)
 
     def frontier(self) -> int:
         """Return the ts up to which everything has landed; 0 before there is one. Raises what ends the landing."""

@@ -66,7 +66,8 @@ def spark_stored(spark: Any, stored: TableSnapshot) -> Any:
     columns = stored_columns(stored)
     fields = [schema_field(column.physical, column.delta) for column in columns]
     files = spark.read.schema(StructType.fromJson({"type": "struct", "fields": fields})).parquet(*paths)
-    return files.select([functions.col(column.physical).alias(column.name) for column in columns])
+    quoted = {column.name: f"`{column.physical.replace('`', '``')}`" for column in columns}
+    return files.select([functions.col(physical).alias(name) for name, physical in quoted.items()])
 
 
 def _is_plain(stored: TableSnapshot, paths: Sequence[str]) -> bool:

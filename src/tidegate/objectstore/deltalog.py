@@ -2,8 +2,8 @@
 
     _delta_log/00000000000000000007.json      one JSON action a line, written only if that version is free
       commitInfo   operation, userMetadata (our JSON: feed, position, step)
-      protocol     version 0 only
-      metaData     a new schema; names map to physical columns, so rename and drop move no data
+      protocol     version 0, and the one that begins column mapping
+      metaData     a new schema; with column mapping names map to physical columns, so rename and drop move no data
       txn          progress numbers, kept through log checkpoints
       remove, add  data files
 
@@ -35,7 +35,8 @@ from tidegate.objectstore.storing import storing
 Action = dict[str, Any]
 LOGGER: Final = logging.getLogger("tidegate.deltalog")
 CHECKPOINT_EVERY: Final = 20
-FEATURES: Final = ["columnMapping", "timestampNtz"]
+COLUMN_MAPPING: Final = "delta.columnMapping.mode"
+"""The table property by which names of columns map to other names inside Parquet files."""
 ENGINE: Final = "tidegate"
 
 
@@ -168,16 +169,22 @@ def create(
     name: str = "",
 ) -> None:
     """Make an empty table as version 0, with `actions` in the same commit. Raises CommitConflict when it exists."""
-    protocol: Action = {
+    described = describe(uuid.uuid4().hex, fields, partition_columns, configuration or {}, name)
+    begun = [protocol(configuration or {}), described, *actions]
+    commit(uri, 0, begun, operation="CREATE TABLE", metadata=metadata)
+
+
+def protocol(configuration: Mapping[str, str]) -> Action:
+    """Return what readers and writers have to know of a table with these properties."""
+    features = [*(["columnMapping"] if COLUMN_MAPPING in configuration else []), "timestampNtz"]
+    return {
         "protocol": {
             "minReaderVersion": 3,
             "minWriterVersion": 7,
-            "readerFeatures": FEATURES,
-            "writerFeatures": [*FEATURES, "appendOnly", "invariants"],
+            "readerFeatures": features,
+            "writerFeatures": [*features, "appendOnly", "invariants"],
         },
     }
-    described = describe(uuid.uuid4().hex, fields, partition_columns, configuration or {}, name)
-    commit(uri, 0, [protocol, described, *actions], operation="CREATE TABLE", metadata=metadata)
 
 
 def describe(

@@ -89,9 +89,9 @@ def run(chosen: DeltaOptions, rows: Rows, *steps: Step) -> list:
     return run_unit(Unit(steps), rows, chosen)
 
 
-def stored(chosen: DeltaOptions, incarnation: str) -> list[dict]:
+def stored(chosen: DeltaOptions, incarnation: str, version: int | None = None) -> list[dict]:
     """The rows of a stored table, ordered by their first column."""
-    snapshot = deltalog.load(chosen.table_uri(incarnation))
+    snapshot = deltalog.load(chosen.table_uri(incarnation), version)
     columns = stored_columns(snapshot)
     parts = [read(snapshot.uri, file, columns) for file in snapshot.files()]
     found = pa.concat_tables(parts).to_pylist() if parts else []

@@ -70,7 +70,7 @@ def test_sorted_by_key(tmp_path, monkeypatch):
     feed.tend()
 
     (file,) = head(feed).files()
-    assert (file.lows["c1"], file.highs["c1"]) == (100 - ROUNDS + 1, 100)
+    assert (file.lows["id"], file.highs["id"]) == (100 - ROUNDS + 1, 100)
     assert [row["id"] for row in Lake(str(tmp_path)).arrow("s.t").to_pylist()] != []
     feed.round(100)
     assert rows(tmp_path) == before

@@ -15,13 +15,14 @@ from tidegate.model.table import ColumnType
 from tidegate.objectstore import deltalog
 from tidegate.sink.delta import files as data_files
 from tidegate.sink.delta import merge as merging
-from tidegate.sink.delta.columns import configuration, first_columns
+from tidegate.sink.delta.columns import first_schema
 from tidegate.sink.delta.files import logical_schema, read
 from tidegate.sink.delta.keys import between, by_key, distinct, match
 from tidegate.sink.delta.merge import merge
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.rows import NetChanges
 
+LAKE = DeltaOptions(root="", feed="f")
 BIG = ColumnType(MysqlType.LONGLONG)
 NAME = ColumnType(MysqlType.VARCHAR, flen=60)
 EXACT = ColumnType(MysqlType.DECIMAL, flen=20, decimal=4)
@@ -46,12 +47,12 @@ def values(key: object) -> tuple:
 
 
 def defined(kind: str) -> tuple:
-    """A table's columns, with a value behind the key."""
+    """A table's columns, with a value behind the key, and the names of the key."""
     types, _ = KEYS[kind]
     names = [f"k{at}" for at in range(len(types))]
     columns = [column(at, name, type_) for at, (name, type_) in enumerate(zip(names, types, strict=True), 1)]
     info = table(*columns, column(9, "v", BIG), key=tuple(names))
-    return first_columns(info, DeltaOptions(root="", feed="f")), names
+    return first_schema(info, LAKE), names
 
 
 def changes(columns: tuple, names: list[str], batch: dict) -> NetChanges:
@@ -69,9 +70,9 @@ class Stored:
 
     def __init__(self, uri: str, kind: str) -> None:
         self.uri, self.model = uri, {}
-        self.columns, self.names = defined(kind)
-        properties = configuration(len(self.columns), DeltaOptions(root="", feed="f"))
-        deltalog.create(uri, [one.field() for one in self.columns], metadata={}, configuration=properties)
+        schema, self.names = defined(kind)
+        self.columns = schema.columns
+        deltalog.create(uri, schema.fields(), metadata={}, configuration=schema.configuration(LAKE))
 
     def files(self) -> tuple[deltalog.DataFile, ...]:
         """The table's files as of now."""
@@ -158,7 +159,7 @@ def test_new_rows_go_where_they_belong(ten_files):
         ten_files.model.pop(key)
         ten_files.merge({key: None})
     ten_files.merge({31: 1, 32: 5})
-    bounds = sorted((file.lows["c1"], file.highs["c1"]) for file in ten_files.files())
+    bounds = sorted((file.lows["k0"], file.highs["k0"]) for file in ten_files.files())
 
     assert all(one[1] < other[0] for one, other in pairwise(bounds))
     ten_files.check()
@@ -178,7 +179,7 @@ def test_a_file_that_grows_is_split(ten_files):
 def test_files_are_limited_by_bytes_too(tmp_path, monkeypatch):
     """Wide rows make files of fewer rows; a row larger than the limit stands alone."""
     monkeypatch.setattr(data_files, "FILE_BYTES", 1000)
-    columns, _ = defined("text")
+    columns = defined("text")[0].columns
     rows = pa.table({"k0": ["a", "b" * 5000, "c", "d"], "v": [1, 2, 3, 4]}, schema=logical_schema(columns))
     adds = list(data_files.write(str(tmp_path), rows, columns, ["k0"]))
 

@@ -14,7 +14,7 @@ from tidegate.model.table import ColumnType, PartitionDef, PartitionInfo
 from tidegate.model.tso import compose
 from tidegate.objectstore import deltalog
 from tidegate.sink.delta import history_files
-from tidegate.sink.delta.columns import configuration, stored_columns
+from tidegate.sink.delta.columns import stored_columns
 from tidegate.sink.delta.files import read
 from tidegate.sink.delta.history_files import open_files
 from tidegate.sink.delta.mode_steps import inherited
@@ -233,10 +233,8 @@ def test_a_truncated_table_leaves_its_past(tmp_path):
         lake, rows = played(tmp_path / mode, mode)
         run(lake, rows, Create(T, 10, 1), Apply(T, 10, 50))
         uri = lake.table_uri("t-2")
-        columns, actions = inherited(T, uri, (50, 1), lake)
-        deltalog.create(
-            uri, [one.field() for one in columns], actions, metadata={}, configuration=configuration(9, lake)
-        )
+        schema, actions = inherited(T, uri, (50, 1), lake)
+        deltalog.create(uri, schema.fields(), actions, metadata={}, configuration=schema.configuration(lake))
 
         assert count == len(stored(lake, "t-2")), mode
         if mode == "changelog":

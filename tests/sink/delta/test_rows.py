@@ -15,7 +15,7 @@ from tidegate.feed.change import Chunk, ChunkPart
 from tidegate.model.errors import SchemaError
 from tidegate.model.table import TableName
 from tidegate.sink.delta import images
-from tidegate.sink.delta.columns import first_columns
+from tidegate.sink.delta.columns import first_schema
 from tidegate.sink.delta.rows import NetChanges, log_rows, net_changes
 
 T = table(column(1, "id"), column(2, "v", TEXT))
@@ -23,7 +23,7 @@ LAKE = options("lake")
 
 
 def _net(chunks: Iterable[Chunk]) -> NetChanges:
-    return net_changes(chunks, T, first_columns(T, LAKE), LAKE)
+    return net_changes(chunks, T, first_schema(T, LAKE).columns, LAKE)
 
 
 def net(rows: Rows) -> NetChanges:
@@ -125,7 +125,7 @@ def test_a_large_transaction_comes_in_parts(monkeypatch):
             rows.update(20, {"v": "a"}, id=key, v="b")
         rows.delete(20, id=9, v="c")
     logged = table(column(1, "id"), column(2, "v", TEXT), key=())
-    columns = first_columns(logged, LAKE)
+    columns = first_schema(logged, LAKE).columns
     landed, whole = rows.landed(TableName("s", "t")), net(rows)
     assert len(next(text_chunks(landed)).parts) == 1
     monkeypatch.setattr(chunks_module, "PART_BYTES", 1)
@@ -140,7 +140,7 @@ def test_a_large_transaction_comes_in_parts(monkeypatch):
         *((key, "b", "U") for key in range(5)),
         (9, "c", "D"),
     ]
-    assert {row["_tidegate_before"] for row in log[:5]} == {f'{{"c1":"{key}","c2":"a"}}' for key in range(5)}
+    assert {row["_tidegate_before"] for row in log[:5]} == {f'{{"id":"{key}","v":"a"}}' for key in range(5)}
 
 
 def test_a_column_that_no_ddl_brought_is_told_with_its_row():

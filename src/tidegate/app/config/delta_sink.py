@@ -43,6 +43,13 @@ DELTA_SINK: Final[Mapping[str, Param]] = {
         "dates that no calendar has (0000-00-00): NULL, or the columns kept as text",
         ("null", "string"),
     ),
+    "column-mapping": Param(
+        "choice",
+        "column_mapping",
+        "auto",
+        "a renamed or dropped column: `auto` and `always` map names to names in files, `never` writes all files anew",
+        ("auto", "always", "never"),
+    ),
     "time-zone": Param("zone", "time_zone", "UTC", "the same as the source's `time-zone`"),
     "worker-count": Param("int", "worker_count", "one a core", "tables merged at the same time", low=1, high=1024),
     "table-error": Param(
@@ -105,6 +112,7 @@ class DeltaTarget(msgspec.Struct, frozen=True, kw_only=True):
     mode: str = "replica"
     schema_change: str = "evolve"
     zero_date: str = "null"
+    column_mapping: str = "auto"
     time_zone: str | None = None
     worker_count: int | None = None
     table_error: str = "halt"

@@ -1,7 +1,8 @@
 """What a change of columns does to a stored table.
 
-columns only renamed, moved, dropped, added with NULL      one metaData action, files stay
+columns only renamed, moved, dropped, added with NULL      one metaData action, files stay; it may begin column mapping
 a default, a conversion                                    every file read, changed and written anew
+a rename, a drop with column-mapping=never                 likewise
 a table gets its first key                                 its log of changes becomes the rows that it tells of
 
 Old changes and old versions move with the table: they have its columns of today.  A value of theirs that the new type
@@ -30,7 +31,6 @@ from tidegate.sink.delta.columns import (
     Evolution,
     LakeColumn,
     bounded,
-    configuration,
     evolve,
     logical_key,
     stored_columns,
@@ -39,6 +39,7 @@ from tidegate.sink.delta.files import read
 from tidegate.sink.delta.history_files import by_kind, changes_of, news_of
 from tidegate.sink.delta.keyless_rows import NUMBER, numbered
 from tidegate.sink.delta.keys import distinct
+from tidegate.sink.delta.lake_schema import next_schema, stored_schema, told_by_names
 from tidegate.sink.delta.merge import rewrite
 from tidegate.sink.delta.modes import BEFORE, CHANGE_SEQ, CHANGE_TS, CHANGE_TYPE, OWN_COLUMNS, VALID_TO, Form, form_of
 from tidegate.sink.delta.old_images import OLD, unfolded, unpacked, with_old_images
@@ -49,21 +50,25 @@ from tidegate.sink.delta.types import arrow_type, from_neutral, is_number, map_n
 def alter(step: Alter, snapshot: TableSnapshot, options: DeltaOptions) -> list[Action]:
     """Return the actions that turn the table's columns and stored rows from `step.old` into `step.new`."""
     change = evolve(snapshot, step.old, step.new, options)
-    described = deltalog.describe(
-        snapshot.table_id,
-        [column.field() for column in change.columns],
-        snapshot.partition_columns,
-        {**snapshot.configuration, **configuration(change.max_id, options)},
-        str(step.new.name),
-    )
-    if not change.rewrites and _forms(step, options) not in RESHAPES:
-        return [described]
+    before, files = stored_schema(snapshot), snapshot.files()
+    rewrites = change.rewrites or _forms(step, options) in RESHAPES
+    schema = next_schema(before, change.columns, change.max_id, options.column_mapping, rewritten=rewrites or not files)
+    change = replace(change, columns=schema.columns)
+    properties = schema.configuration(options, snapshot.configuration)
+    described = [
+        *([deltalog.protocol(properties)] if schema.mapped and not before.mapped else []),
+        deltalog.describe(
+            snapshot.table_id, schema.fields(), snapshot.partition_columns, properties, str(step.new.name)
+        ),
+    ]
+    if not rewrites and (schema.mapped or told_by_names(before, schema.columns)):
+        return described
     try:
-        return [described, *_rewritten(snapshot, change, step, options)]
+        return [*described, *_rewritten(snapshot, change, step, options)]
     except TidegateError:
         if options.schema_change != "try_evolve":
             raise
-        return [described, *_rewritten(snapshot, replace(change, conversions=()), step, options)]
+        return [*described, *_rewritten(snapshot, replace(change, conversions=()), step, options)]
 
 
 def _rewritten(snapshot: TableSnapshot, change: Evolution, step: Alter, options: DeltaOptions) -> list[Action]:

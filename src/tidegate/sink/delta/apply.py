@@ -22,7 +22,7 @@ from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import Action, CommitConflict, TableSnapshot
 from tidegate.objectstore.failpoint import reach
 from tidegate.sink.delta.alter import alter
-from tidegate.sink.delta.columns import configuration, first_columns, stored_columns
+from tidegate.sink.delta.columns import first_schema, stored_columns
 from tidegate.sink.delta.mode_steps import ROW_STEPS, inherited
 from tidegate.sink.delta.modes import MODE, check_mode, form_of
 from tidegate.sink.delta.options import DeltaOptions
@@ -155,13 +155,13 @@ def _create(step: Create, snapshot: TableSnapshot | None, uri: str, options: Del
         return _Done(snapshot.version, ahead=position(snapshot, options.feed)[0])
     reach("apply/before-create")
     past = inherited(step.old, uri, (step.ts, step.seq), options) if step.old is not None else None
-    columns, kept = past or (first_columns(step.table, options), [])
+    schema, kept = past or (first_schema(step.table, options), [])
     deltalog.create(
         uri,
-        [column.field() for column in columns],
+        schema.fields(),
         [*progress(options.feed, (step.ts, step.seq)), *kept],
         metadata={"feed": options.feed, "ts": step.ts, "seq": step.seq, "table": str(step.table.name)},
-        configuration=configuration(max((column.mapping_id for column in columns), default=0), options),
+        configuration=schema.configuration(options),
         name=str(step.table.name),
     )
     reach("apply/after-create")

@@ -50,7 +50,7 @@ def row_columns(columns: Sequence[LakeColumn]) -> tuple[LakeColumn, ...]:
 
 def change_columns(columns: Sequence[LakeColumn]) -> tuple[LakeColumn, ...]:
     """Return the columns that a log of changes of these rows has."""
-    own = (LakeColumn(name, delta, 0, upstream) for name, delta, upstream in OWN_COLUMNS["CHANGES"])
+    own = (LakeColumn(name, delta, 0, upstream, name) for name, delta, upstream in OWN_COLUMNS["CHANGES"])
     return (*row_columns(columns), *own)
 
 

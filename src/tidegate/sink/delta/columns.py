@@ -1,37 +1,35 @@
 """Stored columns of a lake table and how a schema change moves them.
 
-    upstream column id ──► stored column: name (what readers see) + physical name (what Parquet files hold) + Delta type
+    upstream column id ──► stored column: name (what readers see) + id and name inside Parquet files + Delta type
 
-    rename, move, drop     names change, files stay
+    rename, move, drop     names change, files stay (without column mapping: rewritten)
     add                    files stay; rewritten only when old rows hold a value other than NULL
-    change of type         a new physical column, rewritten through the rules of expr/cast/change.py
+    change of type         a new column, rewritten through the rules of expr/cast/change.py
 
 Every stored column carries its upstream column id in the schema's field metadata, so the mapping survives renames
 and needs no second place.  Columns of ours stand behind the upstream's (modes.py); a DDL treats old changes and old
-versions as it treats rows.
+versions as it treats rows.  What columns are called inside files: lake_schema.py.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
 
 from tidegate.expr.cast.change import converter
 from tidegate.model.errors import SinkRefused
 from tidegate.model.feed_errors import ColumnSelectorFailed
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, TableInfo
-from tidegate.objectstore.deltalog import TableSnapshot, schema_field
+from tidegate.objectstore.deltalog import TableSnapshot
 from tidegate.schema.literal import stored_value
-from tidegate.sink.delta.modes import (
-    BEFORE,
-    CHANGE_TS,
-    COMMIT_TS,
-    MODE,
-    OP,
-    VALID_FROM,
-    VALID_TO,
-    own_columns,
+from tidegate.sink.delta.lake_schema import (
+    LakeColumn,
+    LakeSchema,
+    free_above,
+    next_schema,
+    stored_columns,
+    stored_schema,
 )
+from tidegate.sink.delta.modes import BEFORE, CHANGE_TS, COMMIT_TS, OP, VALID_FROM, VALID_TO, own_columns
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.selection import chosen_ids, stored_definition
 from tidegate.sink.delta.types import delta_type
@@ -44,37 +42,11 @@ __all__ = [
     "Fill",
     "LakeColumn",
     "bounded",
-    "configuration",
     "evolve",
-    "first_columns",
+    "first_schema",
     "logical_key",
     "stored_columns",
 ]
-
-MAPPING_ID: Final = "delta.columnMapping.id"
-MAPPING_NAME: Final = "delta.columnMapping.physicalName"
-UPSTREAM_ID: Final = "tidegate.columnId"
-MAX_ID: Final = "delta.columnMapping.maxColumnId"
-
-
-@dataclass(frozen=True, slots=True)
-class LakeColumn:
-    """One column of a lake table; `upstream_id` is the ColumnInfo.id, negative for columns of ours."""
-
-    name: str
-    delta: str
-    mapping_id: int
-    upstream_id: int
-
-    @property
-    def physical(self) -> str:
-        """The column's name inside Parquet files."""
-        return f"c{self.mapping_id}"
-
-    def field(self) -> dict[str, Any]:
-        """Return the column as a field of the Delta schema."""
-        metadata = {MAPPING_ID: self.mapping_id, MAPPING_NAME: self.physical, UPSTREAM_ID: self.upstream_id}
-        return schema_field(self.name, self.delta, metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +69,9 @@ class Convert:
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """The columns after a change, and what has to be done to stored rows (nothing: metadata only)."""
+    """The columns after a change, and what has to be done to stored rows (nothing: metadata only).
+
+    The names of new columns inside files are for `next_schema` to tell."""
 
     columns: tuple[LakeColumn, ...]
     max_id: int
@@ -110,28 +84,13 @@ class Evolution:
         return bool(self.fills or self.conversions)
 
 
-def configuration(max_id: int, options: DeltaOptions) -> dict[str, str]:
-    """Return the table properties of a lake table."""
-    return {"delta.columnMapping.mode": "name", MAX_ID: str(max_id), MODE: options.mode}
-
-
-def stored_columns(snapshot: TableSnapshot) -> tuple[LakeColumn, ...]:
-    """Return the columns of a table as its schema records them."""
-    return tuple(
-        LakeColumn(
-            field["name"],
-            field["type"],
-            int(field["metadata"][MAPPING_ID]),
-            int(field["metadata"].get(UPSTREAM_ID, 0)),
-        )
-        for field in snapshot.fields
-    )
-
-
-def first_columns(table: TableInfo, options: DeltaOptions) -> tuple[LakeColumn, ...]:
-    """Return the columns of a table that is just being made."""
-    wanted = _wanted(table, options)
-    return tuple(LakeColumn(name, delta, at, upstream) for at, (name, delta, upstream, _) in enumerate(wanted, 1))
+def first_schema(table: TableInfo, options: DeltaOptions) -> LakeSchema:
+    """Return the columns of a table that is just being made; raises SinkRefused for a name that it cannot have."""
+    columns = [
+        LakeColumn(name, delta, at, upstream, name)
+        for at, (name, delta, upstream, _) in enumerate(_wanted(table, options), 1)
+    ]
+    return next_schema(LakeSchema(), columns, len(columns), options.column_mapping, rewritten=True)
 
 
 def logical_key(table: TableInfo, columns: Sequence[LakeColumn]) -> list[str]:
@@ -152,9 +111,10 @@ def evolve(snapshot: TableSnapshot, old: TableInfo, new: TableInfo, options: Del
     """Return the columns that `new` asks for, given the stored ones.
 
     Raises SinkRefused under schema-change=exception, ColumnSelectorFailed for a choice that cannot be followed."""
-    current = {column.upstream_id: column for column in stored_columns(snapshot)}
+    before = stored_schema(snapshot)
+    current = {column.upstream_id: column for column in before.columns}
     old_by_id = {column.id: column for column in old.columns}
-    max_id = int(snapshot.configuration.get(MAX_ID, "0"))
+    max_id = free_above(before.columns, before.max_id)
     columns: list[LakeColumn] = []
     fills: list[Fill] = []
     conversions: list[Convert] = []
@@ -162,20 +122,20 @@ def evolve(snapshot: TableSnapshot, old: TableInfo, new: TableInfo, options: Del
         have = current.get(upstream)
         if have is None:
             max_id += 1
-            have = LakeColumn(name, delta, max_id, upstream)
+            have = LakeColumn(name, delta, max_id, upstream, name)
             unknown = upstream in old_by_id and _check_late_choice(old, new, name, upstream, options)
             if column is not None and not unknown and stored_value(column, time_zone=options.time_zone) is not None:
                 fills.append(Fill(have, column))
         elif (
             column is not None
-            and (before := old_by_id.get(upstream)) is not None
-            and _differs(before, column, have, delta, options)
+            and (was := old_by_id.get(upstream)) is not None
+            and _differs(was, column, have, delta, options)
         ):
             max_id += 1
-            target = LakeColumn(name, delta, max_id, upstream)
-            conversions.append(Convert(have, target, before, column))
+            target = LakeColumn(name, delta, max_id, upstream, name)
+            conversions.append(Convert(have, target, was, column))
             have = target
-        columns.append(LakeColumn(name, have.delta, have.mapping_id, upstream))
+        columns.append(replace(have, name=name))
     return _by_policy(Evolution(tuple(columns), max_id, tuple(fills), tuple(conversions)), current, new, options)
 
 

@@ -44,6 +44,7 @@ from tidegate.sink.delta.history_files import (
     open_files,
     opened,
 )
+from tidegate.sink.delta.lake_schema import LakeSchema, copied_schema
 from tidegate.sink.delta.merge import append, merge, rewrite
 from tidegate.sink.delta.modes import CHANGE_TS, CHANGE_TYPE, VALID_FROM, VALID_TO, Form, form_of
 from tidegate.sink.delta.old_images import parted
@@ -185,15 +186,15 @@ Inherit = Callable[[TableSnapshot, TableInfo, Sequence[LakeColumn], str, Positio
 
 def inherited(
     table: TableInfo, uri: str, at: Position, options: DeltaOptions
-) -> tuple[tuple[LakeColumn, ...], list[Action]] | None:
+) -> tuple[LakeSchema, list[Action]] | None:
     """Return what `table`, emptied by a TRUNCATE at that position, leaves to its successor at `uri`: its stored
     columns, and the add actions of its past; None where nothing is kept."""
     inherit = INHERITS.get(form_of(table, options.mode))
     old = None if inherit is None else deltalog.load(options.table_uri(table.incarnation))
     if inherit is None or old is None:
         return None
-    columns = stored_columns(old)
-    return columns, list(inherit(old, table, columns, uri, at))
+    schema = copied_schema(stored_columns(old), options.column_mapping)
+    return schema, list(inherit(old, table, schema.columns, uri, at))
 
 
 def _changes(

@@ -10,6 +10,7 @@ from tidegate.sink.delta.modes import Mode
 
 SchemaChange: TypeAlias = Literal["exception", "evolve", "try_evolve", "lenient", "ignore"]
 ZeroDate: TypeAlias = Literal["null", "string", "error"]
+ColumnMapping: TypeAlias = Literal["auto", "always", "never"]
 
 
 class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,7 +18,8 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `schema_change` speaks Flink CDC's words: exception stops at a DDL that changes columns; evolve follows; try_evolve
     follows where it can and goes on where it can't; lenient only adds (drops, truncates and removed columns are not
-    followed); ignore leaves tables as they were created. `mode` is what the tables hold: modes.py.
+    followed); ignore leaves tables as they were created. `mode` is what the tables hold: modes.py. `column_mapping`
+    says when names of columns may differ from those in files: lake_schema.py.
     """
 
     root: str
@@ -26,6 +28,7 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
     zero_date: ZeroDate = "null"
     schema_change: SchemaChange = "evolve"
     mode: Mode = "replica"
+    column_mapping: ColumnMapping = "auto"
     rules: tuple[str, ...] = ()
     """Filter rules: which tables the lake holds; none means all."""
     case_sensitive: bool = False

@@ -34,7 +34,7 @@ from tidegate.objectstore.stores import store
 from tidegate.objectstore.storing import storing
 from tidegate.schema.state import SchemaState
 from tidegate.sink.delta.modes import Mode
-from tidegate.sink.delta.options import DeltaOptions, SchemaChange, ZeroDate
+from tidegate.sink.delta.options import ColumnMapping, DeltaOptions, SchemaChange, ZeroDate
 
 
 class PublishedTable(msgspec.Struct, frozen=True):
@@ -57,6 +57,7 @@ class _Followed(msgspec.Struct, frozen=True, omit_defaults=True):
     zero_date: ZeroDate = "null"
     schema_change: SchemaChange = "evolve"
     mode: Mode = "replica"
+    column_mapping: ColumnMapping = "auto"
     rules: tuple[str, ...] = ()
     case_sensitive: bool = False
     event_rules: tuple[EventRule, ...] = ()
