@@ -395,7 +395,7 @@ def test_requirements_are_pinned() -> None:
     """Each requirement of the package is pinned by its files, and a pin of its own agrees with them."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *extras["kafka"], *extras["mysql"], *extras["spark"]]
+    wanted = [*project["dependencies"], *extras["kafka"], *extras["mysql"], *extras["spark"], *extras["server"]]
     for requirement in wanted:
         match = re.match(r"([A-Za-z0-9._-]+)(?:==(.*))?", requirement)
         assert match

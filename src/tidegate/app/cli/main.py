@@ -28,6 +28,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "status": ("tidegate.app.status:status", "Show the state, checkpoint and error of changefeeds."),
     "verify": ("tidegate.app.cli.verify:verify", "Compare a lake with what the source database held."),
     "lake": ("tidegate.app.cli.lake:lake", "Look at a lake: tables, snapshots, rows."),
+    "catalog": ("tidegate.app.cli.catalog:catalog", "Serve the names of a lake's tables to Iceberg readers."),
     "table": ("tidegate.app.cli.table:table", "List parked tables of a lake, and let them go on."),
     "decode": ("tidegate.app.cli.decode:decode", "Print messages as events, one JSON object a line."),
     "encode": ("tidegate.app.cli.encode:encode", "Write events as messages, byte for byte as TiCDC does."),
@@ -46,6 +47,7 @@ _EXTRAS: Final = {
     **dict.fromkeys(("pymysql",), "mysql"),
     **dict.fromkeys(("mysql_mimic",), "upstream"),
     **dict.fromkeys(("pyspark", "deltalake", "pyarrow", "pandas", "obstore", "psutil"), "spark"),
+    **dict.fromkeys(("starlette", "uvicorn"), "server"),
 }
 INTERRUPTED: Final = 130
 

@@ -28,6 +28,7 @@ from tidegate.app.log_safe_points import safe_points
 from tidegate.app.stop_signals import stop_on_signals, wait_until
 from tidegate.app.upstream.process import UpstreamOptions, UpstreamProcess, start_upstream, status, stop_upstream
 from tidegate.model.errors import ConfigError, EnvironmentFault, InputError
+from tidegate.model.host import reaches_others
 from tidegate.tidb.segment import segments
 from tidegate.tidb.segment_base import base_of
 
@@ -106,7 +107,7 @@ def start(
     times, _ = read_all(
         TIMES, {"log-keep": Given("--log-keep", log_keep), "gc-ttl": Given("--gc-ttl", gc_ttl)}, ConfigError
     )
-    from tidegate.tidb.server.incoming import account, reaches_others
+    from tidegate.tidb.server.incoming import account
 
     admitted = account(user, password) if password else None
     if admitted is None and reaches_others(host):

@@ -127,25 +127,26 @@ class Published:
 
 def history(options: DeltaOptions) -> Iterator[Published]:
     """Return every published state, the oldest first."""
-    for number in _numbers(options):
+    for number in numbers(options):
         body = _body(options, number)
         yield Published(number, body.checkpoint_ts, body.published_ms, body.tables)
 
 
 def latest(options: DeltaOptions) -> Snapshot:
     """Return the newest published state; an empty one for a new lake."""
-    numbers = _numbers(options)
-    return _read(options, numbers[-1]) if numbers else Snapshot()
+    found = numbers(options)
+    return numbered(options, found[-1]) if found else Snapshot()
 
 
 def published_at(options: DeltaOptions, ts: int) -> Snapshot:
     """Return the newest published state whose checkpoint is not above `ts`; an empty one when there is none."""
-    numbers = _numbers(options)
-    at = bisect_right(numbers, ts, key=lambda number: _body(options, number).checkpoint_ts)
-    return _read(options, numbers[at - 1]) if at else Snapshot()
+    found = numbers(options)
+    at = bisect_right(found, ts, key=lambda number: _body(options, number).checkpoint_ts)
+    return numbered(options, found[at - 1]) if at else Snapshot()
 
 
-def _read(options: DeltaOptions, number: int) -> Snapshot:
+def numbered(options: DeltaOptions, number: int) -> Snapshot:
+    """Return the published state of that number. Raises FileNotFoundError when there is none, or none any more."""
     body = _body(options, number)
     if options.feed and body.feed != options.feed:
         raise SinkRefused(
@@ -225,7 +226,9 @@ def _path(number: int, shelf: str = "snapshots") -> str:
     return f"{shelf}/{number:020d}.json"
 
 
-def _numbers(options: DeltaOptions) -> list[int]:
+def numbers(options: DeltaOptions, at_least: int = 0) -> list[int]:
+    """Return the numbers of the published states, ascending: all, or those from `at_least` on."""
     place = store(options.control_uri)
-    paths = [entry["path"] for batch in obstore.list(place, "snapshots") for entry in batch]
+    after = _path(at_least - 1) if at_least else None
+    paths = [entry["path"] for batch in obstore.list(place, "snapshots", offset=after) for entry in batch]
     return sorted(int(path.rsplit("/", 1)[-1].removesuffix(".json")) for path in paths if path.endswith(".json"))

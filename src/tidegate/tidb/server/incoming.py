@@ -19,7 +19,6 @@ import asyncio
 import hmac
 from collections.abc import Callable, Sequence
 from hashlib import sha1
-from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from mysql_mimic.stream import ConnectionClosed
@@ -62,14 +61,6 @@ class Account(NamedTuple):
 def account(user: str, password: str) -> Account:
     """Return the account of a user with that password."""
     return Account(user, sha1(sha1(password.encode()).digest()).hexdigest())  # noqa: S324  the protocol's digest
-
-
-def reaches_others(host: str) -> bool:
-    """Return True if other machines may reach a port of that address."""
-    try:
-        return not ip_address(host).is_loopback
-    except ValueError:
-        return host != "localhost"
 
 
 class PacketReader:

@@ -26,10 +26,11 @@ from mysql_mimic.constants import KillKind
 from mysql_mimic.control import Control
 
 from tidegate.model.errors import ConfigError, EnvironmentFault, SqlRefused
+from tidegate.model.host import reaches_others
 from tidegate.tidb.cluster import Cluster
 from tidegate.tidb.node import Node
 from tidegate.tidb.server.connection import CAPABILITIES, Client, ServedSession
-from tidegate.tidb.server.incoming import LIMITS, Account, ClientStream, PortLimits, reaches_others
+from tidegate.tidb.server.incoming import LIMITS, Account, ClientStream, PortLimits
 from tidegate.tidb.server.packet import error_packet
 from tidegate.tidb.sql.session.client import Peers
 from tidegate.tidb.sql.session.session import Session

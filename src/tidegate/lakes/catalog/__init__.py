@@ -1,0 +1,1 @@
+"""A lake as a read-only Iceberg REST catalog."""
