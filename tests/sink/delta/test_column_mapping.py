@@ -1,5 +1,6 @@
 """Which tables of a lake have Delta's column mapping, and that each of its readers finds the rows that it should."""
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,11 +9,15 @@ from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaProtocolError
 
 from tests.sink.delta.lake import INT, TEXT, Rows, column, options, run, stored, table
-from tidegate.feed.step import Alter, Create
+from tests.sink.delta.small import Small
+from tidegate.feed.retention import Limits
+from tidegate.feed.step import Alter, Create, Exchange
 from tidegate.feed.step import Rows as Apply
+from tidegate.lakes.lake import Lake
+from tidegate.lakes.live import clone
 from tidegate.model.errors import SinkRefused
 from tidegate.model.mysql import MysqlType
-from tidegate.model.table import ColumnType, TableInfo
+from tidegate.model.table import ColumnType, PartitionDef, PartitionInfo, TableInfo
 from tidegate.objectstore import deltalog
 from tidegate.sink.delta.lake_schema import stored_schema
 from tidegate.sink.delta.options import DeltaOptions
@@ -33,25 +38,28 @@ def made(root: Path, info: TableInfo = T, **more: object) -> tuple[DeltaOptions,
 
 def plain(lake: DeltaOptions, version: int | None = None) -> list[dict[str, object]]:
     """The rows as delta-rs gives them to Arrow, which refuses a table with column mapping."""
-    found = DeltaTable(lake.table_uri("t-1"), version=version).to_pyarrow_table().to_pylist()
-    return sorted(found, key=lambda row: str(next(iter(row.values()))))
+    return by_first(DeltaTable(lake.table_uri("t-1"), version=version).to_pyarrow_table())
 
 
 def queried(lake: DeltaOptions, version: int | None = None) -> list[dict[str, object]]:
     """The rows as DataFusion gives them, which knows column mapping."""
     found = QueryBuilder().register("t", DeltaTable(lake.table_uri("t-1"), version=version))
-    return sorted(pa.table(found.execute("select * from t").read_all()).to_pylist(), key=lambda row: row["id"])
+    return by_first(pa.table(found.execute("select * from t").read_all()))
 
 
-def features(lake: DeltaOptions, version: int | None = None) -> set[str]:
-    return set(DeltaTable(lake.table_uri("t-1"), version=version).protocol().reader_features or ())
+def by_first(rows: pa.Table) -> list[dict[str, object]]:
+    return sorted(rows.to_pylist(), key=lambda row: str(next(iter(row.values()))))
 
 
-def is_mapped(lake: DeltaOptions, version: int | None = None) -> bool:
+def features(snapshot: deltalog.TableSnapshot) -> set[str]:
+    return set(snapshot.table.protocol().reader_features or ())
+
+
+def is_mapped(lake: DeltaOptions, version: int | None = None, incarnation: str = "t-1") -> bool:
     """Whether a version has column mapping: protocol, properties and schema say the same."""
-    snapshot = deltalog.load(lake.table_uri("t-1"), version)
+    snapshot = deltalog.load(lake.table_uri(incarnation), version)
     assert snapshot is not None
-    named = {"columnMapping" in features(lake, version), stored_schema(snapshot).mapped}
+    named = {"columnMapping" in features(snapshot), stored_schema(snapshot).mapped}
     keys = {key.rpartition(".")[0] == "delta.columnMapping" for field in snapshot.fields for key in field["metadata"]}
     assert len(named) == 1
     assert named <= keys
@@ -71,8 +79,8 @@ def test_a_new_table_opens_everywhere(tmp_path: Path) -> None:
 
     assert plain(lake) == stored(lake, "t-1")
     assert plain(lake)[-1] == {"k": 8, "v": "c", "n": 5, "id": 3}
-    assert queried(lake)[0] == {"k": 7, "v": "a", "n": None, "id": 1}
-    assert features(lake) == {"timestampNtz"}
+    assert {"k": 7, "v": "a", "n": None, "id": 1} in queried(lake)
+    assert features(deltalog.load(lake.table_uri("t-1"))) == {"timestampNtz"}
 
 
 @pytest.mark.parametrize("last", ["v", "V", "w", ""])
@@ -176,3 +184,79 @@ def test_columns_called_as_ours_are_told_apart(tmp_path: Path, name: str) -> Non
     nothing = {f"n{one}": None for one in range(3)}
     assert stored(lake, "t-1") == queried(lake) == [{"id": 1} | nothing, {"id": 2} | nothing]
     assert max(one.mapping_id for one in stored_schema(deltalog.load(lake.table_uri("t-1"))).columns) < 1 << 30
+
+
+def renamed(tmp_path: Path, **more: object) -> tuple[DeltaOptions, Rows, TableInfo]:
+    """A table whose column was renamed while it had files."""
+    lake, rows = made(tmp_path, **more)
+    new = table(column(1, "id"), column(2, "w", TEXT), version=30)
+    run(lake, rows, Alter(T, new, 30, 1))
+    return lake, rows, new
+
+
+@pytest.mark.parametrize("chosen", ["auto", "always", "never"])
+def test_the_past_goes_on_under_its_names(tmp_path: Path, chosen: str) -> None:
+    """What a TRUNCATE leaves to the next incarnation has the names that the old files have, and mapping if it must."""
+    lake, rows, old = renamed(tmp_path, mode="history", column_mapping=chosen)
+    new = table(column(1, "id"), column(2, "w", TEXT), version=40, incarnation="t-2")
+    run(lake, rows, Create(new, 40, 1, old))
+    after = table(column(1, "id"), column(2, "w", TEXT), column(3, "v"), version=50, incarnation="t-2")
+    rows.insert(60, id=3, w="c", v=5)
+    run(lake, rows, Alter(new, after, 50, 1), Apply(after, 50, 60))
+
+    found = [(row["id"], row["w"], row["v"], row["_valid_to"]) for row in stored(lake, "t-2")]
+    assert found == [(1, "a", None, 40), (2, "b", None, 40), (3, "c", 5, None)]
+    assert is_mapped(lake, incarnation="t-2") == (chosen != "never")
+
+
+def test_a_clone_is_read_as_its_origin(tmp_path: Path) -> None:
+    """The live view's clones of a plain table are plain, those of a mapped one mapped, with the rows of their files."""
+    for at, lake in enumerate((made(tmp_path / "plain")[0], renamed(tmp_path / "mapped")[0])):
+        origin = deltalog.load(lake.table_uri("t-1"))
+        other = options(tmp_path / f"clone {at}")
+        clone(origin, other.table_uri("t-1"), "f")
+
+        assert is_mapped(other) == is_mapped(lake) == bool(at)
+        assert stored(other, "t-1") == stored(lake, "t-1") != []
+
+
+def test_partners_of_an_exchange_have_names_of_their_own(tmp_path: Path) -> None:
+    """Rows and old images change places between a plain table and a mapped one."""
+    parts = PartitionInfo("RANGE", expr="`id`", definitions=(PartitionDef("p0", ("MAXVALUE",)),))
+    parted = table(column(1, "id"), column(2, "v", TEXT), partition=parts, key=())
+    stage = table(column(7, "old", TEXT), column(8, "id"), name="stage", key=())
+    other = table(column(7, "v", TEXT), column(8, "id"), name="stage", version=20, key=())
+    lake, rows = options(tmp_path), Rows()
+    rows.update(11, {"v": "a"}, id=5, v="b")
+    rows.update(12, {"old": "x"}, name="stage", old="y", id=3)
+    steps = (Create(parted, 10, 1), Create(stage, 10, 2), Apply(parted, 10, 19), Apply(stage, 10, 19))
+    run(lake, rows, *steps, Alter(stage, other, 20, 1), Exchange(parted, "p0", other, 30, 1))
+
+    assert not is_mapped(lake)
+    assert stored_schema(deltalog.load(lake.table_uri("stage-1"))).mapped
+    (here,), (there,) = stored(lake, "t-1"), stored(lake, "stage-1")
+    assert (here["id"], here["v"], json.loads(here["_tidegate_before"])) == (3, "y", {"id": "3", "v": "x"})
+    assert (there["id"], there["v"], json.loads(there["_tidegate_before"])) == (5, "b", {"id": "5", "old": "a"})
+
+
+def test_a_feed_and_its_readers(tmp_path: Path) -> None:
+    """A table that a feed makes, fills and tends opens without Tidegate; the lake still shows the moments before."""
+    feed = Small(tmp_path, Limits())
+    feed.ddl(10, "CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    feed.rows.insert(11, id=1, v=1)
+    feed.ddl(15, "ALTER TABLE t ADD COLUMN k INT NOT NULL DEFAULT 7")
+    feed.round(20)
+    feed.tend()
+    uri, version = Lake(str(tmp_path)).place("s.t")
+    assert DeltaTable(uri, version=version).to_pyarrow_table().to_pylist() == [{"id": 1, "v": 1, "k": 7}]
+
+    feed.ddl(30, "ALTER TABLE t RENAME COLUMN v TO w")
+    feed.ddl(31, "ALTER TABLE t ADD COLUMN v INT")
+    feed.rows.insert(35, id=2, w=2, k=3, v=9)
+    feed.round(40)
+    feed.tend()
+    now = [{"id": 1, "w": 1, "k": 7, "v": None}, {"id": 2, "w": 2, "k": 3, "v": 9}]
+    query = QueryBuilder().register("t", DeltaTable(uri)).execute("select * from t")
+    assert by_first(pa.table(query.read_all())) == by_first(Lake(str(tmp_path)).arrow("s.t")) == now
+    assert Lake(str(tmp_path), 20).arrow("s.t").to_pylist() == [{"id": 1, "v": 1, "k": 7}]
+    assert DeltaTable(uri, version=version).to_pyarrow_table().to_pylist() == [{"id": 1, "v": 1, "k": 7}]
