@@ -40,7 +40,7 @@ Request = dict[str, Any]
 def session() -> duckdb.DuckDBPyConnection:
     """A new DuckDB with the extensions that PyPI has, in UTC."""
     made = duckdb.connect(config={"autoinstall_known_extensions": False})
-    for name in ("avro", "iceberg", "delta"):
+    for name in ("httpfs", "avro", "iceberg", "delta"):
         [path] = Path(next(iter(duckdb_ext.__path__))).glob(f"extensions/*/*/{name}.duckdb_extension")
         made.execute(f"LOAD '{path}'")
     made.execute("SET TimeZone = 'UTC'")
