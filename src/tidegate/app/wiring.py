@@ -271,6 +271,7 @@ def delta_options(config: FeedConfig) -> "DeltaOptions":
         schema_change=sink.schema_change,  # type: ignore[arg-type]
         mode=sink.mode,  # type: ignore[arg-type]
         column_mapping=sink.column_mapping,  # type: ignore[arg-type]
+        iceberg=sink.iceberg == "on",
         rules=config.rules,
         case_sensitive=config.case_sensitive,
         event_rules=config.event_rules,

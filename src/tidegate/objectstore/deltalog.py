@@ -74,7 +74,7 @@ class TableSnapshot:
         """Return the last version that each application committed; None for one that never did.
 
         The newest commit mostly tells; to find what it does not name, delta-rs reads all of the log again."""
-        told = [action["txn"] for action in _actions(self.uri, self.version) if "txn" in action]
+        told = [action["txn"] for action in actions(self.uri, self.version) if "txn" in action]
         newest = {one["appId"]: one["version"] for one in told}
         return [newest[name] if name in newest else self.table.transaction_version(name) for name in app_ids]
 
@@ -262,15 +262,15 @@ def txn(app_id: str, version: int) -> Action:
 
 def user_metadata(uri: str, version: int) -> dict[str, Any]:
     """Return the userMetadata of one commit; {} when it has none or the log no longer holds it."""
-    for action in _actions(uri, version):
+    for action in actions(uri, version):
         info = action.get("commitInfo")
         if info is not None:
             return dict(json.loads(info.get("userMetadata") or "{}"))
     return {}
 
 
-def _actions(uri: str, version: int) -> list[Action]:
-    """The actions of one commit; none when the log no longer holds it."""
+def actions(uri: str, version: int) -> list[Action]:
+    """Return the actions of one commit; none when the log no longer holds it."""
     try:
         body = obstore.get(store(uri), f"_delta_log/{version:020d}.json").bytes().to_bytes()
     except FileNotFoundError:

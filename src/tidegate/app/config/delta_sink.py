@@ -36,6 +36,13 @@ DELTA_SINK: Final[Mapping[str, Param]] = {
         "what a DDL does to the lake, in Flink CDC's words",
         ("exception", "evolve", "try_evolve", "lenient", "ignore"),
     ),
+    "iceberg": Param(
+        "choice",
+        "iceberg",
+        "on",
+        "`on`: every published version can be read as an Iceberg table too, over the same files",
+        ("on", "off"),
+    ),
     "zero-date": Param(
         "choice",
         "zero_date",
@@ -111,6 +118,7 @@ class DeltaTarget(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     mode: str = "replica"
     schema_change: str = "evolve"
+    iceberg: str = "on"
     zero_date: str = "null"
     column_mapping: str = "auto"
     time_zone: str | None = None

@@ -23,6 +23,7 @@ from tidegate.objectstore.deltalog import Action, CommitConflict, TableSnapshot
 from tidegate.objectstore.failpoint import reach
 from tidegate.sink.delta.alter import alter
 from tidegate.sink.delta.columns import first_schema, stored_columns
+from tidegate.sink.delta.iceberg.project import project
 from tidegate.sink.delta.mode_steps import ROW_STEPS, inherited
 from tidegate.sink.delta.modes import MODE, check_mode, form_of
 from tidegate.sink.delta.options import DeltaOptions
@@ -51,6 +52,8 @@ class TableResult:
 def run_unit(unit: Unit, changes: Changes, options: DeltaOptions) -> list[TableResult]:
     """Bring the unit's tables to the end of its steps; the result tells each table once."""
     results: dict[str, TableResult] = {}
+    last: dict[str, TableInfo] = {}
+    since: dict[str, int] = {}
     for step in unit.steps:
         for nth, table in enumerate(_tables_of(step)):
             done = _retrying(lambda step=step, table=table: _run(step, table, changes, options))  # type: ignore[misc]
@@ -62,6 +65,11 @@ def run_unit(unit: Unit, changes: Changes, options: DeltaOptions) -> list[TableR
             result.corrupt += done.tally.corrupt
             result.roads.update(done.tally.roads)
             result.ahead = max(result.ahead, done.ahead)
+            last[table.incarnation] = table
+            since.setdefault(table.incarnation, done.before)
+    if options.iceberg:
+        for incarnation, result in results.items():
+            project(options.table_uri(incarnation), result.version, last[incarnation], since[incarnation])
     return list(results.values())
 
 
@@ -104,6 +112,8 @@ class _Tally:
 
 
 class _Done(NamedTuple):
+    before: int
+    """The table's version before the step."""
     version: int
     tally: _Tally = _Tally()
     ahead: int = 0
@@ -121,7 +131,7 @@ def _run(step: Step, table: TableInfo, changes: Changes, options: DeltaOptions) 
         raise SinkError(f"table {table.name}: its stored rows at {uri} are gone; start the feed anew in an empty lake")
     at = position(snapshot, options.feed)
     if at >= position_of(step):
-        return _Done(snapshot.version, ahead=at[0])
+        return _Done(snapshot.version, snapshot.version, ahead=at[0])
     if isinstance(step, Rows):
         return _rows(step, at, snapshot, changes, options)
     try:
@@ -131,7 +141,7 @@ def _run(step: Step, table: TableInfo, changes: Changes, options: DeltaOptions) 
     reach("apply/ddl-written")
     _commit(snapshot, actions, step, options, type(step).__name__.upper())
     reach("apply/ddl-committed")
-    return _Done(snapshot.version + 1)
+    return _Done(snapshot.version, snapshot.version + 1)
 
 
 def _located(error: TidegateError, step: Step, table: TableInfo) -> TidegateError:
@@ -152,7 +162,7 @@ def _commit(
 
 def _create(step: Create, snapshot: TableSnapshot | None, uri: str, options: DeltaOptions) -> _Done:
     if snapshot is not None:
-        return _Done(snapshot.version, ahead=position(snapshot, options.feed)[0])
+        return _Done(snapshot.version, snapshot.version, ahead=position(snapshot, options.feed)[0])
     reach("apply/before-create")
     past = inherited(step.old, uri, (step.ts, step.seq), options) if step.old is not None else None
     schema, kept = past or (first_schema(step.table, options), [])
@@ -165,7 +175,7 @@ def _create(step: Create, snapshot: TableSnapshot | None, uri: str, options: Del
         name=str(step.table.name),
     )
     reach("apply/after-create")
-    return _Done(0)
+    return _Done(-1, 0)
 
 
 def _rows(
@@ -177,7 +187,7 @@ def _rows(
 ) -> _Done:
     chunks = if_any(changes.batches(step.table.name, max(step.after, at[0]), step.upto))
     if chunks is None:
-        return _Done(snapshot.version)
+        return _Done(snapshot.version, snapshot.version)
     reach("apply/rows-read")
     columns, tally = stored_columns(snapshot), _Tally()
     how = ROW_STEPS[form_of(step.table, options.mode)]
@@ -185,7 +195,7 @@ def _rows(
     reach("apply/rows-written")
     _commit(snapshot, actions, step, options, how.operation)
     reach("apply/rows-committed")
-    return _Done(snapshot.version + 1, tally)
+    return _Done(snapshot.version, snapshot.version + 1, tally)
 
 
 def _ddl_actions(

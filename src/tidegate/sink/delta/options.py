@@ -36,6 +36,8 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Event filters: which DDLs the lake does not follow."""
     events_since: int = 0
     """DDLs up to this ts are followed whatever these say."""
+    iceberg: bool = False
+    """Whether every published version has Iceberg metadata too: iceberg/project.py."""
     selectors: tuple[SelectorRule, ...] = ()
     """Column selectors: which columns of its tables the lake holds; none means all."""
 

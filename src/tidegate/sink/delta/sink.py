@@ -27,6 +27,7 @@ from tidegate.objectstore.probe import check_store
 from tidegate.objectstore.storing import STORE_ERRORS, first_line
 from tidegate.schema.state import SchemaState
 from tidegate.sink.delta.apply import TableResult, run_unit
+from tidegate.sink.delta.iceberg.lake import begin_projection
 from tidegate.sink.delta.lake_upkeep import FAILURES, LakeUpkeep, storing_errors
 from tidegate.sink.delta.modes import check_mode
 from tidegate.sink.delta.options import DeltaOptions
@@ -89,6 +90,7 @@ class DeltaSink(Sink[TableResult]):
         self.rhythm = Rhythm(idle_s=IDLE_PUBLISH_S, flush_s=flush_s, rests=True)
         self.snapshot = Snapshot()
         self._upkeep, self._parks = upkeep, parks
+        self._begun = False
         self._standing = Standing(self.snapshot.checkpoint, self.snapshot.state)
         self._refused: list[Refused] = []
         self._requests = Requests(options)
@@ -217,7 +219,11 @@ class DeltaSink(Sink[TableResult]):
         self._requests.answer(group)
 
     def upkeep(self, tasks: Tasks, frontier: int | None, enough: Callable[[], bool]) -> None:
-        """Forget, delete and fold what the lake's limits allow, if it is time. SinkError for what a store says."""
+        """Begin the projection that is asked for; then forget, delete and fold what the lake's limits allow, if it is
+        time. SinkError for what a store says."""
+        if not self._begun:
+            begin_projection(self.options, self.snapshot, storing_errors(tasks.run))
+            self._begun = True
         if self._upkeep is None or not self._upkeep.due():
             return
         try:

@@ -45,6 +45,8 @@ from tidegate.objectstore.stores import store
 from tidegate.schema.state import SchemaState
 from tidegate.sink.delta.columns import bounded, stored_columns
 from tidegate.sink.delta.files import is_small, read, within, write
+from tidegate.sink.delta.iceberg.names import spans_of
+from tidegate.sink.delta.iceberg.project import project
 from tidegate.sink.delta.keys import by_key
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot
@@ -86,6 +88,8 @@ def compact(job: Compaction, options: DeltaOptions) -> int:
         deltalog.commit(uri, snapshot.version + 1, actions, operation="OPTIMIZE", metadata=metadata)
     except CommitConflict:
         return job.version
+    if options.iceberg:
+        project(uri, snapshot.version + 1, job.table, snapshot.version)
     reach("compact/after-commit")
     return snapshot.version + 1
 
@@ -209,6 +213,7 @@ class Upkeep:
         if not lifespans.advance(lowest, COMMITS_MAX):
             done.unfinished |= bool(files)
             return
+        lifespans.spans |= spans_of(files)
         swept = sweep(
             lifespans,
             files,
