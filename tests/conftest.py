@@ -45,7 +45,7 @@ def bootstrap() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def readers() -> Iterator[Readers]:
-    """PyIceberg, Polars and DuckDB, in a process that the whole run shares."""
+    """PyIceberg, Polars, DuckDB and Spark, in processes that the whole run shares."""
     with reading() as process:
         yield process
 

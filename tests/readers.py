@@ -1,12 +1,14 @@
-"""PyIceberg, Polars and DuckDB as people without Tidegate have them: one process of build/readers for all tests.
+"""PyIceberg, Polars, DuckDB and Spark as people without Tidegate have them: two processes for all tests.
 
     a test ──JSON line──► readers_program.py (build/readers, `make build/readers/.ready`) ──Arrow IPC file──► pa.Table
+                          readers_spark.py   (this environment)
 
-The fixture `readers` gives the process of this run, which starts with the first question.
+The fixture `readers` gives the processes of this run, each of which starts with the first question to it.
 """
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,9 +19,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import ipc
 
-ROOT = Path(__file__).parents[1]
-PYTHON = ROOT / "build" / "readers" / "bin" / "python"
-PROGRAM = Path(__file__).with_name("readers_program.py")
+PYTHON = Path(__file__).parents[1] / "build" / "readers" / "bin" / "python"
+PROGRAMS = {"spark": (Path(sys.executable), Path(__file__).with_name("readers_spark.py"))}
+OTHERS = (PYTHON, Path(__file__).with_name("readers_program.py"))
 
 
 class ReaderFault(AssertionError):
@@ -27,11 +29,11 @@ class ReaderFault(AssertionError):
 
 
 class Readers:
-    """A process that reads tables; one question at a time."""
+    """Processes that read tables; one question at a time."""
 
     def __init__(self, home: str) -> None:
         self._home = home
-        self._process: subprocess.Popen[str] | None = None
+        self._processes: dict[Path, subprocess.Popen[str]] = {}
 
     def table(self, reader: str, place: str | Path, **more: Any) -> pa.Table:
         """The rows of a table by its place: a metadata file, for `polars-delta` and `duckdb-delta` a directory."""
@@ -48,7 +50,8 @@ class Readers:
         return found
 
     def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        process = self._process or self._start()
+        python, program = PROGRAMS.get(request.get("read", request.get("list")), OTHERS)
+        process = self._processes.get(program) or self._start(python, program)
         assert process.stdin
         assert process.stdout
         process.stdin.write(json.dumps(request) + "\n")
@@ -60,12 +63,13 @@ class Readers:
             raise ReaderFault(told["error"])
         return told
 
-    def _start(self) -> subprocess.Popen[str]:
-        if not PYTHON.exists():
-            pytest.fail(f"no readers at {PYTHON}: make build/readers/.ready")
-        words = [PYTHON, PROGRAM, self._home]
-        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        return self._process
+    def _start(self, python: Path, program: Path) -> subprocess.Popen[str]:
+        if not python.exists():
+            pytest.fail(f"no readers at {python}: make build/readers/.ready")
+        words = [python, program, self._home]
+        process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._processes[program] = process
+        return process
 
     @staticmethod
     def _rows(path: str) -> pa.Table:
@@ -75,9 +79,9 @@ class Readers:
         return found
 
     def stop(self) -> None:
-        """End the process, if it was started."""
-        if self._process is not None:
-            self._process.communicate(timeout=30)
+        """End the processes that were started."""
+        for process in self._processes.values():
+            process.communicate(timeout=60)
 
 
 @contextmanager

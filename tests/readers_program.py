@@ -1,11 +1,6 @@
-"""Reads tables as people without Tidegate do, in an environment of its own: one JSON line in, one JSON line out.
+"""PyIceberg, Polars and DuckDB, in an environment of their own; readers_lines.py tells what they are asked.
 
     build/readers/bin/python tests/readers_program.py DIRECTORY
-
-    {"read": READER, "place": …}                        ► {"arrow": FILE}           a table by its place
-    {"read": READER, "catalog": {…}, "tables": […]}     ► {"arrow": FILES}          tables of one session of a catalog
-    {"list": READER, "catalog": {…}}                    ► {"names": ["shop.orders", …]}
-    anything that fails                                 ► {"error": "Type: message"}
 
     READER              its place                                       its catalog
     pyiceberg           a metadata file: path or URI                    properties of `load_catalog`
@@ -14,13 +9,10 @@
     duckdb-delta        the same                                        -
 
 `properties` of a request go to the reader's storage: {"s3.endpoint": …} for PyIceberg, {"aws_endpoint_url": …} for
-Polars. Each table comes as an Arrow IPC file, which the caller deletes.
+Polars.
 """
 
-import itertools
-import json
 import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -29,12 +21,10 @@ import duckdb
 import duckdb_ext
 import polars as pl
 import pyarrow as pa
-from pyarrow import ipc
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import StaticTable
 
-NUMBERS: Final = itertools.count()
-Request = dict[str, Any]
+from readers_lines import Request, serve, written
 
 
 def session() -> duckdb.DuckDBPyConnection:
@@ -131,25 +121,6 @@ def answer(request: Request, home: Path) -> dict[str, Any]:
     return {"arrow": written(READ[request["read"]](request), home)}
 
 
-def written(table: pa.Table, home: Path) -> str:
-    """A file with the rows of a table."""
-    path = home / f"{next(NUMBERS)}.arrow"
-    with ipc.new_file(path, table.schema) as writer:
-        writer.write_table(table)
-    return str(path)
-
-
-def main() -> None:
-    """Answer until there are no more lines."""
-    os.environ["POLARS_ICEBERG_PLANNER"] = "pyiceberg"  # it says so on each scan otherwise
-    for line in sys.stdin:
-        try:
-            told = answer(json.loads(line), Path(sys.argv[1]))
-        except Exception as error:  # noqa: BLE001
-            told = {"error": f"{type(error).__name__}: {error}"}
-        sys.stdout.write(json.dumps(told) + "\n")
-        sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main()
+    os.environ["POLARS_ICEBERG_PLANNER"] = "pyiceberg"  # it says so on each scan otherwise
+    serve(answer)

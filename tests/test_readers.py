@@ -50,7 +50,7 @@ def test_delta(readers: Readers, tmp_path: Path, reader: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("reader", ["pyiceberg", "polars"])
+@pytest.mark.parametrize("reader", ["pyiceberg", "polars", "spark"])
 def test_iceberg(readers: Readers, tmp_path: Path, reader: str) -> None:
     """A reader of Iceberg tells the columns of a table without rows."""
     found = readers.table(reader, metadata(tmp_path))

@@ -255,7 +255,7 @@ def test_jars_with_other_bytes_are_refused(cache: Path, tmp_path: Path, monkeypa
 
 def test_every_jar_is_pinned() -> None:
     """The package names each jar's digest, and no jar that is not asked for."""
-    pinned = {name for conf in ("spark", "broker") for name in jars.expected_digests(conf)}  # type: ignore[arg-type]
+    pinned = {name for conf in ("spark", "broker", "iceberg") for name in jars.expected_digests(conf)}  # type: ignore[arg-type]
     listed = (Path(jars.__file__).parent / "jars.sha256").read_text().split()[1::2]
     assert sorted(pinned) == sorted(listed)
 

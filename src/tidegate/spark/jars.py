@@ -102,7 +102,7 @@ def _block(payload: bytes) -> bytes:
     return struct.pack(">I", len(payload)) + payload
 
 
-Configuration = Literal["spark", "broker"]
+Configuration = Literal["spark", "broker", "iceberg"]
 Progress = Callable[[str], None]
 
 STALL_S: Final = 120
