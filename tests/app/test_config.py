@@ -8,6 +8,7 @@ import pytest
 from tidegate.app.config.document import KINDS
 from tidegate.app.config.keys import KEYS
 from tidegate.app.config.load import load
+from tidegate.app.wiring import delta_options
 from tidegate.model.errors import ChangefeedIdInvalid, ConfigError, FilterRuleInvalid, UriInvalid
 
 SOURCE = "kafka://h:9092/shop?protocol=open-protocol"
@@ -49,6 +50,7 @@ dispatchers = [{matcher = ["*.*"], partition = "table"}]
 [sink.delta-config]
 worker-count = 3
 schema-change = "ignore"
+column-mapping = "never"
 [sink.kafka-config.codec-config]
 enable-tidb-extension = true
 """
@@ -60,6 +62,7 @@ def test_file(write):
     assert (feed.name, feed.rules, feed.case_sensitive) == ("shop-feed", ("shop.*", "!shop.tmp_*"), True)
     assert (feed.source.dead_letter, feed.source.max_retry, feed.time_zone) == ("skip", 7, "Asia/Tokyo")
     assert (feed.sink.worker_count, feed.sink.schema_change) == (3, "lenient")
+    assert delta_options(feed).column_mapping == "never"
     assert feed.table_filter().matches("shop", "a")
     assert not feed.table_filter().matches("shop", "tmp_1")
     assert not feed.table_filter().matches("SHOP", "a")

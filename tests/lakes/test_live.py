@@ -172,7 +172,11 @@ def test_options_of_the_feed_are_followed(tmp_path: Path) -> None:
     play = Play(tmp_path)
     stage = play.stage
     stage.options = type(stage.options)(
-        root=str(tmp_path), feed="f", time_zone="Asia/Tokyo", rules=("shop.*", "bank.accounts")
+        root=str(tmp_path),
+        feed="f",
+        time_zone="Asia/Tokyo",
+        rules=("shop.*", "bank.accounts"),
+        column_mapping="never",
     )
     stage.sink.options = stage.options
     play.land(truths()[0].ts)
