@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tidegate.app.config.callback_sink import CALLBACK_REFUSED, CALLBACK_SINK, CallbackTarget, parse_callback
-from tidegate.app.config.delta_sink import DELTA_KEYS, DELTA_REFUSED, DELTA_SINK, DeltaTarget, parse_delta
+from tidegate.app.config.delta_sink import DELTA_KEYS, DELTA_REFUSED, DELTA_SINK, ICEBERG, DeltaTarget, parse_delta
 from tidegate.app.config.entry import SinkEntry, SourceEntry, is_landed
 from tidegate.app.config.feed import FeedConfig
 from tidegate.app.config.kafka_source import KAFKA_SOURCE, KafkaSource, parse_source
@@ -185,6 +185,7 @@ SOURCES: Final = _by_scheme(
 SINKS: Final = _by_scheme(
     SinkEntry(
         scheme="delta",
+        aliases=(ICEBERG,),
         about="a lake of Delta tables",
         example="delta:///srv/lake",
         params=DELTA_SINK,
@@ -282,11 +283,13 @@ def delta_options(config: FeedConfig) -> "DeltaOptions":
 
 def delta_sink(config: FeedConfig) -> "DeltaSink":
     """Return the Delta sink of a changefeed."""
+    from tidegate.sink.delta.iceberg.embedded import EmbeddedCatalog
     from tidegate.sink.delta.lake_upkeep import LakeUpkeep
     from tidegate.sink.delta.sink import DeltaSink
 
     sink, options = config.sink, delta_options(config)
     assert isinstance(sink, DeltaTarget)
+    shows = sink.iceberg == "on" and sink.catalog == "embedded"
     upkeep = None
     if sink.upkeep != "off":
         upkeep = LakeUpkeep(options, limits_of(sink), interval_s=sink.upkeep_interval_ms / 1000, notes=True)
@@ -296,6 +299,7 @@ def delta_sink(config: FeedConfig) -> "DeltaSink":
         flush_s=sink.flush_interval_ms / 1000,
         upkeep=upkeep,
         parks=sink.table_error == "park",
+        catalog=None if "://" in sink.path else EmbeddedCatalog(sink.path, shows=shows),
     )
 
 

@@ -75,6 +75,30 @@ def upkeep(*, root: str, dry_run: bool, as_json: bool, **times: str | None) -> N
     )
 
 
+@click.command("project")
+@click.argument("root", metavar="LAKE")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def project(*, root: str, as_json: bool) -> None:
+    """Write the Iceberg metadata that kept snapshots of LAKE lack, and its embedded catalog. A feed may run meanwhile.
+
+    A feed with iceberg=on does so for what it publishes; this is for what was published before, or elsewhere."""
+    from tidegate.sink.delta.iceberg.embedded import EmbeddedCatalog, named
+    from tidegate.sink.delta.iceberg.lake import project_lake
+    from tidegate.sink.delta.options import DeltaOptions
+    from tidegate.sink.delta.snapshots import latest
+    from tidegate.testing.tasks import HereTasks
+
+    options = DeltaOptions(root=lake_root(root), feed="")
+    versions = project_lake(options, HereTasks(pickles=False).run)
+    names = named(options, latest(options))
+    if "://" not in root:
+        EmbeddedCatalog(options.root).publish(names)
+    if as_json:
+        say_json({"tables": len(names), "versions": versions})
+    else:
+        say(f"{len(names)} tables, {versions} versions of them can be read as Iceberg tables")
+
+
 def lake_root(root: str) -> str:
     """Return the address of a lake, a directory as an absolute path. ConfigError for a directory that is no lake."""
     if "://" in root:
@@ -279,6 +303,7 @@ def sql(*, root: str, query: str, at: str, live: bool, form: str, limit: int | N
 
 
 lake.add_command(upkeep)
+lake.add_command(project)
 
 
 def _time(ts: int) -> str:

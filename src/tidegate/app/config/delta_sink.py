@@ -3,6 +3,7 @@ r"""A delta:// address: a lake of Delta tables, and how it is written.
 delta:///srv/lake?schema-change=evolve      an absolute path
 delta://./lake                              a path from the working directory
 delta+s3://bucket/prefix                    an object store (also gs, azure, az, abfss)
+iceberg:///srv/lake, iceberg+s3://…         the same lake, with Iceberg metadata in any case
 """
 
 import posixpath
@@ -18,7 +19,10 @@ from tidegate.app.config.uri import STORES, Parts, object_store, parameters, spl
 from tidegate.model.errors import ConfigError, UnsupportedError, UriInvalid
 
 SCHEME: Final = "delta"
-_SCHEMES: Final = (SCHEME, *(f"{SCHEME}+{store}" for store in ("file", *STORES)))
+ICEBERG: Final = "iceberg"
+_SCHEMES: Final = tuple(
+    f"{scheme}{store}" for scheme in (SCHEME, ICEBERG) for store in ("", *(f"+{one}" for one in ("file", *STORES)))
+)
 
 DELTA_SINK: Final[Mapping[str, Param]] = {
     "mode": Param(
@@ -42,6 +46,13 @@ DELTA_SINK: Final[Mapping[str, Param]] = {
         "on",
         "`on`: every published version can be read as an Iceberg table too, over the same files",
         ("on", "off"),
+    ),
+    "catalog": Param(
+        "choice",
+        "catalog",
+        "embedded",
+        "with `iceberg=on`, names for the tables: `embedded` in `catalog.db` of a lake in a directory, or `off`",
+        ("embedded", "off"),
     ),
     "zero-date": Param(
         "choice",
@@ -119,6 +130,7 @@ class DeltaTarget(msgspec.Struct, frozen=True, kw_only=True):
     mode: str = "replica"
     schema_change: str = "evolve"
     iceberg: str = "on"
+    catalog: str = "embedded"
     zero_date: str = "null"
     column_mapping: str = "auto"
     time_zone: str | None = None
@@ -148,7 +160,10 @@ def parse_delta(uri: str, options: Mapping[str, Given] | None = None) -> DeltaTa
     parts = split(uri, "sink-uri", _SCHEMES)
     given = {**(options or {}), **parameters(parts, DELTA_SINK)}
     fields, ignored = read_all(DELTA_SINK, given, UriInvalid)
-    return msgspec.convert({**fields, "path": _lake_path(parts), "ignored": ignored}, DeltaTarget)
+    target = msgspec.convert({**fields, "path": _lake_path(parts), "ignored": ignored}, DeltaTarget)
+    if parts.scheme.startswith(ICEBERG) and target.iceberg == "off":
+        raise ConfigError(f"sink-uri: {ICEBERG}:// means iceberg=on; without Iceberg metadata a lake is a {SCHEME}://")
+    return target
 
 
 def _lake_path(parts: Parts) -> str:
@@ -162,9 +177,9 @@ def _lake_path(parts: Parts) -> str:
         return posixpath.normpath(parts.netloc + path)
     if parts.netloc:
         raise UriInvalid(
-            f"sink-uri: write delta:///{parts.netloc}{parts.path} for an absolute path or "
-            f"delta://./{parts.netloc}{parts.path} for one from here"
+            f"sink-uri: write {parts.scheme}:///{parts.netloc}{parts.path} for an absolute path or "
+            f"{parts.scheme}://./{parts.netloc}{parts.path} for one from here"
         )
     if not path.strip("/"):
-        raise UriInvalid("sink-uri: the path of the lake is missing; write delta:///path/of/lake")
+        raise UriInvalid(f"sink-uri: the path of the lake is missing; write {parts.scheme}:///path/of/lake")
     return posixpath.normpath(path)

@@ -41,6 +41,8 @@ class Entry(Generic[Address]):
 
     scheme: str
     about: str
+    aliases: tuple[str, ...] = ()
+    """Other schemes of the same addresses."""
     example: str
     params: Mapping[str, Param]
     parse: Callable[[str, Document], Address]

@@ -109,7 +109,8 @@ def _entry(entries: Mapping[str, Entry], uri: str, where: str) -> Entry:
     scheme = scheme_of(uri)
     if not scheme:
         raise UriInvalid(f"{where}: expected SCHEME://..., found {mask_uri(uri)}")
-    found = entries.get(scheme.partition("+")[0])
+    kind = scheme.partition("+")[0]
+    found = entries.get(kind) or next((entry for entry in entries.values() if kind in entry.aliases), None)
     if found is None:
         raise wrong_scheme(uri, where, list(entries))
     return found

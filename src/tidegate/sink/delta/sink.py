@@ -8,12 +8,13 @@ ts, and both are written where only one writer can.  A DDL is a step of its tabl
 A unit that is refused for good ends the feed, or with `table-error=park` stops its own tables alone (parking.py).
 """
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from tidegate.feed.pace import tasks_at_once
 from tidegate.feed.parked import Parked, Refused, known_to, parked_after, parks, refused_again
@@ -27,6 +28,7 @@ from tidegate.objectstore.probe import check_store
 from tidegate.objectstore.storing import STORE_ERRORS, first_line
 from tidegate.schema.state import SchemaState
 from tidegate.sink.delta.apply import TableResult, run_unit
+from tidegate.sink.delta.iceberg.embedded import Named, named
 from tidegate.sink.delta.iceberg.lake import begin_projection
 from tidegate.sink.delta.lake_upkeep import FAILURES, LakeUpkeep, storing_errors
 from tidegate.sink.delta.modes import check_mode
@@ -36,8 +38,16 @@ from tidegate.sink.delta.selection_check import check_round, check_rules
 from tidegate.sink.delta.snapshots import PublishedTable, Snapshot, keep_schema, kept_schema, latest, publish
 from tidegate.sink.delta.upkeep import adopt
 
+LOGGER: Final = logging.getLogger(__name__)
 IDLE_PUBLISH_S: Final = 5.0
 """With nothing to apply, how often a mere advance of the checkpoint is published."""
+
+
+class NameCatalog(Protocol):
+    """Names for the lake's tables, beside it: late at worst, never wrong about the rows."""
+
+    def publish(self, names: Named) -> None:
+        """Name exactly these tables of the lake, all at once where the catalog can. SinkError to be tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +94,7 @@ class DeltaSink(Sink[TableResult]):
         flush_s: float = 1.0,
         upkeep: LakeUpkeep | None = None,
         parks: bool = False,
+        catalog: NameCatalog | None = None,
     ) -> None:
         self.options = options
         self.workers = workers
@@ -91,6 +102,7 @@ class DeltaSink(Sink[TableResult]):
         self.snapshot = Snapshot()
         self._upkeep, self._parks = upkeep, parks
         self._begun = False
+        self._catalog = catalog
         self._standing = Standing(self.snapshot.checkpoint, self.snapshot.state)
         self._refused: list[Refused] = []
         self._requests = Requests(options)
@@ -190,6 +202,10 @@ class DeltaSink(Sink[TableResult]):
         self.snapshot, self._refused = replace(published, digest=publish(self.options, published)), []
         self._standing = Standing(planned.checkpoint, planned.state)
         self._requests.withdraw()
+        try:
+            self._name()
+        except TidegateError as error:  # the round is published; upkeep tries again and tells
+            LOGGER.info("lake %s: %s", self.options.root, error)
         return self._standing
 
     def parked(self) -> Sequence[Parked]:
@@ -224,6 +240,7 @@ class DeltaSink(Sink[TableResult]):
         if not self._begun:
             begin_projection(self.options, self.snapshot, storing_errors(tasks.run))
             self._begun = True
+        self._name()
         if self._upkeep is None or not self._upkeep.due():
             return
         try:
@@ -234,6 +251,11 @@ class DeltaSink(Sink[TableResult]):
             raise SinkError(f"lake {self.options.root}: {failure}") from failure
         reach("upkeep/before-adopt")
         self.snapshot = adopt(self.snapshot, done.kept)
+
+    def _name(self) -> None:
+        """Let the catalog name what is published, once all of it has metadata."""
+        if self._catalog is not None and self._begun and self.snapshot.number >= 0:
+            self._catalog.publish(named(self.options, self.snapshot))
 
 
 def _now_ms() -> int:

@@ -132,6 +132,11 @@ def history(options: DeltaOptions) -> Iterator[Published]:
         yield Published(number, body.checkpoint_ts, body.published_ms, body.tables)
 
 
+def kept_snapshots(options: DeltaOptions) -> Iterator[Snapshot]:
+    """Return every published state whole, the oldest first."""
+    return (numbered(options, number) for number in numbers(options))
+
+
 def latest(options: DeltaOptions) -> Snapshot:
     """Return the newest published state; an empty one for a new lake."""
     found = numbers(options)

@@ -7,6 +7,7 @@ round is published, so a published version is never without.  A feed without pro
 finds another address in it was moved with its lake, and begins anew.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
@@ -20,7 +21,7 @@ from tidegate.objectstore.stores import store
 from tidegate.objectstore.storing import storing
 from tidegate.sink.delta.iceberg.project import location_of, project
 from tidegate.sink.delta.options import DeltaOptions
-from tidegate.sink.delta.snapshots import Snapshot
+from tidegate.sink.delta.snapshots import Snapshot, kept_snapshots
 
 NOTE: Final = "iceberg.json"
 Runner = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
@@ -43,9 +44,21 @@ def begin_projection(options: DeltaOptions, snapshot: Snapshot, runner: Runner) 
         forget_projection(options)
     elif not is_projected(options):
         project_all(options, list(_published(snapshot)), runner)
-        note = _Note(location_of(options.root))
-        with storing(options.control_uri):
-            obstore.put(store(options.control_uri), NOTE, msgspec.json.encode(note))
+        _promise(options)
+
+
+def project_lake(options: DeltaOptions, runner: Runner) -> int:
+    """Bring every version that a kept snapshot has its metadata; return how many versions there are."""
+    tables: dict[str, TableInfo] = {}
+    versions: dict[str, set[int]] = defaultdict(set)
+    newest = Snapshot()
+    for newest in kept_snapshots(options):
+        for one in _published(newest):
+            tables[one.table.incarnation] = one.table
+            versions[one.table.incarnation].update(one.versions)
+    project_all(options, [TableProjection(tables[name], tuple(found)) for name, found in versions.items()], runner)
+    _promise(options)
+    return sum(map(len, versions.values()))
 
 
 def is_projected(options: DeltaOptions) -> bool:
@@ -68,6 +81,12 @@ def forget_projection(options: DeltaOptions) -> None:
 def project_all(options: DeltaOptions, tables: Sequence[TableProjection], runner: Runner) -> None:
     """Write the metadata that is missing."""
     runner(partial(_project, options=options), tables)
+
+
+def _promise(options: DeltaOptions) -> None:
+    note = _Note(location_of(options.root))
+    with storing(options.control_uri):
+        obstore.put(store(options.control_uri), NOTE, msgspec.json.encode(note))
 
 
 def _project(job: TableProjection, options: DeltaOptions) -> None:

@@ -1,0 +1,97 @@
+"""Names of a lake in its embedded catalog, as PyIceberg finds them, and in the tables themselves."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.readers import Readers
+from tests.sink.delta.small import Small
+from tidegate.feed.retention import Limits
+from tidegate.model.errors import SinkError
+from tidegate.sink.delta.iceberg.embedded import FILE, EmbeddedCatalog, named
+
+
+class Named(Small):
+    """A feed whose lake has a catalog."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root, Limits(), iceberg=True)
+        self.catalog = EmbeddedCatalog(str(root))
+
+    def show(self, upto: int) -> None:
+        """Publish up to a ts, names too."""
+        self.round(upto)
+        self.catalog.publish(named(self.options, self.sink.snapshot))
+
+
+def shown(root: Path, catalog: str = "lake") -> dict[str, str]:
+    with closing(sqlite3.connect(root / FILE)) as database:
+        rows = database.execute("SELECT * FROM iceberg_tables WHERE catalog_name = ?", (catalog,)).fetchall()
+    return {f"{row[1]}.{row[2]}": row[3].rpartition("/")[2] for row in rows}
+
+
+def made(root: Path) -> Named:
+    small = Named(root)
+    small.ddl(10, "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))")
+    small.ddl(11, "CREATE TABLE u (id INT PRIMARY KEY, v VARCHAR(20))", "u")
+    small.rows.insert(20, id=1, v="a")
+    small.show(20)
+    return small
+
+
+def test_names_follow(tmp_path: Path) -> None:
+    """Names come, move with rows and renames, and go with a drop."""
+    small = made(tmp_path)
+    assert shown(tmp_path) == {"s.t": "v2.metadata.json", "s.u": "v1.metadata.json"}
+    small.ddl(30, "RENAME TABLE t TO w")
+    small.ddl(31, "DROP TABLE u", "u")
+    small.show(40)
+    assert list(shown(tmp_path)) == ["s.w"]
+
+
+def test_others_are_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Other catalogs and tables elsewhere stay; a pointer of ours that somebody moved is told and moved back."""
+    small = made(tmp_path)
+    with closing(sqlite3.connect(tmp_path / FILE, isolation_level=None)) as database:
+        for catalog, name, place in (
+            ("lake", "mine", "file:///elsewhere/v1.metadata.json"),
+            ("other", "t", "file:///elsewhere/v2.metadata.json"),
+        ):
+            database.execute("INSERT INTO iceberg_tables VALUES (?, 's', ?, ?, NULL, 'TABLE')", (catalog, name, place))
+        database.execute(
+            "UPDATE iceberg_tables SET metadata_location = '00001-abc.metadata.json' "
+            "WHERE table_name = 't' AND catalog_name = 'lake'"
+        )
+    small.rows.insert(50, id=2, v="b")
+    small.show(60)
+    assert shown(tmp_path) == {"s.t": "v3.metadata.json", "s.u": "v1.metadata.json", "s.mine": "v1.metadata.json"}
+    assert shown(tmp_path, "other")["s.t"] == "v2.metadata.json"
+    assert "table s.t was 00001-abc.metadata.json" in caplog.text
+
+
+def test_a_feed_without_names(tmp_path: Path) -> None:
+    """A catalog that shows nothing makes no file, and empties one that is there."""
+    EmbeddedCatalog(str(tmp_path), shows=False).publish({("s", "t"): "x"})
+    assert not (tmp_path / FILE).exists()
+    small = made(tmp_path)
+    EmbeddedCatalog(str(tmp_path), shows=False).publish(named(small.options, small.sink.snapshot))
+    assert shown(tmp_path) == {}
+
+
+def test_a_broken_catalog(tmp_path: Path) -> None:
+    """What SQLite cannot write is an error that is tried again, and names its file."""
+    (tmp_path / FILE).write_text("no database " * 100)
+    with pytest.raises(SinkError, match=r"catalog\.db: file is not a database"):
+        EmbeddedCatalog(str(tmp_path)).publish({("s", "t"): "x"})
+
+
+@pytest.mark.slow
+def test_pyiceberg_finds_names(tmp_path: Path, readers: Readers) -> None:
+    """PyIceberg's SqlCatalog lists the names and reads the rows."""
+    made(tmp_path)
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path / FILE}"}
+    assert readers.names("pyiceberg", catalog) == ["s.t", "s.u"]
+    rows, none = readers.tables("pyiceberg", catalog, ["s.t", "s.u"])
+    assert (rows.to_pylist(), none.num_rows) == ([{"id": 1, "v": "a"}], 0)
