@@ -14,8 +14,6 @@ import uvicorn
 from tests.sink.delta.small import Small
 from tests.sink.delta.tended import NO_MERCY
 from tidegate.lakes.catalog.http import application
-from tidegate.lakes.lake import Lake
-from tidegate.sink.delta.snapshots import history
 
 
 class Told(NamedTuple):
@@ -79,11 +77,11 @@ def served(root: str | Path, token: str | None = None) -> Iterator[Client]:
         thread.join(30)
 
 
-def made(root: Path) -> Small:
+def made(root: Path, *, iceberg: bool = True) -> Small:
     """A lake with the tables s.T and s.u at snapshot 0 and 1 (ts 20, 40); at 2 (ts 60) s.u is gone and s.w is there.
 
     The database `Empty` has no table."""
-    feed = Small(root, NO_MERCY)
+    feed = Small(root, NO_MERCY, iceberg=iceberg)
     feed.ddl(9, "CREATE DATABASE Empty", table="")
     feed.ddl(10, "CREATE TABLE T (id INT PRIMARY KEY, v INT)", table="T")
     feed.ddl(11, "CREATE TABLE u (id INT PRIMARY KEY, v INT)", table="u")
@@ -96,13 +94,3 @@ def made(root: Path) -> Small:
     feed.ddl(51, "CREATE TABLE w (id INT PRIMARY KEY)", table="w")
     feed.round(60)
     return feed
-
-
-def project(root: Path) -> None:
-    """Put a file in the place of the Iceberg metadata of each published version; it tells the table and version."""
-    lake = Lake(str(root))
-    for one in history(lake.options):
-        for incarnation, table in one.tables.items():
-            path = Path(lake.options.table_uri(incarnation), "metadata", f"v{table.version + 1}.metadata.json")
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(json.dumps({"table": str(table.name), "version": table.version}))

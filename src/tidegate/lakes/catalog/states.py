@@ -6,13 +6,14 @@ metadata      tables/<incarnation>/metadata/v<Delta version + 1>.metadata.json, 
 """
 
 from functools import lru_cache
-from pathlib import Path
 from typing import Final
 
 import obstore
 
 from tidegate.lakes.catalog.names import CatalogNames, CatalogTable
 from tidegate.objectstore.stores import store
+from tidegate.sink.delta.iceberg.names import metadata_path
+from tidegate.sink.delta.iceberg.project import metadata_uri
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot, numbered, numbers, published_at
 
@@ -46,8 +47,7 @@ class CatalogStates:
 
     def location(self, table: CatalogTable) -> str:
         """Return the URI of a table's metadata."""
-        uri = f"{self.options.table_uri(table.incarnation)}/{metadata_path(table.version)}"
-        return uri if "://" in uri else f"file://{Path(uri).resolve()}"
+        return metadata_uri(self.options.table_uri(table.incarnation), table.version)
 
     def metadata(self, table: CatalogTable) -> bytes:
         """Return a table's metadata as it lies there. Raises FileNotFoundError when it does not."""
@@ -58,8 +58,3 @@ class CatalogStates:
 
     def _read(self, number: int) -> CatalogNames:
         return CatalogNames.of(numbered(self.options, number), self.options.root)
-
-
-def metadata_path(version: int) -> str:
-    """Return where the Iceberg metadata of a Delta version lies, below the table's directory."""
-    return f"metadata/v{version + 1}.metadata.json"
