@@ -15,6 +15,7 @@ from tests.lakes.stages import Play, truths
 from tidegate.app.cli.main import main
 from tidegate.app.cli.rows import FORMATS, tell
 from tidegate.lakes.lake import Lake
+from tidegate.sink.delta.iceberg.project import metadata_uri
 
 
 def call(*words: object) -> Result:
@@ -158,3 +159,25 @@ def test_tables_by_python(root: Path) -> None:
     assert sorted(map(json.loads, lines), key=lambda row: row["id"]) == sorted(
         lake.arrow("bank.accounts").to_pylist(), key=lambda row: row["id"]
     )
+
+
+def test_register(root: Path) -> None:
+    """`register` prints one statement a database and a table, with the table's own directory."""
+    lines = call("register", root, "--catalog", "my cat").stdout.splitlines()
+    lake = Lake(str(root))
+
+    assert "CREATE SCHEMA IF NOT EXISTS `my cat`.`shop`;" in lines
+    place, _ = lake.place("shop.orders")
+    assert f"CREATE TABLE IF NOT EXISTS `my cat`.`shop`.`orders` USING delta LOCATION '{place}';" in lines
+    assert sum(line.startswith("CREATE TABLE") for line in lines) == len(lake.tables())
+
+
+def test_project(root: Path) -> None:
+    """`project` gives every kept version of a lake of before its Iceberg metadata, and the tables their names."""
+    told = json.loads(call("project", root, "--json").stdout)
+    lake = Lake(str(root))
+    assert told["tables"] == len(lake.tables())
+    assert told["versions"] >= told["tables"]
+    for name in lake.tables():
+        assert Path(metadata_uri(*lake.place(name)).removeprefix("file://")).exists(), name
+    assert (root / "catalog.db").exists()

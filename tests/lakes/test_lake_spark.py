@@ -143,3 +143,14 @@ def test_dates_that_would_be_others(root: Path, spark: "SparkSession", monkeypat
                 view.table("shop.orders", spark)
     finally:
         spark.conf.unset(REBASE)
+
+
+def test_names_in_a_metastore(root: Path, spark: "SparkSession") -> None:
+    """`register` names each table in the session's metastore, twice as well as once, and the names lead to its rows."""
+    lake = Lake(str(root))
+    for _ in range(2):
+        lake.register(spark)
+
+    for name in ("shop.orders", "bank.accounts"):
+        schema, table = name.split(".")
+        assert spark.sql(f"select count(*) from `{schema}`.`{table}`").first()[0] == lake.count(name)

@@ -39,6 +39,7 @@ import pyarrow as pa
 from tidegate.changelog.changelog import Changelog
 from tidegate.lakes import sql as lake_sql
 from tidegate.lakes.local import is_local, spark_local
+from tidegate.lakes.metastore import statements
 from tidegate.lakes.read import chosen, spark_rows, stored_rows, stored_table
 from tidegate.lakes.where import Wanted, Where
 from tidegate.model.errors import ConfigError, HistoryLost
@@ -175,6 +176,11 @@ class Lake:
 
         spark = spark or session()
         return lake_sql.run(spark, query, self.tables(), lambda name: self.table(name, spark))
+
+    def register(self, spark: Any, catalog: str | None = None) -> None:
+        """Give all tables their names in the metastore of a session: metastore.py. Names mean newest versions there."""
+        for statement in statements(self.options, self.snapshot, catalog):
+            spark.sql(statement)
 
     def history(self) -> list[Moved]:
         """Return every snapshot up to this moment, the oldest first."""

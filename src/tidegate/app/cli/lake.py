@@ -302,6 +302,19 @@ def sql(*, root: str, query: str, at: str, live: bool, form: str, limit: int | N
     tell((frame if limit is None else frame.limit(limit)).toArrow(), form)
 
 
+@lake.command()
+@_root
+@click.option("--catalog", metavar="NAME", help="The catalog of the session that gets the names.")
+def register(*, root: str, catalog: str | None) -> None:
+    """Print the SQL that names the tables of LAKE in a metastore of Spark's (Hive, Unity, Glue)."""
+    from tidegate.lakes.lake import Lake
+    from tidegate.lakes.metastore import statements
+
+    found = Lake(lake_root(root))
+    for statement in statements(found.options, found.snapshot, catalog):
+        say(f"{statement};")
+
+
 lake.add_command(upkeep)
 lake.add_command(project)
 

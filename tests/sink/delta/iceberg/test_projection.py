@@ -63,6 +63,7 @@ def test_what_metadata_says(tmp_path: Path) -> None:
     assert told["current-snapshot-id"] == told["last-sequence-number"] == 2
     assert told["properties"]["gc.enabled"] == "false"
     assert told["properties"]["comment"] == "things"
+    assert told["properties"]["tidegate.key"] == '["id"]'
     assert [field.get("doc") for field in told["schemas"][-1]["fields"]] == [None, "what it is worth"]
     assert [one["source-id"] for one in told["sort-orders"][-1]["fields"]] == [1]
     assert told["default-sort-order-id"] == 1

@@ -16,6 +16,7 @@ from tidegate.sink.delta.iceberg.schema import Kinds, kinds_of
 
 Metadata = Mapping[str, Any]
 VERSION: Final = "tidegate.delta-version"
+KEY: Final = "tidegate.key"
 NAMES: Final = "schema.name-mapping.default"
 SNAPSHOTS_MAX: Final = 300
 """Some 200 kB, which every commit reads and writes."""
@@ -67,8 +68,12 @@ def described(
         told["sort-orders"] = [*told["sort-orders"], {"order-id": number, "fields": order}]
     told["default-sort-order-id"] = number
     mapping = [{"field-id": number, "names": [name]} for name, number in names.items()]
-    properties = {name: value for name, value in told["properties"].items() if name != "comment"}
-    properties |= {NAMES: json.dumps(mapping, ensure_ascii=False)} | ({"comment": comment} if comment else {})
+    names_of = {field["id"]: field["name"] for field in fields}
+    properties = {name: value for name, value in told["properties"].items() if name not in {"comment", KEY}}
+    properties |= {NAMES: json.dumps(mapping, ensure_ascii=False)}
+    properties |= ({"comment": comment} if comment else {}) | (
+        {KEY: json.dumps([names_of[one] for one in key], ensure_ascii=False)} if key else {}
+    )
     return told | {"properties": properties}
 
 
