@@ -77,7 +77,7 @@ def served(root: str | Path, token: str | None = None) -> Iterator[Client]:
         thread.join(30)
 
 
-def made(root: Path, *, iceberg: bool = True) -> Small:
+def made(root: str | Path, *, iceberg: bool = True) -> Small:
     """A lake with the tables s.T and s.u at snapshot 0 and 1 (ts 20, 40); at 2 (ts 60) s.u is gone and s.w is there.
 
     The database `Empty` has no table."""

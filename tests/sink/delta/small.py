@@ -17,7 +17,7 @@ from tidegate.sink.delta.upkeep import Kept, Upkeep, adopt
 class Small:
     """One life of a feed."""
 
-    def __init__(self, root: Path, limits: Limits, **more: object) -> None:
+    def __init__(self, root: str | Path, limits: Limits, **more: object) -> None:
         self.options = DeltaOptions(root=str(root), feed="f", **more)
         self.rows = Rows()
         self.ddls: list[PlacedDdl] = []
