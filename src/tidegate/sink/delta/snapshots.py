@@ -15,8 +15,9 @@ its own position, so the next round goes on from there.
 import hashlib
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import msgspec
 import obstore
@@ -35,6 +36,8 @@ from tidegate.objectstore.storing import storing
 from tidegate.schema.state import SchemaState
 from tidegate.sink.delta.modes import Mode
 from tidegate.sink.delta.options import ColumnMapping, DeltaOptions, SchemaChange, ZeroDate
+
+Schemas: TypeAlias = Callable[[DeltaOptions, str], SchemaState]
 
 
 class PublishedTable(msgspec.Struct, frozen=True):
@@ -145,13 +148,21 @@ def latest(options: DeltaOptions) -> Snapshot:
 
 def published_at(options: DeltaOptions, ts: int) -> Snapshot:
     """Return the newest published state whose checkpoint is not above `ts`; an empty one when there is none."""
+    number = number_at(options, ts)
+    return numbered(options, number) if number >= 0 else Snapshot()
+
+
+def number_at(options: DeltaOptions, ts: int) -> int:
+    """Return the number of the newest published state whose checkpoint is not above `ts`; -1 when there is none."""
     found = numbers(options)
     at = bisect_right(found, ts, key=lambda number: _body(options, number).checkpoint_ts)
-    return numbered(options, found[at - 1]) if at else Snapshot()
+    return found[at - 1] if at else -1
 
 
-def numbered(options: DeltaOptions, number: int) -> Snapshot:
-    """Return the published state of that number. Raises FileNotFoundError when there is none, or none any more."""
+def numbered(options: DeltaOptions, number: int, schemas: Schemas | None = None) -> Snapshot:
+    """Return the published state of that number. Raises FileNotFoundError when there is none, or none any more.
+
+    `schemas` gives the schema of a digest, for those who read many states and keep it."""
     body = _body(options, number)
     if options.feed and body.feed != options.feed:
         raise SinkRefused(
@@ -159,7 +170,7 @@ def numbered(options: DeltaOptions, number: int) -> Snapshot:
             "give --changefeed-id or another sink directory",
         )
     checkpoint = Checkpoint(body.checkpoint_ts, body.done, body.left_out)
-    state = kept_schema(options, body.schema)
+    state = (schemas or kept_schema)(options, body.schema)
     followed = DeltaOptions(root=options.root, feed=body.feed, **msgspec.structs.asdict(body.options))
     return Snapshot(
         number, checkpoint, state, body.tables, body.retired, followed, body.published_ms, body.parked, body.schema
