@@ -1,6 +1,7 @@
 """Each endpoint of the catalog, over HTTP: what it answers, and how it refuses."""
 
 import dataclasses
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,11 @@ ERRORS = [
     ("GET", "/v1/lake/namespaces/s/tables/none", 404, "NoSuchTableException", "no table s.none at snapshot 2"),
     ("GET", "/v1/lake/namespaces/s/tables/u", 404, "NoSuchTableException", "no table s.u at snapshot 2"),
     ("GET", "/v1/lake/namespaces/s/tables?pageToken=&pageSize=0", 400, "BadRequestException", "pageSize 0"),
+    ("GET", f"/v1/lake/namespaces?pageSize={'9' * 5000}", 400, "BadRequestException", "pageSize 9999"),
+    ("GET", f"/v1/config?warehouse=lake@{'9' * 5000}", 400, "BadRequestException", "neither a TSO"),
+    ("GET", f"/v1/at-{'9' * 5000}/namespaces", 404, "NoSuchWarehouseException", "no prefix"),
+    ("GET", "/v1/at-99999999999999999999/namespaces", 404, "NoSuchWarehouseException", "never published"),
+    ("GET", "/v1/lake/namespaces/%2e%2e%2f%00/tables/%ff", 404, "NoSuchNamespaceException", "no database ../"),
     ("GET", "/v1/lake/namespaces/s/views/v", 404, "NoSuchViewException", "tables only"),
     ("GET", "/v1/lake/namespaces/none/views", 404, "NoSuchNamespaceException", "no database none"),
     ("GET", "/v1/at-7/namespaces", 404, "NoSuchWarehouseException", "snapshot 7 was never published"),
@@ -185,7 +191,7 @@ def test_heads(client: Client) -> None:
     }
 
 
-@pytest.mark.parametrize("row", ERRORS, ids=lambda row: f"{row[0]} {row[1]}")
+@pytest.mark.parametrize("row", ERRORS, ids=lambda row: f"{row[0]} {row[1][:60]}")
 def test_errors(client: Client, row: tuple[str, str, int, str, str]) -> None:
     """What is not there, not understood or not allowed is refused in the specification's form, with the reason."""
     method, path, status, kind, why = row
@@ -241,6 +247,22 @@ def test_a_table_without_metadata(tmp_path: Path) -> None:
 
     assert (told.status, told.error[0]) == (404, "NoSuchTableException")
     assert f"tidegate lake project {tmp_path}" in told.error[1]
+
+
+def test_a_snapshot_that_is_forgotten(tmp_path: Path) -> None:
+    """A session whose snapshot the lake's retention has removed is told so, whether its names are known or not."""
+    feed = made(tmp_path)
+    with served(tmp_path) as client:
+        path = f"/v1/{client.prefix('lake@0')}/namespaces/s/tables/T"
+        assert client.ask(path).status == 200
+        for later_s in range(1, 4):
+            feed.tend(now_ms=int((time.time() + later_s) * 1000))
+        known, unknown = client.ask(path).error, client.ask(path.replace("at-0", "at-1")).error
+
+    assert known[0] == "NoSuchTableException"
+    assert "retention has removed that snapshot" in known[1]
+    assert unknown[0] == "NoSuchWarehouseException"
+    assert "retention has removed it" in unknown[1]
 
 
 def test_a_parked_table(tmp_path: Path) -> None:

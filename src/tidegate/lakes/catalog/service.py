@@ -6,6 +6,7 @@ Credentials are not handed out: a client brings its own for the store that the m
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -26,6 +27,7 @@ from tidegate.objectstore.storing import STORE_ERRORS, first_line
 
 PAGE: Final = 1_000
 """Names of a page, where a client asks for pages and not for their size."""
+PAGE_SIZE: Final = re.compile("[1-9][0-9]{0,8}")
 TOLD: Final = [
     f"{method} {path}"
     for path, name in ENDPOINTS.items()
@@ -146,8 +148,8 @@ class LakeCatalog:
         except FileNotFoundError as error:
             root = self._states.options.root
             raise _no_table(
-                f"table {found.name} has no Iceberg metadata at {_moment(names)}: {location} is missing. "
-                f"`tidegate lake project {root}` writes it for the snapshots that the lake keeps"
+                f"table {found.name} has no Iceberg metadata at {_moment(names)}: {location} is missing. If the lake's "
+                f"retention has removed that snapshot, name a newer one; else `tidegate lake project {root}` writes it"
             ) from error
         etag = f'"{hashlib.sha256(metadata).hexdigest()[:32]}"'
         if etag in call.etag:
@@ -177,8 +179,8 @@ NO_TOKENS: Final = json_answer(
 
 def _paged(names: list[str], call: Call) -> tuple[list[str], str | None]:
     asked = call.query.get("pageSize", str(PAGE))
-    if not (asked.isascii() and asked.isdigit() and int(asked) > 0):
-        raise CatalogRefused(400, "BadRequestException", f"pageSize {asked} is not a number above 0")
+    if not PAGE_SIZE.fullmatch(asked):
+        raise CatalogRefused(400, "BadRequestException", f"pageSize {asked[:20]} is no number from 1 on")
     found, following = page(names, call.query.get("pageToken"), int(asked))
     return list(found), following
 

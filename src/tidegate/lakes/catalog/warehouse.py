@@ -23,6 +23,7 @@ MOVING: Final = "lake"
 """The prefix of sessions that see each new snapshot."""
 NUMBER_END: Final = 1 << 32
 """A number from here on is a TSO: the physical part of a smaller one lies in the first seconds of 1970."""
+_NUMBER: Final = re.compile("[0-9]{1,10}")
 _PINNED: Final = re.compile(r"at-(0|[1-9][0-9]{0,19})")
 
 
@@ -53,7 +54,7 @@ def parse_warehouse(text: str) -> View:
     _, pinned, moment = text.rpartition("/")[2].partition("@")
     if not pinned:
         return MovingView()
-    if moment.isascii() and moment.isdigit() and int(moment) < NUMBER_END:
+    if _NUMBER.fullmatch(moment) and int(moment) < NUMBER_END:
         return PinnedView(int(moment))
     ts = None if moment in {"", "now"} else moment_ts(moment)
     return PinnedView(None) if ts is None else ViewAt(ts)
