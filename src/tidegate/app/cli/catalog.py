@@ -82,7 +82,7 @@ def serve(
     with stop_on_signals(interrupts=False) as stop, _listening(host, port) as listener:
         address = f"{'https' if tls_cert else 'http'}://{_place(listener)}"
         server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, args=([listener],), name="catalog")
+        thread = threading.Thread(target=server.run, args=([listener],), name="catalog", daemon=True)
         thread.start()
         wait_until(lambda: server.started or stop.is_set() or not thread.is_alive())
         if server.started:
