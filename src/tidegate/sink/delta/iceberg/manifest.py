@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import fastavro
 
-ENTRIES_MAX: Final = 200
-"""Some 20 kB; larger ones cost each commit more, smaller ones make longer lists."""
+ENTRIES_MAX: Final = 64
+"""Some 10 kB; larger ones cost each commit more, smaller ones make longer lists, which it reads and writes too."""
 EXISTING, ADDED, DELETED = 0, 1, 2
 DIGEST_BITS: Final = 32
 
