@@ -12,7 +12,7 @@ from tests.in_memory import write_there
 from tests.jvms import soon
 from tests.leftovers import Leftovers
 from tests.limits import Limits
-from tests.readers import Readers, reading
+from tests.readers import Readers, shared, stop_shared
 from tidegate.app.broker import running_broker
 from tidegate.model.errors import EnvironmentFault
 
@@ -43,11 +43,16 @@ def bootstrap() -> Iterator[str]:
         yield broker.bootstrap
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _readers_end() -> Iterator[None]:
+    yield
+    stop_shared()
+
+
 @pytest.fixture(scope="session")
-def readers() -> Iterator[Readers]:
+def readers() -> Readers:
     """PyIceberg, Polars, DuckDB and Spark, in processes that the whole run shares."""
-    with reading() as process:
-        yield process
+    return shared()
 
 
 @pytest.fixture(scope="module")

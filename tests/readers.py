@@ -3,16 +3,17 @@
     a test ──JSON line──► readers_program.py (build/readers, `make build/readers/.ready`) ──Arrow IPC file──► pa.Table
                           readers_spark.py   (this environment)
 
-The fixture `readers` gives the processes of this run, each of which starts with the first question to it.
+The fixture `readers`, or `shared`, gives the processes of this run, each of which starts with the first question to it.
 """
 
 import json
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import Any
 
 import pyarrow as pa
@@ -32,7 +33,7 @@ class Readers:
     """Processes that read tables; one question at a time."""
 
     def __init__(self, home: str) -> None:
-        self._home = home
+        self.home = home
         self._processes: dict[Path, subprocess.Popen[str]] = {}
 
     def table(self, reader: str, place: str | Path, **more: Any) -> pa.Table:
@@ -66,7 +67,7 @@ class Readers:
     def _start(self, python: Path, program: Path) -> subprocess.Popen[str]:
         if not python.exists():
             pytest.fail(f"no readers at {python}: make build/readers/.ready")
-        words = [python, program, self._home]
+        words = [python, program, self.home]
         process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._processes[program] = process
         return process
@@ -84,12 +85,14 @@ class Readers:
             process.communicate(timeout=60)
 
 
-@contextmanager
-def reading() -> Iterator[Readers]:
-    """Readers for as long as the context lasts."""
-    with TemporaryDirectory() as home:
-        readers = Readers(home)
-        try:
-            yield readers
-        finally:
-            readers.stop()
+@cache
+def shared() -> Readers:
+    """The readers of this run, for code that has no fixture."""
+    return Readers(mkdtemp())
+
+
+def stop_shared() -> None:
+    """End them, if there are any."""
+    if shared.cache_info().currsize:
+        shared().stop()
+        shutil.rmtree(shared().home)

@@ -1,6 +1,7 @@
 """Every published snapshot of a lake against what the database was at its ts.
 
-    published at ts      any                         every key once, and a bank that neither gains nor loses
+    published at ts      any                         every key once, the same by PyIceberg, and a bank that neither
+                                                     gains nor loses
                          a moment of the recording   TiDB's own rows
                          any other                   an undisturbed replay of the same recording, if one is at hand
 
@@ -14,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tests.readers import ReaderFault, shared
 from tests.replay.stage import Stage, partitions_of
 from tidegate.app.verify import Truth, compare, load_truth
 from tidegate.feed.plan import Checkpoint
@@ -21,6 +23,8 @@ from tidegate.lakes.read import stored_rows, stored_table
 from tidegate.model.errors import TidegateError
 from tidegate.model.table import TableInfo
 from tidegate.sink.delta import snapshots
+from tidegate.sink.delta.iceberg.lake import is_projected
+from tidegate.sink.delta.iceberg.project import metadata_uri
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot
 
@@ -49,9 +53,9 @@ class Shelf:
 
     def snapshots(self) -> Iterator[Snapshot]:
         """All that readers find now, the oldest first; those that upkeep takes away meanwhile are left out."""
-        for number in snapshots._numbers(self.options):
+        for number in snapshots.numbers(self.options):
             try:
-                yield snapshots._read(self.options, number)
+                yield snapshots.numbered(self.options, number)
             except FileNotFoundError:
                 continue
 
@@ -68,6 +72,20 @@ class Shelf:
             found = stored_rows(stored_table(self.options.table_uri(version[0]), version[1], name))
             self.rows[version] = found.sort_by([(column, "ascending") for column in found.column_names])
         return self.rows[version]
+
+    def unlike_iceberg(self, version: Version, name: str) -> str:
+        """What PyIceberg sees otherwise; nothing of a lake that is not projected."""
+        if not is_projected(self.options):
+            return ""
+        try:
+            seen = shared().table("pyiceberg", metadata_uri(self.options.table_uri(version[0]), version[1]))
+        except ReaderFault as fault:
+            return f"by Iceberg it cannot be read: {fault}"
+        rows = self.read(version, name)
+        if seen.column_names != rows.column_names:
+            return f"by Iceberg it has the columns {seen.column_names}, not {rows.column_names}"
+        seen = seen.cast(rows.schema).sort_by([(column, "ascending") for column in seen.column_names])
+        return "" if seen.equals(rows) else f"{seen.num_rows} rows by Iceberg, {rows.num_rows} by Delta, not the same"
 
 
 class Undisturbed:
@@ -142,6 +160,8 @@ class Witness:
             key = [column.name for column in table.columns if column.name in table.handle_key]
             if key and rows.num_rows != rows.group_by(key).aggregate([]).num_rows:
                 yield f"{name}: a key stands twice"
+            if unlike := self.shelf.unlike_iceberg(version, name):
+                yield f"{name}: {unlike}"
         if opened and BANK in tables:
             money = pc.sum(self.shelf.read(tables[BANK][1], BANK).column("balance")).as_py()
             if money != MONEY:
