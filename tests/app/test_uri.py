@@ -186,6 +186,11 @@ def test_sink_paths(uri, path):
         ("delta:///x?schema_change=evolve", UriInvalid, 'did you mean "schema-change"'),
         ("delta:///x?worker-count=0", UriInvalid, "between 1"),
         ("delta:///x%00y", UriInvalid, "NUL"),
+        ("delta:///x?catalog=embeded", UriInvalid, "embedded, off and https://HOST/PATH"),
+        ("delta:///x?catalog=ftp://h/", UriInvalid, "use https:// or http://"),
+        ("delta:///x?catalog=https://me:s3cret@h/", UriInvalid, "catalog-token-file names: https://me:xxxxx@h/"),
+        ("delta:///x?catalog=https://h/%3Fwarehouse=w", UriInvalid, "catalog-warehouse"),
+        ("delta:///x?catalog=https://h/&iceberg=off", ConfigError, "needs iceberg=on"),
     ],
 )
 def test_bad_sinks(uri, error, words):
@@ -193,6 +198,19 @@ def test_bad_sinks(uri, error, words):
     with pytest.raises(error) as caught:
         parse_delta(uri)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ["https://h/api/catalog", "https%3A%2F%2Fh%2Fapi%2Fcatalog"])
+def test_rest_catalogs(address):
+    """A catalog of others is named by its address; a token that others could read on the way is warned of."""
+    sink = parse_delta(f"delta:///x?catalog={address}&catalog-warehouse=w&catalog-token-file=/t")
+
+    assert (sink.rest_catalog, sink.catalog_warehouse) == ("https://h/api/catalog", "w")
+    assert parse_delta("delta:///x").rest_catalog == parse_delta("delta:///x?catalog=off").rest_catalog == ""
+    assert sink.warnings() == ()
+    assert parse_delta("delta:///x?catalog=http://127.0.0.1:1/&catalog-token-file=/t").warnings() == ()
+    [warning] = parse_delta("delta:///x?catalog=http://h:1/&catalog-token-file=/t").warnings()
+    assert "in clear" in warning
 
 
 def test_connection():

@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tidegate.app.config.callback_sink import CALLBACK_REFUSED, CALLBACK_SINK, CallbackTarget, parse_callback
-from tidegate.app.config.delta_sink import DELTA_KEYS, DELTA_REFUSED, DELTA_SINK, ICEBERG, DeltaTarget, parse_delta
+from tidegate.app.config.delta_sink import (
+    DELTA_KEYS,
+    DELTA_REFUSED,
+    DELTA_SINK,
+    EMBEDDED,
+    ICEBERG,
+    DeltaTarget,
+    parse_delta,
+)
 from tidegate.app.config.entry import SinkEntry, SourceEntry, is_landed
 from tidegate.app.config.feed import FeedConfig
 from tidegate.app.config.kafka_source import KAFKA_SOURCE, KafkaSource, parse_source
@@ -200,6 +208,7 @@ SINKS: Final = _by_scheme(
         check_tables=_check_lake,
         keys=DELTA_KEYS,
         refused=DELTA_REFUSED,
+        warnings=DeltaTarget.warnings,
     ),
     SinkEntry(
         scheme="kafka",
@@ -284,12 +293,18 @@ def delta_options(config: FeedConfig) -> "DeltaOptions":
 def delta_sink(config: FeedConfig) -> "DeltaSink":
     """Return the Delta sink of a changefeed."""
     from tidegate.sink.delta.iceberg.embedded import EmbeddedCatalog
+    from tidegate.sink.delta.iceberg.foreign import RestCatalog
+    from tidegate.sink.delta.iceberg.rest import RestClient
     from tidegate.sink.delta.lake_upkeep import LakeUpkeep
-    from tidegate.sink.delta.sink import DeltaSink
+    from tidegate.sink.delta.sink import DeltaSink, NameCatalog
 
     sink, options = config.sink, delta_options(config)
     assert isinstance(sink, DeltaTarget)
-    shows = sink.iceberg == "on" and sink.catalog == "embedded"
+    catalogs: list[NameCatalog] = []
+    if "://" not in sink.path:
+        catalogs += [EmbeddedCatalog(options, shows=options.iceberg and sink.catalog == EMBEDDED)]
+    if sink.rest_catalog:
+        catalogs += [RestCatalog(options, RestClient(sink.catalog, sink.catalog_warehouse, sink.catalog_token_file))]
     upkeep = None
     if sink.upkeep != "off":
         upkeep = LakeUpkeep(options, limits_of(sink), interval_s=sink.upkeep_interval_ms / 1000, notes=True)
@@ -299,7 +314,7 @@ def delta_sink(config: FeedConfig) -> "DeltaSink":
         flush_s=sink.flush_interval_ms / 1000,
         upkeep=upkeep,
         parks=sink.table_error == "park",
-        catalog=None if "://" in sink.path else EmbeddedCatalog(sink.path, shows=shows),
+        catalogs=catalogs,
     )
 
 

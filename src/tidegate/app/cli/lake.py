@@ -90,13 +90,14 @@ def project(*, root: str, as_json: bool) -> None:
 
     options = DeltaOptions(root=lake_root(root), feed="")
     versions = project_lake(options, HereTasks(pickles=False).run)
-    names = named(options, latest(options))
+    newest = latest(options)
     if "://" not in root:
-        EmbeddedCatalog(options.root).publish(names)
+        EmbeddedCatalog(options).publish(newest)
+    tables = len(named(options, newest))
     if as_json:
-        say_json({"tables": len(names), "versions": versions})
+        say_json({"tables": tables, "versions": versions})
     else:
-        say(f"{len(names)} tables, {versions} versions of them can be read as Iceberg tables")
+        say(f"{tables} tables, {versions} versions of them can be read as Iceberg tables")
 
 
 def lake_root(root: str) -> str:

@@ -9,16 +9,19 @@ iceberg:///srv/lake, iceberg+s3://…         the same lake, with Iceberg metada
 import posixpath
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
 from tidegate.app.config.param import TIME_MAX_MS, Given, Param, read_all
 from tidegate.app.config.refused import RefusedKey
-from tidegate.app.config.uri import STORES, Parts, object_store, parameters, split
+from tidegate.app.config.uri import STORES, Parts, object_store, parameters, scheme_of, split
 from tidegate.model.errors import ConfigError, UnsupportedError, UriInvalid
+from tidegate.model.host import reaches_others
 
 SCHEME: Final = "delta"
+EMBEDDED: Final = "embedded"
+REST_SCHEMES: Final = ("https", "http")
 ICEBERG: Final = "iceberg"
 _SCHEMES: Final = tuple(
     f"{scheme}{store}" for scheme in (SCHEME, ICEBERG) for store in ("", *(f"+{one}" for one in ("file", *STORES)))
@@ -48,11 +51,20 @@ DELTA_SINK: Final[Mapping[str, Param]] = {
         ("on", "off"),
     ),
     "catalog": Param(
-        "choice",
+        "text",
         "catalog",
-        "embedded",
-        "with `iceberg=on`, names for the tables: `embedded` in `catalog.db` of a lake in a directory, or `off`",
-        ("embedded", "off"),
+        EMBEDDED,
+        "with `iceberg=on`, names for the tables: `embedded` in `catalog.db` of a lake in a directory, `off`, or the "
+        "address `https://…` of an Iceberg REST catalog",
+    ),
+    "catalog-warehouse": Param(
+        "text", "catalog_warehouse", "", "the warehouse of that catalog; without, its own default"
+    ),
+    "catalog-token-file": Param(
+        "text",
+        "catalog_token_file",
+        "",
+        "a file with the token for it, read at each request; without, the environment's `TIDEGATE_CATALOG_TOKEN`",
     ),
     "zero-date": Param(
         "choice",
@@ -130,7 +142,9 @@ class DeltaTarget(msgspec.Struct, frozen=True, kw_only=True):
     mode: str = "replica"
     schema_change: str = "evolve"
     iceberg: str = "on"
-    catalog: str = "embedded"
+    catalog: str = EMBEDDED
+    catalog_warehouse: str = ""
+    catalog_token_file: str = ""
     zero_date: str = "null"
     column_mapping: str = "auto"
     time_zone: str | None = None
@@ -154,6 +168,18 @@ class DeltaTarget(msgspec.Struct, frozen=True, kw_only=True):
         """What is written."""
         return frozenset({self.path})
 
+    @property
+    def rest_catalog(self) -> str:
+        """The address of the REST catalog that names the tables; "" for none."""
+        return self.catalog if "://" in self.catalog else ""
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return what a person should know before this lake is written."""
+        plain = self.catalog_token_file and scheme_of(self.catalog) == "http"
+        if plain and reaches_others(urlsplit(self.catalog).hostname or ""):
+            return (f"{self.catalog}: the token of catalog-token-file goes there in clear; use https://",)
+        return ()
+
 
 def parse_delta(uri: str, options: Mapping[str, Given] | None = None) -> DeltaTarget:
     """Return the lake behind `uri`; its parameters win over `options`, which come from a file."""
@@ -163,7 +189,23 @@ def parse_delta(uri: str, options: Mapping[str, Given] | None = None) -> DeltaTa
     target = msgspec.convert({**fields, "path": _lake_path(parts), "ignored": ignored}, DeltaTarget)
     if parts.scheme.startswith(ICEBERG) and target.iceberg == "off":
         raise ConfigError(f"sink-uri: {ICEBERG}:// means iceberg=on; without Iceberg metadata a lake is a {SCHEME}://")
+    if "catalog" in given:
+        _check_catalog(target, given["catalog"].where)
     return target
+
+
+def _check_catalog(target: DeltaTarget, where: str) -> None:
+    if not target.rest_catalog:
+        if target.catalog not in {EMBEDDED, "off"}:
+            raise UriInvalid(f"{where}: {target.catalog!r} is none of {EMBEDDED}, off and https://HOST/PATH")
+        return
+    parts = split(target.catalog, where, REST_SCHEMES)
+    if "@" in parts.netloc:
+        raise UriInvalid(f"{where}: a token goes into the file that catalog-token-file names: {parts.shown}")
+    if parts.query:
+        raise UriInvalid(f"{where}: the warehouse goes into catalog-warehouse: {parts.shown}")
+    if target.iceberg == "off":
+        raise ConfigError(f"{where}: an Iceberg catalog needs iceberg=on")
 
 
 def _lake_path(parts: Parts) -> str:

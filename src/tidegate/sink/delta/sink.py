@@ -28,7 +28,6 @@ from tidegate.objectstore.probe import check_store
 from tidegate.objectstore.storing import STORE_ERRORS, first_line
 from tidegate.schema.state import SchemaState
 from tidegate.sink.delta.apply import TableResult, run_unit
-from tidegate.sink.delta.iceberg.embedded import Named, named
 from tidegate.sink.delta.iceberg.lake import begin_projection
 from tidegate.sink.delta.lake_upkeep import FAILURES, LakeUpkeep, storing_errors
 from tidegate.sink.delta.modes import check_mode
@@ -46,8 +45,9 @@ IDLE_PUBLISH_S: Final = 5.0
 class NameCatalog(Protocol):
     """Names for the lake's tables, beside it: late at worst, never wrong about the rows."""
 
-    def publish(self, names: Named) -> None:
-        """Name exactly these tables of the lake, all at once where the catalog can. SinkError to be tried again."""
+    def publish(self, snapshot: Snapshot) -> None:
+        """Name exactly the tables of a published snapshot, all at once where the catalog can. SinkError to be tried
+        again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class DeltaSink(Sink[TableResult]):
         flush_s: float = 1.0,
         upkeep: LakeUpkeep | None = None,
         parks: bool = False,
-        catalog: NameCatalog | None = None,
+        catalogs: Sequence[NameCatalog] = (),
     ) -> None:
         self.options = options
         self.workers = workers
@@ -102,7 +102,7 @@ class DeltaSink(Sink[TableResult]):
         self.snapshot = Snapshot()
         self._upkeep, self._parks = upkeep, parks
         self._begun = False
-        self._catalog = catalog
+        self._catalogs = catalogs
         self._standing = Standing(self.snapshot.checkpoint, self.snapshot.state)
         self._refused: list[Refused] = []
         self._requests = Requests(options)
@@ -240,7 +240,12 @@ class DeltaSink(Sink[TableResult]):
         if not self._begun:
             begin_projection(self.options, self.snapshot, storing_errors(tasks.run))
             self._begun = True
-        self._name()
+        try:
+            self._name()
+        finally:  # a catalog that is away holds up no upkeep
+            self._tidy(tasks, frontier, enough)
+
+    def _tidy(self, tasks: Tasks, frontier: int | None, enough: Callable[[], bool]) -> None:
         if self._upkeep is None or not self._upkeep.due():
             return
         try:
@@ -253,9 +258,10 @@ class DeltaSink(Sink[TableResult]):
         self.snapshot = adopt(self.snapshot, done.kept)
 
     def _name(self) -> None:
-        """Let the catalog name what is published, once all of it has metadata."""
-        if self._catalog is not None and self._begun and self.snapshot.number >= 0:
-            self._catalog.publish(named(self.options, self.snapshot))
+        """Let each catalog name what is published, once all of it has metadata."""
+        if self._begun and self.snapshot.number >= 0:
+            for catalog in self._catalogs:
+                catalog.publish(self.snapshot)
 
 
 def _now_ms() -> int:

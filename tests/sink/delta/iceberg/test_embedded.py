@@ -10,7 +10,11 @@ from tests.readers import Readers
 from tests.sink.delta.small import Small
 from tidegate.feed.retention import Limits
 from tidegate.model.errors import SinkError
-from tidegate.sink.delta.iceberg.embedded import FILE, EmbeddedCatalog, named
+from tidegate.sink.delta.iceberg.embedded import FILE, EmbeddedCatalog
+from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.snapshots import PublishedTable, Snapshot
+
+SHOP = Snapshot(0, tables={"x": PublishedTable("s", "t", 0)})
 
 
 class Named(Small):
@@ -18,12 +22,12 @@ class Named(Small):
 
     def __init__(self, root: Path) -> None:
         super().__init__(root, Limits(), iceberg=True)
-        self.catalog = EmbeddedCatalog(str(root))
+        self.catalog = EmbeddedCatalog(self.options)
 
     def show(self, upto: int) -> None:
         """Publish up to a ts, names too."""
         self.round(upto)
-        self.catalog.publish(named(self.options, self.sink.snapshot))
+        self.catalog.publish(self.sink.snapshot)
 
 
 def shown(root: Path, catalog: str = "lake") -> dict[str, str]:
@@ -73,10 +77,11 @@ def test_others_are_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture)
 
 def test_a_feed_without_names(tmp_path: Path) -> None:
     """A catalog that shows nothing makes no file, and empties one that is there."""
-    EmbeddedCatalog(str(tmp_path), shows=False).publish({("s", "t"): "x"})
+    options = DeltaOptions(root=str(tmp_path), feed="f")
+    EmbeddedCatalog(options, shows=False).publish(SHOP)
     assert not (tmp_path / FILE).exists()
     small = made(tmp_path)
-    EmbeddedCatalog(str(tmp_path), shows=False).publish(named(small.options, small.sink.snapshot))
+    EmbeddedCatalog(options, shows=False).publish(small.sink.snapshot)
     assert shown(tmp_path) == {}
 
 
@@ -84,7 +89,7 @@ def test_a_broken_catalog(tmp_path: Path) -> None:
     """What SQLite cannot write is an error that is tried again, and names its file."""
     (tmp_path / FILE).write_text("no database " * 100)
     with pytest.raises(SinkError, match=r"catalog\.db: file is not a database"):
-        EmbeddedCatalog(str(tmp_path)).publish({("s", "t"): "x"})
+        EmbeddedCatalog(DeltaOptions(root=str(tmp_path), feed="f")).publish(SHOP)
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from tidegate.sink.delta.iceberg.manifest import (
     encode_manifest,
     parted,
 )
-from tidegate.sink.delta.iceberg.names import manifest_path, spans_of
+from tidegate.sink.delta.iceberg.names import FOREIGN_MAX, manifest_path, spans_of
 
 
 def entry(path: str) -> ManifestEntry:
@@ -75,3 +75,14 @@ def test_spans_name_what_a_snapshot_has(commits: list[list[int]]) -> None:
         at = snapshot - 1
         needed = {path for path, span in spans.items() if span.added <= at and (not span.removed or at < span.removed)}
         assert needed == paths
+
+
+def test_files_of_a_foreign_catalog() -> None:
+    """Of what a catalog of others writes beside our metadata, the newest stay; the rest is an orphan, as is all else
+    that we do not know."""
+    theirs = [StoredFile(f"metadata/{number:05d}-x.metadata.json", 1, number) for number in range(FOREIGN_MAX + 5)]
+    ours = [StoredFile("metadata/v1.metadata.json", 1, 0), StoredFile("metadata/other.avro", 1, 10**6)]
+    spans = spans_of([*ours, *reversed(theirs)])
+
+    assert spans.keys() == {"metadata/v1.metadata.json", *(one.path for one in theirs[5:])}
+    assert {spans[one.path].removed for one in theirs[5:]} == {None}

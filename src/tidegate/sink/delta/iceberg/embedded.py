@@ -54,14 +54,14 @@ def named(options: DeltaOptions, snapshot: Snapshot) -> Named:
 class EmbeddedCatalog:
     """The catalog of one lake in a directory; one that `shows` nothing takes away what it showed before."""
 
-    def __init__(self, root: str, *, shows: bool = True) -> None:
-        self._shows = shows
-        self._file, self._home = Path(root, FILE), f"{location_of(root)}/tables/"
+    def __init__(self, options: DeltaOptions, *, shows: bool = True) -> None:
+        self._options, self._shows = options, shows
+        self._file, self._home = Path(options.root, FILE), f"{location_of(options.root)}/tables/"
         self._last: Named | None = None
 
-    def publish(self, names: Named) -> None:
-        """Let the catalog name exactly these tables of the lake. SinkError for what SQLite says."""
-        names = names if self._shows else {}
+    def publish(self, snapshot: Snapshot) -> None:
+        """Let the catalog name exactly the tables of a published snapshot. SinkError for what SQLite says."""
+        names = named(self._options, snapshot) if self._shows else {}
         if names == self._last or not (names or self._file.exists()):
             return
         try:

@@ -8,7 +8,8 @@
             12, 13, 14              15 .. 18                   19 ..
 
 So upkeep treats them as it treats data files, by their life spans, and opens none.  What an attempt left that died is
-over with the next manifest of its bucket, like any other.
+over with the next manifest of its bucket, like any other.  A catalog of others writes each commit beside ours, as
+00007-<uuid>.metadata.json, and takes none away: the newest of these stay.
 """
 
 import re
@@ -24,6 +25,9 @@ from tidegate.objectstore.lifespan import StoredFile, VersionSpan
 FOLDER: Final = "metadata/"
 METADATA: Final = re.compile(r"metadata/v(\d+)\.metadata\.json")
 LIST: Final = re.compile(r"metadata/snap-(\d+)-\w+\.avro")
+FOREIGN: Final = re.compile(r"metadata/[^/]+\.metadata\.json")
+FOREIGN_MAX: Final = 100
+"""As many as a table of Iceberg keeps by itself."""
 MANIFEST: Final = re.compile(r"metadata/m-([01]*)-(\d+)-\w+\.avro")
 
 
@@ -62,6 +66,9 @@ def spans_of(files: Sequence[StoredFile]) -> dict[str, VersionSpan]:
             spans[file.path] = VersionSpan(snapshot - 1, snapshot, file.written_ms)
         elif match := MANIFEST.fullmatch(file.path):
             manifests.append((match[1], int(match[2]), file))
+    foreign = [file for file in files if file.path not in spans and FOREIGN.fullmatch(file.path)]
+    for file in sorted(foreign, key=lambda file: file.written_ms)[-FOREIGN_MAX:]:
+        spans[file.path] = VersionSpan(0)
     ends = dict(_ends([(bits, snapshot) for bits, snapshot, _ in manifests]))
     for bits, snapshot, file in manifests:
         end = ends[bits, snapshot]
