@@ -37,7 +37,8 @@ from tidegate.objectstore import deltalog
 from tidegate.schema.state import SchemaState
 from tidegate.sink.delta.columns import first_schema
 from tidegate.sink.delta.iceberg.embedded import EmbeddedCatalog
-from tidegate.sink.delta.iceberg.project import metadata_uri, project
+from tidegate.sink.delta.iceberg.files import metadata_uri
+from tidegate.sink.delta.iceberg.project import project
 from tidegate.sink.delta.merge import merge
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.rows import NetChanges

@@ -23,8 +23,8 @@ from tidegate.lakes.read import stored_rows, stored_table
 from tidegate.model.errors import TidegateError
 from tidegate.model.table import TableInfo
 from tidegate.sink.delta import snapshots
+from tidegate.sink.delta.iceberg.files import metadata_uri
 from tidegate.sink.delta.iceberg.lake import is_projected
-from tidegate.sink.delta.iceberg.project import metadata_uri
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot
 

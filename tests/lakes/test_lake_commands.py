@@ -15,7 +15,7 @@ from tests.lakes.stages import Play, truths
 from tidegate.app.cli.main import main
 from tidegate.app.cli.rows import FORMATS, tell
 from tidegate.lakes.lake import Lake
-from tidegate.sink.delta.iceberg.project import metadata_uri
+from tidegate.sink.delta.iceberg.files import metadata_uri
 
 
 def call(*words: object) -> Result:

@@ -29,7 +29,7 @@ from tidegate.objectstore import deltalog
 from tidegate.schema.state import SchemaState
 from tidegate.sink.delta.columns import stored_columns
 from tidegate.sink.delta.iceberg.metadata import SNAPSHOTS_MAX
-from tidegate.sink.delta.iceberg.project import metadata_path
+from tidegate.sink.delta.iceberg.names import metadata_path
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.sink.delta.snapshots import PublishedTable, Snapshot, latest, numbers, publish, published_at
 from tidegate.sink.delta.upkeep_snapshots import Shelf

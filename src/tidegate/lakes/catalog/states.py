@@ -13,8 +13,8 @@ import obstore
 
 from tidegate.lakes.catalog.names import CatalogNames, CatalogTable
 from tidegate.objectstore.stores import store
+from tidegate.sink.delta.iceberg.files import metadata_uri
 from tidegate.sink.delta.iceberg.names import metadata_path
-from tidegate.sink.delta.iceberg.project import metadata_uri
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot, kept_schema, number_at, numbered, numbers
 

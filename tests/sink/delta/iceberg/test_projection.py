@@ -13,10 +13,12 @@ from tests.sink.delta.small import Small
 from tidegate.feed.retention import Limits
 from tidegate.feed.step import Create, Rows
 from tidegate.objectstore import deltalog
+from tidegate.sink.delta.iceberg.files import metadata_uri, projected
 from tidegate.sink.delta.iceberg.lake import begin_projection, is_projected
 from tidegate.sink.delta.iceberg.manifest import decode_list, decode_manifest
 from tidegate.sink.delta.iceberg.metadata import SNAPSHOTS_MAX
-from tidegate.sink.delta.iceberg.project import COMMITS_MAX, metadata_uri, project, projected
+from tidegate.sink.delta.iceberg.move import COMMITS_MAX
+from tidegate.sink.delta.iceberg.project import project
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot
 

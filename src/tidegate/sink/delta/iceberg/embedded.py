@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from tidegate.model.errors import SinkError
+from tidegate.sink.delta.iceberg.files import location_of, metadata_uri
 from tidegate.sink.delta.iceberg.names import METADATA
-from tidegate.sink.delta.iceberg.project import location_of, metadata_uri
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot
 

@@ -19,7 +19,8 @@ from tidegate.feed.retention import PURGED
 from tidegate.model.table import TableInfo
 from tidegate.objectstore.stores import store
 from tidegate.objectstore.storing import storing
-from tidegate.sink.delta.iceberg.project import location_of, project
+from tidegate.sink.delta.iceberg.files import location_of
+from tidegate.sink.delta.iceberg.project import project
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot, kept_snapshots
 
