@@ -24,9 +24,9 @@ from tidegate.model.errors import SinkError
 from tidegate.objectstore.stores import store
 from tidegate.objectstore.storing import STORE_ERRORS, first_line, storing
 from tidegate.sink.delta.iceberg.embedded import named
+from tidegate.sink.delta.iceberg.files import location_of
 from tidegate.sink.delta.iceberg.metadata import Metadata
 from tidegate.sink.delta.iceberg.moves import Update, beginning, requirements, strange, updates
-from tidegate.sink.delta.iceberg.project import location_of
 from tidegate.sink.delta.iceberg.rest import (
     COMMIT,
     DROP,
