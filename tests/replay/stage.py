@@ -5,7 +5,7 @@ A crash is an exception between two steps; going on is a new Stage on the same d
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from tidegate.app.meter import Meter
 from tidegate.changelog.source import LandedSource
 from tidegate.codec.options import DecodeOptions
 from tidegate.sink.delta.options import DeltaOptions
-from tidegate.sink.delta.sink import DeltaSink
+from tidegate.sink.delta.sink import DeltaSink, NameCatalog
 from tidegate.source.kafka.message import TopicMessage
 from tidegate.testing.tasks import HereTasks
 
@@ -38,6 +38,7 @@ class Stage:
         *,
         parks: bool = False,
         skips_dead: bool = False,
+        catalogs: Sequence[NameCatalog] = (),
         **delta: Any,
     ) -> None:
         self.random = random.Random(seed)
@@ -55,7 +56,7 @@ class Stage:
             pause=self._at,
         )
         source = LandedSource(lambda: self.landing, uri)
-        self.sink = DeltaSink(self.options, workers=1000, parks=parks)
+        self.sink = DeltaSink(self.options, workers=1000, parks=parks, catalogs=catalogs)
         self.log = source.changelog
         feed = Feed("f", source, self.sink, accept=lambda *_: True)
         self.engine = Engine(feed, Shuffled(self), Meter(lambda _: None), threading.Event())
