@@ -8,8 +8,8 @@
     polars-delta        a directory with a Delta log ("version": N)     -
     duckdb-delta        the same                                        -
 
-`properties` of a request go to the reader's storage: {"s3.endpoint": …} for PyIceberg, {"aws_endpoint_url": …} for
-Polars.
+A "filter" of PyIceberg's picks files and rows.  `properties` of a request go to the reader's storage:
+{"s3.endpoint": …} for PyIceberg, {"aws_endpoint_url": …} for Polars.
 """
 
 import os
@@ -60,7 +60,7 @@ def delta(request: Request) -> pa.Table:
 
 
 READ: Final[dict[str, Callable[[Request], pa.Table]]] = {
-    "pyiceberg": lambda request: static(request).scan().to_arrow(),
+    "pyiceberg": lambda request: static(request).scan(row_filter=request.get("filter", "true")).to_arrow(),
     "polars": lambda request: polars_table(static(request)),
     "duckdb": lambda request: arrow(session().execute("from iceberg_scan(?)", [request["place"]])),
     "polars-delta": delta,

@@ -1,6 +1,7 @@
 """A lake's published versions as readers of Iceberg see them, beside what it says itself."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,6 +25,23 @@ def versions(root: Path) -> Iterator[tuple[Lake, str]]:
 def rows_of(table: pa.Table) -> list[str]:
     """The rows in some order that does not depend on the files."""
     return sorted(map(repr, table.to_pylist()))
+
+
+def shown(table: pa.Table) -> pa.Table:
+    """The rows as texts, which engines with other sizes of integers, texts and zones share."""
+    return pa.table(
+        {
+            name: [None if one is None else text_of(one) for one in table.column(name).to_pylist()]
+            for name in table.column_names
+        }
+    )
+
+
+def text_of(value: object) -> str:
+    """A value as a text, moments in UTC."""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        value = value.astimezone(UTC)
+    return repr(value)
 
 
 def different(root: Path, readers: Readers, reader: str = "pyiceberg") -> list[str]:

@@ -6,18 +6,29 @@ from pathlib import Path
 import pytest
 
 from tests.readers import Readers
-from tests.replay.iceberg import different, versions
+from tests.replay.iceberg import different, rows_of, shown, versions
 from tests.replay.stage import Crash, Stage, moments, partitions_of
 from tests.sink.delta.tended import Tended
 from tidegate.app.verify import load_truth
 from tidegate.feed.retention import Limits
 from tidegate.lakes.lake import Lake
+from tidegate.sink.delta.iceberg.files import metadata_uri
 from tidegate.sink.delta.iceberg.names import versions_of
 
 pytestmark = pytest.mark.slow
 WORKLOAD = Path(__file__).parents[1] / "data" / "workload"
 TRUTHS = load_truth(WORKLOAD)
 SOAK = pytest.mark.soak
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The lake of the whole recording."""
+    root = tmp_path_factory.mktemp("lake")
+    stage = Stage(root, "open-protocol", partitions_of(WORKLOAD / "open"), seed=1, iceberg=True)
+    for _ in moments(stage, TRUTHS):
+        pass
+    return root
 
 
 @pytest.mark.parametrize(
@@ -76,6 +87,18 @@ def test_killed_again_and_again(tmp_path: Path, readers: Readers, seed: int) -> 
         paths = {f"metadata/{path.name}" for path in (Path(uri) / "metadata").iterdir()}
         assert min(versions_of(paths)) == version, name
         assert len(paths) <= 3 * len(versions_of(paths)), (name, paths)
+
+
+@pytest.mark.parametrize("reader", ["polars", "duckdb", "spark"])
+def test_other_readers(recorded: Path, readers: Readers, reader: str) -> None:
+    """Polars, DuckDB and Spark see the newest version of each table as the lake does; Polars and Delta's reader of
+    DuckDB see plain tables as Delta has them, too."""
+    lake = Lake(str(recorded))
+    for name in lake.tables():
+        told = rows_of(shown(lake.arrow(name)))
+        assert rows_of(shown(readers.table(reader, metadata_uri(*lake.place(name))))) == told, name
+        if reader == "duckdb":
+            assert rows_of(shown(readers.table("duckdb-delta", lake.place(name)[0]))) == told, name
 
 
 def test_what_is_kept_stays_readable(tmp_path: Path, readers: Readers) -> None:
