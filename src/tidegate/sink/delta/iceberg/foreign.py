@@ -1,4 +1,4 @@
-"""A lake's names in an Iceberg REST catalog of somebody else's: Polaris, Nessie, Lakekeeper, Unity, Glue, ...
+"""A lake's names in an Iceberg REST catalog of somebody else's: Polaris, Nessie, Lakekeeper, ...
 
     publish ─► names     drop, rename, register                  one request each, where names change
                rows      all changed tables, one request         POST transactions/commit, else table by table
@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -126,11 +127,9 @@ class RestCatalog:
 
     def _move(self, gone: Collection[Owned], homes: Mapping[str, Name]) -> None:
         """Take away names that tables of ours no longer have: renamed where the new one is free, else dropped."""
-        waiting: dict[Name, Name | None] = {}
-        for space, table, uuid in gone:
-            there = self._load((space, table))
-            if there is not None and there["table-uuid"] == uuid:
-                waiting[space, table] = homes.get(uuid)
+        names = {(space, table) for space, table, _ in gone}
+        there = {name: one["table-uuid"] for name, one in zip(names, _each(self._load, names), strict=True) if one}
+        waiting = {name: homes.get(uuid) for name, uuid in there.items() if (*name, uuid) in gone}
         while waiting:
             name = next((name for name, home in waiting.items() if home not in waiting), next(iter(waiting)))
             home = waiting.pop(name)
@@ -141,16 +140,10 @@ class RestCatalog:
         """Bring tables to what is published, again where somebody was faster. Raises what a single table met last."""
         left, refused = dict(ours), list[CatalogAnswer]()
         for _ in range(TRIES):
-            changes: dict[Name, Update] = {}
-            for name, there in zip(left, _each(self._load, left), strict=True):
-                try:
-                    change = self._change(name, there, left[name], number, known)
-                except CatalogAnswer as answer:
-                    if not 400 <= answer.status < 500:
-                        raise
-                    refused.append(answer)
-                else:
-                    changes |= {} if change is None else {name: change}
+            asked = partial(self._asked, number=number, known=known)
+            found = dict(zip(left, _each(asked, left.items()), strict=True))
+            refused += [one for one in found.values() if isinstance(one, CatalogAnswer)]
+            changes = {name: one for name, one in found.items() if isinstance(one, Mapping)}
             left = {name: left[name] for name in self._commit(changes)}
             if not left:
                 break
@@ -160,10 +153,17 @@ class RestCatalog:
         if refused:
             raise refused[0]
 
-    def _change(
-        self, name: Name, there: Metadata | None, ours: _Ours, number: int, known: Collection[str]
-    ) -> Update | None:
-        """What a commit has to say of a table; None for nothing."""
+    def _asked(self, one: tuple[Name, _Ours], number: int, known: Collection[str]) -> Update | CatalogAnswer | None:
+        """What a commit has to say of a table, None for nothing; what the catalog has against it, as a value."""
+        try:
+            return self._change(*one, number, known)
+        except CatalogAnswer as answer:
+            if not 400 <= answer.status < 500:
+                raise
+            return answer
+
+    def _change(self, name: Name, ours: _Ours, number: int, known: Collection[str]) -> Update | None:
+        there = self._load(name)
         if there is not None and there["table-uuid"] not in known:
             self._leave(name)
             return None

@@ -24,6 +24,8 @@ from tidegate.model.errors import SinkError
 
 TOKEN_VARIABLE: Final = "TIDEGATE_CATALOG_TOKEN"  # noqa: S105  the variable's name
 TIMEOUT_S: Final = 10.0
+WORK_S: Final = 60.0
+"""For what the catalog has to read or write files."""
 ANSWER_MAX_BYTES: Final = 64 << 20
 TEXT_MAX: Final = 300
 _SPACE: Final = "/v1/{prefix}/namespaces/{namespace}"
@@ -34,6 +36,7 @@ DROP: Final = f"DELETE {_SPACE}/tables/{{table}}"
 REGISTER: Final = f"POST {_SPACE}/register"
 RENAME: Final = "POST /v1/{prefix}/tables/rename"
 TRANSACTION: Final = "POST /v1/{prefix}/transactions/commit"
+WORK: Final = frozenset({COMMIT, REGISTER, TRANSACTION})
 
 
 class CatalogAnswer(SinkError):
@@ -83,13 +86,13 @@ class RestClient:
         for name, part in parts.items():
             path = path.replace(f"{{{name}}}", quote(part, safe=""))
         try:
-            return self._send(method, path + query, body)
+            return self._send(method, path + query, body, WORK_S if endpoint in WORK else TIMEOUT_S)
         except CatalogAnswer as answer:
             if answer.lacking:
                 self.lacks.add(endpoint)
             raise
 
-    def _send(self, method: str, path: str, body: Any = None) -> Any:
+    def _send(self, method: str, path: str, body: Any = None, timeout_s: float = TIMEOUT_S) -> Any:
         request = urllib.request.Request(  # noqa: S310  the configuration admits http and https alone
             self.uri.rstrip("/") + path, method=method, data=None if body is None else json.dumps(body).encode()
         )
@@ -98,7 +101,7 @@ class RestClient:
         if token := self._token():
             request.add_unredirected_header("Authorization", f"Bearer {token}")
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=timeout_s) as response:  # noqa: S310
                 return _decoded(response.read(ANSWER_MAX_BYTES + 1))
         except urllib.error.HTTPError as error:
             raise self._answer(error, f"{method} {path}") from None
