@@ -24,16 +24,24 @@ PYTHON = Path(__file__).parents[1] / "build" / "readers" / "bin" / "python"
 PROGRAMS = {"spark": (Path(sys.executable), Path(__file__).with_name("readers_spark.py"))}
 OTHERS = (PYTHON, Path(__file__).with_name("readers_program.py"))
 
+START = """import runpy, sys
+program = sys.argv.pop()
+sys.path[0] = program.rpartition("/")[0]
+sys.path += {sites}
+runpy.run_path(program, run_name="__main__")"""
+
 
 class ReaderFault(AssertionError):
     """A reader could not read; the text is its own."""
 
 
 class Readers:
-    """Processes that read tables; one question at a time."""
+    """Processes that read tables; one question at a time. They also find the packages of the folders `sites`, behind
+    their own."""
 
-    def __init__(self, home: str) -> None:
+    def __init__(self, home: str, sites: Sequence[str] = ()) -> None:
         self.home = home
+        self._start_up = START.format(sites=list(sites))
         self._processes: dict[Path, subprocess.Popen[str]] = {}
 
     def table(self, reader: str, place: str | Path, **more: Any) -> pa.Table:
@@ -50,8 +58,15 @@ class Readers:
         found: list[str] = self._ask({"list": reader, "catalog": catalog})["names"]
         return found
 
+    def ran(self, reader: str, blocks: Sequence[str]) -> list[dict[str, pa.Table]]:
+        """The tables that each block of a program left behind; `reader` is `spark`, or any other for the rest."""
+        told = self._ask({"run": reader, "blocks": blocks})
+        return [{name: self._rows(path) for name, path in left.items()} for left in told["arrow"]]
+
     def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        python, program = PROGRAMS.get(request.get("read", request.get("list")), OTHERS)
+        python, program = PROGRAMS.get(
+            next(request[word] for word in ("read", "list", "run") if word in request), OTHERS
+        )
         process = self._processes.get(program) or self._start(python, program)
         assert process.stdin
         assert process.stdout
@@ -67,7 +82,7 @@ class Readers:
     def _start(self, python: Path, program: Path) -> subprocess.Popen[str]:
         if not python.exists():
             pytest.fail(f"no readers at {python}: make build/readers/.ready")
-        words = [python, program, self.home]
+        words = [python, "-c", self._start_up, self.home, program]
         process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._processes[program] = process
         return process

@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import StaticTable
 
-from readers_lines import Request, serve, written
+from readers_lines import Request, ran, serve, written
 
 
 def session() -> duckdb.DuckDBPyConnection:
@@ -114,6 +114,8 @@ def names(request: Request) -> list[str]:
 
 def answer(request: Request, home: Path) -> dict[str, Any]:
     """What a request asked for."""
+    if "run" in request:
+        return ran(request["blocks"], {"duck": session()}, home)
     if "list" in request:
         return {"names": names(request)}
     if "catalog" in request:

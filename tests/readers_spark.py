@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from readers_lines import Request, serve, written
+from readers_lines import Request, ran, serve, written
 from tidegate.spark.jars import ensure_jars
 from tidegate.spark.session import DELTA, session
 
@@ -58,6 +58,8 @@ def names_of(spark: "SparkSession") -> list[str]:
 def answer(request: Request, home: Path) -> dict[str, Any]:
     """What a request asked for."""
     spark = started()
+    if "run" in request:
+        return ran(request["blocks"], {"spark": spark}, home)
     if "list" in request:
         return {"names": names_of(with_catalog(spark, request["catalog"]))}
     if "catalog" in request:

@@ -12,6 +12,7 @@ from tidegate.app.cli.main import main
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
+INLINE = re.compile(r"`tidegate ([a-z][^`]*)`")
 COMMAND = re.compile(r"^\s*(?:\$ )?(?:\.venv/bin/)?tidegate (.+?)(?:\s+[#|].*)?$")
 
 
@@ -25,7 +26,8 @@ def test_links_lead_somewhere(page):
 
 def commands() -> list[str]:
     text = "\n".join(page.read_text() for page in PAGES).replace("\\\n", " ")
-    return sorted({found[1] for line in text.splitlines() if (found := COMMAND.match(line))})
+    told = {found[1] for line in text.splitlines() if (found := COMMAND.match(line))}
+    return sorted(told | {" ".join(found.split()) for found in INLINE.findall(text)})
 
 
 @pytest.mark.parametrize("line", commands())
@@ -34,12 +36,12 @@ def test_commands_of_the_pages_exist(line):
     words = shlex.split(line)
     command: click.Command = main
     context = click.Context(main)
-    while isinstance(command, click.Group):
+    while words and isinstance(command, click.Group):
         name = words.pop(0)
         found = command.get_command(context, name)
         assert found is not None, name
         command = found
-    options = {name for parameter in command.params for name in parameter.opts}
+    options = {"--help", *(name for parameter in command.params for name in parameter.opts)}
     assert {word.strip("[]") for word in words if word.startswith(("-", "[-"))} <= options
 
 

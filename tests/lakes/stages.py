@@ -31,9 +31,9 @@ def cut(recording: str, ts: int) -> dict[int, list[TopicMessage]]:
 class Play:
     """A recording on its way into a lake."""
 
-    def __init__(self, root: Path, recording: str = "open", seed: int = 1) -> None:
+    def __init__(self, root: Path, recording: str = "open", seed: int = 1, **delta: Any) -> None:
         self.recording = recording
-        self.stage = Stage(root, PROTOCOLS[recording], partitions_of(WORKLOAD / recording), seed=seed)
+        self.stage = Stage(root, PROTOCOLS[recording], partitions_of(WORKLOAD / recording), seed=seed, **delta)
 
     def land(self, ts: int, at_most: int = 3000) -> None:
         """Land until the frontier stands at `ts`, in random batches."""
