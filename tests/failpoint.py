@@ -40,6 +40,7 @@ PLACES: Final[Mapping[str, str]] = {
     "iceberg/before-manifests": "a table is ahead, its Iceberg metadata is not",
     "iceberg/before-metadata": "manifests lie there, no metadata names them",
     "iceberg/after-metadata": "a version has its Iceberg metadata before it is published",
+    "iceberg/before-names": "a round is published, the catalog names the one before",
     "publish/before-schema": "all is applied, nothing is published",
     "publish/before-snapshot": "the schema is written, no snapshot names it",
     "publish/after-snapshot": "the round is published, nobody was told",

@@ -22,6 +22,7 @@ from tests.kill.seeds import chance
 from tests.replay.small_topics import SWAPPED, swapped
 from tests.replay.stage import Crash, Stage, partitions_of
 from tests.replay.test_workload import differences
+from tests.sink.delta.iceberg.names import shown
 from tests.sink.delta.tended import Tended
 from tidegate.changelog import trim
 from tidegate.feed.retention import Limits
@@ -29,6 +30,9 @@ from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError
 from tidegate.objectstore import deltalog
 from tidegate.sink.delta import merge, upkeep
+from tidegate.sink.delta.iceberg.embedded import EmbeddedCatalog, named
+from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.snapshots import latest
 
 LAST = TRUTHS[-1]
 NUMBERS = range(1, 1 + int(os.environ.get("TIDEGATE_KILL_SEEDS", "3")))
@@ -59,7 +63,9 @@ def _short_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def live(root: Path, recording: str, messages: dict, seed: int, look: Callable[[], None]) -> None:
     """One life, from the start to the last moment or a crash."""
-    stage = Tended(root, PROTOCOLS[recording], messages, seed=seed, limits=SHORT)
+    catalog = EmbeddedCatalog(DeltaOptions(root=str(root), feed="f"))
+    stage = Tended(root, PROTOCOLS[recording], messages, seed=seed, limits=SHORT, iceberg=True, catalogs=[catalog])
+    stage.sink.upkeep(stage.engine.tasks, None, lambda: False)
     batch = max(map(len, messages.values())) // BATCHES_MIN
     more, rounds = True, count(1)
     while stage.sink.snapshot.checkpoint.ts < LAST.ts:
@@ -105,6 +111,8 @@ def lives_until_the_end(home: Path, recording: str, seed: int, waiting: dict[str
         if crashed is None:
             break
     assert readable(lake) == []
+    options = DeltaOptions(root=str(lake), feed="f")
+    assert shown(lake) == named(options, latest(options))
     assert differences(lake, LAST) == []
     assert witness.by_replay
     return life

@@ -260,6 +260,7 @@ class DeltaSink(Sink[TableResult]):
     def _name(self) -> None:
         """Let each catalog name what is published, once all of it has metadata."""
         if self._begun and self.snapshot.number >= 0:
+            reach("iceberg/before-names")
             for catalog in self._catalogs:
                 catalog.publish(self.snapshot)
 

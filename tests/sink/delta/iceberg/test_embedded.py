@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.readers import Readers
+from tests.sink.delta.iceberg.names import shown
 from tests.sink.delta.small import Small
 from tidegate.feed.retention import Limits
 from tidegate.model.errors import SinkError
@@ -30,10 +31,9 @@ class Named(Small):
         self.catalog.publish(self.sink.snapshot)
 
 
-def shown(root: Path, catalog: str = "lake") -> dict[str, str]:
-    with closing(sqlite3.connect(root / FILE)) as database:
-        rows = database.execute("SELECT * FROM iceberg_tables WHERE catalog_name = ?", (catalog,)).fetchall()
-    return {f"{row[1]}.{row[2]}": row[3].rpartition("/")[2] for row in rows}
+def told(root: Path, catalog: str = "lake") -> dict[str, str]:
+    """The names and the files of their metadata, without directories."""
+    return {".".join(name): place.rpartition("/")[2] for name, place in shown(root, catalog).items()}
 
 
 def made(root: Path) -> Named:
@@ -48,11 +48,11 @@ def made(root: Path) -> Named:
 def test_names_follow(tmp_path: Path) -> None:
     """Names come, move with rows and renames, and go with a drop."""
     small = made(tmp_path)
-    assert shown(tmp_path) == {"s.t": "v2.metadata.json", "s.u": "v1.metadata.json"}
+    assert told(tmp_path) == {"s.t": "v2.metadata.json", "s.u": "v1.metadata.json"}
     small.ddl(30, "RENAME TABLE t TO w")
     small.ddl(31, "DROP TABLE u", "u")
     small.show(40)
-    assert list(shown(tmp_path)) == ["s.w"]
+    assert list(told(tmp_path)) == ["s.w"]
 
 
 def test_others_are_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -70,8 +70,8 @@ def test_others_are_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture)
         )
     small.rows.insert(50, id=2, v="b")
     small.show(60)
-    assert shown(tmp_path) == {"s.t": "v3.metadata.json", "s.u": "v1.metadata.json", "s.mine": "v1.metadata.json"}
-    assert shown(tmp_path, "other")["s.t"] == "v2.metadata.json"
+    assert told(tmp_path) == {"s.t": "v3.metadata.json", "s.u": "v1.metadata.json", "s.mine": "v1.metadata.json"}
+    assert told(tmp_path, "other")["s.t"] == "v2.metadata.json"
     assert "table s.t was 00001-abc.metadata.json" in caplog.text
 
 
@@ -82,7 +82,7 @@ def test_a_feed_without_names(tmp_path: Path) -> None:
     assert not (tmp_path / FILE).exists()
     small = made(tmp_path)
     EmbeddedCatalog(options, shows=False).publish(small.sink.snapshot)
-    assert shown(tmp_path) == {}
+    assert told(tmp_path) == {}
 
 
 def test_a_broken_catalog(tmp_path: Path) -> None:
