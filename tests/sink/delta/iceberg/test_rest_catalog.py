@@ -3,7 +3,9 @@
 import json
 import logging
 import shutil
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,12 @@ from tests.readers import Readers
 from tests.sink.delta.iceberg.rest_server import RestTables, serving
 from tests.sink.delta.iceberg.rest_tables import Refused
 from tests.sink.delta.small import Small
+from tidegate.app.config.load import load
+from tidegate.app.wiring import delta_sink
 from tidegate.feed.retention import Limits
 from tidegate.model.errors import SinkError
 from tidegate.sink.delta.iceberg import foreign
+from tidegate.sink.delta.iceberg.embedded import FILE, EmbeddedCatalog
 from tidegate.sink.delta.iceberg.foreign import NOTE, RestCatalog
 from tidegate.sink.delta.iceberg.lake import begin_projection
 from tidegate.sink.delta.iceberg.moves import requirements
@@ -366,6 +371,26 @@ def test_upkeep_goes_on(tmp_path: Path, catalog: RestTables) -> None:
     with pytest.raises(SinkError, match="500"):
         sink.upkeep(HereTasks(pickles=False), None, lambda: False)
     assert (tmp_path / "_tidegate" / "limits.json").exists()
+
+
+def test_a_configured_feed(tmp_path: Path, catalog: RestTables) -> None:
+    """A feed whose file names the catalog shows the lake there when it starts, and no longer in catalog.db."""
+    root, file, token = tmp_path / "lake", tmp_path / "feed.toml", tmp_path / "token"
+    small = Small(root, Limits(), iceberg=True)
+    small.ddl(10, "CREATE TABLE t (id INT PRIMARY KEY)")
+    small.round(20)
+    EmbeddedCatalog(small.options).publish(small.sink.snapshot)
+    catalog.token = "s3cret"
+    token.write_text(catalog.token)
+    file.write_text(f'[sink.delta-config]\ncatalog = "{catalog.uri}"\ncatalog-token-file = "{token}"\n')
+    source = "kafka://h:9092/shop?protocol=open-protocol"
+    sink = delta_sink(load(file, name="f", source_uri=source, sink_uri=f"delta://{root}"))
+    sink.recover()
+    sink.upkeep(HereTasks(pickles=False), None, lambda: True)
+
+    assert heads(catalog) == {"s.t": 1}
+    with closing(sqlite3.connect(root / FILE)) as database:
+        assert database.execute("SELECT * FROM iceberg_tables").fetchall() == []
 
 
 @pytest.mark.slow
