@@ -25,6 +25,7 @@ from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot, kept_snapshots
 
 NOTE: Final = "iceberg.json"
+TABLES_A_TASK: Final = 16
 Runner = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 
 
@@ -81,7 +82,8 @@ def forget_projection(options: DeltaOptions) -> None:
 
 def project_all(options: DeltaOptions, tables: Sequence[TableProjection], runner: Runner) -> None:
     """Write the metadata that is missing."""
-    runner(partial(_project, options=options), tables)
+    bins = [tables[at : at + TABLES_A_TASK] for at in range(0, len(tables), TABLES_A_TASK)]
+    runner(partial(_project, options=options), bins)
 
 
 def _promise(options: DeltaOptions) -> None:
@@ -90,10 +92,11 @@ def _promise(options: DeltaOptions) -> None:
         obstore.put(store(options.control_uri), NOTE, msgspec.json.encode(note))
 
 
-def _project(job: TableProjection, options: DeltaOptions) -> None:
-    uri = options.table_uri(job.table.incarnation)
-    for version in sorted(job.versions):
-        project(uri, version, job.table)
+def _project(jobs: Sequence[TableProjection], options: DeltaOptions) -> None:
+    for job in jobs:
+        uri = options.table_uri(job.table.incarnation)
+        for version in sorted(job.versions):
+            project(uri, version, job.table)
 
 
 def _published(snapshot: Snapshot) -> Iterator[TableProjection]:
