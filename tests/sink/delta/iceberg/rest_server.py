@@ -25,6 +25,7 @@ Name = tuple[str, str]
 LISTS = ("GET /v1/{prefix}/namespaces", "GET /v1/{prefix}/namespaces/{namespace}/tables")
 ENDPOINTS = (SPACES, LOAD, COMMIT, DROP, REGISTER, RENAME, TRANSACTION, *LISTS)
 PREFIX = "main|lake"
+POLL_S = 0.02
 
 
 class RestTables:
@@ -179,7 +180,7 @@ def serving() -> Iterator[RestTables]:
         setattr(Handler, f"do_{method}", Handler.handle_request)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     catalog.uri = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=[POLL_S], daemon=True)
     thread.start()
     try:
         yield catalog

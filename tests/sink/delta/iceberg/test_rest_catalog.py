@@ -333,6 +333,18 @@ def test_no_catalog_at_all(tmp_path: Path) -> None:
             made(tmp_path / str(len(address)), type("Gone", (), {"uri": address}))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "odd", [5, "x", [], [{}], {"metadata": 5}, {"metadata": {}}, {"metadata": {"table-uuid": []}}, {"overrides": [1]}]
+)
+@pytest.mark.parametrize("config", [True, False])
+def test_odd_answers(tmp_path: Path, catalog: RestTables, odd: object, *, config: bool) -> None:
+    """What is no answer of a catalog is an error that is tried again, and ends nothing."""
+    answer = catalog.answer
+    catalog.answer = lambda *asked: odd if config == (asked[1] == "/v1/config") else answer(*asked)  # type: ignore[method-assign]
+    with pytest.raises(SinkError, match=f"catalog {catalog.uri} "):
+        made(tmp_path, catalog)
+
+
 def test_a_lake_that_was_moved(tmp_path: Path, catalog: RestTables) -> None:
     """A lake at another place is shown at that place."""
     made(tmp_path / "a", catalog)

@@ -50,6 +50,8 @@ PAUSES_S: Final = (5.0, 60.0)
 """After a failure: the first pause, and the longest."""
 
 NAMED_MAX: Final = 5
+ODD: Final = (LookupError, TypeError, AttributeError, ValueError)
+"""What comes of JSON that is not as the specification says."""
 
 Name = tuple[str, str]
 """Namespace and table."""
@@ -98,14 +100,21 @@ class RestCatalog:
             return
         try:
             self._publish(names, snapshot.number)
-        except (SinkError, *STORE_ERRORS) as failed:
-            self._owned = None
-            self._pause_s = min(max(2 * self._pause_s, PAUSES_S[0]), PAUSES_S[1])
-            self._again_s = time.monotonic() + self._pause_s
-            if isinstance(failed, SinkError):
-                raise
+        except SinkError:
+            self._pause()
+            raise
+        except STORE_ERRORS as failed:
+            self._pause()
             raise SinkError(f"lake {self._options.root}: {first_line(failed)}") from failed
+        except ODD as odd:
+            self._pause()
+            raise SinkError(f"catalog {self._rest.uri} answers what no catalog does: {odd!r:.200}") from odd
         self._last, self._pause_s = dict(names), 0.0
+
+    def _pause(self) -> None:
+        self._owned = None
+        self._pause_s = min(max(2 * self._pause_s, PAUSES_S[0]), PAUSES_S[1])
+        self._again_s = time.monotonic() + self._pause_s
 
     def _publish(self, names: Mapping[Name, str], number: int) -> None:
         if self._owned is None:
