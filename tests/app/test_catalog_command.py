@@ -44,6 +44,7 @@ def serving(root: Path, *words: str | Path, end: signal.Signals = signal.SIGTERM
         process.wait(30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
 def test_it_serves_until_a_signal(root: Path, end: signal.Signals) -> None:
     """It tells where it listens, answers, and ends on SIGTERM and Ctrl-C, also while a connection is open."""
@@ -54,6 +55,7 @@ def test_it_serves_until_a_signal(root: Path, end: signal.Signals) -> None:
             assert Client(told["uri"]).prefix("lake@now") == "at-2"
 
 
+@pytest.mark.slow
 def test_tls_and_a_token(root: Path, tmp_path: Path) -> None:
     """With a certificate it speaks TLS alone; with a token other machines may reach it and have to send it."""
     make_certificate(tmp_path, "server")

@@ -160,7 +160,7 @@ def shown(lake: DeltaOptions, version: int) -> list[dict[str, Any]]:
     return [row | {BEFORE: image} for row, image in zip(rows, images, strict=True)]
 
 
-@pytest.mark.parametrize("seed", range(some(3, 200)))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, some(3, 200)))])
 def test_rows_at_every_version(tmp_path: Path, seed: int) -> None:
     """Each value of `column-mapping`, and each after another, gives upstream's rows; `never` gives a plain table."""
     life = Life(random.Random(seed), keyed=True)
@@ -177,6 +177,7 @@ def test_rows_at_every_version(tmp_path: Path, seed: int) -> None:
         assert name != "never" or not any(mapped)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["replica", "changelog", "history"])
 @pytest.mark.parametrize("seed", range(some(1, 50)))
 def test_the_past_at_every_version(tmp_path: Path, seed: int, mode: str) -> None:
