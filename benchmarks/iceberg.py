@@ -104,8 +104,8 @@ def names(_: Rig | None, __: int) -> Figures:
 
 
 def _published_ms(root: str, *, named: bool) -> float:
-    catalog = EmbeddedCatalog(root) if named else None
-    sink = DeltaSink(DeltaOptions(root=root, feed="bench", iceberg=True), catalog=catalog)
+    options = DeltaOptions(root=root, feed="bench", iceberg=True)
+    sink = DeltaSink(options, catalogs=[EmbeddedCatalog(options)] if named else [])
     sink._begun = True  # noqa: SLF001  nothing is published yet that lacks metadata
     state, took_s = SchemaState(), []
     for number in range(TABLES):

@@ -28,10 +28,6 @@ def _field(number: int, name: str, kind: Any) -> dict[str, Any]:
     return {"name": name, "type": kind, "field-id": number}
 
 
-def _optional(number: int, name: str, kind: Any) -> dict[str, Any]:
-    return {**_field(number, name, ["null", kind]), "default": None}
-
-
 def _by_field(key: int, value: int, kind: str) -> dict[str, Any]:
     """A map whose keys are field ids, which Avro's maps cannot have."""
     entry = {
@@ -52,10 +48,10 @@ _FILE: Final = {
         _field(102, "partition", {"type": "record", "name": "r102", "fields": []}),
         _field(103, "record_count", "long"),
         _field(104, "file_size_in_bytes", "long"),
-        _optional(109, "value_counts", _by_field(119, 120, "long")),
-        _optional(110, "null_value_counts", _by_field(121, 122, "long")),
-        _optional(125, "lower_bounds", _by_field(126, 127, "bytes")),
-        _optional(128, "upper_bounds", _by_field(129, 130, "bytes")),
+        _field(109, "value_counts", _by_field(119, 120, "long")),
+        _field(110, "null_value_counts", _by_field(121, 122, "long")),
+        _field(125, "lower_bounds", _by_field(126, 127, "bytes")),
+        _field(128, "upper_bounds", _by_field(129, 130, "bytes")),
     ],
 }
 _ENTRY: Final = fastavro.parse_schema(
@@ -64,9 +60,9 @@ _ENTRY: Final = fastavro.parse_schema(
         "name": "manifest_entry",
         "fields": [
             _field(0, "status", "int"),
-            _optional(1, "snapshot_id", "long"),
-            _optional(3, "sequence_number", "long"),
-            _optional(4, "file_sequence_number", "long"),
+            _field(1, "snapshot_id", "long"),
+            _field(3, "sequence_number", "long"),
+            _field(4, "file_sequence_number", "long"),
             _field(2, "data_file", _FILE),
         ],
     },
@@ -130,9 +126,10 @@ def data_file(
     nulls: Mapping[int, int],
 ) -> dict[str, Any]:
     """Return a Parquet file without deletes, with what is known of its columns by their field ids."""
+    some = {number: count for number, count in nulls.items() if count}
     maps = {
-        "value_counts": dict.fromkeys(lows, rows),
-        "null_value_counts": nulls,
+        "value_counts": dict.fromkeys(some, rows),
+        "null_value_counts": some,
         "lower_bounds": lows,
         "upper_bounds": highs,
     }
@@ -151,12 +148,12 @@ def bucket_of(path: str, buckets: Collection[str]) -> str:
     """Return the bits of the manifest that a file belongs to: one of `buckets`, of which none begins another, or a
     new one beside them."""
     digest = f"{zlib.crc32(path.encode()):0{DIGEST_BITS}b}"
+    there = next((digest[:at] for at in range(DIGEST_BITS + 1) if digest[:at] in buckets), None)
+    if there is not None:
+        return there
     shared = -1
     for bits in buckets:
-        common = next((at for at, (a, b) in enumerate(zip(bits, digest, strict=False)) if a != b), len(bits))
-        if common == len(bits):
-            return bits
-        shared = max(shared, common)
+        shared = max(shared, next(at for at, (a, b) in enumerate(zip(bits, digest, strict=False)) if a != b))
     return digest[: shared + 1]
 
 

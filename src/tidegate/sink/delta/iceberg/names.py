@@ -48,7 +48,7 @@ def manifest_path(bits: str, snapshot: int) -> str:
 
 def bits_of(path: str) -> str:
     """Return the bucket of a manifest."""
-    return path.rpartition("/")[2].split("-")[1]
+    return path[path.rindex("/m-") + 3 :].partition("-")[0]
 
 
 def versions_of(paths: Collection[str]) -> set[int]:

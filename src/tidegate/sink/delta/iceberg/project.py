@@ -114,8 +114,10 @@ def _manifests(
     buckets = {bits_of(one["manifest_path"]): one for one in move.manifests}
     come: dict[str, list[ManifestEntry]] = defaultdict(list)
     go: dict[str, set[str]] = defaultdict(set)
+    there = set(buckets)
     for path, told in move.come.items():
-        bits = bucket_of(path, {*buckets, *come})
+        bits = bucket_of(path, there)
+        there.add(bits)
         lows, highs = (iceberg_bounds(told[end], known) for end in ("lows", "highs"))
         nulls = {known[name][0]: count for name, count in told["nulls"].items() if name in known}
         file = data_file(path, rows=told["rows"], size_bytes=told["size_bytes"], lows=lows, highs=highs, nulls=nulls)
