@@ -59,6 +59,21 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True)
+class TableDescription:
+    """What a metaData action says of a table, as far as it tells its columns."""
+
+    table_id: str
+    fields: tuple[Mapping[str, Any], ...]
+    configuration: Mapping[str, str]
+
+    @classmethod
+    def of(cls, action: Action) -> "TableDescription":
+        """Return what stands in a metaData action."""
+        told = action["metaData"]
+        return cls(told["id"], tuple(json.loads(told["schemaString"])["fields"]), told["configuration"])
+
+
+@dataclass(frozen=True, slots=True)
 class TableSnapshot:
     """A table at one version. `fields` are the schema's fields as the log spells them."""
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tidegate.model.errors import SinkRefused
-from tidegate.objectstore.deltalog import COLUMN_MAPPING, TableSnapshot, schema_field
+from tidegate.objectstore.deltalog import COLUMN_MAPPING, TableDescription, TableSnapshot, schema_field
 from tidegate.sink.delta.modes import MODE
 from tidegate.sink.delta.options import ColumnMapping, DeltaOptions
 
@@ -79,7 +79,7 @@ class LakeSchema:
         return {**known, **(mapping if self.mapped else {PLAIN_MAX: str(self.max_id)}), MODE: options.mode}
 
 
-def stored_schema(snapshot: TableSnapshot) -> LakeSchema:
+def stored_schema(snapshot: TableSnapshot | TableDescription) -> LakeSchema:
     """Return the columns of a table as its log records them."""
     mapped = COLUMN_MAPPING in snapshot.configuration
     max_id = int(snapshot.configuration.get(MAPPING_MAX if mapped else PLAIN_MAX, "0"))
@@ -96,7 +96,7 @@ def stored_schema(snapshot: TableSnapshot) -> LakeSchema:
     return LakeSchema(tuple(columns), max_id, mapped)
 
 
-def stored_columns(snapshot: TableSnapshot) -> tuple[LakeColumn, ...]:
+def stored_columns(snapshot: TableSnapshot | TableDescription) -> tuple[LakeColumn, ...]:
     """Return the columns of a table without what else its log records of them."""
     return stored_schema(snapshot).columns
 

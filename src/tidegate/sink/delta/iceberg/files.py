@@ -1,5 +1,7 @@
 """A table's Iceberg files where they lie: reading, writing, several at a time from an object store."""
 
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -37,7 +39,7 @@ def projected(uri: str) -> set[int]:
 def read_metadata(uri: str, version: int) -> Metadata | None:
     """Return the metadata of a version; None if it is not there or was not written here."""
     try:
-        body = obstore.get(store(uri), metadata_path(version)).bytes().to_bytes()
+        body = get_file(uri, metadata_path(version))
     except FileNotFoundError:
         return None
     found: Metadata = msgspec.json.decode(body)
@@ -62,12 +64,47 @@ def each(uri: str, work: Callable[[T], Any], items: Sequence[T]) -> list[Any]:
         return list(pool.map(work, items))
 
 
+class RecentFiles:
+    """Files of object stores that this process wrote or read last, up to so many bytes: none of them ever changes, and
+    the next commit of a table begins with them."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._left = most_bytes
+        self._files: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def keep(self, uri: str, path: str, body: bytes) -> None:
+        """Remember a file, and forget those that were not asked for the longest."""
+        if "://" not in uri:
+            return
+        with self._lock:
+            self._left += len(self._files.pop((uri, path), b"")) - len(body)
+            self._files[uri, path] = body
+            while self._left < 0:
+                self._left += len(self._files.popitem(last=False)[1])
+
+    def get(self, uri: str, path: str) -> bytes | None:
+        """Return a file that is remembered."""
+        with self._lock:
+            if (uri, path) in self._files:
+                self._files.move_to_end((uri, path))
+            return self._files.get((uri, path))
+
+
+RECENT: Final = RecentFiles(16 << 20)
+
+
 def get_file(uri: str, path: str) -> bytes:
     """Return a file of the table."""
-    return bytes(obstore.get(store(uri), path).bytes().to_bytes())
+    body = RECENT.get(uri, path)
+    if body is None:
+        body = bytes(obstore.get(store(uri), path).bytes().to_bytes())
+        RECENT.keep(uri, path, body)
+    return body
 
 
 def put_file(uri: str, path: str, body: bytes) -> None:
     """Write a file of the table. SinkError for what the store says."""
     with storing(uri):
         obstore.put(store(uri), path, body)
+    RECENT.keep(uri, path, body)

@@ -5,14 +5,16 @@ nothing        ──the table at version 6──────► all of its file
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from typing import Any, Final
 from urllib.parse import unquote
 
 from tidegate.model.errors import SinkError
 from tidegate.objectstore import deltalog
-from tidegate.objectstore.deltalog import Action, TableSnapshot
+from tidegate.objectstore.deltalog import Action, TableDescription, TableSnapshot
 from tidegate.sink.delta.iceberg.files import address_of, each, get_file, inside, location_of, projected, read_metadata
 from tidegate.sink.delta.iceberg.manifest import decode_list, is_live
 from tidegate.sink.delta.iceberg.metadata import Metadata, current, fresh
@@ -30,59 +32,51 @@ class TableMove:
     manifests: Sequence[Mapping[str, Any]] = ()
     come: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     go: set[str] = field(default_factory=set)
-    table: TableSnapshot | None = None
+    table: TableSnapshot | TableDescription | None = None
 
 
 def move_to(uri: str, version: int, since: int | None, there: Collection[int] | None) -> TableMove:
-    """Return the way to a version: from `since` if that has metadata, else from the newest below among `there`."""
-    return _since(uri, version, since, there) or _whole(uri, version)
-
-
-def _since(uri: str, version: int, since: int | None, there: Collection[int] | None) -> TableMove | None:
-    """The way from the newest projection below; None if there is none, or the log no longer tells it."""
-    at, metadata = _newest(uri, version, since, there)
-    if metadata is None or version - at > COMMITS_MAX:
-        return None
-    snapshot = current(metadata)
-    assert snapshot is not None, "what was written here has a snapshot"
-    listed, *commits = each(
-        uri,
-        lambda number: (
-            decode_list(get_file(uri, inside(uri, snapshot["manifest-list"])))
-            if number == at
-            else deltalog.actions(uri, number)
-        ),
-        range(at, version + 1),
-    )
-    move = TableMove(metadata, [one for one in listed if is_live(one)])
-    for actions in commits:
-        _take(move, uri, actions, version)
-    return move if all(commits) else None
-
-
-def _newest(uri: str, version: int, since: int | None, there: Collection[int] | None) -> tuple[int, Metadata | None]:
-    """The newest version below that has metadata of ours, and that; `since` is tried before the directory is read."""
-    if since is not None and since < version:
-        metadata = read_metadata(uri, since) if since >= 0 else None
-        if metadata is not None or since < 0:
-            return since, metadata
+    """Return the way to a version: from `since` (-1: from the beginning) if it can be gone, else from the newest
+    projection among `there`, else from nothing to the table as a whole."""
+    if since is not None and since < version and (move := _from(uri, since, version)) is not None:
+        return move
     below = (one for one in (projected(uri) if there is None else there) if one < version)
-    found = ((one, read_metadata(uri, one)) for one in sorted(below, reverse=True))
-    return next((one for one in found if one[1] is not None), (-1, None))
+    found = (_from(uri, one, version) for one in sorted(below, reverse=True))
+    return next((move for move in found if move is not None), None) or _whole(uri, version)
 
 
-def _take(move: TableMove, uri: str, actions: Sequence[Action], version: int) -> None:
-    """Take up a commit of the log."""
-    for action in actions:
-        match action:
-            case {"add": added}:
-                move.come[address_of(uri, unquote(added["path"]))] = _told(added)
-            case {"remove": removed}:
-                path = address_of(uri, unquote(removed["path"]))
-                if move.come.pop(path, None) is None:
-                    move.go.add(path)
-            case {"metaData": _}:
-                move.table = move.table or _loaded(uri, version)
+def _from(uri: str, at: int, version: int) -> TableMove | None:
+    """The way from an earlier version; None if it has no metadata of ours, or the log between is long or gone."""
+    metadata = read_metadata(uri, at) if at >= 0 else None
+    if version - at > COMMITS_MAX or (metadata is None and at >= 0):
+        return None
+    reads: list[Callable[[], Any]] = [partial(deltalog.actions, uri, number) for number in range(at + 1, version + 1)]
+    snapshot = None if metadata is None else current(metadata)
+    if snapshot is not None:
+        reads.append(lambda: decode_list(get_file(uri, inside(uri, snapshot["manifest-list"]))))
+    found = each(uri, lambda read: read(), reads)
+    commits, listed = found[: version - at], found[version - at :]
+    if not all(commits):
+        return None
+    described = [TableDescription.of(one) for actions in commits for one in actions if "metaData" in one]
+    move = TableMove(
+        metadata or fresh(described[0].table_id, location_of(uri)), table=described[-1] if described else None
+    )
+    move.manifests = [one for manifests in listed for one in manifests if is_live(one)]
+    for action in chain.from_iterable(commits):
+        _take(move, uri, action)
+    return move
+
+
+def _take(move: TableMove, uri: str, action: Action) -> None:
+    """Take up what a commit adds or removes."""
+    match action:
+        case {"add": added}:
+            move.come[address_of(uri, unquote(added["path"]))] = _told(added)
+        case {"remove": removed}:
+            path = address_of(uri, unquote(removed["path"]))
+            if move.come.pop(path, None) is None:
+                move.go.add(path)
 
 
 def _told(added: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,7 +92,9 @@ def _told(added: Mapping[str, Any]) -> dict[str, Any]:
 
 def _whole(uri: str, version: int) -> TableMove:
     """The way from nothing."""
-    table = _loaded(uri, version)
+    table = deltalog.load(uri, version)
+    if table is None:
+        raise SinkError(f"{uri}: there is no table to be seen as an Iceberg table")
     come: dict[str, Mapping[str, Any]] = {
         address_of(uri, file.path): {
             "rows": file.rows,
@@ -110,10 +106,3 @@ def _whole(uri: str, version: int) -> TableMove:
         for file in table.files()
     }
     return TableMove(fresh(table.table_id, location_of(uri)), come=come, table=table)
-
-
-def _loaded(uri: str, version: int) -> TableSnapshot:
-    table = deltalog.load(uri, version)
-    if table is None:
-        raise SinkError(f"{uri}: there is no table to be seen as an Iceberg table")
-    return table

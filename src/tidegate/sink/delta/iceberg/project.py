@@ -29,12 +29,13 @@ import obstore
 from obstore.exceptions import AlreadyExistsError
 
 from tidegate.model.table import TableInfo
-from tidegate.objectstore.deltalog import TableSnapshot
+from tidegate.objectstore.deltalog import TableDescription, TableSnapshot
 from tidegate.objectstore.failpoint import reach
 from tidegate.objectstore.stores import store
 from tidegate.objectstore.storing import storing
 from tidegate.sink.delta.columns import logical_key, stored_columns
 from tidegate.sink.delta.iceberg.files import (
+    RECENT,
     each,
     get_file,
     inside,
@@ -98,7 +99,7 @@ def project(uri: str, version: int, table: TableInfo, since: int | None = None) 
     reach("iceberg/after-metadata")
 
 
-def _described(metadata: Metadata, snapshot: TableSnapshot, table: TableInfo) -> Metadata:
+def _described(metadata: Metadata, snapshot: TableSnapshot | TableDescription, table: TableInfo) -> Metadata:
     columns = stored_columns(snapshot)
     names = {column.physical: column.mapping_id for column in columns}
     key = set(logical_key(table, columns))
@@ -160,6 +161,7 @@ def _publish(uri: str, version: int, body: bytes) -> None:
     try:
         with storing(uri):
             obstore.put(store(uri), metadata_path(version), body, mode="create")
+        RECENT.keep(uri, metadata_path(version), body)
     except AlreadyExistsError:
         if read_metadata(uri, version) is not None:
             return
