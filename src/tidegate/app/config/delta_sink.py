@@ -70,8 +70,8 @@ DELTA_SINK: Final[Mapping[str, Param]] = {
         "choice",
         "zero_date",
         "null",
-        "dates that no calendar has (0000-00-00): NULL, or the columns kept as text",
-        ("null", "string"),
+        "dates that no calendar has (0000-00-00): NULL, the columns kept as text, or an error that ends the changefeed",
+        ("null", "string", "error"),
     ),
     "column-mapping": Param(
         "choice",
