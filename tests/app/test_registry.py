@@ -218,3 +218,9 @@ def test_secrets_of_topics_that_are_written() -> None:
     sink = pickle.loads(pickle.dumps(config)).sink
     assert sink.producer_config()["sasl.password"] == "hush"
     assert str(sink.options.claim_check_storage_uri).endswith("=hush")
+
+
+def test_an_alias_of_a_scheme() -> None:
+    """`iceberg://` is the sink of `delta://`, in the configuration of a whole changefeed, too."""
+    asked = load(source_uri=KAFKA, sink_uri="iceberg:///x")
+    assert asked.sink == load(source_uri=KAFKA, sink_uri="delta:///x").sink

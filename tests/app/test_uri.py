@@ -163,11 +163,15 @@ def test_bad_sources(uri, error, words):
         ("delta+az://box/a", "az://box/a"),
         ("delta+azure://box/a", "azure://box/a"),
         ("delta+abfss://box@acct.dfs.core.windows.net/a/", "abfss://box@acct.dfs.core.windows.net/a"),
+        ("iceberg:///srv/lake", "/srv/lake"),
+        ("iceberg://./lake", "lake"),
+        ("iceberg+s3://bucket/a/b/", "s3://bucket/a/b"),
     ],
 )
 def test_sink_paths(uri, path):
     """A sink URI names an absolute path, one from here, or a place in an object store."""
-    assert parse_delta(uri).path == path
+    target = parse_delta(uri)
+    assert (target.path, target.iceberg) == (path, "on")
 
 
 @pytest.mark.parametrize(
@@ -191,6 +195,8 @@ def test_sink_paths(uri, path):
         ("delta:///x?catalog=https://me:s3cret@h/", UriInvalid, "catalog-token-file names: https://me:xxxxx@h/"),
         ("delta:///x?catalog=https://h/%3Fwarehouse=w", UriInvalid, "catalog-warehouse"),
         ("delta:///x?catalog=https://h/&iceberg=off", ConfigError, "needs iceberg=on"),
+        ("iceberg:///x?iceberg=off", ConfigError, "means iceberg=on"),
+        ("iceberg://lake/shop", UriInvalid, "iceberg://./lake/shop"),
     ],
 )
 def test_bad_sinks(uri, error, words):

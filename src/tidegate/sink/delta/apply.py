@@ -23,6 +23,7 @@ from tidegate.objectstore.deltalog import Action, CommitConflict, TableSnapshot
 from tidegate.objectstore.failpoint import reach
 from tidegate.sink.delta.alter import alter
 from tidegate.sink.delta.columns import first_schema, stored_columns
+from tidegate.sink.delta.iceberg.move import read_ahead
 from tidegate.sink.delta.iceberg.project import project
 from tidegate.sink.delta.mode_steps import ROW_STEPS, inherited
 from tidegate.sink.delta.modes import MODE, check_mode, form_of
@@ -133,6 +134,8 @@ def _run(step: Step, table: TableInfo, changes: Changes, options: DeltaOptions) 
     if at >= position_of(step):
         return _Done(snapshot.version, snapshot.version, ahead=at[0])
     if isinstance(step, Rows):
+        if options.iceberg:
+            read_ahead(uri, snapshot.version)
         return _rows(step, at, snapshot, changes, options)
     try:
         actions = _ddl_actions(step, table, snapshot, options)

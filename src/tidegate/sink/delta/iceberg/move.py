@@ -5,7 +5,9 @@ nothing        ──the table at version 6──────► all of its file
 """
 
 import json
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -15,6 +17,7 @@ from urllib.parse import unquote
 from tidegate.model.errors import SinkError
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import Action, TableDescription, TableSnapshot
+from tidegate.objectstore.storing import STORE_ERRORS
 from tidegate.sink.delta.iceberg.files import address_of, each, get_file, inside, location_of, projected, read_metadata
 from tidegate.sink.delta.iceberg.manifest import decode_list, is_live
 from tidegate.sink.delta.iceberg.metadata import Metadata, current, fresh
@@ -33,6 +36,23 @@ class TableMove:
     come: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     go: set[str] = field(default_factory=set)
     table: TableSnapshot | TableDescription | None = None
+
+
+def read_ahead(uri: str, version: int) -> None:
+    """Begin to read what a projection from that version needs, while rows are merged; only where requests take time."""
+    if "://" in uri:
+        threading.Thread(target=_read_ahead, args=(uri, version), daemon=True).start()
+
+
+def _read_ahead(uri: str, version: int) -> None:
+    with suppress(*STORE_ERRORS):  # whoever needs it meets the error again
+        metadata = read_metadata(uri, version)
+        snapshot = None if metadata is None else current(metadata)
+        if snapshot is None:
+            return
+        manifests = decode_list(get_file(uri, inside(uri, snapshot["manifest-list"])))
+        if len(manifests) == 1:
+            get_file(uri, inside(uri, manifests[0]["manifest_path"]))
 
 
 def move_to(uri: str, version: int, since: int | None, there: Collection[int] | None) -> TableMove:
