@@ -58,11 +58,15 @@ class EmbeddedCatalog:
         self._options, self._shows = options, shows
         self._file, self._home = Path(options.root, FILE), f"{location_of(options.root)}/tables/"
         self._last: Named | None = None
+        self._shown: Snapshot | None = None
 
     def publish(self, snapshot: Snapshot) -> None:
         """Let the catalog name exactly the tables of a published snapshot. SinkError for what SQLite says."""
+        if snapshot is self._shown:
+            return
         names = named(self._options, snapshot) if self._shows else {}
         if names == self._last or not (names or self._file.exists()):
+            self._shown = snapshot
             return
         try:
             with closing(sqlite3.connect(self._file, timeout=WAIT_S, isolation_level=None)) as database:
@@ -73,7 +77,7 @@ class EmbeddedCatalog:
                 database.execute("COMMIT")
         except sqlite3.Error as failed:
             raise SinkError(f"{self._file}: {failed}") from failed
-        self._last = dict(names)
+        self._last, self._shown = dict(names), snapshot
 
     def _move(self, database: sqlite3.Connection, names: Named) -> None:
         there = self._there(database)

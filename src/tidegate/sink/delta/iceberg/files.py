@@ -4,6 +4,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -24,6 +25,7 @@ def metadata_uri(uri: str, version: int) -> str:
     return f"{location_of(uri)}/{metadata_path(version)}"
 
 
+@lru_cache(4_096)
 def location_of(uri: str) -> str:
     """Return the address of a table as Iceberg's readers take it: with a scheme, not quoted."""
     return uri if "://" in uri else f"file://{Path(uri).resolve()}"

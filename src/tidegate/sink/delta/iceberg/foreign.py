@@ -89,14 +89,18 @@ class RestCatalog:
         self._owned: frozenset[Owned] | None = None
         """What the note says; None before a session."""
         self._last: Mapping[Name, str] = {}
+        self._shown: Snapshot | None = None
         self._spaces: set[str] = set()
         self._strangers: set[Name] = set()
         self._pause_s, self._again_s = 0.0, 0.0
 
     def publish(self, snapshot: Snapshot) -> None:
         """Lead the catalog to a published snapshot. SinkError for what is to be tried again; nothing soon after one."""
+        if snapshot is self._shown or time.monotonic() < self._again_s:
+            return
         names = named(self._options, snapshot)
-        if (self._owned is not None and names == self._last) or time.monotonic() < self._again_s:
+        if self._owned is not None and names == self._last:
+            self._shown = snapshot
             return
         try:
             self._publish(names, snapshot.number)
@@ -109,10 +113,10 @@ class RestCatalog:
         except ODD as odd:
             self._pause()
             raise SinkError(f"catalog {self._rest.uri} answers what no catalog does: {odd!r:.200}") from odd
-        self._last, self._pause_s = dict(names), 0.0
+        self._last, self._pause_s, self._shown = dict(names), 0.0, snapshot
 
     def _pause(self) -> None:
-        self._owned = None
+        self._owned = self._shown = None
         self._pause_s = min(max(2 * self._pause_s, PAUSES_S[0]), PAUSES_S[1])
         self._again_s = time.monotonic() + self._pause_s
 
