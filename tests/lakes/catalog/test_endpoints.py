@@ -13,6 +13,8 @@ from tidegate.feed.plan import Checkpoint
 from tidegate.model.tso import compose, to_datetime
 from tidegate.sink.delta.snapshots import publish
 
+pytestmark = pytest.mark.slow
+
 ERRORS = [
     ("GET", "/v1/lake/namespaces/none", 404, "NoSuchNamespaceException", "no database none at snapshot 2"),
     ("GET", "/v1/lake/namespaces/s%1Fx", 404, "NoSuchNamespaceException", "no database s.x"),

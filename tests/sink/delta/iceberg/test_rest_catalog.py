@@ -38,6 +38,8 @@ from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.testing.tasks import HereTasks
 
+pytestmark = pytest.mark.slow
+
 WAREHOUSE = "lake"
 
 
