@@ -38,13 +38,13 @@ class CatalogNames:
     def of(snapshot: Snapshot, root: str) -> "CatalogNames":
         """Return the names of a snapshot; none of one that was never published."""
         tables = {
-            _key(table.name): CatalogTable(table.name, incarnation, table.version)
+            table.name.key: CatalogTable(table.name, incarnation, table.version)
             for incarnation, table in snapshot.tables.items()
         }
         databases = {lowered(one.name): one.name for one in snapshot.state.databases.values()}
         databases |= {key[0]: databases.get(key[0], table.name.schema) for key, table in tables.items()}
         parked = {
-            _key(table.name): error
+            table.name.key: error
             for table in snapshot.state.tables.values()
             if (error := _parked(snapshot, table, root)) is not None
         }
@@ -56,7 +56,7 @@ class CatalogNames:
 
     def table(self, database: str, name: str) -> CatalogTable | None:
         """Return where a table's rows are; None if there is none. Raises TableParked for one that stands still."""
-        key = (lowered(database), lowered(name))
+        key = TableName(database, name).key
         if key in self.parked:
             raise self.parked[key]
         return self.tables.get(key)
@@ -65,10 +65,6 @@ class CatalogNames:
         """Return the names of a database's tables, sorted."""
         folded = lowered(database)
         return sorted(table.name.table for key, table in self.tables.items() if key[0] == folded)
-
-
-def _key(name: TableName) -> tuple[str, str]:
-    return lowered(name.schema), lowered(name.table)
 
 
 def _parked(snapshot: Snapshot, table: TableInfo, root: str) -> TableParked | None:

@@ -84,11 +84,11 @@ class EmbeddedCatalog:
         over = [name for name, place in there.items() if name not in names and place.startswith(self._home)]
         where = "catalog_name = ? AND table_namespace = ? AND table_name = ?"
         database.executemany(f"DELETE FROM iceberg_tables WHERE {where}", [(CATALOG, *name) for name in over])  # noqa: S608
-        for name, place in names.items():
-            if there.get(name) != place:
-                self._warn(".".join(name), there.get(name))
-        moved = [(CATALOG, *name, place, there.get(name)) for name, place in names.items() if there.get(name) != place]
-        database.executemany("INSERT OR REPLACE INTO iceberg_tables VALUES (?, ?, ?, ?, ?, 'TABLE')", moved)
+        moved = {name: place for name, place in names.items() if there.get(name) != place}
+        for name in moved:
+            self._warn(".".join(name), there.get(name))
+        rows = [(CATALOG, *name, place, there.get(name)) for name, place in moved.items()]
+        database.executemany("INSERT OR REPLACE INTO iceberg_tables VALUES (?, ?, ?, ?, ?, 'TABLE')", rows)
         spaces = [(CATALOG, space) for space in {space for space, _ in names}]
         database.executemany(
             "INSERT OR IGNORE INTO iceberg_namespace_properties VALUES (?, ?, 'exists', 'true')", spaces

@@ -59,7 +59,7 @@ def inside(uri: str, address: str) -> str:
 
 
 def each(uri: str, work: Callable[[T], Any], items: Sequence[T]) -> list[Any]:
-    """Return what `work` gives for each item, asking an object store for several at a time."""
+    """Return what `work` gives for each item, asking a store or server for several at a time."""
     if "://" not in uri or len(items) < 2:
         return [work(item) for item in items]
     with ThreadPoolExecutor(min(len(items), REQUESTS_AT_ONCE)) as pool:

@@ -13,10 +13,9 @@ needs no update.  A catalog that is away holds up a round for one timeout, then 
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import obstore
@@ -25,7 +24,7 @@ from tidegate.model.errors import SinkError
 from tidegate.objectstore.stores import store
 from tidegate.objectstore.storing import STORE_ERRORS, first_line, storing
 from tidegate.sink.delta.iceberg.embedded import named
-from tidegate.sink.delta.iceberg.files import location_of
+from tidegate.sink.delta.iceberg.files import each, location_of
 from tidegate.sink.delta.iceberg.metadata import Metadata
 from tidegate.sink.delta.iceberg.moves import Update, beginning, requirements, strange, updates
 from tidegate.sink.delta.iceberg.rest import (
@@ -45,7 +44,6 @@ from tidegate.sink.delta.snapshots import Snapshot
 LOGGER: Final = logging.getLogger("tidegate.iceberg")
 NOTE: Final = "catalog.json"
 TRIES: Final = 3
-AT_ONCE: Final = 8
 PAUSES_S: Final = (5.0, 60.0)
 """After a failure: the first pause, and the longest."""
 
@@ -57,8 +55,6 @@ Name = tuple[str, str]
 """Namespace and table."""
 Owned = tuple[str, str, str]
 """Namespace, table, table-uuid."""
-A = TypeVar("A")
-B = TypeVar("B")
 
 
 class _Note(msgspec.Struct, frozen=True):
@@ -126,7 +122,7 @@ class RestCatalog:
             self._owned, self._last, self._spaces = self._noted(), {}, set()
         owned = self._owned
         changed = {name: place for name, place in names.items() if self._last.get(name) != place}
-        ours = dict(zip(changed, _each(self._read, changed.values()), strict=True))
+        ours = dict(zip(changed, each(self._rest.uri, self._read, list(changed.values())), strict=True))
         uuids = {(space, table): uuid for space, table, uuid in owned if (space, table) in names}
         uuids |= {name: one.uuid for name, one in ours.items()}
         wanted = frozenset((*name, uuid) for name, uuid in uuids.items())
@@ -141,7 +137,11 @@ class RestCatalog:
     def _move(self, gone: Collection[Owned], homes: Mapping[str, Name]) -> None:
         """Take away names that tables of ours no longer have: renamed where the new one is free, else dropped."""
         names = {(space, table) for space, table, _ in gone}
-        there = {name: one["table-uuid"] for name, one in zip(names, _each(self._load, names), strict=True) if one}
+        there = {
+            name: one["table-uuid"]
+            for name, one in zip(names, each(self._rest.uri, self._load, list(names)), strict=True)
+            if one
+        }
         waiting = {name: homes.get(uuid) for name, uuid in there.items() if (*name, uuid) in gone}
         while waiting:
             name = next((name for name, home in waiting.items() if home not in waiting), next(iter(waiting)))
@@ -154,7 +154,7 @@ class RestCatalog:
         left, refused = dict(ours), list[CatalogAnswer]()
         for _ in range(TRIES):
             asked = partial(self._asked, number=number, known=known)
-            found = dict(zip(left, _each(asked, left.items()), strict=True))
+            found = dict(zip(left, each(self._rest.uri, asked, list(left.items())), strict=True))
             refused += [one for one in found.values() if isinstance(one, CatalogAnswer)]
             changes = {name: one for name, one in found.items() if isinstance(one, Mapping)}
             left = {name: left[name] for name in self._commit(changes)}
@@ -226,7 +226,8 @@ class RestCatalog:
                     raise
             else:
                 return ()
-        return [name for name, late in zip(changes, _each(self._commit_one, changes.items()), strict=True) if late]
+        late = each(self._rest.uri, self._commit_one, list(changes.items()))
+        return [name for name, is_late in zip(changes, late, strict=True) if is_late]
 
     def _commit_one(self, change: tuple[Name, Update]) -> bool:
         """True if somebody was faster."""
@@ -309,9 +310,3 @@ class RestCatalog:
 
 def _identifier(name: Name) -> Mapping[str, Any]:
     return {"namespace": [name[0]], "name": name[1]}
-
-
-def _each(work: Callable[[A], B], things: Iterable[A]) -> list[B]:
-    """The answers, a few at a time."""
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(work, things))

@@ -53,9 +53,8 @@ def project_lake(options: DeltaOptions, runner: Runner) -> int:
     """Bring every version that a kept snapshot has its metadata; return how many versions there are."""
     tables: dict[str, TableInfo] = {}
     versions: dict[str, set[int]] = defaultdict(set)
-    newest = Snapshot()
-    for newest in kept_snapshots(options):
-        for one in _published(newest):
+    for snapshot in kept_snapshots(options):
+        for one in _published(snapshot):
             tables[one.table.incarnation] = one.table
             versions[one.table.incarnation].update(one.versions)
     project_all(options, [TableProjection(tables[name], tuple(found)) for name, found in versions.items()], runner)

@@ -47,10 +47,7 @@ def read_ahead(uri: str, version: int) -> None:
 def _read_ahead(uri: str, version: int) -> None:
     with suppress(*STORE_ERRORS):  # whoever needs it meets the error again
         metadata = read_metadata(uri, version)
-        snapshot = None if metadata is None else current(metadata)
-        if snapshot is None:
-            return
-        manifests = decode_list(get_file(uri, inside(uri, snapshot["manifest-list"])))
+        manifests = [] if metadata is None else _listed(uri, metadata)
         if len(manifests) == 1:
             get_file(uri, inside(uri, manifests[0]["manifest_path"]))
 
@@ -71,9 +68,8 @@ def _from(uri: str, at: int, version: int) -> TableMove | None:
     if version - at > COMMITS_MAX or (metadata is None and at >= 0):
         return None
     reads: list[Callable[[], Any]] = [partial(deltalog.actions, uri, number) for number in range(at + 1, version + 1)]
-    snapshot = None if metadata is None else current(metadata)
-    if snapshot is not None:
-        reads.append(lambda: decode_list(get_file(uri, inside(uri, snapshot["manifest-list"]))))
+    if metadata is not None:
+        reads.append(partial(_listed, uri, metadata))
     found = each(uri, lambda read: read(), reads)
     commits, listed = found[: version - at], found[version - at :]
     if not all(commits):
@@ -86,6 +82,13 @@ def _from(uri: str, at: int, version: int) -> TableMove | None:
     for action in chain.from_iterable(commits):
         _take(move, uri, action)
     return move
+
+
+def _listed(uri: str, metadata: Metadata) -> list[dict[str, Any]]:
+    """The manifests of the snapshot that the metadata shows."""
+    snapshot = current(metadata)
+    assert snapshot is not None, "what was written here has a snapshot"
+    return decode_list(get_file(uri, inside(uri, snapshot["manifest-list"])))
 
 
 def _take(move: TableMove, uri: str, action: Action) -> None:

@@ -112,6 +112,7 @@ def _manifests(
 ) -> tuple[list[Mapping[str, Any]], dict[str, int], dict[str, bytes]]:
     """Return all manifests of the new snapshot, what came and went, and those that the move touches by their paths."""
     known, schema = kinds(metadata), current_schema(metadata)
+    columns = json.dumps(schema)
     buckets = {bits_of(one["manifest_path"]): one for one in move.manifests}
     come: dict[str, list[ManifestEntry]] = defaultdict(list)
     go: dict[str, set[str]] = defaultdict(set)
@@ -143,7 +144,7 @@ def _manifests(
         for at, (part_bits, part) in enumerate(parts):
             entries = [*part, *(gone if at == 0 else ())]
             path = manifest_path(part_bits, number)
-            bodies[path] = encode_manifest(entries, json.dumps(schema), schema["schema-id"])
+            bodies[path] = encode_manifest(entries, columns, schema["schema-id"])
             manifests.append(manifest_record(f"{location_of(uri)}/{path}", len(bodies[path]), entries, number))
     return manifests, counts, bodies
 
