@@ -22,6 +22,7 @@ HARMLESS :=
 AUDIT := build/audit
 S3 := build/s3
 READERS := build/readers
+FLINK := build/flink
 
 # By files, in their order: what a file or folder sets up is set up once.
 parallel = -n $(1) --dist loadfile --no-loadscope-reorder
@@ -32,7 +33,7 @@ unexport PYTHONDONTWRITEBYTECODE
 OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-recorded test check audit soak bench clean
+.PHONY: help setup demo demo-replica demo-recorded test check audit soak bench bench-table clean
 
 help: ## Tell what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -41,6 +42,9 @@ setup: $(READY) ## Make .venv with the tool, Java and jars
 
 demo: setup ## Watch SQL and online DDL of a database arrive in a lake, and be compared with it
 	@$(BIN)/tidegate demo
+
+demo-replica: setup ## The same into a database: TARGET=tidb (default), TARGET=mariadb or TARGET=mysql://...
+	@$(BIN)/tidegate demo --replica '$(or $(TARGET),tidb)'
 
 demo-recorded: setup ## Replay a recorded topic of TiCDC into a lake (RECORDING=DIR replays yours)
 	@$(BIN)/tidegate demo $(if $(RECORDING),--recording '$(RECORDING)',--recorded)
@@ -64,16 +68,23 @@ soak: setup $(S3)/.ready $(READERS)/.ready ## Run everything, with the full coun
 	@$(BIN)/python -m tests.jvms
 	@TIDEGATE_SOAK=1 $(BIN)/python -m pytest $(SUITE)
 
-bench: setup ## Measure the hot paths
-	@set -e; for bench in benchmarks/*.py; do [ ! -f "$$bench" ] || { echo "== $$bench"; $(BIN)/python "$$bench"; }; done
+bench: setup ## Measure the hot paths, beside Flink where it can be installed
+	@$(MAKE) --no-print-directory $(FLINK)/.ready || echo "no Flink here: it is left out"
+	@set -e; for bench in $$(grep -l '^if __name__' benchmarks/*.py | grep -v /table.py); do \
+	  echo "== $$bench"; $(BIN)/python "$$bench"; \
+	done
+
+bench-table: setup ## Print the table of docs/performance.md: goals and what is measured here
+	@$(MAKE) --no-print-directory $(FLINK)/.ready || echo "no Flink here: it is left out" >&2
+	@$(BIN)/python benchmarks/table.py
 
 clean: ## Remove what was made here; the per-user cache of jars stays
 	rm -rf $(VENV) build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(AUDIT)/.ready $(S3)/.ready $(READERS)/.ready: build/%/.ready: requirements-%.txt $(READY)
+$(AUDIT)/.ready $(S3)/.ready $(READERS)/.ready $(FLINK)/.ready: build/%/.ready: requirements-%.txt $(READY)
 	@$(BIN)/python -m venv --clear $(@D)
-	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $<
 	@touch $@
 
 $(READY): requirements.txt requirements-dev.txt requirements-build.txt pyproject.toml

@@ -13,7 +13,21 @@ from typing import Final
 
 from tidegate.objectstore import failpoint
 
-__all__ = ["PLACES", "TOPIC_PLACES", "armed"]
+__all__ = [
+    "ALL",
+    "DDL_PLACES",
+    "FILES_PLACES",
+    "METRICS_PLACES",
+    "PLACES",
+    "POINT_PLACES",
+    "REDIS_PLACES",
+    "SEARCH_PLACES",
+    "SERVER_PLACES",
+    "SQL_PLACES",
+    "STORAGE_PLACES",
+    "TOPIC_PLACES",
+    "armed",
+]
 
 PLACES: Final[Mapping[str, str]] = {
     "start/recovered": "the lake's newest snapshot is read",
@@ -65,11 +79,96 @@ TOPIC_PLACES: Final[Mapping[str, str]] = {
 }
 """The places of a feed from a change log into topics."""
 
+SERVER_PLACES: Final[Mapping[str, str]] = {
+    "server/create": "a changefeed is checked, nothing is kept of it",
+    "server/created": "it is kept, and does not run",
+    "server/pause": "somebody wants a pause, the record says that it runs",
+    "server/resume": "somebody wants it to go on, the record says that it is stopped",
+    "server/remove": "somebody wants it removed, the record says that it runs",
+    "server/forgot-checkpoint": "its checkpoint is gone, its record says that it is removed",
+    "server/took-record": "a new owner has written some records anew, and others not yet",
+}
+"""The places of a server amid its verbs."""
+SQL_PLACES: Final[Mapping[str, str]] = {
+    "sql/before-statements": "a transaction of rows is not begun, or is without some of its statements",
+    "sql/before-commit": "all of its statements are done, none is committed",
+    "sql/after-commit": "it is committed, its task does not know",
+    "sql/raised": "the epoch of all shards is raised, nobody was told",
+    "sql/laid-out": "shards are numbered anew, nobody was told",
+    "sql/before-advance": "all of a round is committed, the checkpoint is the one before",
+    "sql/advanced": "the checkpoint is saved, nobody was told",
+}
+"""The places of a feed into a database."""
+POINT_PLACES: Final[Mapping[str, str]] = {
+    "sql/point-written": "a sync point and its checkpoint are written, neither is committed",
+}
+"""Those of one that has sync points."""
+DDL_PLACES: Final[Mapping[str, str]] = {
+    "ddl/before-plan": "the tables are looked at, the ledger of a database has nothing of a DDL",
+    "ddl/noted": "it has a DDL as skipped or refused, nobody was told",
+    "ddl/planned": "the ledger of a database has a DDL as planned, with the shape of its tables",
+    "ddl/running": "it has it as running, the statement is not sent",
+    "ddl/executed": "the statement is done, the ledger has it as running",
+    "ddl/done": "the ledger has it as done, nobody was told",
+}
+"""The places of a DDL on its way into a database."""
+REDIS_PLACES: Final[Mapping[str, str]] = {
+    "redis/before-write": "a batch of rows is read, Redis has none of it",
+    "redis/after-write": "Redis has it, its task does not know",
+    "redis/amid-ddl": "some keys of a table are moved, others are not",
+    "redis/ddl-done": "all keys are moved, the checkpoint is the one before",
+    "redis/before-advance": "all of a round is in Redis, the checkpoint is the one before",
+}
+"""The places of a feed into a Redis."""
+SEARCH_PLACES: Final[Mapping[str, str]] = {
+    "search/before-write": "a batch of rows is read, its index has none of it",
+    "search/after-write": "the index has it, its task does not know",
+    "search/amid-fill": "a new index has some of the rows that it begins with",
+    "search/ddl-done": "it has all of them, and nobody reads it",
+    "search/before-advance": "all of a round is in its indexes, the checkpoint is the one before",
+    "search/published": "the checkpoint names the new indexes, aliases name the old ones",
+}
+"""The places of a feed into search indexes."""
+STORAGE_PLACES: Final[Mapping[str, str]] = {
+    "storage/file-written": "a data file lies there, no index names it",
+    "storage/before-save": "all files of a round lie there, the checkpoint is the one before",
+    "storage/saved": "the checkpoint is saved, no index names the files of its round",
+    "storage/index-written": "an index names a file of a round, others of it perhaps not",
+    "storage/schema-written": "a schema file tells a DDL of a round, others of it perhaps not",
+    "storage/published": "the round is published, nobody was told",
+}
+"""The places of a feed into files."""
+FILES_PLACES: Final[Mapping[str, str]] = {
+    "files/listed": "a checkpoint and the list behind it are known, nothing is read",
+    "files/read": "the rows of a file are in memory, its stream's other files are not",
+}
+"""The places of a feed from files, beside those of every landing."""
+METRICS_PLACES: Final[Mapping[str, str]] = {
+    "metrics/counted": "a task has counted the rows of a table, nobody knows",
+    "metrics/before-save": "numbers and checkpoint of a round are made, those before it are saved",
+    "metrics/saved": "they are saved, what is shown is the round before",
+    "metrics/alert-sent": "a receiver has an alert that the checkpoint says is to be sent",
+}
+"""The places of a feed into numbers."""
+ALL: Final = {
+    **PLACES,
+    **TOPIC_PLACES,
+    **SERVER_PLACES,
+    **SQL_PLACES,
+    **POINT_PLACES,
+    **DDL_PLACES,
+    **REDIS_PLACES,
+    **SEARCH_PLACES,
+    **STORAGE_PLACES,
+    **FILES_PLACES,
+    **METRICS_PLACES,
+}
+
 
 @contextmanager
 def armed(deeds: Mapping[str, Callable[[], None]]) -> Iterator[None]:
     """`reach(place)` calls what `deeds` has for it, in this process, until the block ends."""
-    unknown = sorted(deeds.keys() - PLACES.keys() - TOPIC_PLACES.keys())
+    unknown = sorted(deeds.keys() - ALL.keys())
     assert not unknown, unknown
     before = failpoint.arm(deeds)
     try:

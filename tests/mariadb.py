@@ -1,16 +1,10 @@
 """A real MariaDB on a temporary directory and a free port, stopped by its own process.
 
-    mariadb-install-db → directory → mariadbd → answers → … → SIGTERM
-
 TiDB is told a snapshot by `SET SESSION tidb_snapshot = TSO`.  MariaDB has system-versioned tables instead, which are
 read as of a time: AS_OF takes the same parameter, so that rows have a past here too.  `at` makes that past.
 """
 
 import os
-import shutil
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,10 +13,12 @@ from typing import Any, NamedTuple
 import pymysql
 import pytest
 
+from tidegate.app.demo.mariadb import programs, running_mariadb
+from tidegate.model.errors import EnvironmentFault
+
 AS_OF = "SET SESSION system_versioning_asof = FROM_UNIXTIME((%s >> 18) / 1000)"
 PASSWORD = "p@ss:w/rd'#"
 QUOTED = "p%40ss%3Aw%2Frd%27%23"
-START_S = 60
 
 
 class Server(NamedTuple):
@@ -47,52 +43,28 @@ class Server(NamedTuple):
         self.run(f"SET SESSION timestamp = {(ts >> 18) / 1000}", *statements, "SET SESSION timestamp = DEFAULT")
 
 
-def programs() -> tuple[str, str]:
-    """The paths of mariadb-install-db and mariadbd; without them the test is skipped, where CI runs it fails."""
-    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
-    found = shutil.which("mariadb-install-db", path=path), shutil.which("mariadbd", path=path)
-    if found[0] is None or found[1] is None:
-        text = "no MariaDB server on this machine; Debian, Ubuntu: apt-get install mariadb-server"
-        (pytest.fail if os.environ.get("TIDEGATE_CI") else pytest.skip)(text)
-    return str(found[0]), str(found[1])
+def needed() -> None:
+    """Skip the test where no MariaDB is installed; in CI it fails."""
+    try:
+        programs()
+    except EnvironmentFault as missing:
+        (pytest.fail if os.environ.get("TIDEGATE_CI") else pytest.skip)(str(missing))
 
 
 @contextmanager
 def running_server(home: Path, *more: str) -> Iterator[Server]:
-    """A server, with `more` options, that is gone when the block ends."""
-    install, daemon = programs()
-    data = home / "data"
-    user = ["--user=root"] if os.getuid() == 0 else []
-    made = [install, "--no-defaults", *user, f"--datadir={data}", "--auth-root-authentication-method=normal"]
-    subprocess.run([*made, "--skip-test-db"], check=True, capture_output=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = [f"--datadir={data}", f"--port={port}", "--bind-address=127.0.0.1", f"--socket={home / 's'}"]
-    options += [f"--pid-file={home / 'pid'}", "--innodb-buffer-pool-size=16M", "--character-set-server=utf8mb4"]
-    with (home / "log").open("wb") as log:
-        process = subprocess.Popen([daemon, "--no-defaults", *user, *options, *more], stdout=log, stderr=log)
-        try:
-            connection = connected(port, process, home / "log")
-            server = Server(port, connection)
-            server.run(
-                f"CREATE USER reader@'127.0.0.1' IDENTIFIED BY '{PASSWORD.replace(chr(39), chr(39) * 2)}'",
-                "GRANT SELECT ON *.* TO reader@'127.0.0.1'",
-            )
-            yield server
-            connection.close()
-        finally:
-            process.terminate()
-            process.wait(60)
+    """A server, with `more` options, that is gone when the block ends; where none is installed the test is skipped, in
+    CI it fails."""
+    needed()
+    with running_mariadb(home, more) as port, connected(port) as connection:
+        server = Server(port, connection)
+        server.run(
+            f"CREATE USER reader@'127.0.0.1' IDENTIFIED BY '{PASSWORD.replace(chr(39), chr(39) * 2)}'",
+            "GRANT SELECT ON *.* TO reader@'127.0.0.1'",
+        )
+        yield server
 
 
-def connected(port: int, process: subprocess.Popen[bytes], log: Path) -> Any:
-    """A connection of the superuser, as soon as the server answers."""
-    deadline = time.monotonic() + START_S
-    while True:
-        try:
-            return pymysql.connect(host="127.0.0.1", port=port, user="root", charset="utf8mb4", autocommit=True)
-        except pymysql.OperationalError:
-            if process.poll() is not None or time.monotonic() > deadline:
-                pytest.fail(f"MariaDB did not start: {log.read_text(errors='replace')[-2000:]}")
-            time.sleep(0.1)
+def connected(port: int) -> Any:
+    """A connection of the superuser."""
+    return pymysql.connect(host="127.0.0.1", port=port, user="root", charset="utf8mb4", autocommit=True)

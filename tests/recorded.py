@@ -5,7 +5,10 @@
 It has no thread: nothing lands but what is asked for, so a test decides how far landing and merging are apart.
 """
 
+import base64
 import gzip
+import json
+import lzma
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
@@ -23,15 +26,20 @@ from tidegate.feed.change import Place
 from tidegate.feed.frontier import Reached
 from tidegate.feed.ports import Tasks
 from tidegate.model.event import Resolved
+from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.source.kafka.land import halted
 from tidegate.source.kafka.message import TopicMessage
 from tidegate.source.kafka.messages import LandPlan, land_messages
 from tidegate.source.kafka.reader import latest_ts
 from tidegate.source.kafka.resolution import recorded
+from tidegate.tidb.span_feed import in_order
 
-__all__ = ["RecordedLanding", "partitions_of", "upto"]
+__all__ = ["WORKLOAD", "RecordedLanding", "partitions_of", "recorded_changes", "upto"]
 
 FLUSH_BYTES = 1 << 26
+WORKLOAD = Path(__file__).parent / "data" / "workload"
+NOT_MOUNTED = frozenset({"row_dropped", "lossy_ddl_reorg", "unknown_table"})
+"""Rows that TiKV's change feed does not send, or that make no event."""
 
 
 def partitions_of(where: Path) -> dict[int, list[TopicMessage]]:
@@ -71,6 +79,23 @@ def _resolving(where: Path, options: DecodeOptions) -> dict[int, list[tuple[int,
         ]
         for number, messages in _read(where).items()
     }
+
+
+@cache
+def recorded_changes() -> tuple[KvChange, ...]:
+    """The change log beneath the recorded topics."""
+    text = lzma.decompress((WORKLOAD / "kv.jsonl.xz").read_bytes()).decode()
+    lines = [line for line in map(json.loads, text.splitlines()) if line.get("row_op") not in NOT_MOUNTED]
+    return tuple(sorted(map(_change, lines), key=in_order))
+
+
+def _change(line: Mapping[str, object]) -> KvChange:
+    key, value, old = (
+        None if line.get(name) is None else base64.b64decode(str(line[name]))
+        for name in ("key_b64", "value_b64", "old_value_b64")
+    )
+    op = KvOp.DELETE if line["op"] == "delete" else KvOp.PUT
+    return KvChange(LogType.COMMITTED, key or b"", line["start_ts"], line["commit_ts"], op, value, old)  # type: ignore[arg-type]
 
 
 class RecordedLanding(BatchLoop):
@@ -116,7 +141,8 @@ class RecordedLanding(BatchLoop):
             start = self._state.positions[self.topic][number].offset
             reports.append(self._read(number, messages, start, start + self.random.randint(0, at_most)))
         self.pause("before landing commits")
-        self._landed(ledger.commit_batch(self.uri, self._state, reports), {})
+        state = ledger.commit_batch(self.uri, self._state, reports)
+        self._landed(state, {}, (one.roads for one in reports))
         self.pause("after landing commits")
         if halts := [report.halt for report in reports if report.halt is not None]:
             self._error = halted(halts, self.lake)
@@ -151,7 +177,7 @@ class RecordedLanding(BatchLoop):
             start=start,
             position=end if landed.halt is None else landed.position,
             resolved=landed.resolved,
-            singly=landed.singly,
+            roads=landed.roads,
             messages=landed.messages,
             ddls=len(landed.ddls),
             dead=controls.dead,

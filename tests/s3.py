@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -45,9 +46,40 @@ def call(port: int, method: str, path: str) -> int:
     return connection.getresponse().status
 
 
+@dataclass
+class S3Server:
+    """A server that can be killed and started again with what it had."""
+
+    port: int
+    bucket: str
+    words: list[str | Path]
+    minio: bool = False
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Run it until it has its bucket."""
+        env = {**os.environ, "MINIO_ROOT_USER": "writer", "MINIO_ROOT_PASSWORD": SECRET}
+        self.process = subprocess.Popen(self.words, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        until = time.monotonic() + START_S
+        while not _answers(self.port, self.bucket, minio=self.minio):
+            assert self.process.poll() is None, "the server ended"
+            assert time.monotonic() < until, "the server does not answer"
+            time.sleep(0.05)
+
+    def is_up(self) -> bool:
+        """Whether it runs."""
+        return self.process is not None and self.process.poll() is None
+
+    def kill(self) -> None:
+        """End it at once, as a crash does."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(30)
+
+
 @contextmanager
-def serving(bucket: str, *, signed: bool = True, minio: bool = False) -> Iterator[int]:
-    """A server with an empty bucket: its port. Without the program the test is skipped, where CI runs it fails.
+def running(bucket: str, *, signed: bool = True, minio: bool = False) -> Iterator[S3Server]:
+    """A server with an empty bucket. Without the program the test is skipped, where CI runs it fails.
 
     With `signed` it refuses what the account of `environment` has not signed, as a MinIO always does."""
     if shutil.which(PYTHON) is None:
@@ -58,27 +90,23 @@ def serving(bucket: str, *, signed: bool = True, minio: bool = False) -> Iterato
     with socket.create_server(("127.0.0.1", 0)) as free, TemporaryDirectory() as home:
         port = free.getsockname()[1]
         free.close()
-        words = [PYTHON, SERVER, str(port), *(["signed"] if signed else [])]
+        words: list[str | Path] = [PYTHON, SERVER, str(port), *(["signed"] if signed else []), f"{home}/journal"]
         if minio:
             words = [os.environ[MINIO], "server", "--quiet", "--address", f"127.0.0.1:{port}", home]
-        with _process(words, {"MINIO_ROOT_USER": "writer", "MINIO_ROOT_PASSWORD": SECRET}) as process:
-            until = time.monotonic() + START_S
-            while not _answers(port, bucket, minio=minio):
-                assert process.poll() is None, "the server ended"
-                assert time.monotonic() < until, "the server does not answer"
-                time.sleep(0.05)
-            yield port
+        server = S3Server(port, bucket, words, minio)
+        try:
+            server.start()
+            yield server
+        finally:
+            if server.is_up():
+                server.kill()
 
 
 @contextmanager
-def _process(words: list[str | Path], more: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A program that is stopped in the end."""
-    process = subprocess.Popen(words, env={**os.environ, **more}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait(30)
+def serving(bucket: str, *, signed: bool = True, minio: bool = False) -> Iterator[int]:
+    """The port of a server that runs until the block ends."""
+    with running(bucket, signed=signed, minio=minio) as server:
+        yield server.port
 
 
 MAKE = "import boto3, sys; boto3.client('s3', endpoint_url=sys.argv[1]).create_bucket(Bucket=sys.argv[2])"
@@ -88,7 +116,7 @@ def _answers(port: int, bucket: str, *, minio: bool) -> bool:
     if minio:
         words = [PYTHON, "-c", MAKE, f"http://127.0.0.1:{port}", bucket]
         made = subprocess.run(words, check=False, env={**os.environ, **environment(port)}, capture_output=True)
-        return made.returncode == 0
+        return made.returncode == 0 or b"BucketAlreadyOwnedByYou" in made.stderr
     try:
         return call(port, "PUT", f"/{bucket}") == 200
     except OSError:

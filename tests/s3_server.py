@@ -1,6 +1,9 @@
 """An S3 server that keeps its promises: moto, one request after the other; with `signed` those that the account signed.
 
-    build/s3/bin/python tests/s3_server.py PORT [signed]
+    build/s3/bin/python tests/s3_server.py PORT [signed] [JOURNAL]
+
+What it has done stands in the file JOURNAL, if it is given one, before anybody gets an answer; who starts it again with
+that file has all objects, as after the crash of a real server.
 
 moto's own server looks and writes in two steps, so that now and then two writers win, and takes any signature.
 
@@ -10,9 +13,12 @@ Source: "Authenticating Requests (AWS Signature Version 4)" of the Amazon S3 API
 import hashlib
 import hmac
 import io
+import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlsplit
 
@@ -56,9 +62,33 @@ def canonical(environ: dict[str, Any], signed: str) -> list[str]:
     return [environ["REQUEST_METHOD"], where.path, query, *headers, "", signed]
 
 
-def in_turn(app: App, *, signed: bool) -> App:
+def journaled(app: App, journal: Path) -> App:
+    """Return a server that begins with what its journal tells, and goes on writing it; a torn end is left out."""
+    if journal.exists():
+        with journal.open("rb") as told, suppress(EOFError, pickle.UnpicklingError):
+            while True:
+                words, body = pickle.load(told)
+                list(app({**words, "wsgi.input": io.BytesIO(body), "wsgi.errors": sys.stderr}, lambda *_: None))
+    log = journal.open("ab")
+
+    def answer(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] in {"GET", "HEAD"}:
+            return list(app(environ, start_response))
+        words = {name: value for name, value in environ.items() if isinstance(value, str | bool | tuple)}
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        found = list(app({**environ, "wsgi.input": io.BytesIO(body)}, start_response))
+        pickle.dump((words, body), log)
+        log.flush()
+        return found
+
+    return answer
+
+
+def in_turn(app: App, *, signed: bool, journal: Path | None = None) -> App:
     """Return a server that does one request at a time."""
     turn = threading.Lock()
+    if journal is not None:
+        app = journaled(app, journal)
 
     def answer(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         with turn:
@@ -71,5 +101,8 @@ def in_turn(app: App, *, signed: bool) -> App:
 
 
 if __name__ == "__main__":
-    one_by_one = in_turn(DomainDispatcherApplication(create_backend_app), signed=sys.argv[2:] == ["signed"])
+    words = sys.argv[2:]
+    journals = [Path(word) for word in words if word != "signed"]
+    backend = DomainDispatcherApplication(create_backend_app)
+    one_by_one = in_turn(backend, signed="signed" in words, journal=journals[0] if journals else None)
     run_simple("127.0.0.1", int(sys.argv[1]), one_by_one, threaded=True, request_handler=MotoRequestHandler)

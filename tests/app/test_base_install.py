@@ -28,6 +28,8 @@ HEAVY = {
     "obstore",
     "psutil",
     "pymysql",
+    "redis",
+    "tantivy",
 }
 IMPORT_S = 0.15
 SCRIPT = """

@@ -88,7 +88,7 @@ def test_what_is_refused(root: Path, tmp_path: Path) -> None:
         ((root, "--token-file", tmp_path / "empty"), "one word"),
         ((root, "--token-file", tmp_path / "two"), "one word"),
         ((root, "--tls-cert", tmp_path / "two"), "belong together"),
-        ((root, "--tls-cert", tmp_path / "two", "--tls-key", tmp_path / "two"), "--tls-cert"),
+        ((root, "--tls-cert", tmp_path / "two", "--tls-key", tmp_path / "two"), "certificate"),
         ((tmp_path,), "is no lake"),
     ):
         said = refused(*words)

@@ -282,7 +282,7 @@ def test_verify_different(lake):
         "a.t: 3 differences (2 rows expected)",
         "    row (1) column v: expected 'x', found 'z'",
         "    ... 2 more",
-        "a.u: 1 differences (0 rows expected)",
+        "a.u: 1 difference (0 rows expected)",
         "    extra table",
         "2 of 2 tables differ",
     ]

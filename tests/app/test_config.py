@@ -8,7 +8,7 @@ import pytest
 from tidegate.app.config.document import KINDS
 from tidegate.app.config.keys import KEYS
 from tidegate.app.config.load import load
-from tidegate.app.wiring import delta_options
+from tidegate.app.targets import delta_options
 from tidegate.model.errors import ChangefeedIdInvalid, ConfigError, FilterRuleInvalid, UriInvalid
 
 SOURCE = "kafka://h:9092/shop?protocol=open-protocol"

@@ -20,7 +20,8 @@ LARGE = "[sink.kafka-config.large-message-handle]\n"
 CASES = [
     # The address.
     ("lake:///srv", "", "ErrSinkURIInvalid"),
-    ("mysql://h:3306/", "", "ErrUnsupported"),
+    ("pulsar://h:3306/", "", "ErrUnsupported"),
+    ("mysql://h:3306/?worker-count=0", "", "ErrMySQLInvalidConfig"),
     ("kafka://h:9092/?protocol=open-protocol", "", "ErrKafkaInvalidConfig"),
     ("kafka://h:99999/shop?protocol=open-protocol", "", "ErrSinkURIInvalid"),
     (f"{URI}&partition-numb=3", "", "ErrSinkURIInvalid"),
@@ -70,7 +71,7 @@ CASES = [
     (URI, "case-sensitiv = true", "ErrInvalidReplicaConfig"),
     (URI, 'changefeed-error-stuck-duration = "soon"', "ErrInvalidReplicaConfig"),
     (URI, "enable-sync-point = true", "ErrInvalidReplicaConfig"),
-    (URI, "bdr-mode = true", "ErrUnsupported"),
+    (URI, "bdr-mode = true", "ErrInvalidReplicaConfig"),
     (URI, '[consistent]\nlevel = "eventual"', "ErrUnsupported"),
     (URI, '[sink]\ntransaction-atomicity = "table"', "ErrSinkURIInvalid"),
     (URI, '[sink.kafka-config]\nsasl-gssapi-user = "u"', "ErrUnsupported"),
@@ -102,7 +103,7 @@ LAKE = [
     ("", '[[filter.event-filters]]\nmatcher = ["a"]', "ErrFilterRuleInvalid"),
     ("", '[filter]\nignore-dml-event-filter = ["insert"]', "ErrUnsupported"),
     ("", "enable-sync-point = true", "ErrInvalidReplicaConfig"),
-    ("", "bdr-mode = true", "ErrUnsupported"),
+    ("", "bdr-mode = true", "ErrInvalidReplicaConfig"),
     ("", '[consistent]\nlevel = "eventual"', "ErrUnsupported"),
     ("", '[sink]\ndispatchers = [{matcher = ["a.b"], target-schema = "c"}]', "ErrUnsupported"),
     ("", '[sink]\ndispatchers = [{matcher = ["a.b"], target-table = "c"}]', "ErrUnsupported"),

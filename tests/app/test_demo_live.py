@@ -9,8 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from tidegate.app.cli.main import main
-from tidegate.app.demo.live import LiveDemo, LiveOptions
+from tidegate.app.demo.live import LiveDemo
 from tidegate.app.demo.moment import MomentReport, choose, compare_at, compare_merged, compare_view, truth_at
+from tidegate.app.demo.play import LiveOptions
 from tidegate.app.demo.upstream import DdlReport, DdlStep, NotedTs, WorkPace
 from tidegate.app.demo.words import Teller, Verdict, ddl_line, moment_lines, table_lines, verdict_line, verdict_of
 from tidegate.app.verify import Difference, TableReport
@@ -80,8 +81,8 @@ def test_exit_status(tmp_path, monkeypatch, verdict, status):
 def played(tmp_path_factory):
     """A small demo of one protocol after its work, still open, and its reports."""
     home = tmp_path_factory.mktemp("demo")
-    options = LiveOptions(home, ("canal-json",), 7, WorkPace(48, 8.0, 0.01))
-    with LiveDemo(options, threading.Event(), Teller(as_json=True)) as run:
+    options = LiveOptions(home, 7, WorkPace(48, 8.0, 0.01))
+    with LiveDemo(options, ("canal-json",), threading.Event(), Teller(as_json=True)) as run:
         run.start()
         run.work()
         run.catch_up()

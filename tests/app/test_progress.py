@@ -2,10 +2,13 @@
 
 import io
 import json
+from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import rich.console
 
+from tidegate.app.meter import Meter
 from tidegate.app.progress import (
     PartitionProgress,
     Progress,
@@ -17,6 +20,11 @@ from tidegate.app.progress import (
     live,
     table,
 )
+from tidegate.app.slow_roads import RoadsSeen, slow_words
+from tidegate.app.status import StatusFile, statuses
+from tidegate.app.status import words as status_words
+from tidegate.feed.ports import Reading
+from tidegate.model.roads import Reason, RoadCounts, SlowRows, Why
 from tidegate.model.tso import compose
 
 TS = compose(1_767_323_045_000)
@@ -163,3 +171,78 @@ def test_live_ends_with_the_last_report():
         show(BUSY)
         show(Progress(phase="stopped"))
     assert "stopped" in screen.getvalue()
+
+
+EXAMPLE = "shop.t17: 13 rows in a chunk, a template needs 400"
+SLOW = SlowRows("land/structs", "few-rows", 6_200, EXAMPLE)
+ROADS = Progress(
+    "running", "normal", roads={"land/template": 3_800, "land/structs": 6_200, "encode/columns": 9}, slow_roads=(SLOW,)
+)
+WORDS = f"roads: 62% land/structs ({EXAMPLE})"
+
+
+def test_shares_are_of_a_stage() -> None:
+    """A slow way is told with its share of the stage's rows and the example of its most frequent reason."""
+    more = SlowRows("land/structs", "value", 3_800, "odd")
+    roads = {"land/structs": 10_000, "mount/columns": 90_000}
+    assert slow_words(RoadsSeen(roads, (SLOW, more))) == f"100% land/structs ({EXAMPLE})"
+
+
+def test_little_is_not_told() -> None:
+    """Neither a twentieth of the rows nor a few hundred rows are worth a word."""
+    few = SlowRows("land/rows", "value", 999)
+    assert not slow_words(RoadsSeen({"land/rows": 999}, (few,)))
+    assert not slow_words(RoadsSeen({"land/structs": 6_200, "land/template": 117_800}, (SLOW,)))
+
+
+def test_lines_tell_of_the_time_since_the_last_one() -> None:
+    """A line tells what went slow ways since the line before it."""
+    out = io.StringIO()
+    with lines(out, every_s=0) as show:
+        show(ROADS)
+        show(ROADS)
+    first, second = out.getvalue().splitlines()
+    assert WORDS in first
+    assert "roads" not in second
+
+
+def test_json_has_all() -> None:
+    """JSON has roads by name, and each slow way with reason, rows and example."""
+    out = io.StringIO()
+    with json_lines(out) as show:
+        show(ROADS)
+    found = json.loads(out.getvalue())
+    assert found["roads"] == ROADS.roads
+    assert found["slow_roads"] == [{"road": "land/structs", "reason": "few-rows", "rows": 6200, "example": EXAMPLE}]
+
+
+def test_status_keeps_them(tmp_path: Path) -> None:
+    """`tidegate status` tells the slow ways of a feed, in its words and in its JSON."""
+    StatusFile(str(tmp_path / "_tidegate"), "feed", "shop", source="kafka://b/t", sink="delta:x").save(ROADS)
+    (found,) = statuses(str(tmp_path))
+    assert found.slow_roads == (SLOW,)
+    assert WORDS in status_words(found)
+
+
+class _Round:
+    """A round with nothing in it but a checkpoint."""
+
+    ddls = warnings = ()
+
+    class checkpoint:  # noqa: N801 - as the field is called
+        ts = 1
+
+    class state:  # noqa: N801 - as the field is called
+        tables: ClassVar[dict[str, object]] = {}
+
+
+def test_a_round_does_not_hide_landing() -> None:
+    """What has landed stays in the report of a round that is done."""
+    told: list[Progress] = []
+    meter, landed = Meter(told.append), RoadCounts()
+    landed.add("land/structs", 5, Why(Reason.FEW_ROWS, "5 rows"), ("s", "t"))
+    meter.read(Reading(rows=5, roads=landed), None)
+    meter.advanced(_Round(), ())  # type: ignore[arg-type]
+
+    assert told[-1].roads == {"land/structs": 5}
+    assert told[-1].slow_roads == (SlowRows("land/structs", "few-rows", 5, "s.t: 5 rows"),)

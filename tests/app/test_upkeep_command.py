@@ -10,7 +10,7 @@ from tests.sink.delta.small import Small
 from tests.sink.delta.tended import NO_MERCY, published
 from tidegate.app.cli.lake import upkeep
 from tidegate.app.config.delta_sink import parse_delta
-from tidegate.app.wiring import limits_of
+from tidegate.app.targets import limits_of
 from tidegate.feed.retention import Limits
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError

@@ -15,13 +15,17 @@ import pytest
 from click.testing import CliRunner
 
 from tidegate.app.cli.upstream import upstream as command
+from tidegate.app.config.feed import FeedConfig
+from tidegate.app.config.load import load
 from tidegate.app.segment_log import SegmentLog
 from tidegate.app.upstream import process as upstreams
 from tidegate.app.upstream.log import UpstreamLog
 from tidegate.app.upstream.process import UpstreamOptions, UpstreamProcess, start_upstream, status, stop_upstream
 from tidegate.app.upstream.serve import open_upstream, written_log
+from tidegate.app.wiring import feed_of
 from tidegate.kv.number import encode_int
 from tidegate.model.errors import EnvironmentFault, InputError
+from tidegate.model.feed_errors import SameUpstream
 from tidegate.tidb.segment import segments
 from tidegate.tidb.server.incoming import account
 from tidegate.tidb.sql.session.session import Session
@@ -226,3 +230,25 @@ def wait_for(true: Callable[[], bool]) -> None:
     while not true():
         assert time.monotonic() < until
         time.sleep(0.05)
+
+
+@pytest.mark.usefixtures("notes")
+def test_it_is_not_its_own_replica(tmp_path: Path) -> None:
+    """A changefeed that would write into the very upstream whose log it reads is refused, by whatever name it calls
+    it; another server is not."""
+    log = tmp_path / "log"
+    one, other = start_upstream(UpstreamOptions(log=str(log))), start_upstream(UpstreamOptions())
+    try:
+        for host in ("127.0.0.1", "localhost"):
+            with pytest.raises(SameUpstream, match="comes back in the log") as told:
+                feed_of(into(log, host, one.port_of(1), tmp_path))
+            assert told.value.code == "CDC:ErrSameUpstreamDownstream"
+        feed_of(into(log, "127.0.0.1", other.port_of(1), tmp_path))
+    finally:
+        stop_upstream(one)
+        stop_upstream(other)
+
+
+def into(log: Path, host: str, port: int, home: Path) -> FeedConfig:
+    """A changefeed from a log into a server."""
+    return load(source_uri=f"tidb://{log}", sink_uri=f"tidb://root@{host}:{port}/", state_dir=home / "state")

@@ -1,6 +1,7 @@
 """Row changes of one table as the batches that the columnar encoder takes, and what both encoders make of them."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -109,3 +110,16 @@ def by_rows(
         for row, key in zip(rows, keys, strict=True):
             made += encoder.append(row, table, key)
     return [*made, *encoder.flush()]
+
+
+def part_of(batch: Batch, start: int, stop: int) -> Batch:
+    """The rows of a batch from `start` to `stop`, whose arrays begin amid those of the batch."""
+    ops, (before, after) = batch.op.to_pylist(), (batch.before, batch.after)
+    olds, news = ([sum(op != absent for op in ops[:at]) for at in (start, stop)] for absent in "ID")
+    columns = ("message", "seq", "commit_ts", "op", "partition_id")
+    return replace(
+        batch,
+        **{name: getattr(batch, name).slice(start, stop - start) for name in columns},
+        before=before.slice(olds[0], olds[1] - olds[0]),
+        after=after.slice(news[0], news[1] - news[0]),
+    )

@@ -53,7 +53,7 @@ def test_wrong_configuration_says_what_is_right(config: dict[str, object], text:
 
 def test_every_key_of_ticdc_is_accepted() -> None:
     """The keys of the changefeed documentation, as the application lists them, are all known here."""
-    own = ("source.", "sink.delta-config.")
+    own = ("source.", "sink.delta-config.", "sink.webhook-config.", "sink.metrics-config.")
     for key in KEYS:
         if not key.startswith(own):
             value = {"protocol": "open-protocol", "time-zone": "UTC"}.get(key.rpartition(".")[2], "")

@@ -23,6 +23,7 @@ from tidegate.codec.frame import read_frames
 from tidegate.codec.wire_table import WireColumn
 from tidegate.model.errors import EncodeError, HandleKeyMissing, MessageTooLarge
 from tidegate.model.event import Delete, Insert, RowChange, Update
+from tidegate.model.name import lowered
 
 SPEED = Path(__file__).parents[1] / "data" / "speed"
 
@@ -36,7 +37,7 @@ def parts(draw: st.DrawFn) -> list[tuple[list[RowChange], WireTable, list[bytes 
 @st.composite
 def changes(draw: st.DrawFn) -> tuple[list[RowChange], WireTable, list[bytes | None]]:
     """Changes of rows of one table, with keys of TiKV."""
-    names = draw(st.lists(UTF8.filter(bool), min_size=1, max_size=4, unique=True))
+    names = draw(st.lists(UTF8.filter(bool), min_size=1, max_size=4, unique_by=lowered))
     drawn = [draw(columns(name, handle=index == 0)) for index, name in enumerate(names)]
     table = WireTable(tuple(one for one, _ in drawn), (names[0],))
     image = st.tuples(*[values for _, values in drawn])

@@ -9,6 +9,7 @@ from tests.codec.columnar_rows import array_of
 from tidegate.codec import EncodeOptions
 from tidegate.codec.canal.encode import row as canal_values
 from tidegate.codec.columnar.encode.cells import canal_cell, open_cell
+from tidegate.codec.columnar.encode.compose import CellStep, Composer
 from tidegate.codec.open.encode import values as open_values
 from tidegate.codec.wire_table import WireColumn
 from tidegate.model.event import Value
@@ -148,9 +149,8 @@ def check_cell(of: WireColumn, values: list[Value], style: EncodeOptions) -> Non
         if canal
         else open_values.writer(of, open_values.style_of(style), style.time_zone)
     )
-    expected = [None if value is None else write(value).encode("utf-8", "surrogateescape") for value in values]
+    expected = [b"null" if value is None else write(value).encode("utf-8", "surrogateescape") for value in values]
     array = array_of(values, of)
     for start in (0, 2):
-        texts = cell.texts(array.slice(start)).to_pylist()
-        quote = b'"' if cell.quoted else b""
-        assert [text if text is None else quote + text + quote for text in texts] == expected[start:]
+        texts = Composer([]).texts([CellStep(cell, array.slice(start))], len(values) - start)
+        assert texts.to_pylist() == expected[start:]

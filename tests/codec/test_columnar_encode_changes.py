@@ -27,7 +27,7 @@ def test_what_landed_is_encoded_as_what_was_decoded(name: str, target: str) -> N
     messages = list(read_frames(gzip.decompress((SPEED / f"{name}.bin.gz").read_bytes())))
     reading = DecodeOptions(protocol="open-protocol" if name.startswith("open") else "canal-json")
     batch = decode_chunk(messages, reading).batches[0]
-    landed = landed_batch("topic", 0, range(len(messages)), batch).cast(ROWS_SCHEMA)
+    landed = landed_batch("topic", 0, pa.array(range(len(messages)), pa.int64()), batch).cast(ROWS_SCHEMA)
     layout = decode_layout(landed.column("layout")[0].as_py())
     options = EncodeOptions(protocol=target, enable_tidb_extension=True)
     direct, read = (

@@ -23,9 +23,8 @@ from tests.codec.columnar_kit import (
 from tests.golden.codec_cases import cases, sampled
 from tests.golden.test_totality import reframed
 from tests.source.kit import ddl, delete, insert, recording, resolved
-from tidegate.codec.columnar import canal_template, decode_chunk, sweep
+from tidegate.codec.columnar import RowTexts, as_texts, decode_chunk, row_texts, swept
 from tidegate.codec.columnar.chunk import TEMPLATES
-from tidegate.codec.columnar.walk import ESCAPES_MAX, TextRun
 from tidegate.codec.frame import read_frames
 
 pytestmark = pytest.mark.slow
@@ -38,7 +37,8 @@ BYTES = b'"\\{}[]:,0-9.eEnu \x00\x1f\x7f\x80\xc3\xff'
 @pytest.fixture
 def _all_templates(monkeypatch):
     """Templates are used for a single row, too."""
-    monkeypatch.setattr(sweep, "ROWS_MIN", 1)
+    monkeypatch.setattr(swept, "ROWS_MIN", 1)
+    monkeypatch.setattr(swept, "ROWS_TO_LEARN", 1)
 
 
 @cache
@@ -53,7 +53,7 @@ def options_of(name):
 def by_template(messages, options):
     """Which messages are read by template."""
     keys, values = ([text or b"" for text in texts] for texts in zip(*messages, strict=True))
-    _, whole = TEMPLATES[options.protocol](keys, values, legacy=options.legacy, as_texts=False)
+    whole = TEMPLATES[options.protocol](keys, values, legacy=options.legacy, as_texts=False).whole
     return [int(number) for number in whole.nonzero()[0]]
 
 
@@ -71,15 +71,6 @@ def test_whole_recordings_are_read_by_template(name):
     agree(messages, options_of(name))
 
     assert by_template(messages, options_of(name)) == list(range(len(messages)))
-
-
-def test_wide_tables_of_canal_json_are_left_to_structs(monkeypatch):
-    """A table with more columns than calls are worth has no template."""
-    monkeypatch.setattr(canal_template, "_known", {})
-    monkeypatch.setattr(canal_template, "COLUMNS_MAX", 15)
-    agree(speed("canal_wide"), CANAL)
-
-    assert by_template(speed("canal_wide"), CANAL) == []
 
 
 @pytest.mark.usefixtures("_all_templates")
@@ -146,14 +137,33 @@ def test_strings_that_look_like_the_end_of_one():
 
 
 @pytest.mark.usefixtures("_all_templates")
-def test_a_long_run_of_backslashes_is_left_to_others():
-    """A text whose escapes cannot be told in a few looks is no text for templates."""
-    text = TextRun([b'"' + b"\\" * 2 * ESCAPES_MAX + b'"}'], b"}")
-    rows = [compact(wide(note={"t": 15, "f": 64, "v": "\\" * count})) for count in (1, ESCAPES_MAX, 9999)]
+def test_long_runs_of_backslashes():
+    """However many backslashes stand before a quote, it ends a string where they are paired."""
+    rows = [compact(wide(note={"t": 15, "f": 64, "v": "\\" * count})) for count in (1, 64, 9999)]
 
-    with pytest.raises(ValueError, match="backslashes"):
-        text.closings  # noqa: B018 - a property
     agree(rows, OPEN)
+    assert by_template(rows, OPEN) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", SPEED)
+def test_texts_are_those_of_typed_values(name):
+    """Rows that are read as texts have the texts of the values that they have as columns."""
+    decode_chunk(speed(name), options_of(name))
+    typed, texts = (decode_chunk(speed(name), options_of(name), as_texts=wanted).batches for wanted in (False, True))
+
+    for columns, rows in zip(typed, texts, strict=True):
+        for image, found in ((columns.before, rows.before), (columns.after, rows.after)):
+            assert isinstance(found, RowTexts)
+            assert found.values.equals(row_texts([as_texts(column) for column in image.columns]).values)
+
+
+@pytest.mark.parametrize("name", SPEED)
+def test_without_compiled_loops(name, monkeypatch):
+    """Where there is no numba, structs read the same events."""
+    monkeypatch.setattr(swept, "AVAILABLE", False)
+
+    agree(speed(name)[:300], options_of(name))
+    assert by_template(speed(name)[:300], options_of(name)) == []
 
 
 @pytest.mark.usefixtures("_all_templates")

@@ -12,6 +12,7 @@ from tidegate.codec.values import INT_RANGES
 from tidegate.codec.wire_table import WireColumn
 from tidegate.model.event import Delete, Event, Insert, RowChange, Update, Value, Values, images
 from tidegate.model.mysql import ColumnFlag, MysqlType
+from tidegate.model.name import lowered
 from tidegate.model.table import ColumnType
 
 UTF8 = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -67,7 +68,7 @@ def columns(draw: st.DrawFn, name: str, *, handle: bool) -> tuple[WireColumn, st
 @st.composite
 def rows(draw: st.DrawFn) -> tuple[RowChange, WireTable]:
     """A change of a row of a table with a handle."""
-    names = draw(st.lists(UTF8.filter(bool), min_size=1, max_size=5, unique=True))
+    names = draw(st.lists(UTF8.filter(bool), min_size=1, max_size=5, unique_by=lowered))
     drawn = [draw(columns(name, handle=index == 0)) for index, name in enumerate(names)]
     table = WireTable(tuple(column for column, _ in drawn), (names[0],))
     image = st.tuples(*[values for _, values in drawn])

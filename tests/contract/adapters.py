@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from tidegate.codec.columnar.encode.encoder import events_of
 from tidegate.feed.change import Batch
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError
@@ -13,7 +14,6 @@ from tidegate.model.event import Delete, Event, Field, Insert, Resolved, RowChan
 from tidegate.sink.callback.sink import Callback
 from tidegate.sink.delta.changelog_rows import folded
 from tidegate.testing.script import Row
-from tidegate.testing.validators.events import events_of
 
 LEAVES = ("update_preimage", "delete")
 

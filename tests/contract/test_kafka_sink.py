@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.source.tidb.kit import Broker, target
 from tidegate.app.checkpoints import DirectoryCheckpoints
 from tidegate.app.trial import run_here
@@ -10,6 +12,8 @@ from tidegate.feed.filter import TableFilter
 from tidegate.feed.ports import Sink
 from tidegate.sink.kafka.sink import KafkaSink
 from tidegate.testing.contract import ReadBack, SinkContract
+
+pytestmark = pytest.mark.slow
 
 BROKERS: dict[str, "SharedBroker"] = {}
 

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.source.tidb.kit import recorded_log
 from tidegate.app.segment_log import SegmentLog
 from tidegate.feed.event_filter import EventFilter
@@ -10,6 +12,8 @@ from tidegate.feed.ports import Source
 from tidegate.source.tidb.changes import MountOptions
 from tidegate.source.tidb.source import LogSource
 from tidegate.testing.contract.sources import SourceContract
+
+pytestmark = pytest.mark.slow
 
 
 class TestLog(SourceContract):

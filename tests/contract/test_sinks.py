@@ -14,6 +14,8 @@ from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.testing.contract import ReadBack, SinkContract
 
+pytestmark = pytest.mark.slow
+
 
 class TestCallback(SinkContract):
     """A Python function."""

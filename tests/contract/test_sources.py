@@ -19,6 +19,8 @@ from tidegate.testing.contract.sources import SourceContract
 from tidegate.testing.contract.stories import shop
 from tidegate.testing.scripted import ScriptedSource
 
+pytestmark = pytest.mark.slow
+
 Topic = Mapping[int, Sequence[TopicMessage]]
 MESSAGES = 180
 """So much of each partition of the recorded shop: its first DDLs, and rows around them."""

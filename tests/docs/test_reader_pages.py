@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate
+from tests import trino
 from tests.lakes.catalog.served import Client, served
 from tests.lakes.stages import Play, truths
 from tests.readers import Readers
@@ -119,12 +120,42 @@ def test_blocks_of_a_reader(shop: Shop, readers: Readers, tmp_path: Path, page: 
     assert seen >= {("orders", truth.ts) for truth in (EARLIER, NEWEST, LANDED)}
 
 
+def trino_blocks() -> tuple[dict[str, str], list[str]]:
+    """What the page of Trino has: its properties by their first line, which names their file, and its statements."""
+    files, statements = {}, []
+    for language, text in BLOCK.findall((PAGES / "trino.md").read_text()):
+        if language == "properties":
+            place, lines = text.split("\n", 1)
+            files[place.removeprefix("# ")] = lines
+        else:
+            statements += [words.strip() for words in text.split(";")[:-1]]
+    return files, statements
+
+
 def test_properties_of_trino(shop: Shop) -> None:
     """The catalog knows the warehouses that the page of Trino names: the newest, and one pinned to its moment."""
     told = []
-    for _, text in BLOCK.findall((PAGES / "trino.md").read_text()):
-        properties = dict(line.split("=", 1) for line in shop.block(text).splitlines())
-        assert properties["iceberg.rest-catalog.uri"] == shop.client.uri
-        answer = shop.client.ask(f"/v1/config?warehouse={properties['iceberg.rest-catalog.warehouse']}")
+    for warehouse in re.findall("rest-catalog.warehouse=(.*)", shop.block("".join(trino_blocks()[0].values()))):
+        answer = shop.client.ask(f"/v1/config?warehouse={warehouse}")
         told.append(answer.body["overrides"].get("tidegate.checkpoint-ts"))
     assert told == [None, str(EARLIER.ts)]
+
+
+@pytest.mark.soak
+def test_blocks_of_trino(shop: Shop, tmp_path: Path) -> None:
+    """With the page's files in its `etc`, each statement of the page runs in a real Trino, and gives the rows of its
+    moment."""
+    files, statements = trino_blocks()
+    mended = {place: shop.block(text).replace("/srv/trino", str(tmp_path)) for place, text in files.items()}
+    orders = 0
+    with trino.running({place: text for place, text in mended.items() if place.startswith("etc/")}) as server:
+        for statement in statements:
+            rows = server.rows(shop.block(statement))
+            if found := re.fullmatch(r"SELECT \* FROM (\w+).shop.orders", statement):
+                view = tidegate.lake(str(shop.root)).at((EARLIER if found[1] == "january" else NEWEST).ts)
+                expected = view.arrow("shop.orders")
+                assert same(pa.Table.from_pylist(rows, expected.schema), expected), statement
+                orders += 1
+            elif statement.startswith(("SELECT", "SHOW")):
+                assert rows, statement
+    assert orders == 4

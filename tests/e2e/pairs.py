@@ -1,68 +1,64 @@
 """Every source into every sink, and whether what arrives is what the database held.
 
 recorded shop   topic open ─┐                        ┌─ topic open, topic canal   ─► landed in this process ─┐
-topic canal ┼─► tidegate run         ├─ lake: replica, changelog, history ───────────────────┼─► = truth
-seeded world    change log ─┘   tidegate.Changefeed  └─ callback ─► landed in this process ──────────────────┘
+                topic canal ┼─► tidegate run         ├─ lake: replica, changelog, history ───────────────────┼─► = truth
+                change log ─┤   tidegate.Changefeed  ├─ database: MariaDB, another embedded TiDB ────────────┤
+seeded world    files ──────┘                        ├─ callback ─► landed in this process ──────────────────┤
+                                                     └─ files    ─► landed in this process ──────────────────┘
 """
 
-import base64
-import json
-import lzma
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.e2e import collected
-from tests.e2e.rig import EXTENSION, PROTOCOLS, RECORDING, Topic, moment_ts, truths
+from tests.e2e.rig import EXTENSION, PROTOCOLS, Topic, moment_ts, truths
+from tests.mariadb import Server
+from tests.recorded import recorded_changes
+from tests.replay import test_database as database
 from tests.replay.stage import Stage
+from tests.sink.sql import seeded
+from tests.source.storage.kit import Polled
 from tests.source.tidb.kit import write_log
 from tests.workloads.lake import moment_differences
 from tests.workloads.real import real_setting
 from tests.workloads.story import Story
 from tidegate.app.changefeed import Changefeed
+from tidegate.app.trial import run_here
 from tidegate.app.verify import Truth, compare_tables
+from tidegate.changelog.changelog import changelog_uri
+from tidegate.changelog.source import LandedSource
 from tidegate.codec.options import DecodeOptions
 from tidegate.lakes.lake import Lake
-from tidegate.model.kv_change import KvChange, KvOp, LogType
+from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.sink import DeltaSink
 from tidegate.source.kafka.client import KafkaTopics
 from tidegate.source.kafka.fetch import messages
 from tidegate.source.kafka.message import TopicMessage
-from tidegate.tidb.span_feed import in_order
+from tidegate.source.storage.files import FilePlace
+from tidegate.source.storage.land import FilesToRead
+from tidegate.source.storage.plan import CanalDialect
+from tidegate.testing.tasks import HereTasks
 
-__all__ = ["SINKS", "SOURCES", "Pair", "World", "recorded_world", "seeded_world"]
+__all__ = ["DATABASES", "SINKS", "SOURCES", "Pair", "World", "recorded_world", "seeded_world"]
 
-SOURCES = ("open", "canal", "tidb")
-SINKS = ("kafka-open", "kafka-canal", "replica", "changelog", "history", "callback")
-NOT_MOUNTED = frozenset({"row_dropped", "lossy_ddl_reorg", "unknown_table"})
-"""Rows that TiKV's change feed does not send, or that make no event."""
+SOURCES = ("open", "canal", "tidb", "files")
+SINKS = ("kafka-open", "kafka-canal", "replica", "changelog", "history", "callback", "files", "mysql", "tidb")
+DATABASES = frozenset({"mysql", "tidb"})
+CANAL = DecodeOptions(protocol="canal-json")
 
 
 class World(NamedTuple):
-    """A history: the address of each source that tells it, its end, and where a lake differs from it there."""
+    """A history: the address of each source that tells it, its end, and where a lake or a database differs from it
+    there."""
 
     name: str
     sources: Mapping[str, str]
     end_ts: int
     compare: Callable[[Lake], Iterable[str]]
-
-
-@cache
-def recorded_changes() -> tuple[KvChange, ...]:
-    """The change log beneath the recorded topics."""
-    text = lzma.decompress((RECORDING / "kv.jsonl.xz").read_bytes()).decode()
-    lines = [line for line in map(json.loads, text.splitlines()) if line.get("row_op") not in NOT_MOUNTED]
-    return tuple(sorted(map(_change, lines), key=in_order))
-
-
-def _change(line: Mapping[str, object]) -> KvChange:
-    key, value, old = (
-        None if line.get(name) is None else base64.b64decode(str(line[name]))
-        for name in ("key_b64", "value_b64", "old_value_b64")
-    )
-    op = KvOp.DELETE if line["op"] == "delete" else KvOp.PUT
-    return KvChange(LogType.COMMITTED, key or b"", line["start_ts"], line["commit_ts"], op, value, old)  # type: ignore[arg-type]
+    compare_database: Callable[[Server], Iterable[str]]
 
 
 def recorded_world(topics: Mapping[str, Topic], home: Path, moment: int) -> World:
@@ -75,7 +71,9 @@ def recorded_world(topics: Mapping[str, Topic], home: Path, moment: int) -> Worl
     if last > inside[-1].commit_ts + 1:
         _end_log(log, inside[-1].commit_ts + 1, last)
     sources = {kind: topic.uri() for kind, topic in topics.items()}
-    return World("recorded", {**sources, "tidb": f"tidb://{log}"}, last, partial(_differences, truths()[moment - 1]))
+    sources["tidb"] = f"tidb://{log}"
+    in_lake = partial(_differences, truths()[moment - 1])
+    return World("recorded", sources, last, in_lake, partial(database.unlike, truth=database.truths()[moment - 1]))
 
 
 def _differences(truth: Truth, lake: Lake) -> Iterator[str]:
@@ -86,7 +84,8 @@ def _differences(truth: Truth, lake: Lake) -> Iterator[str]:
 
 def seeded_world(seed: int, bootstrap: str, home: Path) -> World:
     """A life of the embedded TiDB: its change log, and the topics that a feed makes of it."""
-    story = Story(seed, home / "log", real_setting(seed), lambda: None)
+    setting = seeded.AnyMysql(**vars(real_setting(seed)))
+    story = Story(seed, home / "log", setting, lambda: None)
     story.run()
     moment = story.truth.moments[-1]
     sources = {"tidb": f"tidb://{home / 'log'}"}
@@ -94,7 +93,19 @@ def seeded_world(seed: int, bootstrap: str, home: Path) -> World:
         sources[kind] = f"kafka://{bootstrap}/seed-{seed}-{kind}?protocol={PROTOCOLS[kind]}{EXTENSION[kind]}"
         feed = Changefeed(sources["tidb"], f"{sources[kind]}&partition-num=3", state_dir=home / "state")
         feed.run(until=moment.ts)
-    return World(f"seed{seed}", sources, moment.ts, lambda lake: moment_differences(lake, moment))
+    in_lake, in_database = partial(moment_differences, moment=moment), partial(seeded.differences, moment=moment)
+    return World(f"seed{seed}", sources, moment.ts, in_lake, in_database)
+
+
+def filed(world: World) -> str:
+    """The address of files that tell the history of a world, which are made when they are first asked for."""
+    log = world.sources["tidb"]
+    place = f"{log.replace('tidb://', 'file://')}-files?protocol=canal-json"
+    if not Path(place.removeprefix("file://").partition("?")[0], "metadata").exists():
+        state = f"{log.removeprefix('tidb://')}-state"
+        feed = Changefeed(log, f"{place}&enable-tidb-extension=true&flush-interval=100ms", state_dir=state)
+        feed.run(tasks=HereTasks(), until=world.end_ts)
+    return place
 
 
 def _end_log(log: Path, low: int, high: int) -> None:
@@ -106,18 +117,19 @@ def _end_log(log: Path, low: int, high: int) -> None:
 
 @dataclass(frozen=True)
 class Pair:
-    """A source of a world into a sink, all of it below `home`."""
+    """A source of a world into a sink, all of it below `home`, or in `server`, an empty database."""
 
     world: World
     source: str
     sink: str
     bootstrap: str
     home: Path
+    server: Server | None = None
 
     @property
     def source_uri(self) -> str:
         """The address of the source."""
-        return self.world.sources[self.source]
+        return filed(self.world) if self.source == "files" else self.world.sources[self.source]
 
     @property
     def topic(self) -> str:
@@ -131,13 +143,17 @@ class Pair:
         if kind == "kafka":
             options = f"protocol={PROTOCOLS[form]}{EXTENSION[form]}&partition-num=3"
             return f"kafka://{self.bootstrap}/{self.topic}?{options}"
+        if self.server is not None:
+            return f"{kind}://root@127.0.0.1:{self.server.port}/"
+        if kind == "files":
+            return f"file://{self.home / 'files'}?protocol=canal-json&enable-tidb-extension=true&flush-interval=100ms"
         if kind == "callback":
             return f"callback://tests.e2e.collected/into?home={self.home / 'collected'}"
         return f"delta://{self.home / 'lake'}" + ("" if kind == "replica" else f"?mode={kind}")
 
     @property
     def state_dir(self) -> Path | None:
-        """Where the checkpoint is kept, if the sink does not keep it."""
+        """Where the checkpoint is kept, if the sink does not keep it, and what a feed into a database has landed."""
         return None if self.sink in {"replica", "changelog", "history"} else self.home / "state"
 
     def words(self) -> list[str]:
@@ -148,14 +164,26 @@ class Pair:
 
     def differences(self) -> list[str]:
         """Where what has arrived differs from the truth."""
+        if self.server is not None:
+            return list(self.world.compare_database(self.server))
         return list(self.world.compare(Lake(str(self._lake()))))
 
     def _lake(self) -> Path:
         if self.sink == "callback":
             return self._landed("open-protocol", {0: collected.messages(str(self.home / "collected"))})
+        if self.sink == "files":
+            return self._read_files()
         if self.sink.startswith("kafka"):
             return self._landed(PROTOCOLS[self.sink.partition("-")[2]], self._written())
         return self.home / "lake"
+
+    def _read_files(self) -> Path:
+        """A lake made of the files, in this process."""
+        lake = str(self.home / "landed")
+        read = FilesToRead(FilePlace(str(self.home / "files"), "files"), CanalDialect(CANAL))
+        source = LandedSource(lambda: Polled(read, lake, "f"), changelog_uri(lake))
+        run_here(source, DeltaSink(DeltaOptions(root=lake, feed="f"), workers=1), until=self.world.end_ts)
+        return Path(lake)
 
     def _written(self) -> dict[int, list[TopicMessage]]:
         protocol = PROTOCOLS[self.sink.partition("-")[2]]

@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,9 @@ import pytest
 import tidegate
 from tests.e2e.rig import Topic
 from tests.e2e.test_streams import NAME, decoded
+from tests.source.storage.kit import ID, Made
+from tidegate.codec.csv import CsvOptions
+from tidegate.source.storage.plan import CsvDialect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,3 +72,31 @@ def test_a_page(spark: "SparkSession", open_topic: Topic, finished: Path, tmp_pa
             query.stop()
         spark.sql("drop table mine")
     assert len(names) > 4
+
+
+@pytest.mark.usefixtures("spark")
+def test_files_to_a_lake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The example reads what the storage sink wrote, in tasks of Spark, and what has come since when it is called
+    again; the lake has TiDB's types, of a table without a CREATE TABLE as well."""
+    made = Made(tmp_path, CsvDialect(CsvOptions(include_commit_ts=True, output_old_value=True)))
+    made.created("old", 1)
+    price = {"ColumnName": "p", "ColumnType": "DECIMAL", "ColumnPrecision": "8", "ColumnScale": "2"}
+    made.schema("t", 2, (ID, price))
+    made.data(1, 'I,5,false,1,"a"', 'I,6,false,2,"b"', table="old")
+    made.data(1, 'I,6,false,1,"12.50"', 'I,9,false,2,"1.00"', version=2)
+    main = runpy.run_path(str(ROOT / "examples" / "files_to_lake.py"))["main"]
+
+    made.checkpoint(7)
+    main(str(made.root), made.lake)
+    assert capsys.readouterr().out.splitlines() == [
+        "shop.old: 2 rows of id int32, v string",
+        "shop.t: 1 rows of id int32, p decimal128(8, 2)",
+    ]
+    made.data(2, 'D,8,true,1,"a"', 'I,8,true,1,"c"', 'D,9,false,2,"b"', table="old")
+    made.checkpoint(9)
+    main(str(made.root), made.lake)
+    assert [line.partition(" of ")[0] for line in capsys.readouterr().out.splitlines()] == [
+        "shop.old: 1 rows",
+        "shop.t: 2 rows",
+    ]
+    assert tidegate.lake(made.lake).arrow("shop.old").to_pylist() == [{"id": 1, "v": "c"}]

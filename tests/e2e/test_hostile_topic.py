@@ -33,7 +33,9 @@ def sent(bootstrap: str, name: str, given: Topic, claims: str, **more: str) -> s
     return f"kafka://{bootstrap}/{name}?protocol={given.protocol}{EXTENSION[kind]}{words}"
 
 
-@pytest.mark.parametrize(("protocol", "compression"), [("open-protocol", "lz4"), ("canal-json", "none")])
+@pytest.mark.parametrize(
+    ("protocol", "compression"), [("open-protocol", "lz4"), pytest.param("canal-json", "none", marks=pytest.mark.soak)]
+)
 def test_skip(bootstrap: str, tmp_path: Path, protocol: str, compression: str) -> None:
     """Every good row arrives, every bad message is told with its reason, and no process needs more than it may."""
     given = topic(protocol, some(50, 2_000), 19, compression=compression)

@@ -1,25 +1,30 @@
 """Every source into every sink ends equal to what the database held, however often the feed is killed on its way."""
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.contract.test_sql_sink import emptied, tidb
+from tests.contract.test_sql_sink import server as mysql
 from tests.counts import some
-from tests.e2e.pairs import SINKS, SOURCES, Pair, World, recorded_world, seeded_world
+from tests.e2e.pairs import DATABASES, SINKS, SOURCES, Pair, World, recorded_world, seeded_world
 from tests.e2e.rig import EXTENSION, LAST, Topic, running
 from tests.e2e.rig import recorded as partitions
 from tests.failpoint import armed
+from tests.mariadb import Server
 from tidegate.app.changefeed import Changefeed
+
+__all__ = ["mysql", "tidb"]
 
 ROOT = Path(__file__).parents[2]
 SEEDS = (11, 12, 13)
 EVERY = [(source, sink) for source in SOURCES for sink in SINKS]
 BY_CHANGEFEED = {
-    *(("canal", "kafka-open"), ("tidb", "kafka-canal"), ("open", "callback")),
-    *(("open", "replica"), ("canal", "changelog"), ("tidb", "history")),
+    *(("canal", "kafka-open"), ("tidb", "kafka-canal"), ("open", "callback"), ("tidb", "files")),
+    *(("open", "replica"), ("canal", "changelog"), ("tidb", "history"), ("files", "mysql")),
 }
 """Pairs of which `make test` runs the feed of the API: each source, each sink and each protocol on both sides."""
 BY_COMMAND = {("open", "kafka-canal")}
@@ -56,6 +61,18 @@ def seeded(
     return seeded_world(request.param, bootstrap, tmp_path_factory.mktemp("seeded"))
 
 
+@pytest.fixture
+def paired(
+    request: pytest.FixtureRequest, way: tuple[str, str], bootstrap: str, tmp_path: Path
+) -> Callable[[World], Pair]:
+    """The pair of a world, its database, if it has one, empty."""
+    server: Server | None = None
+    if way[1] in DATABASES:
+        server = request.getfixturevalue(way[1])
+        emptied(server)
+    return lambda world: Pair(world, *way, bootstrap, tmp_path, server)
+
+
 def killed_at(places: dict[str, int]) -> Any:
     """What ends the run when a place was passed so often."""
 
@@ -80,9 +97,9 @@ def live(pair: Pair, spark: Any) -> None:
 
 
 @pytest.mark.parametrize("way", ways(BY_CHANGEFEED))
-def test_changefeed(way: tuple[str, str], recorded: World, spark: Any, bootstrap: str, tmp_path: Path) -> None:
+def test_changefeed(paired: Callable[[World], Pair], recorded: World, spark: Any) -> None:
     """The recorded shop through `tidegate.Changefeed`, killed between a round and its checkpoint."""
-    pair = Pair(recorded, *way, bootstrap, tmp_path)
+    pair = paired(recorded)
     live(pair, spark)
 
     assert pair.differences() == []
@@ -90,20 +107,18 @@ def test_changefeed(way: tuple[str, str], recorded: World, spark: Any, bootstrap
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", EVERY, ids="-".join)
-def test_seeded(way: tuple[str, str], seeded: World, spark: Any, bootstrap: str, tmp_path: Path) -> None:
+def test_seeded(paired: Callable[[World], Pair], seeded: World, spark: Any) -> None:
     """A seeded life through `tidegate.Changefeed`, killed between a round and its checkpoint."""
-    pair = Pair(seeded, *way, bootstrap, tmp_path)
+    pair = paired(seeded)
     live(pair, spark)
 
     assert pair.differences() == []
 
 
 @pytest.mark.parametrize("way", ways(BY_COMMAND))
-def test_run(
-    way: tuple[str, str], recorded: World, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run(paired: Callable[[World], Pair], recorded: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The recorded shop through `tidegate run`, whose process gets SIGKILL twice."""
-    pair = Pair(recorded, *way, bootstrap, tmp_path)
+    pair = paired(recorded)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     statuses = []
     for number, deed in enumerate(DEEDS):

@@ -10,7 +10,7 @@ from tests.promises import keep_promises, resolved, without_repeats
 from tests.source.tidb.kit import Broker, feed, recorded_log, target
 from tidegate.app.broker import MESSAGE_MAX_BYTES
 from tidegate.app.config.kafka_target import parse_target
-from tidegate.app.wiring import topic_target
+from tidegate.app.targets import topic_target
 from tidegate.codec import decode, from_config
 from tidegate.model.errors import SinkRefused
 from tidegate.model.event import Event, Resolved

@@ -21,6 +21,7 @@ def topic() -> Iterator[Topic]:
         yield Topic.fed(broker.bootstrap, "shop-tended", "open", recorded("open"))
 
 
+@pytest.mark.soak
 def test_a_tended_run(topic: Topic, tmp_path: Path) -> None:
     """With upkeep every second, runs that stop at moments leave the right tables, and far fewer snapshots behind."""
     lake = tmp_path / "lake"

@@ -8,6 +8,7 @@ import pytest
 from tests.expr import test_expr
 from tests.expr.kit import EXPRESSIONS, answer, context, value
 from tests.tidb.sql import test_select
+from tests.tidb.sql.test_session import test_named_locks as of_locks
 from tidegate.expr.compiler import AGGREGATES, FUNCTIONS, compile_text
 from tidegate.expr.operator.literal import constant
 from tidegate.expr.result_type import TEXT
@@ -84,7 +85,7 @@ def test_no_function_is_untold() -> None:
     """Every function is in the data file or in one of the tables of truths."""
     told = [EXPRESSIONS.read_text(encoding="utf-8"), *TRUTHS, *test_select.QUERIES]
     told += [str(mark.args) for mark in test_expr.test_truths_of_tidb.pytestmark]
-    told += [str(function.__code__.co_consts) for function in (test_session_functions, test_chance)]
+    told += [str(function.__code__.co_consts) for function in (test_session_functions, test_chance, of_locks)]
     words = set(re.findall(r"\w+", "\n".join(told).upper()))
     elsewhere = {"LAST_INSERT_ID", "VALUES"}
 

@@ -20,6 +20,7 @@ from tidegate.kv.packed_time import Time
 from tidegate.kv.row.v2 import encode_raw_row
 from tidegate.kv.table_key import RecordKey, decode_table_key
 from tidegate.model.errors import KvDecodeError, TableNotFound
+from tidegate.model.roads import Reason
 from tidegate.schema.job import decode_job_row
 from tidegate.schema.stored.layout import table_layout
 from tidegate.schema.stored.snapshot import SchemaHistory
@@ -127,7 +128,8 @@ def test_what_is_refused():
     assert raised.value.key == key
     with pytest.raises(TableNotFound):
         mounter.mount(records(6, rows[:3]))
-    with pytest.raises(Misfit, match="two versions"):
+    with pytest.raises(Misfit, match="two versions") as two:
         mounter.mount(records(5, rows))
+    assert two.value.reason is Reason.TWO_VERSIONS
     with pytest.raises(Misfit, match="handles that are no numbers"):
         mounter.mount(records(5, [(key + b"\0", value, None, 15)]))

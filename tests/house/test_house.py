@@ -374,6 +374,7 @@ def pins() -> dict[str, str]:
             "requirements-audit.txt",
             "requirements-s3.txt",
             "requirements-readers.txt",
+            "requirements-flink.txt",
             "requirements.txt",
             "requirements-dev.txt",
             "requirements-build.txt",

@@ -79,6 +79,7 @@ def scratch_goes(run: Running, _pausing: int) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
+@pytest.mark.soak
 def test_scratch_deleted(bootstrap: str, tmp_path: Path) -> None:
     """What Spark keeps for itself may go at any time: the feed goes on, or its next life does, and ends equal."""
     paced = Paced(bootstrap, "scratched", "canal", tmp_path / "lake", last=EARLY)
@@ -92,6 +93,7 @@ def test_scratch_deleted(bootstrap: str, tmp_path: Path) -> None:
     assert differences(tmp_path / "lake") == {}
 
 
+@pytest.mark.soak
 def test_partition_added(spark: "SparkSession", bootstrap: str, tmp_path: Path) -> None:
     """A partition that is added while the feed runs is read from its first message, and nothing overtakes it."""
     topic = Topic.fed(bootstrap, "growing", "open", recorded("open", EARLY))
@@ -162,6 +164,7 @@ def remount(where: Path, option: str) -> bool:
     return subprocess.run(["mount", "-o", f"remount,{option}", str(where)], check=False).returncode == 0
 
 
+@pytest.mark.soak
 def test_a_real_disk(bootstrap: str, tmp_path: Path) -> None:
     """A disk that is full, then read-only: each is told and tried again, and the feed goes on when it can write."""
     with small_disk(tmp_path / "disk", 64 << 10) as disk:

@@ -97,9 +97,8 @@ class OnCluster(Real):
             self.deaths[victim.pid] = where
 
 
-@pytest.mark.parametrize(
-    "number", [pytest.param(one, marks=pytest.mark.soak if one else pytest.mark.slow) for one in range(SEEDS)]
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("number", range(SEEDS))
 def test_executors_die_under_a_feed_into_topics(number: int, tmp_path: Path) -> None:
     """Nothing is lost, the order and every promise hold, rows come twice only where an executor died, and it is one
     life: Spark tries the tasks of the dead again elsewhere."""

@@ -52,7 +52,7 @@ def rows_of(table: Any) -> list[str]:
     [
         *((moment, way) for moment in (3, 8) for way in ("snapshot small", "live small", "live large")),
         pytest.param(3, "snapshot large", marks=pytest.mark.soak),
-        (8, "snapshot large"),
+        pytest.param(8, "snapshot large", marks=pytest.mark.soak),
     ],
 )
 def test_spark_and_arrow_agree(

@@ -153,6 +153,11 @@ def test_a_directory_needs_no_options() -> None:
             ("s3://b/p", {"virtual_hosted_style_request": "true", "region": "r"}),
         ),
         ("gcs://b/p?credentials-file=/k.json", ("gs://b/p", {"service_account": "/k.json"})),
+        ("gs://b/p?endpoint=http%3A%2F%2Fh%3A9", ("gs://b/p", {"base_url": "http://h:9"})),
+        (
+            "s3://b/p?sse=aws:kms&sse-kms-key-id=k",
+            ("s3://b/p", {"server_side_encryption": "aws:kms", "sse_kms_key_id": "k"}),
+        ),
         (
             "azblob://b/p?account-name=n&sas-token=a%3Db",
             ("azure://b/p", {"account_name": "n", "sas_key": "a=b"}),

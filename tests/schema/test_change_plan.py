@@ -395,6 +395,20 @@ def test_sessions_defaults_are_tidbs():
     ) == ("utf8mb4", "utf8mb4_bin", True, True)
 
 
+@pytest.mark.parametrize(
+    "first",
+    ["reorganize partition p0, p1 into (partition q values less than (20))", "truncate partition p0"],
+)
+def test_an_exchange_of_a_partition_that_is_gone_is_refused(first):
+    """An EXCHANGE that was queued behind what took its partition away is refused at its first step."""
+    world = example()
+    (request,) = world.requests("alter table r exchange partition p0 with table x")
+    world.run(f"alter table r {first}")
+    with pytest.raises(SqlRefused, match="Unknown partition") as caught:
+        world.step(request, 1)
+    assert caught.value.mysql_code == 1735
+
+
 def test_foreign_keys_follow_renames():
     """A renamed table is referred to by its new name, a renamed column of a foreign key keeps its key."""
     world = example().run("create database e", "alter table child drop check c", "rename table parent to e.elders")

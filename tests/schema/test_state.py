@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.schema.change_world import World
 from tidegate.model.errors import SchemaError, UnsupportedError
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableInfo, TableName
@@ -9,6 +10,7 @@ from tidegate.model.tso import compose
 from tidegate.schema import effects as e
 from tidegate.schema.columns import render_type
 from tidegate.schema.state import SchemaState, apply_ddl
+from tidegate.schema.stored.table import table_info
 
 
 def run(*queries: str, state: SchemaState | None = None, start: int = 1) -> tuple[SchemaState, tuple[e.Effect, ...]]:
@@ -97,6 +99,29 @@ def test_key_names_and_ids() -> None:
         ("b_4", 6),
     ]
     assert (info.max_column_id, info.columns[-1].id) == (4, 4)
+
+
+FOREIGN = (
+    "create table p (a int primary key)",
+    """create table t (a int primary key, b int unique, c int, d int, foreign key (a) references p (a), constraint x
+    foreign key (d) references p (a), foreign key (B) references p (a), foreign key (c) references p (a))""",
+    "alter table t add foreign key (a) references p (a)",
+    "alter table t drop foreign key fk_5",
+    "alter table t add foreign key (b) references p (a), add foreign key (c) references p (a)",
+)
+
+
+def test_keys_of_foreign_keys() -> None:
+    """The key that a foreign key brings along unless another begins with its columns has TiDB's name for it, fk_ and
+    how many foreign keys the table ever had; an integer row key is no key to ALTER."""
+    state, _ = run(*FOREIGN)
+    keys = [(index.name, index.columns) for index in table(state).indexes]
+    assert keys == [("PRIMARY", ("a",)), ("b", ("b",)), ("x", ("d",)), ("fk_4", ("c",)), ("fk_5", ("a",))]
+    assert table(state).max_fk_id == 7
+
+    made = table_info(World("db").run("create database db", *FOREIGN).table("t"), "db", 1)
+    assert [(index.name, index.columns) for index in made.indexes] == keys
+    assert made.max_fk_id == 7
 
 
 def test_primary_key() -> None:

@@ -15,6 +15,8 @@ from tidegate.model.errors import ConfigError
 from tidegate.spark import archive
 from tidegate.spark.archive import cached_archive, members, write_archive
 
+pytestmark = pytest.mark.slow
+
 OUR_OWN = "packages/tidegate/"
 
 

@@ -5,10 +5,14 @@ import subprocess
 import sys
 
 import pytest
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PySparkRuntimeError
 
-from tidegate.model.errors import HistoryLost, TidegateError
+from tidegate.model.errors import HistoryLost, Retry, TidegateError
 from tidegate.spark.session import session
-from tidegate.spark.tasks import SPARK_FAILURES, reason, run_tasks
+from tidegate.spark.tasks import SPARK_FAILURES, SparkEnded, SparkTasks, reason, run_tasks
+
+SPARK_GONE = (Py4JNetworkError("Answer from Java side is empty"), PySparkRuntimeError("[JAVA_GATEWAY_EXITED]"))
 
 
 class FromJava(Exception):
@@ -38,6 +42,19 @@ class FromJava(Exception):
 def test_reason(failure: Exception, line: str) -> None:
     """What Python raised in a worker counts for more than what Java says about it."""
     assert reason(failure) == line
+
+
+@pytest.mark.parametrize("refused", [ConnectionRefusedError("no JVM"), *SPARK_GONE], ids=lambda one: type(one).__name__)
+def test_session_of_a_dead_jvm(refused: Exception) -> None:
+    """A JVM that has ended before its session was asked for ends the feed; nobody waits for it."""
+
+    def opened() -> None:
+        raise refused
+
+    for ask in (lambda tasks: tasks.run(str, [1]), lambda tasks: tasks.slots):
+        with pytest.raises(SparkEnded, match="start the feed again") as ended:
+            ask(SparkTasks(open_session=opened))
+        assert ended.value.retry is Retry.NEVER
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tidegate
-from tests.failpoint import PLACES, TOPIC_PLACES, armed
+from tests.failpoint import ALL, PLACES, armed
 from tidegate.model.errors import ConfigError, SinkError
 from tidegate.objectstore.failpoint import arm, parse, reach
 from tidegate.objectstore.storing import storing
@@ -34,7 +34,7 @@ def test_every_place_has_one_name() -> None:
     """The list and the code agree: no name is missing, none stands at two places."""
     found = reached_in_code()
 
-    assert sorted(found) == sorted([*PLACES, *TOPIC_PLACES])
+    assert sorted(found) == sorted(ALL)
     assert len(PLACES) >= 15
 
 

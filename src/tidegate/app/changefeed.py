@@ -1,6 +1,7 @@
 """One changefeed, from Python: `tidegate.Changefeed(source, sink).run(spark)`."""
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +24,9 @@ OWN: str = "callback://tidegate.sinks/callback"
 
 SHOWN: Final = ("messages", "rows_landed", "rows", "messages_written", "ddls", "dead_letters", "behind", "lag_ms")
 """What Spark's metrics show of a Progress."""
+SHOW_S: Final = 1.0
+STILL_S: Final = 30.0
+"""How often, while something moves and while nothing does: each time is some calls of the JVM."""
 
 
 class Changefeed:
@@ -77,9 +81,17 @@ class Changefeed:
             check_session(spark)
         kept = status_of(self.config)
 
+        shown_s, shown = 0.0, dict[str, int]()
+
         def told(progress: Progress) -> None:
+            nonlocal shown_s, shown
             kept.save(progress)
-            show(self.config.name, {name: getattr(progress, name) or 0 for name in SHOWN})
+            counts = {name: getattr(progress, name) or 0 for name in SHOWN}
+            rests_s = time.monotonic() - shown_s
+            moved = {**counts, "lag_ms": 0} != {**shown, "lag_ms": 0}
+            if rests_s >= STILL_S or (moved and (rests_s >= SHOW_S or progress.phase == "stopped")):
+                shown_s, shown = time.monotonic(), counts
+                show(self.config.name, counts)
             if on_progress is not None:
                 on_progress(progress)
 

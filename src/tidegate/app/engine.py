@@ -3,7 +3,7 @@
     1 pull      the source takes notice of what has come (one that lands does so in a thread of its own)
     2 decode    or mount: in tasks, whenever rows are read
     3 filter    tables and rows outside the rules, in those tasks; DDLs where they are planned
-    4 gate      the frontier: nothing at or below it is still to come
+    4 gate      the frontier: nothing at or below it is still to come; earlier where the sink wants to be read
     5 cut       (checkpoint, frontier] at the DDLs, as the sink's barrier says (feed/plan.py, feed/segment.py)
     6 route     and encode, or merge: in tasks of the sink
     7 write     and flush; then, with barrier ALL, the DDLs at the round's end
@@ -35,6 +35,7 @@ from typing import Any, Final, TypeVar
 
 from tidegate.app.meter import Meter
 from tidegate.app.progress import Progress
+from tidegate.app.trace import span
 from tidegate.feed.pace import BUSY_ROWS, Stretch, rest_s
 from tidegate.feed.parked import Parked, parks, touched
 from tidegate.feed.plan import Barrier, Checkpoint, Drops, Round, refusal
@@ -245,7 +246,8 @@ class Engine:
                 if silent:  # one more round: what made it idle may have come behind the last one
                     continue
             pause_s, rest = self.sink.rhythm.flush_s, self.due_s - time.monotonic()
-            self.halt.wait(rest if 0 < rest < pause_s else pause_s)
+            with self.meter.timed("wait"):
+                self.halt.wait(rest if 0 < rest < pause_s else pause_s)
 
     def round(self, until: int | None) -> bool:
         """Do one round; one that meets a message that nobody can apply begins anew without it, if the source may leave
@@ -260,30 +262,36 @@ class Engine:
 
     def steps(self, until: int | None) -> bool:
         """Do steps 1 to 8 once, at most to `until`; False when there was nothing to do."""
-        self.outage.retrying(self.source.refresh)  # 1 pull; 2 decode and 3 filter happen in tasks
+        with self.meter.timed("read"):
+            self.outage.retrying(self.source.refresh)  # 1 pull; 2 decode and 3 filter happen in tasks
         frontier = self.source.frontier()  # 4 gate
         self.listen(frontier)
         at = self.standing.checkpoint
         if frontier is None or frontier < at.ts:
             return False
-        ddls = self.outage.retrying(partial(self.source.ddls, at.ts, frontier))
-        goal = max(frontier, self.floor)
-        if self.sink.barrier is Barrier.ALL:
-            goal = segment_end(at, ddls, goal)
-        whole = self.outage.retrying(partial(self.source.changes, at.ts, goal))
-        waiting = self.outage.retrying(lambda: list(whole.stretches()))
+        gate = self.outage.retrying(partial(self.sink.gate, at.ts))
+        frontier = frontier if gate is None else min(frontier, gate)
+        with self.meter.timed("read"):
+            ddls = self.outage.retrying(partial(self.source.ddls, at.ts, frontier))
+            goal = max(frontier, self.floor)
+            if self.sink.barrier is Barrier.ALL:
+                goal = segment_end(at, ddls, goal)
+            whole = self.outage.retrying(partial(self.source.changes, at.ts, goal))
+            waiting = self.outage.retrying(lambda: list(whole.stretches()))
         if self.resting(waiting):
             return False
         most = self.sink.rhythm.most
         end = end_of_round(at.ts, goal, waiting, until=until, floor=self.floor, most=most)
-        planned, changes = self.outage.retrying(partial(self.plan, self.standing, whole, end))  # 5 cut
+        with self.meter.timed("read"):
+            planned, changes = self.outage.retrying(partial(self.plan, self.standing, whole, end))  # 5 cut
         if planned.units or planned.ddls:
             self.work(planned, changes)
             self.outage.over()
             return True
         ends_early = planned.checkpoint.ts < (frontier if until is None else min(frontier, until))
-        self.idle_advance(planned, now=ends_early or end == until)
-        return ends_early
+        through = at.ts < planned.checkpoint.ts == gate
+        self.idle_advance(planned, now=ends_early or through or end == until)
+        return ends_early or through
 
     def plan(self, standing: Standing, whole: Changes, end: int) -> tuple[Round, Changes]:
         """Return the round from `standing` to `end`, or to the DDL that rows behind it lack; raises when that is
@@ -292,19 +300,27 @@ class Engine:
 
     def work(self, planned: Round, changes: Changes) -> None:
         """Do steps 6 to 8 for one round; nothing is published while some tables are further than others."""
-        begun_s = time.monotonic()
         rows = sum(unit.rows for unit in planned.units)
+        with span("round", changefeed=self.feed.name, rows=rows, upto=planned.checkpoint.ts):
+            self.write(planned, changes, rows)
+
+    def write(self, planned: Round, changes: Changes, rows: int) -> None:
+        """Do the steps of `work`."""
+        begun_s = time.monotonic()
         self.sink.admit(planned)
         self.meter.working(planned)
         reach("round/planned")
-        results = self.outage.retrying(lambda: self.sink.run(self.tasks, planned.units, changes))  # 6 route, 7 write
+        with self.meter.timed("write"):
+            run = partial(self.sink.run, self.tasks, planned.units, changes)  # 6 route, 7 write
+            results = self.outage.retrying(run)
         reach("round/applied")
         self.floor = raised(self.floor, (result.ahead for result in results))
         if not is_whole(planned.checkpoint.ts, self.floor):
             return
         for placed in planned.handed:
             try:
-                self.outage.retrying(partial(self.sink.ddl, placed))
+                with self.meter.timed("ddl"):
+                    self.outage.retrying(partial(self.sink.ddl, placed))
             except EncodeError as unsayable:
                 raise refusal(unsayable, placed.ddl, placed.place) from None
         self.advance(planned, results)  # 8 advance
@@ -314,9 +330,10 @@ class Engine:
 
     def advance(self, planned: Round, results: Sequence[Result]) -> None:
         """Publish a round's end."""
-        self.standing = self.outage.retrying(lambda: self.sink.advance(planned, results))
-        parked = self.sink.parked()
-        self.source.release(min((planned.checkpoint.ts, *(group.at.ts for group in parked))))
+        with self.meter.timed("publish"):
+            self.standing = self.outage.retrying(lambda: self.sink.advance(planned, results))
+            parked = self.sink.parked()
+            self.source.release(min((planned.checkpoint.ts, *(group.at.ts for group in parked))))
         self.published_s = time.monotonic()
         self.meter.advanced(planned, results)
         self.meter.park(parked)
@@ -382,9 +399,10 @@ class Engine:
         """Let the sink tidy up for a short while; its failures are warnings, the next pass tries again."""
         end_s = time.monotonic() + UPKEEP_S
         try:
-            self.sink.upkeep(
-                self.tasks, self.source.frontier(), lambda: self.halt.is_set() or time.monotonic() >= end_s
-            )
+            with self.meter.timed("upkeep"):
+                self.sink.upkeep(
+                    self.tasks, self.source.frontier(), lambda: self.halt.is_set() or time.monotonic() >= end_s
+                )
         except (TidegateError, *STORE_ERRORS) as failure:
             self.meter.warn(f"upkeep: {first_line(failure)}; trying again later")
 

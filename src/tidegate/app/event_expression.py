@@ -18,28 +18,25 @@ Source: tiflow, pkg/filter (dmlExprFilterRule).
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
-from functools import lru_cache
 from typing import Any, Final
 
-import msgspec
 from sqlglot import exp
 
 from tidegate.expr.compiled import Compiled
 from tidegate.expr.compiler import compile_scalar
-from tidegate.expr.context import DEFAULT_COLLATION, Context
+from tidegate.expr.condition import condition_node, told_collation, value_reader, wide_bit
+from tidegate.expr.context import Context
 from tidegate.expr.convert.time import zone_of
 from tidegate.expr.scope import Scope, Slot
 from tidegate.expr.syntax.dialect import Node
-from tidegate.expr.syntax.parse import Dml, parse
-from tidegate.expr.value.kinds import SqlValue, from_column
+from tidegate.expr.value.kinds import SqlValue
 from tidegate.feed.event_filter import EventFilter, Test, event_rules
-from tidegate.kv.column_parse import parse_value
 from tidegate.model.errors import EncodeError, SqlRefused, UpstreamError
 from tidegate.model.event import Field, Value, Values
 from tidegate.model.feed_errors import ExpressionColumnNotFound, ExpressionParseFailed, RowFilterFailed
-from tidegate.model.mysql import STRINGS, MysqlType
+from tidegate.model.mysql import MysqlType
 from tidegate.model.name import lowered
-from tidegate.model.table import ColumnType, TableName
+from tidegate.model.table import TableName
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.infer import infer_table
 from tidegate.schema.stored.definition import StoredColumn
@@ -48,9 +45,6 @@ from tidegate.schema.stored.snapshot import TableVersion
 
 _UNKNOWN_COLUMN: Final = 1054
 _NUMBERED: Final = frozenset({MysqlType.ENUM, MysqlType.SET})
-_TEXTS: Final = STRINGS | _NUMBERED | {MysqlType.JSON}
-_BITS: Final = 64
-_CLAUSES: Final = frozenset({"expressions", "from", "from_", "where", "kind"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +56,7 @@ class SqlExpressions:
 
     def check(self, text: str) -> None:
         """ExpressionParseFailed for a text that is no expression."""
-        _parsed(text, self.sql_mode)
+        condition_node(text, self.sql_mode)
 
     def test(self, text: str, version: TableVersion) -> Test:
         """Return the test of an image of this table's rows: values in its columns' order, without virtual ones."""
@@ -79,7 +73,7 @@ class SqlExpressions:
 
     def _tester(self, text: str, table: str, slots: tuple[Slot, ...], clocks: tzinfo) -> Test:
         """`clocks` are those of TIMESTAMPs in images."""
-        node = _parsed(text, self.sql_mode)
+        node = condition_node(text, self.sql_mode)
         compiled = _compiled(node, text, table, slots)
         named = {lowered(column.name) for column in node.find_all(exp.Column)}
         used = [(slot.index, slot.type) for slot in slots if lowered(slot.name) in named]
@@ -91,7 +85,7 @@ class SqlExpressions:
                     "content-compatible=true, which tells them"
                 )
         zone = self._zone()
-        readers = [(at, _reader(kind, clocks, zone)) for at, kind in used]
+        readers = [(at, value_reader(kind, clocks, zone)) for at, kind in used]
         return _test(text, table, compiled, readers, zone, self.sql_mode)
 
 
@@ -134,11 +128,6 @@ def _test(  # noqa: PLR0917
     return drops
 
 
-def _reader(kind: ColumnType, clocks: tzinfo, zone: tzinfo) -> Read:
-    """From a value of an event, whose TIMESTAMPs are on some clocks, to one of an expression."""
-    return lambda value: from_column(kind, parse_value(kind, value, clocks), zone)
-
-
 def _slots(version: TableVersion) -> tuple[Slot, ...]:
     """The columns that may be named, by their places in images."""
     carried = [column for column in version.stored.cols or [] if not column.hidden and not _virtual(column)]
@@ -154,18 +143,9 @@ def _slots_of_fields(name: TableName, fields: tuple[Field, ...]) -> tuple[Slot, 
     """Return the slots of a message's fields."""
     columns = infer_table(name, fields, None, 0).columns
     return tuple(
-        Slot(at, column.name, _wide(column.type), _collation(column.type), name.table, name.schema)
+        Slot(at, column.name, wide_bit(column.type), told_collation(column.type), name.table, name.schema)
         for at, column in enumerate(columns)
     )
-
-
-def _wide(kind: ColumnType) -> ColumnType:
-    """A BIT of which only the type is told, as wide as it may be."""
-    return msgspec.structs.replace(kind, flen=_BITS) if kind.code is MysqlType.BIT and kind.flen < 1 else kind
-
-
-def _collation(kind: ColumnType) -> str:
-    return DEFAULT_COLLATION if kind.code in _TEXTS and kind.charset != "binary" else "binary"
 
 
 def _virtual(column: StoredColumn) -> bool:
@@ -184,23 +164,3 @@ def _compiled(node: Node, text: str, table: str, slots: tuple[Slot, ...]) -> Com
                 f"{text!r} for {table}: {refused.message}; columns that rows of it carry: {named}"
             ) from refused
         raise ExpressionParseFailed(f"{text!r} for {table}: {refused.message}") from refused
-
-
-def _near(message: str) -> str:
-    """Where the parser stopped; its line and column count from words that the user did not write."""
-    _, near, text = message.rpartition(" near ")
-    return f":{near}{text}" if near else f": {message}"
-
-
-@lru_cache(maxsize=256)
-def _parsed(text: str, sql_mode: frozenset[str]) -> Any:
-    """The node of an expression that may stand in WHERE."""
-    try:
-        found = parse(f"SELECT 1 FROM t WHERE {text}", sql_mode)  # noqa: S608  # parsed, never executed
-    except SqlRefused as refused:
-        raise ExpressionParseFailed(f"{text!r} is no expression{_near(refused.message)}") from refused
-    node = found[0].node if len(found) == 1 and isinstance(found[0], Dml) else None
-    clauses = {name for name, value in (node.args.items() if isinstance(node, exp.Select) else ()) if value}
-    if node is None or not clauses or not clauses <= _CLAUSES or "where" not in clauses:
-        raise ExpressionParseFailed(f"{text!r} is no expression: write a condition such as price > 10")
-    return node.args["where"].this

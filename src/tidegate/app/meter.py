@@ -9,18 +9,22 @@ Source: states of a changefeed in TiCDC.
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Final
 
 from tidegate.app.feed_error import FeedError, now
 from tidegate.app.progress import PartitionProgress, Progress, TableProgress
+from tidegate.app.trace import span
 from tidegate.feed.parked import Parked
 from tidegate.feed.plan import Round
 from tidegate.feed.ports import Reading, Result
 from tidegate.model.errors import TidegateError
+from tidegate.model.roads import RoadCounts
 from tidegate.model.tso import physical_ms, to_datetime
 
+SPANS: Final = frozenset({"write", "ddl", "publish"})
 WINDOW_S: Final = 10.0
 """Rates are means over this long."""
 SILENT_AFTER_S: Final = 60.0
@@ -38,9 +42,21 @@ class Meter:
         self.begun_s = time.monotonic()
         self.now = Progress("starting", since=now())
         self.tables: dict[str, TableProgress] = {}
-        self.roads: Counter[str] = Counter()
+        self.landed, self.written = RoadCounts(), RoadCounts()
+        """Roads that the source has told, and those of results."""
         self.corrupt = 0
         self.history: deque[tuple[float, int]] = deque()
+        self.spent_s: Counter[str] = Counter()
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Count the time of a block for a phase of the rounds; those that change something are spans, too."""
+        begun_s = time.monotonic()
+        try:
+            with span(phase) if phase in SPANS else nullcontext():
+                yield
+        finally:
+            self.spent_s[phase] += time.monotonic() - begun_s  # type: ignore[assignment]
 
     def send(self, **changes: object) -> Progress:
         """Report what changed."""
@@ -90,6 +106,7 @@ class Meter:
     def read(self, reading: Reading, frontier: int | None) -> None:
         """Report how far the source is."""
         now_ms = int(time.time() * 1000)
+        self.landed = reading.roads
         partitions = tuple(
             PartitionProgress(*one, None if one.resolved_ts is None else now_ms - physical_ms(one.resolved_ts))
             for one in reading.partitions
@@ -101,7 +118,8 @@ class Meter:
             frontier_ts=frontier,
             partitions=partitions,
             corrupt=self.corrupt + reading.corrupt,
-            roads={**reading.roads, **self.roads},
+            **self._roads(),
+            spent_s=dict(self.spent_s),
         )
         self.listen(partitions)
 
@@ -133,7 +151,7 @@ class Meter:
         ts = planned.checkpoint.ts
         self._count_tables(planned, results, ts)
         for result in results:
-            self.roads.update(result.roads)
+            self.written.update(result.roads)
             self.corrupt += result.corrupt
         rows = self.now.rows + sum(result.rows for result in results)
         self.send(
@@ -145,11 +163,16 @@ class Meter:
             ddl=None,
             ddls=self.now.ddls + len(planned.ddls),
             watermarks=self.now.watermarks + 1,
-            roads=dict(self.roads),
+            **self._roads(),
             corrupt=self.corrupt,
         )
         for warning in planned.warnings:
             self.warn(warning)
+
+    def _roads(self) -> dict[str, object]:
+        """Which way rows went, in the source and behind it."""
+        every = self.landed + self.written
+        return {"roads": every.by_road(), "slow_roads": every.slow()}
 
     def park(self, groups: Sequence[Parked]) -> None:
         """Report which tables are parked, and warn of those that were not before, or that met another error."""

@@ -21,8 +21,10 @@ import rich.table
 import rich.text
 
 from tidegate.app.feed_error import FeedError
+from tidegate.app.slow_roads import NO_ROADS, RoadsSeen, slow_words
 from tidegate.codec.neutral import render
 from tidegate.model.name import printable
+from tidegate.model.roads import SlowRows
 from tidegate.model.tso import to_datetime
 
 LINE_EVERY_S: Final = 5.0
@@ -78,7 +80,11 @@ class Progress:
     corrupt: int = 0
     """Rows whose checksum contradicts their values."""
     roads: Mapping[str, int] = field(default_factory=dict)
-    """Rows by the road that they took: .../columns is fast, .../rows is where a chunk did not fit it."""
+    """Rows by the road that they took in each stage: docs/performance.md tells them."""
+    slow_roads: tuple[SlowRows, ...] = ()
+    """Those of `roads` that went a slow way, by the reason of that, most rows first."""
+    spent_s: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of the rounds by what they were spent on: read, write, ddl, publish, upkeep, wait."""
     partitions: tuple[PartitionProgress, ...] = ()
     tables: tuple[TableProgress, ...] = ()
     parked: tuple[FeedError, ...] = ()
@@ -89,6 +95,11 @@ class Progress:
     error: FeedError | None = None
     """What is waited out, or what ended the feed."""
     elapsed_s: float = 0.0
+
+    @property
+    def seen(self) -> RoadsSeen:
+        """Which way rows have gone."""
+        return RoadsSeen(self.roads, self.slow_roads)
 
     @property
     def behind(self) -> int:
@@ -129,8 +140,8 @@ def _lag(ms: int | None) -> str:
     return f"{ms / 3.6e6:.0f} h" if ms < 1.728e8 else f"{ms / 8.64e7:.0f} d"
 
 
-def line(progress: Progress) -> str:
-    """Return one line for a log."""
+def line(progress: Progress, before: RoadsSeen = NO_ROADS) -> str:
+    """Return one line for a log; `before` are the roads of the line before it."""
     parts = [
         _state(progress),
         f"{progress.elapsed_s:.0f} s",
@@ -149,6 +160,8 @@ def line(progress: Progress) -> str:
         parts.append(f"{_count(progress.corrupt)} rows with a wrong checksum")
     if progress.dead_letters:
         parts.append(f"dead letters {_count(progress.dead_letters)}")
+    if slow := slow_words(progress.seen, before):
+        parts.append(f"roads: {slow}")
     if progress.ddl:
         parts.append(f"doing {_one_line(progress.ddl, 80)}")
     if progress.error:
@@ -183,6 +196,8 @@ def table(progress: Progress, *, width: int, height: int) -> rich.table.Table:
         grid.add_row(rich.text.Text(_one_line(f"DDL in flight: {progress.ddl}", width), style="yellow"))
     if progress.error:
         grid.add_row(rich.text.Text(_one_line(_waiting(progress), width), style="red"))
+    if slow := slow_words(progress.seen):
+        grid.add_row(rich.text.Text(_one_line(f"roads: {slow}", width)))
     for warning in progress.warnings[-2:]:
         grid.add_row(rich.text.Text(_one_line(f"warning: {warning}", width), style="yellow"))
     room = max(height - grid.row_count - 6, 2)
@@ -271,9 +286,10 @@ def lines(stream: IO[str], *, every_s: float = LINE_EVERY_S) -> Iterator[Show]:
     phase = ""
     last = time.monotonic()
     told: set[str] = set()
+    roads = NO_ROADS
 
     def show(progress: Progress) -> None:
-        nonlocal phase, last
+        nonlocal phase, last, roads
         for warning in progress.warnings:
             if warning not in told and not (progress.error and progress.error.message in warning):
                 told.add(warning)
@@ -284,7 +300,8 @@ def lines(stream: IO[str], *, every_s: float = LINE_EVERY_S) -> Iterator[Show]:
             return
         if state != phase or now - last >= every_s:
             phase, last = state, now
-            stream.write(line(progress) + "\n")
+            stream.write(line(progress, roads) + "\n")
+            roads = progress.seen
             stream.flush()
 
     yield show

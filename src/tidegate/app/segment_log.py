@@ -26,12 +26,12 @@ from tidegate.model.event import Ddl
 from tidegate.model.kv_change import KvChange
 from tidegate.model.mysql import ActionType
 from tidegate.model.name import lowered
+from tidegate.schema.stored.create import render_create_schema, render_create_table
 from tidegate.schema.stored.snapshot import StoredSnapshot
 from tidegate.source.tidb.log import LogBegin, LogPart, Span, Stored, Window
 from tidegate.source.tidb.tables import Tables, name_of
 from tidegate.tidb.segment import read_footer, read_spans, read_windows, segments
 from tidegate.tidb.segment_base import WHOLE, base_of, definitions
-from tidegate.tidb.sql.show.create import render_create_schema, render_create_table
 
 _TABLE_KEY = b"t"
 

@@ -33,8 +33,10 @@ from tidegate.app.checkpoints import StateFiles, checkpoints_in
 from tidegate.app.feed_error import FeedError, now
 from tidegate.app.progress import Progress
 from tidegate.app.say import say, say_json
+from tidegate.app.slow_roads import RoadsSeen, slow_words
 from tidegate.codec.neutral import render
 from tidegate.model.errors import ConfigError, EnvironmentFault
+from tidegate.model.roads import SlowRows
 from tidegate.model.tso import to_datetime
 from tidegate.objectstore.stores import store
 from tidegate.objectstore.storing import STORE_ERRORS, first_line
@@ -81,6 +83,7 @@ class FeedStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
     rows: int = 0
     ddls: int = 0
     roads: dict[str, int] = {}
+    slow_roads: tuple[SlowRows, ...] = ()
     warnings: tuple[str, ...] = ()
     error: FeedError | None = None
     parked: tuple[FeedError, ...] = ()
@@ -154,6 +157,8 @@ def words(status: FeedStatus) -> str:
     text += f", checkpoint {status.checkpoint_ts} ({status.checkpoint_time}), {status.source} -> {status.sink}"
     if status.error is not None:
         text += f"; {status.error}"
+    if slow := slow_words(RoadsSeen(status.roads, status.slow_roads)):
+        text += f"; roads: {slow}"
     text += "".join(f"; parked: {table.table}: {table}" for table in status.parked)
     return text if status.running else f"{text}; it is not running, and goes on behind its checkpoint when it is run"
 
@@ -208,6 +213,7 @@ def _status(kept: _Kept | None, checkpoints: StateFiles | None) -> FeedStatus | 
         rows=_number(progress, "rows"),
         ddls=_number(progress, "ddls"),
         roads=msgspec.convert(progress.get("roads") or {}, dict[str, int]),
+        slow_roads=msgspec.convert(progress.get("slow_roads") or (), tuple[SlowRows, ...]),
         warnings=msgspec.convert(progress.get("warnings") or (), tuple[str, ...]),
         error=msgspec.convert(progress.get("error"), FeedError | None),
         parked=msgspec.convert(progress.get("parked") or (), tuple[FeedError, ...]),

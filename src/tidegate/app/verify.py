@@ -139,18 +139,18 @@ def compare_tables(truth: Truth, names: Sequence[str], read_table: ReadTable) ->
         found = in_lake.pop(lowered(name), None)
         differences = [Difference("missing table")]
         if found is not None:
-            differences = compare(expected, _state(expected, truth.ts, read_table(found)))
+            differences = compare(expected, table_at(expected.key, truth.ts, read_table(found)))
         yield TableReport(name, len(expected.rows), tuple(differences))
     for name in sorted(in_lake.values()):
         yield TableReport(name, 0, (Difference("extra table"),))
 
 
-def _state(truth: TruthTable, ts: int, lake: "pa.Table") -> "pa.Table":
-    """The rows of a lake's table at `ts`, whatever the lake's mode."""
+def table_at(key: Sequence[str], ts: int, lake: "pa.Table") -> "pa.Table":
+    """Return the rows of a lake's table with this key at `ts`, whatever the lake's mode."""
     from tidegate.sink.delta.mode_steps import state_at
 
-    key = {lowered(name) for name in truth.key}
-    return state_at(lake, [name for name in lake.column_names if lowered(name) in key], ts)
+    folded = {lowered(name) for name in key}
+    return state_at(lake, [name for name in lake.column_names if lowered(name) in folded], ts)
 
 
 def compare(truth: TruthTable, lake: "pa.Table") -> list[Difference]:
@@ -168,12 +168,19 @@ def compare(truth: TruthTable, lake: "pa.Table") -> list[Difference]:
     ]
     shared = [column for column in columns if lowered(column.name) in at]
     expected = _truth_rows(truth, shared, lake, at)
-    found = zip(*(_lake_values(column, lake.column(at[lowered(column.name)])) for column in shared), strict=True)
-    in_key = {lowered(name) for name in truth.key}
-    key = [place for place, column in enumerate(shared) if lowered(column.name) in in_key]
-    if len(key) < len(truth.key):
-        return out
-    return out + (_by_key(shared, key, expected, found) if key else _as_bags(expected, found))
+    found = zip(*(lake_values(column, lake.column(at[lowered(column.name)])) for column in shared), strict=True)
+    return out + compare_rows(shared, truth.key, expected, found)
+
+
+def compare_rows(
+    columns: Sequence[TruthColumn], key: Sequence[str], expected: Iterable[Key], found: Iterable[Key]
+) -> list[Difference]:
+    """Return in which rows of these columns two sides differ; nothing where a column of the key is not among them."""
+    in_key = {lowered(name) for name in key}
+    places = [place for place, column in enumerate(columns) if lowered(column.name) in in_key]
+    if len(places) < len(key):
+        return []
+    return _by_key(columns, places, expected, found) if places else _as_bags(expected, found)
 
 
 def _by_key(
@@ -219,10 +226,11 @@ def _truth_rows(
     types = [lake.schema.types[at[lowered(column.name)]] for column in columns]
     dates = [pa.types.is_date(kind) or pa.types.is_timestamp(kind) for kind in types]
     for row in truth.rows:
-        yield tuple(_truth_value(row[place], as_date=as_date) for place, as_date in zip(places, dates, strict=True))
+        yield tuple(truth_value(row[place], as_date=as_date) for place, as_date in zip(places, dates, strict=True))
 
 
-def _truth_value(cell: Cell, *, as_date: bool) -> Plain:
+def truth_value(cell: Cell, *, as_date: bool) -> Plain:
+    """Return a cell as a plain value; with `as_date` a day that no calendar has as None."""
     match cell:
         case None:
             return None
@@ -231,7 +239,7 @@ def _truth_value(cell: Cell, *, as_date: bool) -> Plain:
         case {"f32": float() | int() as number} | {"f64": float() | int() as number}:
             return float(number)
         case {"s": str(text)}:
-            return None if as_date and not _is_date(text) else text
+            return None if as_date and not is_date(text) else text
         case {"i": int(number)} | {"u": int(number)}:
             return number
         case _:
@@ -241,8 +249,8 @@ def _truth_value(cell: Cell, *, as_date: bool) -> Plain:
 _DATE: Final = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
 
 
-def _is_date(text: str) -> bool:
-    """Whether the day stands in the calendar: zero dates, zero parts and February 30 do not."""
+def is_date(text: str) -> bool:
+    """Return whether the day stands in the calendar: zero dates, zero parts and February 30 do not."""
     found = _DATE.match(text)
     if found is None:
         return False
@@ -256,8 +264,8 @@ _FSP: Final = re.compile(r"(?:datetime|timestamp)\((\d)\)", re.IGNORECASE)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def _lake_values(column: TruthColumn, values: "pa.ChunkedArray") -> list[Plain]:
-    """One column of the lake as plain values."""
+def lake_values(column: TruthColumn, values: "pa.ChunkedArray") -> list[Plain]:
+    """Return one column of the lake as plain values."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

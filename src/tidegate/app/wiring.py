@@ -1,7 +1,13 @@
 """The scheme registry: what a changefeed can read and write, and how configuration becomes pieces.
 
     kafka://   topics of TiCDC    ─┐                ┌─ delta://      a lake of Delta tables
-    tidb://    the log of a TiDB  ─┴─ any with any ─┼─ kafka://      topics, as TiCDC writes them
+    tidb://    the log of a TiDB  ─┼─ any with any ─┼─ kafka://      topics, as TiCDC writes them
+    changelog://  what has landed ─┘                ├─ mysql://      MySQL, MariaDB or TiDB
+                                                    ├─ redis://      a Redis, or a cluster
+                                                    ├─ search+tantivy://, opensearch://  search indexes
+                                                    ├─ http://       an address that is called
+                                                    ├─ file://       files as TiCDC's storage sink has them, s3:// ..
+                                                    ├─ metrics://    counters, gauges, histograms
                                                     └─ callback://   a Python function
 
 A new source or sink is a folder of its own, its address and parameters in app/config/, and one entry here.  What a
@@ -9,17 +15,17 @@ pair cannot do follows from the two entries (app/config/pair.py).  Factories imp
 called: reading a configuration needs neither Spark nor Kafka.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tidegate.app.config.callback_sink import CALLBACK_REFUSED, CALLBACK_SINK, CallbackTarget, parse_callback
+from tidegate.app.config.changelog_source import CHANGELOG_SOURCE, LandedChanges, parse_changelog
 from tidegate.app.config.delta_sink import (
     DELTA_KEYS,
     DELTA_REFUSED,
     DELTA_SINK,
-    EMBEDDED,
     ICEBERG,
     DeltaTarget,
     parse_delta,
@@ -28,10 +34,24 @@ from tidegate.app.config.entry import SinkEntry, SourceEntry, is_landed
 from tidegate.app.config.feed import FeedConfig
 from tidegate.app.config.kafka_source import KAFKA_SOURCE, KafkaSource, parse_source
 from tidegate.app.config.kafka_target import KAFKA_KEYS, KAFKA_REFUSED, KAFKA_TARGET, KafkaTarget, parse_target
+from tidegate.app.config.metrics_sink import MetricsTarget, metrics_entry
+from tidegate.app.config.redis_sink import redis_entry
+from tidegate.app.config.refused import NO_WRITER
+from tidegate.app.config.search_sink import search_entries
+from tidegate.app.config.sql_target import SQL_KEYS, SQL_REFUSED, SQL_SINK, SqlAddress, parse_sql
+from tidegate.app.config.storage_source import StorageSource, files_entry
+from tidegate.app.config.storage_target import StorageTarget, storage_entry
 from tidegate.app.config.tidb_source import TIDB_KEYS, TIDB_SOURCE, TidbSource, parse_tidb
-from tidegate.feed.column_selector import ColumnSelectors, SelectorRule
-from tidegate.feed.dispatch_rule import DispatchRule
-from tidegate.feed.split import SplitPolicy
+from tidegate.app.config.webhook_target import (
+    WEBHOOK_KEYS,
+    WEBHOOK_REFUSED,
+    WEBHOOK_SECTION,
+    WEBHOOK_SINK,
+    WebhookTarget,
+    parse_webhook,
+)
+from tidegate.app.targets import check_lake, delta_sink, topic_target
+from tidegate.feed.event_filter import EventFilter
 
 if TYPE_CHECKING:
     from tidegate.app.checkpoints import StateFiles
@@ -41,11 +61,7 @@ if TYPE_CHECKING:
     from tidegate.changelog.landing import BatchLoop
     from tidegate.changelog.source import LandedSource
     from tidegate.feed.ports import Sink, Source
-    from tidegate.feed.retention import Limits
-    from tidegate.schema.stored.snapshot import TableVersion
-    from tidegate.sink.delta.options import DeltaOptions
-    from tidegate.sink.delta.sink import DeltaSink
-    from tidegate.sink.kafka.target import TopicTarget
+    from tidegate.schema.stored.snapshot import StoredSnapshot
     from tidegate.source.tidb.changes import MountOptions
 
 E = TypeVar("E", SourceEntry, SinkEntry)
@@ -64,14 +80,23 @@ def _land_topics(config: FeedConfig, home: str) -> "BatchLoop":
     return Landing(topics_of(config.source), home, config.name, accept=accept, events=config.events)
 
 
-def _log_of(config: FeedConfig) -> "tuple[SegmentLog, MountOptions, bool]":
+def _land_files(config: FeedConfig, home: str) -> "BatchLoop":
+    """Return the landing of files into the changelog of `home`."""
+    from tidegate.source.storage.land import StorageLanding
+
+    assert isinstance(config.source, StorageSource)
+    accept = config.table_filter().matches
+    return StorageLanding(config.source.options(), home, config.name, accept=accept, events=config.events)
+
+
+def log_of(config: FeedConfig) -> "tuple[SegmentLog, MountOptions, bool]":
     """Return the change log, how its rows are mounted, and whether DDLs have TiCDC's texts."""
     from tidegate.app.segment_log import SegmentLog
     from tidegate.source.tidb.changes import MountOptions
 
     source = config.source
     assert isinstance(source, TidbSource)
-    mount = MountOptions(source.force_replicate, source.verify, source.refuse_corrupt)
+    mount = MountOptions(source.force_replicate, source.verify, source.refuse_corrupt, source.bdr)
     return SegmentLog(Path(source.directory)), mount, source.ticdc_texts
 
 
@@ -82,7 +107,7 @@ def _land_log(config: FeedConfig, home: str) -> "BatchLoop":
     from tidegate.source.tidb.land import LogLanding
 
     sink = entries_of(config)[1]
-    log, mount, ticdc_texts = _log_of(config)
+    log, mount, ticdc_texts = log_of(config)
     return LogLanding(
         log,
         home,
@@ -99,14 +124,19 @@ def _land_log(config: FeedConfig, home: str) -> "BatchLoop":
     )
 
 
-def _check_lake(config: FeedConfig, tables: "Iterable[TableVersion]") -> None:
-    """Raise ColumnSelectorFailed for column selectors that do not fit a table."""
-    from tidegate.schema.stored.table import table_info
-    from tidegate.sink.delta.selection import stored_definition
+def log_schema(config: FeedConfig) -> "StoredSnapshot":
+    """Return the schema of a change log where a changefeed of it begins; an empty one while the log has not come so
+    far. Raises HistoryLost."""
+    from tidegate.schema.stored.snapshot import StoredSnapshot
+    from tidegate.source.tidb.timeline import Timeline
 
-    options = delta_options(config)
-    for table in tables:
-        stored_definition(table_info(table.stored, table.schema, table.version), options)
+    log, mount, _ = log_of(config)
+    parts = log.parts(0)
+    if not parts:
+        return StoredSnapshot()
+    timeline = Timeline(log, config.table_filter(), force=mount.force_replicate, events=EventFilter())
+    timeline.start(min(config.start_ts or parts[0].low, parts[-1].high))
+    return timeline.snapshot
 
 
 def _open_log(config: FeedConfig, home: str) -> "Source":
@@ -114,7 +144,7 @@ def _open_log(config: FeedConfig, home: str) -> "Source":
     from tidegate.app.log_safe_points import safe_point_name
     from tidegate.source.tidb.source import LogSource
 
-    log, mount, ticdc_texts = _log_of(config)
+    log, mount, ticdc_texts = log_of(config)
     return LogSource(
         log,
         safe_point_name(config.name, home),
@@ -124,6 +154,15 @@ def _open_log(config: FeedConfig, home: str) -> "Source":
         events=config.events,
         start_ts=config.start_ts,
     )
+
+
+def _open_changelog(config: FeedConfig, home: str) -> "Source":  # noqa: ARG001  another's home is read
+    """Return what another changefeed has landed."""
+    from tidegate.changelog.changelog import changelog_uri
+    from tidegate.changelog.source import ChangelogSource
+
+    assert isinstance(config.source, LandedChanges)
+    return ChangelogSource(changelog_uri(config.source.home))
 
 
 def _open_topics(config: FeedConfig) -> "Sink[Any]":
@@ -139,6 +178,47 @@ def _open_topics(config: FeedConfig) -> "Sink[Any]":
     )
     force = entries_of(config)[0].brings_keyless(config.source)
     return KafkaSink(target, checkpoints_of(config), rules=config.table_filter(), force=force)
+
+
+def _open_database(config: FeedConfig) -> "Sink[Any]":
+    """Return a database that is written."""
+    from tidegate.app.upstream.process import check_apart
+    from tidegate.sink.sql.sink import SqlSink
+
+    assert isinstance(config.sink, SqlAddress)
+    if isinstance(config.source, TidbSource):
+        check_apart(config.source.directory, config.sink.host, config.sink.port)
+    time_zone = "UTC" if entries_of(config)[0].moments else config.time_zone
+    return SqlSink(
+        config.sink.options(config.name, time_zone), held=checkpoints_of(config).held, rules=config.table_filter()
+    )
+
+
+def _open_webhook(config: FeedConfig) -> "Sink[Any]":
+    """Return an address that is called."""
+    from tidegate.sink.webhook.sink import WebhookSink
+
+    assert isinstance(config.sink, WebhookTarget)
+    options = config.sink.options(config.name, f"{home_of(config)}/dead-letters")
+    return WebhookSink(options, checkpoints_of(config))
+
+
+def _open_storage(config: FeedConfig) -> "Sink[Any]":
+    """Return files that are written."""
+    from tidegate.sink.storage.sink import StorageSink
+
+    assert isinstance(config.sink, StorageTarget)
+    return StorageSink(config.sink.options(), checkpoints_of(config))
+
+
+def _open_metrics(config: FeedConfig) -> "Sink[Any]":
+    """Return numbers that are shown."""
+    from tidegate.sink.metrics.sink import MetricsSink
+
+    assert isinstance(config.sink, MetricsTarget)
+    clocks = "UTC" if entries_of(config)[0].moments else config.time_zone
+    options = config.sink.options(config.name, home_of(config), clocks, config.time_zone)
+    return MetricsSink(options, checkpoints_of(config))
 
 
 def _open_callback(config: FeedConfig) -> "Sink[Any]":
@@ -166,6 +246,7 @@ SOURCES: Final = _by_scheme(
         tells_start_ts=False,
         moments=False,
         zone_of=lambda source: source.time_zone,
+        refused={"bdr-mode": NO_WRITER},
         start_ts_refused="a topic begins at the offsets of source-uri parameter start",
         has_old_values=lambda source: source.protocol != "open-protocol",
         has_types=lambda source: source.protocol != "open-protocol",
@@ -187,6 +268,25 @@ SOURCES: Final = _by_scheme(
         brings_keyless=lambda source: source.force_replicate,
         open=_open_log,
     ),
+    files_entry(_land_files),
+    SourceEntry(
+        scheme="changelog",
+        about="what another changefeed has landed",
+        example="changelog:///srv/lake",
+        params=CHANGELOG_SOURCE,
+        parse=lambda uri, document: parse_changelog(uri, document.section("source.")),
+        address=LandedChanges,
+        land=None,
+        open=_open_changelog,
+        ordered=True,
+        tells_start_ts=False,
+        moments=False,
+        zone_of=lambda source: source.time_zone,
+        refused={"bdr-mode": NO_WRITER},
+        start_ts_refused="what has landed is read from where the sink stands",
+        has_old_values=lambda _: False,
+        has_types=lambda _: False,
+    ),
 )
 """What can be read, by the scheme of its address."""
 
@@ -199,13 +299,13 @@ SINKS: Final = _by_scheme(
         params=DELTA_SINK,
         parse=lambda uri, document: parse_delta(uri, document.section("sink.delta-config.")),
         address=DeltaTarget,
-        open=lambda config: delta_sink(config),  # noqa: PLW0108  it stands further down
+        open=delta_sink,
         keeps_progress=True,
         reads_changelog=True,
         zone_of=lambda sink: sink.time_zone,
         renders_times=False,
         needs_whole_tables=lambda sink: sink.mode == "replica",
-        check_tables=_check_lake,
+        check_tables=check_lake,
         keys=DELTA_KEYS,
         refused=DELTA_REFUSED,
         warnings=DeltaTarget.warnings,
@@ -227,6 +327,40 @@ SINKS: Final = _by_scheme(
         needs_types=KafkaTarget.needs_types,
         warnings=KafkaTarget.warnings,
     ),
+    SinkEntry(
+        scheme="mysql",
+        aliases=("tidb",),
+        about="MySQL, MariaDB or TiDB",
+        example="mysql://root@127.0.0.1:3306/",
+        params=SQL_SINK,
+        parse=parse_sql,
+        address=SqlAddress,
+        open=_open_database,
+        keys=SQL_KEYS,
+        refused=SQL_REFUSED,
+        warnings=SqlAddress.warnings,
+        keeps_progress=False,
+        reads_changelog=False,
+    ),
+    redis_entry(lambda config: checkpoints_of(config).held),
+    *search_entries(lambda config: checkpoints_of(config).held),
+    SinkEntry(
+        scheme="http",
+        aliases=("https",),
+        about="an address that is called with CloudEvents",
+        example="https://hooks.example/orders",
+        params=WEBHOOK_SINK,
+        parse=lambda uri, document: parse_webhook(uri, document.section(WEBHOOK_SECTION)),
+        address=WebhookTarget,
+        open=_open_webhook,
+        keys=WEBHOOK_KEYS,
+        refused=WEBHOOK_REFUSED,
+        warnings=WebhookTarget.warnings,
+        keeps_progress=False,
+        reads_changelog=False,
+    ),
+    storage_entry(_open_storage),
+    metrics_entry(_open_metrics),
     SinkEntry(
         scheme="callback",
         about="a Python function",
@@ -267,68 +401,6 @@ def checkpoints_of(config: FeedConfig) -> "StateFiles":
     return checkpoints_in(config.state_dir, config.name, source=config.source_uri, target=identity)
 
 
-def delta_options(config: FeedConfig) -> "DeltaOptions":
-    """Return what the Delta sink of a changefeed is asked to do."""
-    from tidegate.sink.delta.options import DeltaOptions
-
-    sink = config.sink
-    assert isinstance(sink, DeltaTarget)
-    return DeltaOptions(
-        root=sink.path,
-        feed=config.name,
-        time_zone=config.time_zone,
-        zero_date=sink.zero_date,  # type: ignore[arg-type]
-        schema_change=sink.schema_change,  # type: ignore[arg-type]
-        mode=sink.mode,  # type: ignore[arg-type]
-        column_mapping=sink.column_mapping,  # type: ignore[arg-type]
-        iceberg=sink.iceberg == "on",
-        rules=config.rules,
-        case_sensitive=config.case_sensitive,
-        event_rules=config.event_rules,
-        events_since=config.events.since,
-        selectors=config.selectors,
-    )
-
-
-def delta_sink(config: FeedConfig) -> "DeltaSink":
-    """Return the Delta sink of a changefeed."""
-    from tidegate.sink.delta.iceberg.embedded import EmbeddedCatalog
-    from tidegate.sink.delta.iceberg.foreign import RestCatalog
-    from tidegate.sink.delta.iceberg.rest import RestClient
-    from tidegate.sink.delta.lake_upkeep import LakeUpkeep
-    from tidegate.sink.delta.sink import DeltaSink, NameCatalog
-
-    sink, options = config.sink, delta_options(config)
-    assert isinstance(sink, DeltaTarget)
-    catalogs: list[NameCatalog] = []
-    if "://" not in sink.path:
-        catalogs += [EmbeddedCatalog(options, shows=options.iceberg and sink.catalog == EMBEDDED)]
-    if sink.rest_catalog:
-        catalogs += [RestCatalog(options, RestClient(sink.catalog, sink.catalog_warehouse, sink.catalog_token_file))]
-    upkeep = None
-    if sink.upkeep != "off":
-        upkeep = LakeUpkeep(options, limits_of(sink), interval_s=sink.upkeep_interval_ms / 1000, notes=True)
-    return DeltaSink(
-        options,
-        workers=sink.worker_count,
-        flush_s=sink.flush_interval_ms / 1000,
-        upkeep=upkeep,
-        parks=sink.table_error == "park",
-        catalogs=catalogs,
-    )
-
-
-def limits_of(sink: DeltaTarget) -> "Limits":
-    """Return the limits that a lake's address sets."""
-    from tidegate.feed.retention import Limits
-
-    return Limits(
-        snapshot_ms=sink.snapshot_retention_ms,
-        recover_ms=sink.recover_retention_ms,
-        changelog_ms=sink.changelog_retention_ms,
-    )
-
-
 def feed_of(config: FeedConfig, sink: "Sink[Any] | None" = None) -> "Feed":
     """Return the pieces of a changefeed; `sink` stands for the one that its address names."""
     from tidegate.app.engine import Feed
@@ -362,6 +434,7 @@ def landed_source(config: FeedConfig) -> "LandedSource":
 
     source, sink = entries_of(config)
     home = home_of(config)
+    assert source.land is not None
     limits = None if sink.reads_changelog else Limits(changelog_ms=0, reader_grace_ms=READER_GRACE_MS)
     return LandedSource(partial(source.land, config, home), changelog_uri(home), limits=limits)
 
@@ -375,28 +448,3 @@ def status_of(config: FeedConfig) -> "StatusFile":
     else:
         place, name = config.state_dir, config.name
     return StatusFile(place, name, config.name, source=config.source_uri, sink=config.sink_uri)
-
-
-def topic_target(
-    sink: KafkaTarget,
-    *,
-    dispatchers: Sequence[DispatchRule] = (),
-    selectors: Sequence[SelectorRule] = (),
-    case_sensitive: bool = False,
-) -> "TopicTarget":
-    """Return what is written to topics, and to whom: a value that travels into tasks."""
-    from tidegate.sink.kafka.target import TopicTarget
-    from tidegate.sink.kafka.writer import NewTopics
-
-    new_topics = NewTopics(sink.partition_num or NewTopics().partitions, sink.replication_factor)
-    return TopicTarget(
-        topic=sink.topic,
-        options=sink.options,
-        client=sink.producer_config(),
-        rules=tuple(dispatchers),
-        case_sensitive=case_sensitive,
-        split=SplitPolicy(unique_keys=not sink.raw_change_event, newarch=sink.options.newarch),
-        new_topics=new_topics if sink.auto_create_topic else None,
-        partition_num=sink.partition_num,
-        selectors=ColumnSelectors.of(selectors, case_sensitive=case_sensitive),
-    )

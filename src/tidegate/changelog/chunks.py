@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from tidegate.codec.columnar import Batch, batch_of_changes, text_batch
 from tidegate.feed.change import Chunk, ChunkPart, decode_layout
 from tidegate.model.event import Field
+from tidegate.model.roads import RoadCounts
 
 CHUNK_ROWS: Final = 16_384
 """Enough that the calls of a chunk cost little a row; what follows holds some copies of it."""
@@ -82,7 +83,9 @@ def _chunk(pieces: Sequence[tuple[pa.Table, Any]], batch: MakeBatch) -> Chunk:
     for rows, time in pieces:
         parts += _parts(rows, numbers[at : at + len(time)], batch)
         at += len(time)
-    return Chunk(tuple(parts), transaction, {"changelog/columns": len(every)})
+    roads = RoadCounts()
+    roads.add("changelog/columns", len(every))
+    return Chunk(tuple(parts), transaction, roads)
 
 
 def _parts(rows: pa.Table, numbers: Any, batch: MakeBatch) -> Iterator[ChunkPart]:

@@ -13,7 +13,7 @@ LANDED_SCHEMA is ROWS_SCHEMA with `layout` as a dictionary: a table has few layo
 or more that must not stand in memory once a row.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.codec.columnar import Batch, RowTexts, as_texts
+from tidegate.codec.columnar import Batch, RowTexts, as_texts, row_texts
 from tidegate.feed.change import ROWS_SCHEMA, ChunkPart, Layout, encode_layout, encode_row
 from tidegate.model.event import Field, RowChange
 from tidegate.model.table import TableName
@@ -126,13 +126,13 @@ class RowColumns:
         return pa.Table.from_arrays([columns[entry.name] for entry in LANDED_SCHEMA], schema=LANDED_SCHEMA)
 
 
-def landed_batch(topic: str, partition: int, offsets: Sequence[int], batch: Batch) -> pa.Table:
-    """Return the rows of a batch as LANDED_SCHEMA; message i of its chunk stood at `offsets[i]`."""
+def landed_batch(topic: str, partition: int, offsets: pa.Array, batch: Batch) -> pa.Table:
+    """Return the rows of a batch as LANDED_SCHEMA; message i of its chunk stood at `offsets[i]` (int64)."""
     rows = batch.rows
     place = {
         "topic": pa.repeat(pa.scalar(topic), rows),
         "partition": pa.repeat(pa.scalar(partition, pa.int32()), rows),
-        "offset": pa.array(offsets, pa.int64()).take(batch.message),
+        "offset": offsets.take(batch.message),
         "seq": batch.seq,
     }
     return _landed(place, batch)
@@ -163,16 +163,8 @@ def _landed(place: Mapping[str, Any], batch: Batch) -> pa.Table:
 
 def _image_lists(images: Any, present: Any) -> Any:
     """A list of texts for each row, null where it has no such image."""
-    values, width = images if isinstance(images, RowTexts) else _row_texts(images)
+    values, width = images if isinstance(images, RowTexts) else row_texts(list(map(as_texts, images.columns)))
     there = present.to_numpy(zero_copy_only=False)
     ends = np.concatenate(([0], np.cumsum(there, dtype=np.int32) * width)).astype(np.int32)
     offsets = pa.array(ends, pa.int32(), mask=np.append(~there, False))
     return pa.ListArray.from_arrays(offsets, values)
-
-
-def _row_texts(images: Any) -> RowTexts:
-    """Typed columns as texts."""
-    rows, width = images.num_rows, images.num_columns
-    texts = pa.concat_arrays([as_texts(column) for column in images.columns])
-    order = np.arange(rows * width, dtype=np.int32).reshape(width, rows).T.ravel()
-    return RowTexts(texts.take(pa.array(order)), width)

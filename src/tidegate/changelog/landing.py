@@ -15,14 +15,15 @@ The loop has a thread of its own beside the rounds of the feed, and tasks that a
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from tidegate.changelog.report import State
 from tidegate.feed.change import Place
-from tidegate.feed.ports import Tasks
+from tidegate.feed.ports import PartitionReached, Tasks
 from tidegate.model.errors import SourceError, TidegateError
+from tidegate.model.roads import RoadCounts
 from tidegate.objectstore.storing import STORE_ERRORS, first_line
 
 Message: TypeAlias = tuple[bytes | None, bytes | None]
@@ -43,8 +44,8 @@ class LandingProgress:
     rows: int = 0
     ddls: int = 0
     dead_letters: int = 0
-    singly: int = 0
-    """Rows that went one by one instead of by columns."""
+    roads: RoadCounts = field(default_factory=RoadCounts)
+    """Rows by the road that they took."""
     highs: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
 
@@ -79,6 +80,10 @@ class BatchLoop(ABC):
         """Return the messages that stand at `places`, as far as the source still has them; none where it has none."""
         return {}
 
+    def reached(self) -> Sequence[PartitionReached] | None:
+        """Return how far the source is; None where the partitions of the changelog tell it."""
+        return None
+
     def start(self, tasks: Tasks) -> None:
         """Claim the changelog and begin. Raises as `_claim` does."""
         assert self._thread is None, "a landing starts once"
@@ -110,8 +115,8 @@ class BatchLoop(ABC):
         """Return how much was landed since the start."""
         return self._progress
 
-    def _landed(self, state: State, highs: Mapping[tuple[str, int], int], singly: int = 0) -> None:
-        """Count what a commit brought; `singly` rows of it went one by one."""
+    def _landed(self, state: State, highs: Mapping[tuple[str, int], int], roads: Iterable[RoadCounts] = ()) -> None:
+        """Count what a commit brought; `roads` are those of its tasks."""
         done, self._state = self._progress, state
         self._progress = LandingProgress(
             batches=done.batches + 1,
@@ -119,7 +124,7 @@ class BatchLoop(ABC):
             rows=done.rows + state.rows,
             ddls=done.ddls + state.ddls,
             dead_letters=done.dead_letters + state.dead,
-            singly=done.singly + singly,
+            roads=sum(roads, done.roads),
             highs={**done.highs, **highs},
         )
 

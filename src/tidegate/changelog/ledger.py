@@ -15,7 +15,7 @@ A source without partitions (a change log) has no positions: the frontier is how
 commit even if the new one has not landed a row yet.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -142,12 +142,23 @@ def replace(uri: str, old: Sequence[LandedFile], new: Sequence[LandedFile], *, f
     return False
 
 
-def commit_batch(uri: str, known: State, reports: Sequence[TaskReport], *, order_by_offset: bool = False) -> State:
-    """Make a batch that was read from `known` durable and visible; return the new State.
+def commit_batch(
+    uri: str,
+    known: State,
+    reports: Sequence[TaskReport],
+    *,
+    order_by_offset: bool = False,
+    gone: Collection[str] = (),
+) -> State:
+    """Make a batch that was read from `known` durable and visible; return the new State, without the positions of
+    topics that are gone.
 
     Raises Fenced when another landing has moved the changelog on.
     """
     state = advance(known, reports, order_by_offset=order_by_offset)
+    if gone:
+        kept = {topic: partitions for topic, partitions in state.positions.items() if topic not in gone}
+        state = msgspec.structs.replace(state, positions=kept)
     files = [file for report in reports for file in report.files]
     reach("landing/before-commit")
     for _ in range(TRIES):

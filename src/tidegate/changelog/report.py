@@ -1,6 +1,6 @@
 """What is said about landed data: by a task to the driver, and by a commit of the changelog to whoever reads it.
 
-    executor --TaskReport (JSON)--> driver --State (userMetadata of the commit)--> Changelog, a later driver
+    executor --TaskReport---------> driver --State (userMetadata of the commit)--> Changelog, a later driver
 
     TaskReport   one Kafka partition of one batch, or a stretch of a change log: how far it came, which files it wrote
     State        the whole feed after a commit: positions, frontier, epoch, where it halts
@@ -13,6 +13,7 @@ import msgspec
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.change import Place
 from tidegate.feed.frontier import Reached
+from tidegate.model.roads import RoadCounts
 
 
 class TableRows(msgspec.Struct, frozen=True):
@@ -67,8 +68,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     messages: int = 0
     filtered: int = 0
     """Rows of tables that the feed does not carry."""
-    singly: int = 0
-    """Rows that went one by one instead of by columns."""
+    roads: RoadCounts = msgspec.field(default_factory=RoadCounts)
+    """Rows by the road that they took."""
     ddls: int = 0
     dead: int = 0
     tables: tuple[TableRows, ...] = ()

@@ -1,12 +1,13 @@
 """A source whose changes land first: whatever comes without an order, and whatever a lake's readers look at live.
 
     topic, log, directory ──landing (a thread, its own tasks)──► changelog ──► frontier, DDLs, slices by timestamp
+    └ LandedSource ─────────────────────────────────────────────┴─ ChangelogSource: what another feed has landed ──┘
 
 A landing that failed is made anew by `start`, since it starts once; the changelog alone is the truth in between.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -17,21 +18,92 @@ from tidegate.changelog.refused import note, put_aside
 from tidegate.changelog.slice import ChangeSlice
 from tidegate.changelog.trim import ChangelogTrim
 from tidegate.feed.change import DeadLetter, Place, PlacedDdl
-from tidegate.feed.ports import PartitionReached, Reading, Tasks
+from tidegate.feed.ports import PartitionReached, Reading, Source, Tasks
 from tidegate.feed.retention import Limits, changelog_bound
-from tidegate.model.errors import EncodeError, InputError, PoisonMessage, SchemaError, TidegateError
+from tidegate.model.errors import (
+    ConfigError,
+    EncodeError,
+    HistoryLost,
+    InputError,
+    PoisonMessage,
+    SchemaError,
+    TidegateError,
+)
 from tidegate.model.table import TableInfo
 
 TRIM_EVERY_S: Final = 60.0
 
 
-class LandedSource:
+class ChangelogSource(Source):
+    """A source of what has landed at `uri`, as it stands: nobody lands, and nothing is trimmed."""
+
+    def __init__(self, uri: str) -> None:
+        self.changelog = Changelog(uri)
+
+    def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:  # noqa: ARG002  nothing is read beside the rounds
+        """Begin behind the checkpoint. HistoryLost where the changelog begins later; ConfigError where none is."""
+        self.changelog.refresh()
+        at, floor = checkpoint_ts or 0, self.changelog.floor()
+        if self.changelog.version < 0:
+            raise ConfigError(f"no changelog at {self.changelog.uri}")
+        if at < floor:
+            raise HistoryLost(f"the changelog at {self.changelog.uri} begins behind ts {floor}, the feed is at {at}")
+        return at
+
+    def stop(self) -> None:
+        """Do nothing: nothing runs."""
+
+    def failure(self) -> TidegateError | None:
+        """Return None: nothing runs that could fail."""
+        return None
+
+    def idle(self) -> bool:
+        """Return whether nothing has come since the last look."""
+        return not self.changelog.refresh()
+
+    def refresh(self) -> None:
+        """Read the commits that are new."""
+        self.changelog.refresh()
+
+    def frontier(self) -> int | None:
+        """Return the ts up to which everything has landed."""
+        return self.changelog.frontier()
+
+    def definitions(self, ts: int) -> Sequence[TableInfo]:  # noqa: ARG002  tables land as DDLs
+        """Return nothing: the tables of a new feed land as CREATE statements, or are read off rows."""
+        return ()
+
+    def ddls(self, after: int, upto: int) -> list[PlacedDdl]:
+        """Return each landed DDL with after <= commit_ts <= upto once."""
+        return self.changelog.ddls(after, upto)
+
+    def changes(self, after: int, upto: int) -> ChangeSlice:
+        """Return the landed rows with after < commit_ts <= upto."""
+        return self.changelog.slice(after, upto)
+
+    def release(self, checkpoint_ts: int) -> None:
+        """Do nothing: whoever lands trims."""
+
+    def reading(self) -> Reading:
+        """Return how far each partition is."""
+        return Reading(partitions=self._reached({}))
+
+    def _reached(self, highs: Mapping[tuple[str, int], int]) -> tuple[PartitionReached, ...]:
+        return tuple(
+            PartitionReached(topic, number, reached.offset, highs.get((topic, number)), reached.resolved)
+            for topic, numbers in sorted(self.changelog.positions().items())
+            for number, reached in sorted(numbers.items())
+            if number >= 0  # below are notes of a source on a whole topic
+        )
+
+
+class LandedSource(ChangelogSource):
     """A source behind a changelog at `uri`; `make` gives a new landing into it.
 
     With `limits` the source trims the changelog behind the checkpoint; a sink that reads it too does so itself."""
 
     def __init__(self, make: Callable[[], BatchLoop], uri: str, *, limits: Limits | None = None) -> None:
-        self.changelog = Changelog(uri)
+        super().__init__(uri)
         self._make, self._limits = make, limits
         self.landing: BatchLoop = make()
         self._trim = ChangelogTrim(uri)
@@ -83,26 +155,6 @@ class LandedSource:
             f"skip {home} --at {at}`; or set dead-letter=skip. Then start the feed again"
         ).at(**msgspec.structs.asdict(error.where))
 
-    def refresh(self) -> None:
-        """Read the commits that are new."""
-        self.changelog.refresh()
-
-    def frontier(self) -> int | None:
-        """Return the ts up to which everything has landed."""
-        return self.changelog.frontier()
-
-    def definitions(self, ts: int) -> Sequence[TableInfo]:  # noqa: ARG002  tables land as DDLs
-        """Return nothing: the tables of a new feed land as CREATE statements, or are read off rows."""
-        return ()
-
-    def ddls(self, after: int, upto: int) -> list[PlacedDdl]:
-        """Return each landed DDL with after <= commit_ts <= upto once."""
-        return self.changelog.ddls(after, upto)
-
-    def changes(self, after: int, upto: int) -> ChangeSlice:
-        """Return the landed rows with after < commit_ts <= upto."""
-        return self.changelog.slice(after, upto)
-
     def release(self, checkpoint_ts: int) -> None:
         """Trim the changelog now and then, if that is the source's to do."""
         if self._limits is None or self._tasks is None or time.monotonic() < self._trim_s:
@@ -115,16 +167,11 @@ class LandedSource:
     def reading(self) -> Reading:
         """Return what has landed since the start, and how far each partition is."""
         done: LandingProgress = self.landing.progress()
-        partitions = tuple(
-            PartitionReached(topic, number, reached.offset, done.highs.get((topic, number)), reached.resolved)
-            for topic, numbers in sorted(self.changelog.positions().items())
-            for number, reached in sorted(numbers.items())
-        )
-        roads = {"land/columns": done.rows - done.singly, "land/rows": done.singly}
+        reached = self.landing.reached()
         return Reading(
             messages=done.messages,
             rows=done.rows,
             dead_letters=done.dead_letters + self._refused,
-            partitions=partitions,
-            roads={road: rows for road, rows in roads.items() if rows},
+            partitions=self._reached(done.highs) if reached is None else tuple(reached),
+            roads=done.roads,
         )

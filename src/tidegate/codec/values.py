@@ -11,7 +11,7 @@ Source: TiDB's column types; MySQL reference manual, "Numeric Data Types".
 
 import struct
 from collections.abc import Mapping, Sequence
-from enum import Enum, auto
+from enum import IntEnum, auto
 from math import isfinite
 from typing import Final, NamedTuple
 
@@ -56,7 +56,7 @@ MAX_RESOLVED_TS: Final = (1 << 64) - 1
 """TiCDC does send the largest unsigned number as a resolved timestamp: "nothing is to come"."""
 
 
-class Form(Enum):
+class Form(IntEnum):
     """How the values of a column stand in the message."""
 
     INTEGER = auto()

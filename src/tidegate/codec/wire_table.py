@@ -33,6 +33,9 @@ _TEXT: Final = frozenset({MysqlType.VARCHAR, MysqlType.VAR_STRING, MysqlType.STR
 _BLOB: Final = frozenset({MysqlType.TINY_BLOB, MysqlType.MEDIUM_BLOB, MysqlType.LONG_BLOB, MysqlType.BLOB})
 _CODES: Final = frozenset(MysqlType)
 
+_HANDLE_KEY, _BINARY, _UNSIGNED = map(int, (ColumnFlag.HANDLE_KEY, ColumnFlag.BINARY, ColumnFlag.UNSIGNED))
+"""As plain numbers, which take a tenth of the time of a flag."""
+
 
 class WireColumn(msgspec.Struct, frozen=True):
     """One column. `mysql_type` is canal-json's text where no definition is known; else it is made from `type`."""
@@ -45,17 +48,17 @@ class WireColumn(msgspec.Struct, frozen=True):
     @property
     def handle(self) -> bool:
         """Whether the column is part of the handle."""
-        return bool(self.flag & ColumnFlag.HANDLE_KEY)
+        return bool(self.flag & _HANDLE_KEY)
 
     @property
     def binary(self) -> bool:
         """Whether texts of the column are bytes; set on numbers too, where it says nothing."""
-        return bool(self.flag & ColumnFlag.BINARY)
+        return bool(self.flag & _BINARY)
 
     @property
     def unsigned(self) -> bool:
         """Whether the column has no sign; set on YEAR and BIT too."""
-        return bool(self.flag & ColumnFlag.UNSIGNED)
+        return bool(self.flag & _UNSIGNED)
 
 
 class WireTable(msgspec.Struct, frozen=True):

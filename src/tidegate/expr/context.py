@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 from tidegate.expr.value.kinds import SqlValue
 
@@ -17,6 +17,26 @@ class SqlWarning:
     level: Literal["Note", "Warning", "Error"]
     code: int
     message: str
+
+
+class UserLocks(Protocol):
+    """The locks that users name, as one session sees them."""
+
+    def take(self, name: str, wait_s: float) -> bool:
+        """GET_LOCK."""
+        ...
+
+    def release(self, name: str) -> bool | None:
+        """RELEASE_LOCK."""
+        ...
+
+    def release_all(self) -> int:
+        """RELEASE_ALL_LOCKS."""
+        ...
+
+    def owner(self, name: str) -> int | None:
+        """IS_USED_LOCK."""
+        ...
 
 
 @dataclass(slots=True)
@@ -40,6 +60,7 @@ class Context:
     warnings: list[SqlWarning] = field(default_factory=list)
     new_timestamp: Callable[[], int] | None = None
     """The oracle, for functions that ask for a timestamp."""
+    locks: UserLocks | None = None
     start_ts: int = 0
     writing: bool = False
     """True inside INSERT, UPDATE and DELETE, where strict mode makes errors of warnings."""

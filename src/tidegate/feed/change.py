@@ -7,6 +7,7 @@
               transaction   0    0    1    1    1          by number
               part orders   0         2         4          ChunkPart.numbers: of each row of its batch
               part items         1         3
+              runs          [0] [1] [2] [3] [4]              batches in commit order: here one row each
 
 Codecs, the mounter and the changelog make batches, sinks take them.  A Batch is defined beside the codecs
 (codec/columnar/rows.py), which make it without knowing of feeds.
@@ -28,15 +29,17 @@ from a change log has no message: only `seq`, which keeps the order of events of
 A row with commit_ts == a DDL's commit_ts belongs before that DDL.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from tidegate.codec.columnar.rows import Batch, RowTexts
 from tidegate.model.event import Ddl, Field, RowChange, Value, Values, images
+from tidegate.model.roads import RoadCounts
 from tidegate.model.table import TableName
 
 __all__ = [
@@ -116,14 +119,17 @@ class Place(msgspec.Struct, frozen=True, order=True):
 
 
 class PlacedDdl(msgspec.Struct, frozen=True):
-    """A DDL and where it was first seen; `left_out` says that its transaction is one that the feed leaves out.
+    """A DDL and where it was first seen; `left_out` says that the source keeps it: its transaction, or in
+    bdr-mode its cluster, is one that the feed leaves out.
 
-    `previous` is the name that its table had before, where source or schema tell it: by it a DDL finds its topic."""
+    `previous` is the name that its table had before, where source or schema tell it: by it a DDL finds its topic.
+    `moment` is what CURRENT_TIMESTAMP was for rows that were there when its columns came, where the source tells it."""
 
     place: Place
     ddl: Ddl
     left_out: bool = False
     previous: TableName | None = None
+    moment: str | None = None
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
@@ -162,12 +168,30 @@ class Chunk:
 
     parts: tuple[ChunkPart, ...]
     transaction: Any
-    roads: Mapping[str, int] = field(default_factory=dict)
+    roads: RoadCounts = field(default_factory=RoadCounts)
     corrupt: int = 0
 
     def __len__(self) -> int:
         """How many rows."""
         return len(self.transaction)
+
+    def runs(self) -> Iterator[Batch]:
+        """Return the rows in commit order, as batches: a part whole where no row of another part stands amid it.
+
+        A table's rows of two layouts are two parts, whose rows may alternate: whole rows, and DELETEs of the key
+        alone."""
+        if len(self.parts) == 1:
+            yield self.parts[0].batch
+            return
+        part_of = np.repeat(np.arange(len(self.parts)), [len(numbers) for _, numbers in self.parts])
+        part_of = part_of[np.argsort(np.concatenate([numbers for _, numbers in self.parts]))]
+        ends = [*(np.flatnonzero(part_of[1:] != part_of[:-1]) + 1).tolist(), len(part_of)]
+        told = [0] * len(self.parts)
+        start = 0
+        for end in ends:
+            at, start, rows = int(part_of[start]), end, end - start
+            yield self.parts[at].batch.part(told[at], told[at] + rows)
+            told[at] += rows
 
 
 def encode_layout(row: RowChange) -> str:

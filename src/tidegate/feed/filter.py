@@ -39,9 +39,11 @@ SYSTEM_SCHEMAS: Final = frozenset(
         "performance_schema",
         "sys",
         "tidb_cdc",
+        "tidegate",
         "workload_schema",
     }
 )
+"""TiCDC's, and the one in which the sink of databases keeps what it knows of itself."""
 
 _QUOTED: Final = {"`": re.compile(r"`((?:``|[^`])+)`"), '"': re.compile(r'"((?:""|[^"])+)"')}
 _REGEX: Final = re.compile(r"/((?:\\.|[^/])+)/")

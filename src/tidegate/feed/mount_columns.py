@@ -32,6 +32,7 @@ from tidegate.kv.row.row import decode_row_value, handle_columns
 from tidegate.kv.table_key import RecordKey, decode_table_key
 from tidegate.kv.value_columns import ReadColumn, arrow_type, column_reader
 from tidegate.model.errors import DecodeError
+from tidegate.model.roads import Reason
 from tidegate.model.table import ColumnType
 
 _RECORD_AT, _HANDLE_AT, _INT_KEY_BYTES = 9, 11, 19
@@ -106,7 +107,7 @@ class ColumnMounter:
         first, last = int(records.commit_ts.min()), int(records.commit_ts.max())
         table = self._mounter.table(records.physical_id, first)
         if table is not self._mounter.table(records.physical_id, last):
-            raise Misfit("rows of two versions of a table")
+            raise Misfit("rows of two versions of a table", Reason.TWO_VERSIONS)
         there = [pc.binary_length(values).fill_null(0).to_numpy() > 0 for values in records[2:4]]
         rows = np.flatnonzero(there[0] | there[1])
         if table is None or not len(rows):

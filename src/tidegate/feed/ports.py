@@ -26,6 +26,7 @@ from tidegate.feed.parked import Parked
 from tidegate.feed.plan import Barrier, Checkpoint, Round
 from tidegate.feed.step import Unit
 from tidegate.model.errors import TidegateError
+from tidegate.model.roads import RoadCounts
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.state import SchemaState
 
@@ -137,8 +138,8 @@ class Reading:
     dead_letters: int = 0
     corrupt: int = 0
     partitions: tuple[PartitionReached, ...] = ()
-    roads: Mapping[str, int] = field(default_factory=dict)
-    """Rows by the road that they took, such as `decode/columns`, `decode/rows`."""
+    roads: RoadCounts = field(default_factory=RoadCounts)
+    """Rows by the road that they took, such as `land/template`, `land/rows`."""
 
 
 class Source(Protocol):
@@ -231,7 +232,7 @@ class Result(Protocol):
         """Rows among them whose checksum contradicts their values."""
 
     @property
-    def roads(self) -> Mapping[str, int]:
+    def roads(self) -> RoadCounts:
         """Rows by road, such as `encode/columns`."""
 
 
@@ -245,7 +246,12 @@ class Written:
     size_bytes: int = 0
     ahead: int = 0
     corrupt: int = 0
-    roads: Mapping[str, int] = field(default_factory=dict)
+    roads: RoadCounts = field(default_factory=RoadCounts)
+
+    def came(self, chunk: Chunk) -> None:
+        """Count what a chunk that was read says of itself."""
+        self.corrupt += chunk.corrupt
+        self.roads.update(chunk.roads)
 
 
 R = TypeVar("R", bound=Result)
@@ -256,7 +262,7 @@ class Sink(Protocol[R]):
     what a DDL does.
 
     A class that names this one as its base needs no method that does nothing: `held`, `open`, `admit`, `ddl`, `upkeep`
-    and `close` do nothing here, and no table is ever `parked`."""
+    and `close` do nothing here, no table is ever `parked`, and no `gate` is shut."""
 
     barrier: Barrier
     """What a DDL cuts: TABLE the tables that it changes, whose DDLs are steps of units; ALL everything."""
@@ -272,6 +278,11 @@ class Sink(Protocol[R]):
     def open(self, standing: Standing) -> None:  # noqa: ARG002
         """Meet the target before the first round: raises what an address, an account or a rule gets wrong."""
         return
+
+    def gate(self, checkpoint_ts: int) -> int | None:  # noqa: ARG002
+        """Return the ts, at or above the checkpoint, that rounds do not pass now, so that the target can be read as of
+        it; None: there is none. Asked before each round; for sinks with barrier ALL."""
+        return None
 
     def admit(self, planned: Round) -> None:  # noqa: ARG002
         """Raise SinkRefused for a round that cannot be done."""

@@ -84,7 +84,8 @@ def plan_segment(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], 
             applied.append(ddl)
             handed.append(msgspec.structs.replace(placed, ddl=ddl, previous=previous))
         elif placed.left_out or (landed.drops is not None and landed.drops(ddl, previous)):
-            warnings.append(f"DDL of ts {upto} left out by an event filter: {ddl.query[:500]}")
+            why = "by an event filter, or as none of the primary by bdr-mode"
+            warnings.append(f"DDL of ts {upto} left out {why}: {ddl.query[:500]}")
     units = (Unit(tuple(steps), rows),) if steps else ()
     return Round(units, state, Checkpoint(upto, tuple(done)), tuple(applied), tuple(warnings), tuple(handed))
 

@@ -1,7 +1,7 @@
 """Values of one column of many rows, as bytes in rows of version 2, to one Arrow array.
 
     MySQL                     Arrow            how
-    TINYINT .. BIGINT, YEAR   int64            eight bytes from each place on, shifted to their size
+    TINYINT .. BIGINT, YEAR   int64            eight bytes from a place on, shifted to their size
     UNSIGNED, BIT, ENUM, SET  uint64           the same
     FLOAT, DOUBLE             float64          the sortable form turned back; what is not finite is 0
     binary strings            binary           places are offsets: copied together
@@ -13,7 +13,7 @@
 
 A reader gives the array and the rows that it cannot read: bytes that are no value of the type, or a form that it does
 not know.  Those are null in the array, and their rows are to be read one by one.  No Python call is made for a value
-above the last line.
+above the last line: loops that numba compiles go over the rows.
 
 Source: column_value.py and column_text.py, whose values and texts these are.
 """
@@ -28,7 +28,8 @@ import pyarrow.compute as pc
 
 from tidegate.kv.decimal_bin import DecimalForm, chunk_sizes
 from tidegate.kv.json.columns import json_texts
-from tidegate.kv.row.columns import PADDING, Cells, spans, windows, words
+from tidegate.kv.row.columns import PADDING, Cells, spans, words
+from tidegate.model.compiled import compiled, inlined, windows
 from tidegate.model.errors import DecodeError, EncodeError
 from tidegate.model.mysql import FLOATS, NUMBERS, STRINGS, MysqlType
 from tidegate.model.table import ColumnType
@@ -46,16 +47,12 @@ class ReadValues(NamedTuple):
 ReadColumn: TypeAlias = Callable[[Any, Cells], ReadValues]
 """The bytes of all rows, and the places of the column's values in them."""
 
-_SIZES: Final = (1, 2, 4, 8)
-_ODD: Final = np.array([size not in _SIZES for size in range(10)])
 _SIGN: Final = np.uint64(1 << 63)
 _UNSIGNED: Final = frozenset({MysqlType.BIT, MysqlType.ENUM, MysqlType.SET})
 _DATES: Final = frozenset({MysqlType.DATE, MysqlType.NEWDATE})
 _TIMES: Final = _DATES | {MysqlType.DATETIME, MysqlType.TIMESTAMP}
 _DATE_WIDTH, _TIME_WIDTH = 10, 19
 _MAX_FSP: Final = 6
-_SHORT_DIGITS: Final = 9
-"""Digits that an unsigned 32-bit number holds whatever they are."""
 _DIGITS_MAX: Final = 18
 """Digits that a signed 64-bit number holds whatever they are."""
 
@@ -73,7 +70,7 @@ def column_reader(kind: ColumnType, read: Read, *, utc: bool = True) -> ReadColu
     """Return how a column of that type is read; `read` gives a single value as the array has it, or raises
     DecodeError."""
     if kind.code in NUMBERS:
-        return _unsigned if _is_unsigned(kind) else _signed
+        return partial(_whole, kind=np.uint64 if _is_unsigned(kind) else np.int64)
     if kind.code in FLOATS:
         return _floats
     if kind.code in STRINGS:
@@ -89,23 +86,30 @@ def _is_unsigned(kind: ColumnType) -> bool:
     return kind.code in _UNSIGNED or (kind.unsigned and kind.code is not MysqlType.YEAR)
 
 
-def _numbers(data: Any, cells: Cells) -> tuple[Any, Any, Any]:
-    """Numbers without sign, by how many bits they lie too far left, and what is no number."""
-    size = cells.size
-    there = size >= 0
-    unread = there & _ODD[np.clip(size, 0, len(_ODD) - 1)]
-    shift = (64 - 8 * np.where(there & ~unread, size, 8)).astype(np.uint64)
-    return words(data, cells.at) << shift, shift, unread
+@compiled
+def _integers(words: Any, at: Any, size: Any, is_signed: bool, numbers: Any, absent: Any, unread: Any) -> None:
+    """Read numbers of one, two, four or eight bytes; note where none is, and what is none."""
+    for row in range(len(at)):
+        width = size[row]
+        if width == 1 or width == 2 or width == 4 or width == 8:
+            shift = 64 - 8 * width
+            left = words[at[row]] << np.uint64(shift)
+            numbers[row] = np.uint64(np.int64(left) >> np.int64(shift)) if is_signed else left >> np.uint64(shift)
+        else:
+            numbers[row], absent[row], unread[row] = 0, True, width >= 0
 
 
-def _unsigned(data: Any, cells: Cells) -> ReadValues:
-    left, shift, unread = _numbers(data, cells)
-    return ReadValues(pa.array(left >> shift, mask=unread | (cells.size < 0)), unread)
+def _numbers(data: Any, cells: Cells, kind: type[np.integer]) -> tuple[Any, Any, Any]:
+    """Numbers, where none is, and what is none."""
+    count = len(cells.at)
+    numbers, absent, unread = np.empty(count, np.uint64), np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+    _integers(windows(data), cells.at, cells.size, kind is np.int64, numbers, absent, unread)
+    return numbers.view(kind), absent, unread
 
 
-def _signed(data: Any, cells: Cells) -> ReadValues:
-    left, shift, unread = _numbers(data, cells)
-    return ReadValues(pa.array(left.view(np.int64) >> shift.view(np.int64), mask=unread | (cells.size < 0)), unread)
+def _whole(data: Any, cells: Cells, kind: type[np.integer]) -> ReadValues:
+    numbers, absent, unread = _numbers(data, cells, kind)
+    return ReadValues(pa.array(numbers, mask=absent), unread)
 
 
 def _floats(data: Any, cells: Cells) -> ReadValues:
@@ -137,45 +141,55 @@ def _documents(data: Any, cells: Cells) -> ReadValues:
 
 
 def _times(data: Any, cells: Cells, fsp: int, kind: ColumnType) -> ReadValues:
-    left, shift, unread = _numbers(data, cells)
-    packed = left >> shift
-    microsecond = packed & np.uint64(0xFFFFFF)
-    clock = packed >> np.uint64(24) & np.uint64(0x1FFFF)
-    date = packed >> np.uint64(41)
-    year, month = np.divmod(date >> np.uint64(5), np.uint64(13))
-    day, hour = date & np.uint64(31), clock >> np.uint64(12)
-    minute, second = clock >> np.uint64(6) & np.uint64(63), clock & np.uint64(63)
-    limits = (year, 9999), (month, 12), (day, 31), (hour, 23), (minute, 59), (second, 59), (microsecond, 999_999)
-    wrong = np.logical_or.reduce([part > limit for part, limit in limits]) & (cells.size >= 0)
-    unread = unread | wrong
-    parts = [(year, 4, b"-"), (month, 2, b"-"), (day, 2, b" ")]
-    if kind.code not in _DATES:
-        parts += [(hour, 2, b":"), (minute, 2, b":"), (second, 2, b".")]
-        parts += [(microsecond // np.uint64(10 ** (_MAX_FSP - fsp)), fsp, b"")] if fsp else []
-    return ReadValues(_fixed(parts, unread | (cells.size < 0)), unread)
+    width = _DATE_WIDTH if kind.code in _DATES else _TIME_WIDTH + (1 + fsp) * (fsp > 0)
+    packed, absent, unread = _numbers(data, cells, np.int64)
+    text = np.full((len(packed), width), ord("0"), np.uint8)
+    _time_texts(packed, absent, fsp, text, unread)
+    ends = np.arange(0, width * (len(packed) + 1), width, dtype=np.int32)[: len(packed) + 1]
+    return ReadValues(_strings(text, ends, absent | unread), unread)
 
 
-def _fixed(parts: list[tuple[Any, int, bytes]], mask: Any) -> Any:
-    """Texts of numbers of so many digits, each but the last with what stands behind it."""
-    count = len(mask)
-    width = sum(digits + len(end) for _, digits, end in parts)
-    width -= len(parts[-1][2])
-    text = np.empty((count, width + 1), np.uint8)
-    at = 0
-    for numbers, digits, end in parts:
-        rest: Any = np.asarray(numbers).astype(np.uint64 if digits > _SHORT_DIGITS else np.uint32)
-        for place in range(at + digits - 1, at - 1, -1):
-            above = rest // 10
-            text[:, place] = rest - above * 10 + ord("0")
-            rest = above
-        at += digits
-        if end:
-            text[:, at] = end[0]
-            at += 1
-    raw = np.ascontiguousarray(text[:, :width])
-    ends = np.arange(0, width * (count + 1), width, dtype=np.int32)[: count + 1]
-    valid = None if not mask.any() else pa.py_buffer(np.packbits(~mask, bitorder="little"))
-    return pa.Array.from_buffers(pa.string(), count, [valid, pa.py_buffer(ends), pa.py_buffer(raw)])
+def _strings(text: Any, ends: Any, absent: Any) -> Any:
+    valid = pa.py_buffer(np.packbits(~absent, bitorder="little")) if absent.any() else None
+    return pa.Array.from_buffers(pa.string(), len(absent), [valid, pa.py_buffer(ends), pa.py_buffer(text)])
+
+
+@inlined
+def _put(line: Any, at: int, digits: int, number: Any) -> None:
+    """Write a number of so many digits."""
+    for place in range(at + digits - 1, at - 1, -1):
+        line[place] = 48 + number % 10
+        number //= 10
+
+
+@compiled
+def _time_texts(every: Any, absent: Any, fsp: int, text: Any, unread: Any) -> None:
+    """Write packed times: year * 13 + month, day, hour, minute, second, microsecond, from the high bits on."""
+    for row in range(len(every)):
+        if absent[row]:
+            continue
+        packed = every[row]
+        microsecond, clock, date = packed & 0xFFFFFF, packed >> 24 & 0x1FFFF, packed >> 41 & 0x7FFFFF
+        months, day = date >> 5, date & 31
+        year, month = months // 13, months % 13
+        hour, minute, second = clock >> 12, clock >> 6 & 63, clock & 63
+        if year > 9999 or hour > 23 or minute > 59 or second > 59 or microsecond > 999_999:
+            unread[row] = True
+            continue
+        line = text[row]
+        _put(line, 0, 4, year)
+        _put(line, 5, 2, month)
+        _put(line, 8, 2, day)
+        line[4] = line[7] = 45
+        if len(line) == _DATE_WIDTH:
+            continue
+        _put(line, 11, 2, hour)
+        _put(line, 14, 2, minute)
+        _put(line, 17, 2, second)
+        line[10], line[13], line[16] = 32, 58, 58
+        if fsp > 0:
+            line[19] = 46
+            _put(line, 20, fsp, microsecond // 10 ** (_MAX_FSP - fsp))
 
 
 def _decimals(data: Any, cells: Cells, kind: ColumnType, read: Read) -> ReadValues:
@@ -188,62 +202,70 @@ def _decimals(data: Any, cells: Cells, kind: ColumnType, read: Read) -> ReadValu
     whole, scale = form.precision - form.scale, form.scale
     if not (form.precision > 0 and 0 <= whole <= _DIGITS_MAX and scale <= _DIGITS_MAX and scale == kind.decimal):
         return _one_by_one(data, cells, read)
-    chunks = chunk_sizes(form)
-    width = sum(size for _, size in chunks)
-    rows = rows[cells.size[rows] == 2 + width]
-    raw = windows(data, cells.at[rows], 2 + width).copy()
-    same = (raw[:, 0] == form.precision) & (raw[:, 1] == scale)
-    raw = raw[:, 2:]
-    raw[:, 0] ^= 0x80
-    negative = raw[:, 0] >= 0x80
-    raw[negative] = ~raw[negative]
-    parts, good = _words(raw, chunks)
-    rows, parts, negative = rows[same & good], parts[same & good], negative[same & good]
-    texts = _decimal_texts(parts, negative, [digits for digits, _ in chunks], scale)
-    return _completed(data, cells, read, rows, texts)
+    count, chunks = len(cells.at), np.array(chunk_sizes(form), np.int64)
+    text, ends = np.empty(count * (form.precision + 3), np.uint8), np.zeros(count + 1, np.int32)
+    done = np.zeros(count, np.bool_)
+    _decimal_texts(data, cells.at, cells.size, form.precision, scale, chunks, text, ends, done)
+    return _completed(data, cells, read, _strings(text[: ends[-1]], ends, ~done), done)
 
 
-def _words(raw: Any, chunks: list[tuple[int, int]]) -> tuple[Any, Any]:
-    """The number in each word, and in which rows no word has too many digits."""
-    parts, at = np.zeros((len(raw), len(chunks)), np.int64), 0
-    for place, (_, size) in enumerate(chunks):
-        for byte in range(at, at + size):
-            parts[:, place] = parts[:, place] << 8 | raw[:, byte]
-        at += size
-    return parts, (parts < np.array([10**digits for digits, _ in chunks])).all(axis=1)
-
-
-def _decimal_texts(parts: Any, negative: Any, digits: list[int], scale: int) -> Any:
-    """Sign, digits without leading zeros, and `scale` decimals."""
-    whole, fraction, seen = np.zeros(len(parts), np.int64), np.zeros(len(parts), np.int64), 0
-    for place, size in enumerate(digits):
-        if seen < sum(digits) - scale:
-            whole = whole * 10**size + parts[:, place]
-        else:
-            fraction = fraction * 10**size + parts[:, place]
-        seen += size
-    signs = pa.array(["", "-"]).take(pa.array((negative & ((whole != 0) | (fraction != 0))).astype(np.int8)))
-    texts = [signs, pa.array(whole).cast(pa.string())]
-    if scale:
-        texts += [pa.scalar("."), _fixed([(fraction, scale, b"")], np.zeros(len(parts), np.bool_))]
-    return pc.binary_join_element_wise(*texts, pa.scalar(""))
+@compiled
+def _decimal_texts(
+    data: Any, at: Any, size: Any, precision: int, scale: int, chunks: Any, text: Any, ends: Any, done: Any
+) -> None:
+    """Write sign, digits without leading zeros, and `scale` decimals; note which rows are of the form."""
+    width = chunks[:, 1].sum()
+    to = 0
+    for row in range(len(at)):
+        begin = at[row]
+        if size[row] == 2 + width and data[begin] == precision and data[begin + 1] == scale:
+            flip = 0 if data[begin + 2] & 0x80 else 0xFF
+            here, digits_left, whole, fraction, good = begin + 2, precision, 0, 0, True
+            for chunk in range(len(chunks)):
+                digits, part = chunks[chunk, 0], np.int64(0)
+                for _ in range(chunks[chunk, 1]):
+                    byte = np.int64(data[here]) ^ flip
+                    part = part << 8 | (byte ^ 0x80 if here == begin + 2 else byte)
+                    here += 1
+                good = good and part < 10**digits
+                if digits_left > scale:
+                    whole = whole * 10**digits + part
+                else:
+                    fraction = fraction * 10**digits + part
+                digits_left -= digits
+            if good:
+                if flip and (whole or fraction):
+                    text[to] = 45
+                    to += 1
+                places, most = 1, 10
+                while places < _DIGITS_MAX and whole >= most:
+                    places, most = places + 1, most * 10
+                _put(text, to, places, whole)
+                to += places
+                if scale:
+                    text[to] = 46
+                    _put(text, to + 1, scale, fraction)
+                    to += 1 + scale
+                done[row] = True
+        ends[row + 1] = to
 
 
 def _one_by_one(data: Any, cells: Cells, read: Read) -> ReadValues:
-    return _completed(data, cells, read, np.zeros(0, np.int64), pa.array([], pa.string()))
-
-
-def _completed(data: Any, cells: Cells, read: Read, rows: Any, texts: Any) -> ReadValues:
-    """`texts` in `rows`, and what `read` makes of the values of all others."""
     count = len(cells.at)
-    left = cells.size >= 0
-    left[rows] = False
-    unread = np.zeros(count, np.bool_)
+    return _completed(data, cells, read, pa.nulls(count, pa.string()), np.zeros(count, np.bool_))
+
+
+def _completed(data: Any, cells: Cells, read: Read, texts: Any, done: Any) -> ReadValues:
+    """`texts` with what `read` makes of the values that are not `done`; equal ones are read once."""
+    left = (cells.size >= 0) & ~done
+    unread = np.zeros(len(left), np.bool_)
     places = np.flatnonzero(left)
-    raw, known = data.tobytes(), dict[bytes, Any]()
+    if not len(places):
+        return ReadValues(texts, unread)
+    known = dict[bytes, Any]()
     others: list[Any] = []
     for row, at, size in zip(places.tolist(), cells.at[places].tolist(), cells.size[places].tolist(), strict=True):
-        value = raw[at : at + size]
+        value = data[at : at + size].tobytes()
         if value not in known:
             try:
                 known[value] = read(value)
@@ -251,8 +273,4 @@ def _completed(data: Any, cells: Cells, read: Read, rows: Any, texts: Any) -> Re
                 known[value] = None
         others.append(known[value])
         unread[row] = known[value] is None
-    found = pa.concat_arrays([texts, pa.array(others, pa.string()), pa.array([None], pa.string())])
-    order = np.full(count, len(texts) + len(others))
-    order[rows] = np.arange(len(texts))
-    order[places] = len(texts) + np.arange(len(others))
-    return ReadValues(found.take(pa.array(order)), unread)
+    return ReadValues(pc.replace_with_mask(texts, pa.array(left), pa.array(others, pa.string())), unread)

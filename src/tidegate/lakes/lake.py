@@ -182,11 +182,11 @@ class Lake:
         for statement in statements(self.options, self.snapshot, catalog):
             spark.sql(statement)
 
-    def history(self) -> list[Moved]:
-        """Return every snapshot up to this moment, the oldest first."""
+    def history(self, newest: int = 0) -> list[Moved]:
+        """Return every snapshot up to this moment, the oldest first; with `newest` those among the last so many."""
         found: list[Moved] = []
         before: dict[str, tuple[str, int]] = {}
-        for one in history(self.options):
+        for one in history(self.options, newest and newest + 1):
             if self.ts is not None and one.checkpoint_ts > self.ts:
                 break
             now = {str(table.name): (incarnation, table.version) for incarnation, table in one.tables.items()}
@@ -195,7 +195,7 @@ class Lake:
             published = to_datetime(one.published_ms << 18)
             found.append(Moved(one.number, one.checkpoint_ts, published, len(now), changed, gone))
             before = now
-        return found
+        return found[-newest:]
 
     def live(self, *, refresh: bool = True, scratch: str | None = None) -> "Live":
         """Return all tables at the frontier: the newest snapshot and what has landed since. At a moment of `at`:

@@ -4,7 +4,7 @@
     +- InputError            the user's
     |  +- ConfigError        a key, a value or a URI
     |  |  +- FilterRuleInvalid, UriInvalid, ProtocolUnknown, KafkaConfigInvalid, ChangefeedIdInvalid
-    |  |  +- CodecConfigInvalid, SinkConfigInvalid
+    |  |  +- CodecConfigInvalid, SinkConfigInvalid, MysqlConfigInvalid
     |  +- SqlError           a statement that we cannot read
     |  +- UnsupportedError   readable, but not something we do
     |  +- EnvironmentFault   Java, jars, ports, disks of this machine
@@ -30,6 +30,7 @@
     |  +- CorruptedRow       a row whose checksum contradicts its values            NEVER
     +- SinkError             the target refused or is away                   LATER
        +- LoginRefused       brokers do not let the client in: account or certificate
+       |  +- AccountRefused   a database does not let the account in, or not do what it has to
        +- SinkRefused, Fenced   the target will always refuse; another writer took over   NEVER
 
 Arguments are positional, so that errors pickle.  Only feed loops, `app/` and `spark/` catch TidegateError, and they
@@ -41,6 +42,7 @@ from typing import ClassVar
 from tidegate.model.root_error import Retry, TidegateError, Where
 
 __all__ = [
+    "AccountRefused",
     "ChangefeedIdInvalid",
     "ClaimCheckUnavailable",
     "CodecConfigInvalid",
@@ -63,6 +65,7 @@ __all__ = [
     "KvDecodeError",
     "LoginRefused",
     "MessageTooLarge",
+    "MysqlConfigInvalid",
     "PoisonMessage",
     "PrewriteNotMatch",
     "ProtocolError",
@@ -141,6 +144,12 @@ class SinkConfigInvalid(ConfigError):
     """An option of a storage sink is wrong, such as a csv delimiter that holds the quote."""
 
     code = "CDC:ErrSinkInvalidConfig"
+
+
+class MysqlConfigInvalid(ConfigError):
+    """An option of a database sink has a value out of its range, or contradicts another one."""
+
+    code = "CDC:ErrMySQLInvalidConfig"
 
 
 class DispatcherFailed(ConfigError):
@@ -337,6 +346,12 @@ class LoginRefused(SinkError):
     """The brokers do not let the client in: its account, its certificate or theirs; both sides may put that right."""
 
     code = "CDC:ErrKafkaNewProducer"
+
+
+class AccountRefused(LoginRefused):
+    """The database does not let the account in, or does not let it do what a feed does; a GRANT may put that right."""
+
+    code = "CDC:ErrMySQLConnectionError"
 
 
 class Fenced(SinkError):

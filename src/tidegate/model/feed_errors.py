@@ -8,6 +8,7 @@
     +- RowFilterFailed             it cannot be evaluated for a row
     +- ColumnSelectorFailed        a column selector takes away what identifies rows, or where they go
     +- PartitionNumInvalid         more partitions are asked for than there are, or none
+    +- SameUpstream                a database is to be written whose own log is the source
 
     TidegateError
     +- StateUnwritable             the directory of its progress is full or away         LATER
@@ -85,3 +86,9 @@ class StateUnwritable(TidegateError):
 
 class SourceBehind(SourceError):
     """The source is empty, or does not reach the ts where the feed goes on; whoever writes it may be late."""
+
+
+class SameUpstream(ConfigError):
+    """A database is to be written whose own log is the source; the message names both."""
+
+    code = "CDC:ErrSameUpstreamDownstream"

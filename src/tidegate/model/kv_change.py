@@ -22,7 +22,9 @@ from typing import Final, TypeAlias
 import msgspec
 
 LOSSY_DDL: Final = 1 << 8
-"""The source of rewrites by which a DDL changes the bytes of a column; lower bits are those of other change feeds."""
+"""The source of rewrites by which a DDL changes the bytes of a column."""
+WRITE_SOURCE: Final = LOSSY_DDL - 1
+"""The lower bits: which replication wrote the row (tidb_cdc_write_source), 0 for a user."""
 
 
 class LogType(IntEnum):

@@ -119,6 +119,8 @@ class TableInfo(msgspec.Struct, frozen=True):
     comment: str = ""
     max_column_id: int = 0
     max_index_id: int = 0
+    max_fk_id: int = 0
+    """How many foreign keys it ever had: an unnamed one is called by the next number."""
     inferred: bool = False
     """True when read off messages because no DDL was seen; types are then as exact as the format lets them be."""
 

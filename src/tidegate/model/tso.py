@@ -41,6 +41,11 @@ def to_datetime(ts: int) -> datetime:
     return datetime.fromtimestamp(physical_ms(ts) / 1000, UTC)
 
 
+def time_of(ts: int) -> str:
+    """Return the physical part of `ts` for people: 2026-01-02 03:04:05.678 UTC."""
+    return f"{to_datetime(ts):%Y-%m-%d %H:%M:%S}.{physical_ms(ts) % 1000:03d} UTC"
+
+
 def parse_ts(text: str, *, now_ms: int) -> int:
     """Return the TSO that `text` names: a number, `now`, or a time such as 2026-01-02T03:04:05 (UTC unless it says
     more)."""

@@ -50,8 +50,10 @@ PARAMETERS: Final[Mapping[str, Mapping[str, str]]] = {
         "region": "region",
         "endpoint": "endpoint",
         "force-path-style": "virtual_hosted_style_request",
+        "sse": "server_side_encryption",
+        "sse-kms-key-id": "sse_kms_key_id",
     },
-    "gs": {"credentials-file": "service_account"},
+    "gs": {"credentials-file": "service_account", "endpoint": "base_url"},
     "azure": {**_AZURE, "endpoint": "endpoint"},
 }
 """TiCDC's parameters of an address, and obstore's names for them."""
@@ -72,7 +74,7 @@ def store(uri: str) -> Any:
         return LocalStore(Path(uri), mkdir=True)
     first_s, longest_s = (timedelta(milliseconds=pause_ms) for pause_ms in BACKOFF_MS)
     uri, config = _parameters(uri)
-    plain = {"allow_http": "true"} if config.get("endpoint", "").startswith("http://") else {}
+    plain = {"allow_http": "true"} if _server(config).startswith("http://") else {}
     return from_url(
         uri,
         config=config or None,
@@ -113,6 +115,10 @@ def _parameters(uri: str) -> tuple[str, dict[str, str]]:
     if path_style := config.pop("virtual_hosted_style_request", ""):
         config["virtual_hosted_style_request"] = "false" if path_style.lower() == "true" else "true"
     return f"{scheme}://{rest}", config
+
+
+def _server(config: Mapping[str, str]) -> str:
+    return config.get("endpoint", config.get("base_url", ""))
 
 
 def _connection(uri: str) -> dict[str, str]:

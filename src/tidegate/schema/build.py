@@ -108,7 +108,8 @@ def build_table(statement: CreateTable, charset: str, context: DdlContext, made:
     if twice:
         raise context.error(statement.table, f"column {twice!r} is defined twice")
     indexes = [*statement.indexes, *inline_indexes(statement.columns)]
-    taken = {lowered(index.name) for index in indexes if index.name is not None}
+    indexes.sort(key=lambda index: index.foreign)
+    taken = {lowered(index.name) for index in indexes if index.name is not None and not index.foreign}
     for index in indexes:
         table = add_index(table, index, context, created=True, taken=taken)
     partition = statement.partition
@@ -139,15 +140,17 @@ def add_index(
 ) -> TableInfo:
     """`table` with one more key; `created` with the table, `taken` names are not to be chosen.
 
-    A primary key makes its columns NOT NULL and stands first.  Raises SchemaError when the name is taken or a column is
-    missing, except on a table that was inferred from rows."""
+    A primary key makes its columns NOT NULL and stands first.  A foreign key brings a key of its name along unless one
+    begins with its columns; to ALTER an integer row key is none.  Raises SchemaError when the name is taken or a column
+    is missing, except on a table that was inferred from rows."""
     names = {lowered(found.name) for found in table.indexes}
     columns = tuple(_own_name(table, name, context) for name in index.columns)
     if index.foreign:
-        if any(found.columns[: len(columns)] == columns for found in table.indexes):
+        table = msgspec.structs.replace(table, max_fk_id=table.max_fk_id + 1)
+        able = [found for found in table.indexes if created or found.id]
+        if any(found.columns[: len(columns)] == columns for found in able):
             return table
-        if index.name is not None and lowered(index.name) in names:
-            index = replace(index, name=None)
+        index = replace(index, name=index.name or f"fk_{table.max_fk_id}")
     if len(names) >= KEYS_MAX:
         raise context.too_many(table.name, f"{KEYS_MAX} keys")
     name = "PRIMARY" if index.primary else index.name or _free_name(columns, names | (taken or set()))

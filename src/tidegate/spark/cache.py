@@ -29,11 +29,17 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from tidegate.model.errors import EnvironmentFault
+from tidegate.model.errors import EnvironmentFault, Retry
 
 POLL_SECONDS: Final = 0.2
 PRIVATE_DIRECTORY: Final = 0o700
 PRIVATE_FILE: Final = 0o600
+
+
+class PlaceHeld(EnvironmentFault):
+    """Another process holds what only one may."""
+
+    retry = Retry.LATER
 
 
 def cache_dir(*parts: str) -> Path:
@@ -91,7 +97,7 @@ def private(path: str, flags: int) -> int:
 def locked(path: Path, *, timeout_s: float, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Hold `path` against other processes; a holder that dies lets go. `on_wait` is called once, if we must wait.
 
-    Raises EnvironmentFault after `timeout_s`."""
+    Raises PlaceHeld after `timeout_s`."""
     until = time.monotonic() + timeout_s
     waiting = False
     with open(path, "a", opener=private) as handle:
@@ -104,7 +110,7 @@ def locked(path: Path, *, timeout_s: float, on_wait: Callable[[], None] = lambda
                     on_wait()
                 waiting = True
             if time.monotonic() > until:
-                raise EnvironmentFault(f"another process has held {path} for {timeout_s:.0f} s; end it or wait for it")
+                raise PlaceHeld(f"another process has held {path} for {timeout_s:.0f} s; end it or wait for it")
             time.sleep(POLL_SECONDS)
         try:
             yield

@@ -27,6 +27,7 @@ WARM: Final = (
     "confluent_kafka.admin",
     "deltalake",
     "msgspec.json",
+    "numba",
     "numpy",
     "obstore.store",
     "pyarrow.compute",

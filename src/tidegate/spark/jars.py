@@ -102,7 +102,9 @@ def _block(payload: bytes) -> bytes:
     return struct.pack(">I", len(payload)) + payload
 
 
-Configuration = Literal["spark", "broker", "iceberg"]
+Configuration = Literal["spark", "broker", "iceberg", "opensearch", "elasticsearch"]
+_FILES: Final = {name: f"ivy-{name}.xml" for name in ("opensearch", "elasticsearch")}
+"""Of configurations with a file of their own, which other ones need not be fetched again for."""
 Progress = Callable[[str], None]
 
 STALL_S: Final = 120
@@ -141,7 +143,7 @@ def ensure_jars(conf: Configuration, on_progress: Progress = lambda _line: None)
 
 def jars_dir(conf: Configuration) -> Path:
     """Return where the jars of `conf` are, or will be."""
-    return cache_dir("jars", hashlib.sha256(_ivy_xml().encode()).hexdigest()[:16]) / conf
+    return cache_dir("jars", hashlib.sha256(_ivy_xml(conf).encode()).hexdigest()[:16]) / conf
 
 
 def jars_present(conf: Configuration) -> bool:
@@ -155,7 +157,7 @@ def jars_present(conf: Configuration) -> bool:
 @functools.cache
 def expected_jars(conf: Configuration) -> tuple[str, ...]:
     """Return the file names that make up `conf`, sorted."""
-    module = ET.fromstring(_ivy_xml())  # noqa: S314  our own file
+    module = ET.fromstring(_ivy_xml(conf))  # noqa: S314  our own file
     of_conf = (node for node in module.iter("dependency") if node.get("conf", "").split("->")[0] == conf)
     names = sorted(f"{node.get('name')}-{node.get('rev')}.jar" for node in of_conf)
     assert names, conf
@@ -170,8 +172,12 @@ def expected_digests(conf: Configuration) -> dict[str, str]:
 
 
 @functools.cache
-def _ivy_xml() -> str:
-    return files("tidegate.spark").joinpath("ivy.xml").read_text()
+def _ivy_xml(conf: Configuration) -> str:
+    return _ivy_file(conf).read_text()
+
+
+def _ivy_file(conf: Configuration) -> Path:
+    return Path(str(files("tidegate.spark"))) / _FILES.get(conf, "ivy.xml")
 
 
 def _digests(directory: Path) -> dict[str, str]:
@@ -205,11 +211,10 @@ def _fetch(conf: Configuration, target: Path, on_progress: Progress) -> None:
 
 def _run_ivy(conf: Configuration, part: Path, log: Path, options: list[str], on_progress: Progress) -> str:
     """Run Ivy once and return what it said, however it ended."""
-    packaged = files("tidegate.spark")
     command = [
         str(find_java().java),
         *("-Xmx256m", f"-Divy.default.ivy.user.dir={cache_dir('ivy')}", *_proxy_options(), *options),
-        *("-jar", str(_ivy_jar()), "-settings", str(_settings()), "-ivy", str(packaged / "ivy.xml")),
+        *("-jar", str(_ivy_jar()), "-settings", str(_settings()), "-ivy", str(_ivy_file(conf))),
         *("-confs", conf, "-types", "jar", "bundle", "-retrieve", f"{part}/[artifact]-[revision].[ext]"),
     ]
     with log.open("w") as out:

@@ -191,6 +191,24 @@ def session(
     return started
 
 
+GONE_S: Final = 10.0
+"""For a process that has died to be gone."""
+
+
+def forget_session() -> None:
+    """Let go of a session whose JVM has died, so that the next call of `session` starts another one."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway, SparkContext._gateway = SparkContext._gateway, None  # noqa: SLF001
+    SparkContext._jvm = SparkContext._active_spark_context = None  # noqa: SLF001
+    SparkSession._instantiatedSession = None  # noqa: SLF001
+    SparkSession._activeSession = None  # noqa: SLF001
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.wait(GONE_S)
+
+
 @contextmanager
 def _own_interrupt() -> Iterator[None]:
     """Keep the program's own handler of Ctrl-C: PySpark puts one in its place that cancels all jobs."""

@@ -9,6 +9,8 @@ since Spark would turn it into a text amid two stack traces; `run` raises it onc
     SparkTasks              jobs of the rounds
       └ aside("shop/land")  jobs of a group of their own (a tag over Spark Connect), which `cancel` ends
 
+With a pool, Spark shares its slots between pools, not between jobs in their order (`spark.scheduler.mode` FAIR).
+
 A session of Spark Connect has no `parallelize`: connect.py.
 """
 
@@ -27,22 +29,30 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DESCRIPTION: Final = "spark.job.description"
+POOL: Final = "spark.scheduler.pool"
+
+
+class SparkEnded(EnvironmentFault):
+    """Spark is gone: no try brings it back, a new session does."""
 
 
 class SparkTasks:
     """Runs jobs as tasks of Spark, which starts with the first of them unless a session is given."""
 
     def __init__(
-        self, spark: "SparkSession | None" = None, open_session: "Callable[[], SparkSession] | None" = None
+        self,
+        spark: "SparkSession | None" = None,
+        open_session: "Callable[[], SparkSession] | None" = None,
+        pool: str | None = None,
     ) -> None:
-        self._spark, self._open = spark, open_session or _feed_session
+        self._spark, self._open, self._pool = spark, open_session or _feed_session, pool
         self._group: str | None = None
         self._slots: int | None = None
         self._lost: type[TidegateError] = SinkError
 
     @property
     def slots(self) -> int:
-        """How many tasks Spark runs at the same time. EnvironmentFault when Spark is gone: no try brings it back."""
+        """How many tasks Spark runs at the same time. SparkEnded when Spark is gone."""
         spark = self._session()
         if not is_connect(spark):
             return _slots(spark)
@@ -54,7 +64,7 @@ class SparkTasks:
         """Return the answers of `work` to `jobs`, in their order.
 
         Raises the first error of ours; SinkError, aside SourceError, for a task that ended without an answer;
-        EnvironmentFault when Spark is gone."""
+        SparkEnded when Spark is gone."""
         if not jobs:
             return []
         spark = self._session()
@@ -71,7 +81,7 @@ class SparkTasks:
 
     def aside(self, name: str) -> "SparkTasks":
         """Return tasks for an activity beside the rounds, called from a thread of its own."""
-        found = SparkTasks(open_session=self._session)
+        found = SparkTasks(open_session=self._session, pool=self._pool)
         found._group, found._lost = f"{name.replace(',', ' ')} {uuid.uuid4().hex[:8]}", SourceError
         return found
 
@@ -89,6 +99,8 @@ class SparkTasks:
     def _described(self, context: "SparkContext", work: Callable[[Any], Any]) -> Iterator[None]:
         """Call jobs in Spark's UI by what they do: `shop/land: land_range`, `round: run_bin`."""
         what = getattr(getattr(work, "func", work), "__name__", type(work).__name__).lstrip("_")
+        if self._pool is not None:
+            context.setLocalProperty(POOL, self._pool)
         if self._group is not None:
             context.setJobGroup(self._group, f"{self._group.partition(' ')[0]}: {what}")
             yield
@@ -101,8 +113,12 @@ class SparkTasks:
             context.setLocalProperty(DESCRIPTION, before)
 
     def _session(self) -> "SparkSession":
+        """The session, opened once. SparkEnded when its JVM has ended before."""
         if self._spark is None:
-            self._spark = self._open()
+            try:
+                self._spark = self._open()
+            except (*SPARK_FAILURES, OSError) as gone:
+                raise _ended(gone) from gone
         return self._spark
 
 
@@ -113,8 +129,8 @@ def _slots(spark: "SparkSession") -> int:
         raise _ended(gone) from gone
 
 
-def _ended(gone: Exception) -> EnvironmentFault:
-    return EnvironmentFault(f"Spark has ended ({reason(gone)}); start the feed again")
+def _ended(gone: Exception) -> SparkEnded:
+    return SparkEnded(f"Spark has ended ({reason(gone)}); start the feed again")
 
 
 def _feed_session() -> "SparkSession":

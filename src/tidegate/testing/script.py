@@ -37,11 +37,13 @@ UNREAD: Final = 51
 
 
 class ScriptedWrite(NamedTuple):
-    """What a transaction does to one row of `table`; `values` of a removal are its key."""
+    """What a transaction does to one row of `table`; `values` of a removal are its key, and with `bare` all that its
+    DELETE tells."""
 
     table: str
     values: Row
     removes: bool = False
+    bare: bool = False
 
 
 def put(table: str, **values: Value) -> ScriptedWrite:
@@ -52,6 +54,12 @@ def put(table: str, **values: Value) -> ScriptedWrite:
 def remove(table: str, **key: Value) -> ScriptedWrite:
     """Delete the row of that key."""
     return ScriptedWrite(table, key, removes=True)
+
+
+def remove_bare(table: str, **key: Value) -> ScriptedWrite:
+    """Delete the row of that key by a DELETE that has the handle columns alone, as TiCDC sends it with
+    `delete-only-output-handle-key-columns`."""
+    return ScriptedWrite(table, key, removes=True, bare=True)
 
 
 class ScriptedTables:
@@ -83,10 +91,12 @@ class ScriptedTables:
         if isinstance(event, Ddl):
             self._ddl(event)
             return
-        rows = self._rows[self.of(f"{event.schema}.{event.table}").incarnation]
+        table = self.of(f"{event.schema}.{event.table}")
+        rows = self._rows[table.incarnation]
         before, after = (_row(event, values) for values in images(event))
         if before is not None:
-            rows.remove(before)
+            is_bare = before.keys() == set(table.handle_key)
+            rows.remove((self.find(table, before) if is_bare else None) or before)
         if after is not None:
             rows.append(after)
 
@@ -192,6 +202,10 @@ class Script:
         after = tuple({**(known or {}), **write.values}.get(name) for name in names)
         if write.removes:
             assert before is not None, write
+            if write.bare:
+                told = [at for at, field in enumerate(wire.fields) if field.handle]
+                shared["fields"] = tuple(wire.fields[at] for at in told)
+                before = tuple(before[at] for at in told)
             return Delete(before=before, **shared)  # type: ignore[arg-type]
         if before is not None:
             return Update(before=before, after=after, **shared)  # type: ignore[arg-type]

@@ -69,7 +69,7 @@ class ScriptedChanges:
     def in_order(self, names: Collection[TableName], after: int, upto: int) -> Iterator[Chunk]:
         """Return the rows of several tables in (after, upto]: whole transactions, in commit order."""
         tables = _by_table(self._rows(names, after, upto))
-        return chunks_of([_landed(name, rows) for name, rows in tables.items()], CHUNK_ROWS)
+        return chunks_of([landed(name, rows) for name, rows in tables.items()], CHUNK_ROWS)
 
     def _rows(self, names: Collection[TableName], after: int, upto: int) -> tuple[RowChange, ...]:
         keys = {name.key for name in names}
@@ -197,7 +197,8 @@ def _ts(event: RowChange | Ddl) -> int:
     return event.commit_ts
 
 
-def _landed(name: TableName, rows: Sequence[RowChange]) -> pa.Table:
+def landed(name: TableName, rows: Sequence[RowChange]) -> pa.Table:
+    """Return rows of a table as a changelog holds them."""
     encoder, columns = Encoder(), RowColumns(TOPIC, 0, name)
     for seq, row in enumerate(rows):
         columns.add(0, encoder.encode(row, seq))

@@ -173,7 +173,7 @@ class ChangeLog:
                 continue
             old = value_at(engine, key, lock.start_ts)
             value = value_of(engine, key, Write(lock.kind, lock.start_ts, lock.short))
-            yield KvChange(LogType.PREWRITE, key, lock.start_ts, 0, _OPS[lock.kind], value, old)
+            yield KvChange(LogType.PREWRITE, key, lock.start_ts, 0, _OPS[lock.kind], value, old, lock.source)
         stored = engine.scan(ColumnFamily.WRITE, encode_bytes(start), bound(end))
         split = ((split_mvcc_key(at), record) for at, record in stored)
         for key, group in groupby(split, key=lambda item: item[0][0]):
@@ -185,5 +185,5 @@ class ChangeLog:
                 if write.source >= LOSSY_DDL:
                     continue
                 old = value_of(engine, key, data[at + 1][1]) if at + 1 < len(data) else None
-                fields = (_OPS[write.kind], value_of(engine, key, write), old)
+                fields = (_OPS[write.kind], value_of(engine, key, write), old, write.source)
                 yield KvChange(LogType.COMMITTED, key, write.start_ts, commit_ts, *fields)

@@ -61,7 +61,8 @@ def begin_log(storage: Storage, directory: Path) -> int:
         raise EnvironmentFault("a log cannot begin while a DDL job runs; start again when it is over")
     schema = [_row(key, value, ts, 1) for key, value in snapshot.scan(*_SCHEMA) if _defines(key)]
     records = ((key, value) for key, value in snapshot.scan(*_ROWS) if key[_RECORD] == b"_r")
-    rows = [_row(key, value, ts, 1 + at // SCAN_ROWS) for at, (key, value) in enumerate(records)]
+    source = storage.store.source
+    rows = [_row(key, value, ts, 1 + at // SCAN_ROWS, source(key, ts)) for at, (key, value) in enumerate(records)]
     publish(directory / f"{ts - 1:020d}{WHOLE}", encode_segment(ts - 1, ts - 1, schema))
     publish(directory / f"{ts - 1:020d}-{ts:020d}.seg", encode_segment(ts - 1, ts, rows))
     return ts
@@ -122,8 +123,8 @@ def _read(path: Path) -> dict[bytes, KvChange]:
     return {row.key: row for row in decode_segment(path.read_bytes())[1]}
 
 
-def _row(key: bytes, value: bytes, ts: int, number: int) -> KvChange:
-    return KvChange(LogType.COMMITTED, key, number, ts, KvOp.PUT, value)
+def _row(key: bytes, value: bytes, ts: int, number: int, source: int = 0) -> KvChange:
+    return KvChange(LogType.COMMITTED, key, number, ts, KvOp.PUT, value, None, source)
 
 
 def _defines(key: bytes) -> bool:

@@ -102,7 +102,8 @@ class Transaction:
         self.start_ts: int = self._oracle.next()
         self.commit_ts: int | None = None
         self.source = 0
-        """What the writes are for, as change capture tells them apart: LOSSY_DDL, or 0 for everybody's."""
+        """What the writes are for, as change capture tells them apart: LOSSY_DDL, a number for those of a replication,
+        or 0 for everybody's."""
         self._snapshot = StoreSnapshot(self._store, self._oracle, self.start_ts)
         self._buffer: dict[bytes, _Entry] = {}
         self._undo: list[tuple[bytes, _Entry | None]] = []

@@ -93,7 +93,7 @@ def going_on(feed: Small) -> Iterator[list[int]]:
 
 
 @pytest.mark.limit(3600)
-@pytest.mark.parametrize("reader", ["pyiceberg", "duckdb", "spark"])
+@pytest.mark.parametrize("reader", ["pyiceberg", "duckdb", pytest.param("spark", marks=pytest.mark.soak)])
 def test_no_torn_reads(
     tmp_path: Path, readers: Readers, reader: str, record_property: Callable[[str, object], None]
 ) -> None:

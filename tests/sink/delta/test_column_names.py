@@ -191,6 +191,7 @@ def test_the_past_at_every_version(tmp_path: Path, seed: int, mode: str) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_spark_reads_both_sides_of_the_change(tmp_path: Path, spark: "SparkSession") -> None:
     """Spark with Delta gives the rows of every version, plain ones and mapped ones, of one table."""
     life = Life(random.Random(1), keyed=True)

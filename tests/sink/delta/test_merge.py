@@ -22,6 +22,8 @@ from tidegate.sink.delta.merge import merge
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.rows import NetChanges
 
+pytestmark = pytest.mark.slow
+
 LAKE = DeltaOptions(root="", feed="f")
 BIG = ColumnType(MysqlType.LONGLONG)
 NAME = ColumnType(MysqlType.VARCHAR, flen=60)

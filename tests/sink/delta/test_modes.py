@@ -5,7 +5,7 @@ import pytest
 
 from tests.sink.delta.lake import INT, TEXT, Rows, column, options, run, stored, table
 from tidegate.app.config.load import load
-from tidegate.app.wiring import delta_options
+from tidegate.app.targets import delta_options
 from tidegate.feed.step import Alter, Create, Exchange, Trim
 from tidegate.feed.step import Rows as Apply
 from tidegate.model.errors import SinkRefused

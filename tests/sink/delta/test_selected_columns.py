@@ -7,7 +7,7 @@ import pytest
 
 from tests.sink.delta.lake import INT, TEXT, Rows, column, options, run, stored, table
 from tidegate.app.config.load import load
-from tidegate.app.wiring import delta_options
+from tidegate.app.targets import delta_options
 from tidegate.feed.column_selector import SelectorRule
 from tidegate.feed.plan import Checkpoint, Round
 from tidegate.feed.step import Alter, Create, Exchange, Step, Trim, Unit

@@ -43,7 +43,7 @@ class Fed:
         self.sink.admit(planned)
         results = self.sink.run(TASKS, planned.units, changes)
         self.rows += sum(result.rows for result in results)
-        self.roads |= {road for result in results for road in result.roads}
+        self.roads |= {road for result in results for road in result.roads.by_road()}
         self.standing = self.sink.advance(planned, results)
 
     def held(self) -> Lake:

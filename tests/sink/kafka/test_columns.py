@@ -23,6 +23,7 @@ from tidegate.kv.handle import IntHandle
 from tidegate.kv.row.v2 import encode_raw_row
 from tidegate.model.errors import KvDecodeError, MessageTooLarge, TidegateError
 from tidegate.model.kv_change import KvChange, KvOp, LogType
+from tidegate.model.roads import RoadCounts
 from tidegate.schema.stored.definition import Name, StoredIndex, StoredPart
 from tidegate.schema.stored.layout import table_layout
 from tidegate.schema.stored.snapshot import TableVersion
@@ -135,7 +136,7 @@ def written(log: Any, made_target: MemoryTarget, *, columns: bool) -> tuple[Writ
     report = write_group(job(log, replace(made_target, broker=broker), columns=columns))
     if not columns:
         del PLAIN[before:]
-    return replace(report, roads={}), broker.messages
+    return replace(report, roads=RoadCounts()), broker.messages
 
 
 @pytest.mark.slow

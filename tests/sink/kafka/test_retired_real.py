@@ -78,7 +78,8 @@ class Line:
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("protocol", ["open-protocol", pytest.param("canal-json", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("protocol", ["open-protocol", "canal-json"])
 def test_a_lake_over_both_topics_goes_on(bootstrap: str, tmp_path: Path, protocol: str) -> None:
     """The last table of one topic is dropped and the feed starts again: lakes of the topics, and of copies of the
     topics, get past it. A topic that is deleted then is not made by the feed, which goes on, as do other lakes."""

@@ -33,8 +33,8 @@ from tidegate.app.broker import running_broker
 from tidegate.app.config.kafka_target import parse_target
 from tidegate.app.config.load import load
 from tidegate.app.progress import Progress
+from tidegate.app.targets import topic_target
 from tidegate.app.topics import kafka_topics
-from tidegate.app.wiring import topic_target
 from tidegate.codec import decode, from_config
 from tidegate.model.errors import ConfigError, LoginRefused, SourceError
 from tidegate.model.event import Ddl, Insert, Resolved

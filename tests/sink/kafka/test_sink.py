@@ -21,6 +21,7 @@ from tidegate.feed.step import Rows, Unit
 from tidegate.model.errors import DispatcherFailed, EncodeError, SinkError
 from tidegate.model.event import Delete, Insert, Resolved, RowChange, Update
 from tidegate.model.feed_errors import ColumnSelectorFailed
+from tidegate.model.roads import RoadCounts
 from tidegate.model.table import TableName
 from tidegate.schema.infer import infer_table
 from tidegate.schema.state import SchemaState
@@ -294,7 +295,8 @@ def test_groups_of_tasks() -> None:
         counts.append(sum(result.rows for result in results))
         assert sum(result.messages for result in results) == sum(map(len, feed.broker.messages.values()))
         assert {(result.name, result.ahead, result.corrupt) for result in results} == {(None, 0, 0)}
-        assert sum(count for result in results for road, count in result.roads.items() if "encode" in road) == 21
+        roads = sum((result.roads for result in results), RoadCounts()).by_road()
+        assert sum(count for road, count in roads.items() if "encode" in road) == 21
 
     assert topics[0] == topics[1] == topics[2]
     assert counts == [21, 21, 21]

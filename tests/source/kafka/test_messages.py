@@ -30,6 +30,8 @@ from tidegate.source.kafka.messages import BAD_TS, LandPlan, land_messages
 from tidegate.source.kafka.reader import TopicPlan
 from tidegate.source.kafka.resolution import Resolution
 
+pytestmark = pytest.mark.slow
+
 PLAN = LandPlan(TOPIC, 0, OPEN)
 ORDERS = TableName("shop", "orders")
 JUNK = TopicMessage(1, b"junk", b"\x00")
@@ -195,6 +197,11 @@ def test_resolution_replace():
     assert landed.halt is None
 
 
+def slow(landed):
+    """The reasons for which rows landed a slow way, with their examples."""
+    return {one.reason: one.example for one in landed.roads.slow()}
+
+
 def test_made_up_timestamps_only_grow():
     """Order "offset" gives every event a ts of its own, as late as its time says and later than all before."""
     plan = replace(PLAN, order_by_offset=True)
@@ -205,6 +212,7 @@ def test_made_up_timestamps_only_grow():
     ts = landed.tables[ORDERS].column("commit_ts").to_pylist()
     first = TS >> 18 << 18
     assert ts == [first, first + 1, first + 2]
+    assert slow(landed) == {"by-offset": "shop.orders: order=offset makes up each row's timestamp"}
     assert (landed.clock, landed.resolved) == (first + 2, None)
 
 
@@ -225,9 +233,10 @@ def test_junk_never_escapes(key, value):
     assert landed.position == 1
 
 
-def test_landing_runs_what_the_benchmark_measures():
+def test_landing_runs_what_the_benchmark_measures(monkeypatch):
     """One callable turns bytes into columns, in the benchmark and in landing."""
     path = Path(__file__).parents[3] / "benchmarks" / "decode.py"
+    monkeypatch.syspath_prepend(path.parent)
     spec = importlib.util.spec_from_file_location("benchmark_decode", path)
     benchmark = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(benchmark)
@@ -322,7 +331,7 @@ def open_row(offset, number, text):
 def test_rows_of_plain_texts_are_not_typed_and_odd_ones_land_the_same(monkeypatch, row, protocol):
     """Texts go from the message to the changelog as they stand, where a typed value would give that very text."""
     plan = replace(PLAN, options=DecodeOptions(protocol=protocol), skip_dead=True)
-    plain = [row(offset, str(offset), f"n{offset}") for offset in range(150)]
+    plain = [row(offset, str(offset), f"n{offset}") for offset in range(450)]
     odd = [(number, "x") for number in DIGITS] + [("5", text) for text in TEXTS] + [("null", None)]
     chunks = [[*plain[:77], row(77, *one), *plain[78:]] for one in odd]
     seen = []
@@ -376,6 +385,7 @@ def test_rows_that_event_filters_leave_out():
     items = landed.tables[TableName("shop", "items")].select(["offset", "seq"]).to_pylist()
     assert items == [{"offset": 0, "seq": 2}, {"offset": 1, "seq": 0}]
     assert (landed.filtered, landed.resolved, landed.position) == (1, 6, 3)
+    assert slow(landed)["event-filter"] == "shop.orders: an event filter looks at each row"
     assert landed.halt is not None
     assert landed.halt.code == "CDC:ErrExpressionColumnNotFound"
     assert "for a row of shop.orders at commit_ts 8" in landed.halt.reason

@@ -11,7 +11,7 @@ from tests.source.kit import OPEN
 from tidegate.feed.change import Place
 from tidegate.feed.filter import TableFilter
 from tidegate.feed.frontier import Reached
-from tidegate.model.errors import ConfigError, HistoryLost
+from tidegate.model.errors import ConfigError, HistoryLost, Retry, SourceError
 from tidegate.source.kafka import fetch, reader
 from tidegate.source.kafka.client import KafkaTopics
 from tidegate.source.kafka.reader import OffsetRange, Planner, TopicPlan, share, start_of
@@ -98,6 +98,16 @@ def test_a_topic_made_anew_is_lost_history(broker):
     """An end below what was read already means another topic of the same name."""
     with pytest.raises(HistoryLost, match="topic a partition 0 offset 9 is gone: the broker has offsets 0 to 7"):
         Planner(SOURCE).batch(positions(p0=9, p1=0))
+
+
+def test_a_broker_behind_itself_is_asked_later(broker, monkeypatch):
+    """An end that was too low once and is not when asked again takes nothing away: the batch is tried again."""
+    once = {("a", 0): 5, ("a", 1): 30}
+    monkeypatch.setattr(reader, "offsets", lambda *_, **__: once)
+    with pytest.raises(SourceError, match="partition 0 offset 7 was out of range, and within 0 to 7") as failed:
+        Planner(SOURCE).batch(positions(p0=7, p1=0))
+
+    assert failed.value.retry is Retry.LATER
 
 
 def test_start_is_heeded_and_checked(broker):

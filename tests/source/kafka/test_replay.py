@@ -108,11 +108,16 @@ def test_places_that_are_fine_are_refused(lake):
         skip(lake, Place(TOPIC, 0, 0))
 
 
-@pytest.mark.parametrize("text", ["", "a", "a/1", "a/1/x", "a/-1/2", "/1/2", "a/1/2/3"])
+@pytest.mark.parametrize("text", ["", "a", "a/1", "a/1/x", "a/-1/2", "/1/2", "a/1/2/x"])
 def test_places_are_read_strictly(text):
     """A place is TOPIC/PARTITION/OFFSET and nothing else."""
     with pytest.raises(ConfigError, match="TOPIC/PARTITION/OFFSET"):
         parse_place(text)
+
+
+def test_places_of_files():
+    """Of files, the topic is a directory."""
+    assert parse_place("shop/t/1/2026-08-20/0/4294967299") == Place("shop/t/1/2026-08-20", 0, 4294967299)
 
 
 def test_resolutions_come_back(lake):

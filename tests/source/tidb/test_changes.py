@@ -68,7 +68,7 @@ def told(found: list[Chunk]) -> Told:
             for number, event, start in zip(numbers.tolist(), events, batch.start_ts.to_pylist(), strict=True):
                 rows[number] = event, start, int(chunk.transaction[number]) + before
         assert sorted(rows) == list(range(len(chunk)))
-        assert sum(chunk.roads.values()) == len(chunk)
+        assert sum(chunk.roads.by_road().values()) == len(chunk)
         every += [rows[number] for number in range(len(chunk))]
     assert all(after[2] - before[2] in {0, 1} for before, after in pairwise(every))
     return every
@@ -109,7 +109,18 @@ def chunks_with(log: Any, *, columns: bool, **given: Any) -> list[Chunk]:
 
 def roads(found: list[Chunk]) -> set[str]:
     """The roads of all rows."""
-    return {road for chunk in found for road in chunk.roads}
+    return {road for chunk in found for road in chunk.roads.by_road()}
+
+
+def reasons(found: list[Chunk]) -> dict[str, str]:
+    """Why rows were mounted one by one, with an example of each reason."""
+    return {one.reason: one.example for chunk in found for one in chunk.roads.slow()}
+
+
+def test_few_rows_are_mounted_one_by_one() -> None:
+    """A table with few rows in a chunk says so."""
+    log = Log(list(made(2))[:5])
+    assert reasons(chunks_with(log, columns=True))["few-rows"] == "db.a: 1 row in a chunk, columns need 3"
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -124,6 +135,15 @@ def test_columns_are_rows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "mount/columns" in roads(by_columns)
     assert roads(by_rows) == {"mount/rows"}
     assert gc.isenabled()
+
+
+def test_without_compiled_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no numba, all rows are mounted one by one, and say why."""
+    monkeypatch.setattr(changes, "AVAILABLE", False)
+    found = chunks_with(made(0), columns=True)
+    assert told(found) == plain(made(0))
+    assert set(reasons(found)) == {"switched-off"}
+    assert "numba" in reasons(found)["switched-off"]
 
 
 def test_a_part_of_the_range_and_of_the_tables() -> None:
@@ -148,6 +168,7 @@ def test_event_filters_speak_of_single_tables() -> None:
 
     assert told(found) == plain(log, events)
     assert roads(found) == {"mount/columns", "mount/rows"}
+    assert reasons(found)["event-filter"] == "db.b: an event filter looks at each row"
     judged = [batch.op.unique().to_pylist() for chunk in found for batch, _ in chunk.parts if batch.table == "b"]
     assert judged == [["I"]] * len(judged) != []
 
@@ -167,6 +188,7 @@ def test_checksums() -> None:
 
     found = chunks_with(log, columns=True, mount=MountOptions(force_replicate=True, verify=True))
     assert (roads(found), sum(chunk.corrupt for chunk in found)) == ({"mount/rows"}, 1)
+    assert set(reasons(found)) == {"checksums"}
     with pytest.raises(CorruptedRow, match=rf"db\.a at commit_ts 901, key {key.hex()}") as raised:
         chunks_with(log, columns=True, mount=MountOptions(verify=True, refuse_corrupt=True))
     assert (raised.value.where.table, raised.value.where.commit_ts) == ("db.a", 901)

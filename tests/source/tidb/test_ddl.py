@@ -91,7 +91,7 @@ def walked(*jobs: Job, rules: tuple[str, ...] = ("*.*",), force: bool = False) -
     timeline.start(20)
     timeline.read(1000)
     while (stop := timeline.stop()) is not None:
-        for ddl, previous, _ in timeline.walk(stop):
+        for ddl, previous, *_ in timeline.walk(stop):
             assert ddl.commit_ts == stop
             found.append((ddl.schema, ddl.table, ddl.type or 0, ddl.query, str(previous or "")))
     return found
@@ -191,6 +191,40 @@ def test_a_circle_of_renames_is_one_statement() -> None:
     with pytest.raises(RenameRefused, match=r"circle .* db\.b of them is left out") as told:
         walked(*circle(), rules=("db.a",))
     assert told.value.code == "CDC:ErrSyncRenameTableFailed"
+
+
+def test_a_circle_is_told_by_the_names_of_its_moment() -> None:
+    """A job before it has renamed one of them: what the job remembers of its names is over."""
+    first, second, swap = circle()
+    query = "RENAME TABLE `db`.`c` TO `db`.`x`, `db`.`b` TO `db`.`a`, `db`.`x` TO `db`.`b`"
+
+    assert walked(first, second, rename(5, "c"), swap)[3:] == [("db", "b", 47, query, "db.c")]
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "in_full"),
+    [
+        ("s", "create table n like s", False),
+        ("s", "create table n like elsewhere.s", True),
+        ("s", "create table db.n like s", False),
+        ("was", "create table n like s", True),
+        ("other", "create table n (id int primary key comment 'like s')", False),
+    ],
+)
+def test_a_like_is_told_in_full_where_its_own_has_changed(source: str, text: str, *, in_full: bool) -> None:
+    """The table has what its like had when the statement came; where that is gone, so is the meaning of the text."""
+    made = job(ActionType.CREATE_TABLE, table(6, "n"), table_id=6, query=text)
+    ((_, name, _, query, _),) = walked(create(5, source), made)[1:]
+
+    assert name == "n"
+    assert query.startswith("CREATE TABLE `n` (") if in_full else query == text
+
+
+def test_a_like_of_a_table_with_other_keys_is_told_in_full() -> None:
+    """A key that came or went between the statement and its job counts as much as a column."""
+    made = job(ActionType.CREATE_TABLE, table(6, "n"), table_id=6, query="create table n like s")
+
+    assert walked(create(5, "s", key=False), made, force=True)[1][3].startswith("CREATE TABLE `n` (")
 
 
 def test_creates_of_several_tables_come_apart() -> None:

@@ -28,7 +28,11 @@ from tidegate.source.tidb.source import LogSource
 from tidegate.source.tidb.tables import Tables
 from tidegate.source.tidb.timeline import Timeline
 from tidegate.testing.tasks import HereTasks
+from tidegate.tidb.change_log import ChangeLog
+from tidegate.tidb.cluster import Cluster
+from tidegate.tidb.segment import SegmentWriter
 from tidegate.tidb.segment_base import trim
+from tidegate.tidb.sql.session.session import Session
 
 TASKS = HereTasks()
 FORCED = MountOptions(force_replicate=True)
@@ -38,10 +42,10 @@ def source(
     log: Path | KvLog, *, rules: Sequence[str] = ("*.*",), start_ts: int | None = None, **given: Any
 ) -> LogSource:
     """A source of some tables of a log."""
-    events = given.pop("events", EventFilter())
+    events, mount = given.pop("events", EventFilter()), given.pop("mount", FORCED)
     log = SegmentLog(log) if isinstance(log, Path) else log
     return LogSource(
-        log, "feed", rules=TableFilter.parse(rules), mount=FORCED, events=events, start_ts=start_ts, **given
+        log, "feed", rules=TableFilter.parse(rules), mount=mount, events=events, start_ts=start_ts, **given
     )
 
 
@@ -220,6 +224,29 @@ def test_transactions_that_are_left_out(tmp_path: Path) -> None:
     assert [placed.ddl.commit_ts for placed in left.ddls if placed.left_out] == chosen[:1]
     assert left.rows == [row for row in whole.rows if row.commit_ts not in chosen]
     assert left.definitions == whole.definitions
+
+
+def test_both_directions(tmp_path: Path) -> None:
+    """With bdr-mode rows that a replication wrote stay, few or many, and of the DDLs all but the primary's users' are
+    left out; the schema changes all the same."""
+    upstream = Session(Cluster.open().node)
+    storage = upstream.node.storage
+    writer = SegmentWriter(ChangeLog(storage.store, storage.oracle), tmp_path, 0)
+    many = ", ".join(f"({number})" for number in range(100, 200))
+    upstream.execute("CREATE TABLE test.t (id INT PRIMARY KEY); INSERT INTO test.t VALUES (1)")
+    upstream.execute(f"SET tidb_cdc_write_source = 1; INSERT INTO test.t VALUES (2); INSERT INTO test.t VALUES {many}")
+    upstream.execute("ADMIN SET BDR ROLE PRIMARY; ALTER TABLE test.t ADD COLUMN replicated INT")
+    upstream.execute("SET tidb_cdc_write_source = 0; ALTER TABLE test.t ADD COLUMN own INT")
+    upstream.execute("INSERT INTO test.t VALUES (3, 3, 3); UPDATE test.t SET own = 4 WHERE id = 2")
+    writer.write(empty=True)
+    whole, own = (walked(source(tmp_path, mount=FORCED._replace(bdr=bdr), rules=["test.*"])) for bdr in (False, True))
+
+    assert [(type(row).__name__, row.row_id) for row in own.rows] == [("Insert", 1), ("Insert", 3), ("Update", 2)]
+    assert len(whole.rows) == len(own.rows) + 101
+    assert own.rows == [row for row in whole.rows if row in own.rows]
+    assert [placed.ddl.query for placed in own.ddls if not placed.left_out] == ["ALTER TABLE test.t ADD COLUMN own INT"]
+    assert [placed.ddl for placed in own.ddls] == [placed.ddl for placed in whole.ddls]
+    assert own.definitions == whole.definitions
 
 
 def test_a_ddl_that_cannot_be_followed(tmp_path: Path) -> None:

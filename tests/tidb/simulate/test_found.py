@@ -124,6 +124,40 @@ def test_reorganized_partitions_have_names_of_their_own() -> None:
     assert ended(world, second) == (JobState.CANCELLED, 1517)
 
 
+def test_added_partitions_have_bounds_of_their_own() -> None:
+    """Two jobs that were asked for at once and end a partition at one bound: the second is refused."""
+    world = World()
+    run(
+        world,
+        "create table s (id int primary key) partition by range (id) (partition p0 values less than (4))",
+    )
+    first, second = queue(
+        world,
+        "alter table s add partition (partition p1 values less than (8))",
+        "alter table s add partition (partition p2 values less than (8))",
+    )
+
+    world.finish()
+
+    assert ended(world, first)[0] == JobState.SYNCED
+    assert ended(world, second) == (JobState.CANCELLED, 1493)
+
+
+def test_a_like_takes_over_what_is_public() -> None:
+    """CREATE TABLE LIKE while a column and a key are on their way: the new table has neither, and never gets them."""
+    world = World()
+    run(world, "create table s (id int primary key, c int)")
+    (first,) = queue(world, "alter table s add column d int, add key k (c)")
+    world.step(first, 2)
+    (second,) = queue(world, "create table n like s")
+    world.finish()
+
+    assert ended(world, second)[0] == JobState.SYNCED
+    assert [column.name.original for column in world.named("n").cols or ()] == ["id", "c"]
+    assert not world.named("n").index_info
+    assert len(world.named("s").cols or ()) == 3
+
+
 def test_tables_that_became_different_are_not_exchanged() -> None:
     """EXCHANGE PARTITION, asked for before the other table had a column more; sessions used to fail on the pair."""
     world = World()

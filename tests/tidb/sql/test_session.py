@@ -215,6 +215,38 @@ def test_snapshot_refusals(client: Client, cluster: Cluster) -> None:
     assert client.code(f"SET tidb_snapshot = {before}") == 8055
 
 
+def test_external_timestamp(cluster: Cluster) -> None:
+    """Sessions that ask for it read at the moment that a replication says is complete, and write nothing."""
+    shared = GlobalVariables()
+    writer, reader = Client(cluster, shared), Client(cluster, shared)
+    writer.run("CREATE TABLE t (id INT PRIMARY KEY); INSERT INTO t VALUES (1)")
+    assert writer.one("SELECT @@tidb_current_ts") == 0
+    writer.run("BEGIN; SET GLOBAL tidb_external_ts = @@tidb_current_ts")
+    known = writer.one("SELECT @@tidb_current_ts")
+    writer.run("COMMIT; INSERT INTO t VALUES (2); ALTER TABLE t ADD COLUMN v INT")
+
+    assert writer.one("SELECT @@global.tidb_external_ts") == known
+    assert reader.rows("SELECT * FROM t") == [(1, None), (2, None)]
+    reader.run("SET tidb_enable_external_ts_read = ON")
+    assert reader.rows("SELECT * FROM t") == [(1,)]
+    assert "`v`" not in str(reader.rows("SHOW CREATE TABLE t"))
+    assert [reader.code(one) for one in ("DELETE FROM t", "DROP TABLE t")] == [1836, 1836]
+    writer.run("SET GLOBAL tidb_external_ts = TIDB_CURRENT_TSO()")
+    assert reader.rows("SELECT * FROM t") == [(1, None), (2, None)]
+    reader.run("SET tidb_enable_external_ts_read = OFF; DELETE FROM t")
+
+
+def test_external_timestamp_refusals(client: Client, cluster: Cluster) -> None:
+    """The external timestamp is the server's, never goes back, and is no time to come."""
+    client.run("SET @was = TIDB_CURRENT_TSO(); SET GLOBAL tidb_external_ts = @was")
+    held = client.one("SELECT @@global.tidb_external_ts")
+
+    assert client.code("SET tidb_external_ts = @was") == 1229
+    assert client.code("SET GLOBAL tidb_external_ts = @was - 1") == 1105
+    assert client.code(f"SET GLOBAL tidb_external_ts = {cluster.storage.oracle.next() + (1 << 40)}") == 1105
+    assert client.one("SELECT @@global.tidb_external_ts") == held
+
+
 # --- settings, counts, warnings ---
 
 
@@ -346,6 +378,23 @@ def test_reset(client: Client, cluster: Cluster) -> None:
 
     assert client.rows("SELECT @a, @@max_sort_length, DATABASE()") == [(None, 1024, None)]
     assert Client(cluster).one("SELECT COUNT(*) FROM t") == 2
+
+
+def test_named_locks(client: Client, cluster: Cluster) -> None:
+    """A lock that has a name is one session's, as often as it took it, until it lets go, is reset or ends."""
+    other = Client(cluster)
+    client.session.connection_id, other.session.connection_id = 7, 8
+    assert client.rows("SELECT GET_LOCK('A', 0), GET_LOCK('a', -1), IS_USED_LOCK('a')") == [(1, 1, 7)]
+    assert other.rows("SELECT GET_LOCK('a', 0), RELEASE_LOCK('a'), IS_FREE_LOCK('a')") == [(0, 0, 0)]
+    assert other.rows("SELECT RELEASE_LOCK('b'), IS_USED_LOCK('b'), RELEASE_ALL_LOCKS()") == [(None, None, 0)]
+    assert client.one("SELECT RELEASE_LOCK('a')") == 1
+    assert other.one("SELECT GET_LOCK('a', 0)") == 0
+    assert client.one("SELECT RELEASE_ALL_LOCKS()") == 1
+    for end in (other.session.reset, other.session.close):
+        assert other.one("SELECT GET_LOCK('a', 0)") == 1
+        end()
+        assert client.one("SELECT IS_FREE_LOCK('a')") == 1
+    assert client.code("SELECT GET_LOCK('', 0)") == 3057
 
 
 def test_kill_without_a_server(client: Client) -> None:

@@ -160,6 +160,27 @@ def test_jobs_can_be_taken_back() -> None:
     assert client.rows("ADMIN SHOW DDL JOBS 1")[0][-2] in ("rollback done", "cancelled")
 
 
+def test_keys_between_tables() -> None:
+    """KEY_COLUMN_USAGE tells the columns of primary, unique and foreign keys, and what the last lead to."""
+    made = Client(Cluster.open())
+    made.run(
+        "CREATE DATABASE d; USE d; CREATE TABLE p (a INT, b INT, PRIMARY KEY (a, b)); "
+        "CREATE TABLE c (id INT UNIQUE, x INT, y INT, KEY (x), CONSTRAINT k FOREIGN KEY (x, y) REFERENCES p (a, b))"
+    )
+    asked = (
+        "SELECT constraint_name, table_name, column_name, ordinal_position, referenced_table_schema, "
+        "referenced_table_name, referenced_column_name FROM information_schema.key_column_usage "
+        "WHERE table_schema = 'd' ORDER BY 2, 1, 4"
+    )
+    assert made.rows(asked) == [
+        ("id", "c", "id", 1, None, None, None),
+        ("k", "c", "x", 1, "d", "p", "a"),
+        ("k", "c", "y", 2, "d", "p", "b"),
+        ("PRIMARY", "p", "a", 1, None, None, None),
+        ("PRIMARY", "p", "b", 2, None, None, None),
+    ]
+
+
 def test_information(client: Client) -> None:
     """information_schema answers joins, conditions in any case of letters, and counts."""
     assert client.rows(

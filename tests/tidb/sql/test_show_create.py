@@ -16,9 +16,9 @@ from tidegate.schema.columns import render_type
 from tidegate.schema.f1 import ElementState
 from tidegate.schema.parse.ddl import parse
 from tidegate.schema.statement import CreateDatabase, CreateTable
+from tidegate.schema.stored.create import NextIds, render_create_schema, render_create_table
 from tidegate.schema.stored.definition import Name, StoredColumn, StoredTable, StoredType
 from tidegate.schema.stored.table import table_info
-from tidegate.tidb.sql.show.create import NextIds, render_create_schema, render_create_table
 
 PLAIN = sorted(
     (table for table in tables() if not table.is_view and not table.is_sequence), key=lambda table: table.name.lower

@@ -1,8 +1,10 @@
 """`tidegate demo`: the whole chain on one machine, and whether the lake is what the upstream was.
 
 demo                    demo/live.py       SQL and online DDL on a TiDB of our own, while the chain runs
+  demo/play.py            what live demos share
   demo/workload.py        what is done       demo/upstream.py   by whom, step by step
   demo/words.py           what is told       demo/moment.py     upstream at a ts against lake at that ts
+demo --replica tidb     demo/replica.py    the same into a database, with a reader that adds the bank up
 demo --recorded         demo/recorded.py   a recorded topic of real TiCDC, replayed
 demo --recording DIR                       one of yours
 """
@@ -17,7 +19,6 @@ from tidegate.app.stop_signals import stop_on_signals
 
 _PROTOCOLS = ("open-protocol", "canal-json")
 _HOME = Path(".demo")
-_QUERY = "select status, count(*), sum(total) from shop.orders group by status"
 
 
 @click.command()
@@ -26,6 +27,7 @@ _QUERY = "select status, count(*), sum(total) from shop.orders group by status"
 @click.option(
     "--protocol", type=click.Choice([*_PROTOCOLS, "both"]), default="both", show_default=True, help="Of the topics."
 )
+@click.option("--replica", metavar="tidb|mariadb|URI", help="Into this database in place of topics and lakes.")
 @click.option("--seed", default=1, show_default=True, help="The same seed, the same statements.")
 @click.option(
     "--seconds",
@@ -48,6 +50,7 @@ def demo(
     recorded: bool,
     recording: Path | None,
     protocol: str,
+    replica: str | None,
     seed: int,
     seconds: float,
     home: Path | None,
@@ -57,24 +60,31 @@ def demo(
     protocols = _PROTOCOLS if protocol == "both" else (protocol,)
     if recorded or recording is not None:
         ctx.exit(play_recording(recording, protocols, home, as_json=as_json))
-    ctx.exit(_play_live(protocols, seed, seconds, home or _HOME, as_json=as_json))
+    ctx.exit(_play_live(protocols, replica, seed, seconds, home or _HOME, as_json=as_json))
 
 
-def _play_live(protocols: tuple[str, ...], seed: int, seconds: float, home: Path, *, as_json: bool) -> int:
+def _play_live(
+    protocols: tuple[str, ...], replica: str | None, seed: int, seconds: float, home: Path, *, as_json: bool
+) -> int:
     from tidegate.app.cli import logging
-    from tidegate.app.demo.live import LiveDemo, LiveOptions
+    from tidegate.app.demo.live import LiveDemo
+    from tidegate.app.demo.play import LiveOptions
+    from tidegate.app.demo.replica import ReplicaDemo
     from tidegate.app.demo.upstream import WorkPace
     from tidegate.app.demo.words import Teller
 
     logging.configure(json=as_json)
     tell = Teller(as_json)
     with stop_on_signals() as stop, scratch(home) as place:
-        options = LiveOptions(place, protocols, seed, WorkPace.over(seconds))
-        with LiveDemo(options, stop, tell) as run:
+        options = LiveOptions(place, seed, WorkPace.over(seconds))
+        given = (
+            LiveDemo(options, protocols, stop, tell) if replica is None else ReplicaDemo(options, replica, stop, tell)
+        )
+        with given as run:
             verdict = run.play()
     if verdict is None:
         click.echo("stopped", err=True)
         return INTERRUPTED
-    for lake in run.lakes:
-        tell.say(f"look at it: tidegate lake sql {lake} '{_QUERY}'")
+    for hint in run.hints:
+        tell.say(f"look at it: {hint}")
     return 0 if verdict.equal else 1

@@ -53,9 +53,9 @@ def _trace(record: logging.LogRecord) -> str:
     return mask_text(_PLAIN.formatException(record.exc_info or (None, None, None)))
 
 
-def configure(*, level: int = logging.WARNING, json: bool = False) -> None:
-    """Send all records from `level` on to stderr."""
-    handler = logging.StreamHandler(sys.stderr)
+def configure(*, level: int = logging.WARNING, json: bool = False, file: str = "") -> None:
+    """Send all records from `level` on to stderr, or to the end of a file."""
+    handler = logging.FileHandler(file, encoding="utf-8") if file else logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if json else _Text())
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for name in _LOUD:

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from tidegate.app.config.uri import mask_text
 from tidegate.app.say import say, say_json
@@ -24,11 +25,17 @@ from tidegate.model.errors import EnvironmentFault, TidegateError
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "demo": ("tidegate.app.cli.demo:demo", "Run a database, a broker and a lake, with DDLs, and verify it."),
     "run": ("tidegate.app.cli.run:run", "Run a changefeed: any source into any sink."),
+    "apply": ("tidegate.app.cli.apply:apply", "Bring a replica to one ts from what has landed, after a disaster."),
+    "server": ("tidegate.app.cli.server:server", "Run many changefeeds, with TiCDC's API and a page."),
     "pack": ("tidegate.app.cli.pack:pack", "Write an archive of Tidegate for the executors of a cluster."),
+    "cli": ("tidegate.app.cli.remote.changefeed:cli", "Look after the changefeeds of a server, as with `cdc cli`."),
     "status": ("tidegate.app.status:status", "Show the state, checkpoint and error of changefeeds."),
     "verify": ("tidegate.app.cli.verify:verify", "Compare a lake with what the source database held."),
     "lake": ("tidegate.app.cli.lake:lake", "Look at a lake: tables, snapshots, rows."),
     "catalog": ("tidegate.app.cli.catalog:catalog", "Serve the names of a lake's tables to Iceberg readers."),
+    "sink": ("tidegate.app.cli.sink.group:sink", "Look after replicas in databases: compare one, hold one to read it."),
+    "search": ("tidegate.app.cli.search:search", "Find rows of a table by their words, in a search index."),
+    "cache": ("tidegate.app.cli.cache:cache", "Look after rows in a Redis: compare them with where they come from."),
     "table": ("tidegate.app.cli.table:table", "List parked tables of a lake, and let them go on."),
     "decode": ("tidegate.app.cli.decode:decode", "Print messages as events, one JSON object a line."),
     "encode": ("tidegate.app.cli.encode:encode", "Write events as messages, byte for byte as TiCDC does."),
@@ -46,8 +53,9 @@ _EXTRAS: Final = {
     **dict.fromkeys(("confluent_kafka",), "kafka"),
     **dict.fromkeys(("pymysql",), "mysql"),
     **dict.fromkeys(("mysql_mimic",), "upstream"),
-    **dict.fromkeys(("pyspark", "deltalake", "pyarrow", "pandas", "obstore", "psutil"), "spark"),
-    **dict.fromkeys(("starlette", "uvicorn"), "server"),
+    **dict.fromkeys(("pyspark", "deltalake", "numpy", "pyarrow", "pandas", "obstore", "psutil"), "spark"),
+    **dict.fromkeys(("tantivy",), "search"),
+    **dict.fromkeys(("fastapi", "pydantic", "starlette", "uvicorn"), "server"),
 }
 INTERRUPTED: Final = 130
 
@@ -70,6 +78,11 @@ class LazyGroup(click.Group):
             raise _missing(error, f"command {cmd_name!r}") from error
         assert isinstance(command, click.Command), module
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete a name, without importing a command."""
+        names = [CompletionItem(name, help=line) for name, (_, line) in COMMANDS.items() if name.startswith(incomplete)]
+        return names or click.Command.shell_complete(self, ctx, incomplete)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -133,5 +146,5 @@ def _tell(error: TidegateError, *, json: bool, debug: bool) -> None:
 @click.version_option(package_name="tidegate", message="tidegate %(version)s")
 @click.option("--debug", is_flag=True, help="Show where an error comes from.")
 def main(*, debug: bool) -> None:
-    """TiCDC for Python and Spark: changes of TiDB, in commit order, into a lake."""
+    """TiCDC for Python and Spark: changes of TiDB, in commit order, into any sink."""
     del debug  # read by LazyGroup.main, which outlives this call

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tidegate.app.cli.spark_options import conf_of
 from tidegate.app.config.load import load
 from tidegate.app.say import say
 from tidegate.app.stop_signals import stop_on_signals
@@ -25,10 +26,18 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("path", metavar="[CONFIG]", required=False, type=click.Path(dir_okay=False))
 @click.option(
-    "--source-uri", help="Where to read: kafka://HOST:PORT/TOPIC?protocol=open-protocol|canal-json&..., tidb:///LOG"
+    "--source-uri",
+    help="Where to read: kafka://HOST:PORT/TOPIC?protocol=open-protocol|canal-json&..., tidb:///LOG, "
+    "file:///DIRECTORY?protocol=csv|canal-json, s3://BUCKET/PREFIX?protocol=... (gs:// or gcs://, azure:// or "
+    "azblob://, az://, abfss://), changelog:///LAKE",
 )
 @click.option(
-    "--sink-uri", help="Where to write: delta:///LAKE?..., kafka://HOST:PORT/TOPIC?protocol=..., callback://MODULE/NAME"
+    "--sink-uri",
+    help="Where to write: delta:///LAKE?... (iceberg:// is the same with Iceberg metadata), "
+    "kafka://HOST:PORT/TOPIC?protocol=..., mysql://USER@HOST:PORT/ (tidb:// too), redis://HOST:PORT/ (rediss:// by "
+    "TLS), search+tantivy:///DIR, opensearch://HOST:PORT (elasticsearch:// too), https://HOST/PATH (http:// too), "
+    "file:///DIR?protocol=csv|canal-json, s3://BUCKET/PREFIX?protocol=... (gs:// or gcs://, azure:// or "
+    "azblob://, az://, abfss://), metrics://HOST:PORT, callback://MODULE/NAME",
 )
 @click.option("--filter", "rules", multiple=True, metavar="RULE", help="Tables, such as 'shop.*' or '!shop.tmp_*'.")
 @click.option("-c", "--changefeed-id", "name", help="Name under which progress is kept.")
@@ -72,7 +81,7 @@ def run(
     as_json: bool,
     no_color: bool,
 ) -> None:
-    """Run a changefeed: a Kafka topic or the log of a TiDB into a lake, topics or a function.
+    """Run a changefeed: from a topic, a log or files into any sink.
 
     Values on the command line win over those of CONFIG, a changefeed file as TiCDC has them with a [source] section.
     """
@@ -112,11 +121,7 @@ def run(
 
 def _spark(master: str | None, settings: tuple[str, ...], archive: Path | None) -> "SparkSession | None":
     """The session that the options ask for; None leaves the choice to the feed, which may need none."""
-    if wrong := [setting for setting in settings if "=" not in setting]:
-        raise click.BadParameter(f"{wrong[0]!r} is not NAME=VALUE", param_hint="--conf")
-    conf = dict(setting.split("=", 1) for setting in settings)
-    if master is not None:
-        conf["spark.master"] = master
+    conf = conf_of(master, settings)
     if not conf:
         return None
     from tidegate.spark.session import FEED_HEAP, session

@@ -9,7 +9,7 @@ import time
 import click
 import msgspec
 
-from tidegate.model.tso import LOGICAL_BITS, parse_ts, physical_ms, to_datetime
+from tidegate.model.tso import LOGICAL_BITS, parse_ts, physical_ms, time_of, to_datetime
 
 
 @click.group()
@@ -24,14 +24,13 @@ def query(*, timestamp: str, as_json: bool) -> None:
     """Show a timestamp's parts; without one, the timestamp of this moment."""
     ts = parse_ts(timestamp, now_ms=time.time_ns() // 1_000_000)
     logical = ts & ((1 << LOGICAL_BITS) - 1)
-    when = to_datetime(ts)
     if as_json:
         parts = {
             "tso": ts,
             "physical_ms": physical_ms(ts),
             "logical": logical,
-            "time": when.isoformat("T", "milliseconds"),
+            "time": to_datetime(ts).isoformat("T", "milliseconds"),
         }
         click.echo(msgspec.json.encode(parts).decode())
         return
-    click.echo(f"{ts} = {when:%Y-%m-%d %H:%M:%S}.{physical_ms(ts) % 1000:03d} UTC, logical {logical}")
+    click.echo(f"{ts} = {time_of(ts)}, logical {logical}")

@@ -95,7 +95,8 @@ def tell(reports: Iterable[TableReport], *, shown: int = SHOWN) -> tuple[int, in
             say(f"{report.name}: equal ({report.rows:,} rows)")
             continue
         wrong += 1
-        say(f"{report.name}: {len(report.differences):,} differences ({report.rows:,} rows expected)")
+        count = len(report.differences)
+        say(f"{report.name}: {count:,} difference{'s' * (count > 1)} ({report.rows:,} rows expected)")
         for difference in report.differences[:shown]:
             say(f"    {difference}")
         if len(report.differences) > shown:
@@ -115,7 +116,8 @@ def _plain(difference: Difference) -> dict[str, object]:
     return {
         name: value
         for name, value in fields.items()
-        if value != empty.get(name) and (difference.kind == "value" or name not in {"expected", "found"})
+        if not (name in empty and value == empty[name])
+        and (difference.kind == "value" or name not in {"expected", "found"})
     }
 
 
@@ -123,8 +125,12 @@ def _json(value: object) -> object:
     return f"0x{value.hex()}" if isinstance(value, bytes) else value
 
 
-def _tell_json(truth: Truth, reports: Sequence[TableReport], *, shown: int) -> tuple[int, int]:
+def tell_json(reports: Iterable[TableReport], *, shown: int) -> tuple[int, int]:
+    """Print each table as a line of JSON, with its first differences; (tables, tables that differ)."""
+    total = wrong = 0
     for report in reports:
+        total += 1
+        wrong += not report.equal
         entry = {
             "table": report.name,
             "equal": report.equal,
@@ -133,10 +139,16 @@ def _tell_json(truth: Truth, reports: Sequence[TableReport], *, shown: int) -> t
             "shown": [_plain(difference) for difference in report.differences[:shown]],
         }
         say_json(entry)
-    wrong = sum(not report.equal for report in reports)
-    last = {"moment": truth.n, "ts": truth.ts, "tables": len(reports), "different": wrong, "equal": not wrong}
-    say_json(last)
-    return len(reports), wrong
+    return total, wrong
+
+
+def conclude(ctx: click.Context, total: int, wrong: int, *, as_json: bool, **of: int) -> None:
+    """Say how many tables differ, in JSON beside what the comparison is `of`, and end the command by it."""
+    if as_json:
+        say_json({**of, "tables": total, "different": wrong, "equal": not wrong})
+    else:
+        say(f"{wrong} of {total} tables differ" if wrong else f"all {total} tables equal")
+    ctx.exit(1 if wrong else 0)
 
 
 @click.command()
@@ -152,12 +164,7 @@ def verify(
 ) -> None:
     """Compare the tables of LAKE with what the source database of RECORDING held."""
     truth, reports = verify_lake(lake, load_truth(recording), at, rules)
-    if as_json:
-        _, wrong = _tell_json(truth, reports, shown=limit)
-        ctx.exit(1 if wrong else 0)
-    click.echo(
-        f"moment {truth.n}, ts {truth.ts} ({truth.after})" if truth.after else f"moment {truth.n}, ts {truth.ts}"
-    )
-    total, wrong = tell(reports, shown=limit)
-    click.echo(f"{wrong} of {total} tables differ" if wrong else f"all {total} tables equal")
-    ctx.exit(1 if wrong else 0)
+    if not as_json:
+        say(f"moment {truth.n}, ts {truth.ts}{f' ({truth.after})' if truth.after else ''}")
+    total, wrong = (tell_json if as_json else tell)(reports, shown=limit)
+    conclude(ctx, total, wrong, as_json=as_json, moment=truth.n, ts=truth.ts)

@@ -15,7 +15,7 @@ import msgspec
 
 from tidegate.app.config.document import Document
 from tidegate.app.config.param import Param
-from tidegate.app.config.refused import RefusedKey
+from tidegate.app.config.refused import NO_DATABASE, RefusedKey
 from tidegate.app.config.uri import split
 from tidegate.model.errors import ConfigError, UnsupportedError, UriInvalid
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 CALLBACK_SINK: Final[Mapping[str, Param]] = {}
 """The parameters of an address are those of the function that it names."""
 CALLBACK_REFUSED: Final[Mapping[str, RefusedKey]] = {
+    "bdr-mode": NO_DATABASE,
     "enable-sync-point": RefusedKey((False,), ConfigError, "sync points are for databases"),
     "sink.column-selectors[].": RefusedKey((), UnsupportedError, "a function gets whole rows and takes what it wants"),
     "sink.dispatchers[].": RefusedKey((), UnsupportedError, "a function has no topics and no partitions"),

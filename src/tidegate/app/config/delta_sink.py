@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from tidegate.app.config.param import TIME_MAX_MS, Given, Param, read_all
-from tidegate.app.config.refused import RefusedKey
+from tidegate.app.config.refused import NO_DATABASE, RefusedKey
 from tidegate.app.config.uri import STORES, Parts, object_store, parameters, scheme_of, split
 from tidegate.model.errors import ConfigError, UnsupportedError, UriInvalid
 from tidegate.model.host import reaches_others
@@ -126,6 +126,7 @@ DELTA_KEYS: Final = frozenset(f"sink.delta-config.{name}" for name in DELTA_SINK
 
 _NAMES: Final = RefusedKey(("",), UnsupportedError, "tables of a lake have the upstream's names")
 DELTA_REFUSED: Final[Mapping[str, RefusedKey]] = {
+    "bdr-mode": NO_DATABASE,
     "enable-sync-point": RefusedKey(
         (False,), ConfigError, "sync points are for databases; a lake is read at any ts that it has, without them"
     ),
@@ -186,7 +187,7 @@ def parse_delta(uri: str, options: Mapping[str, Given] | None = None) -> DeltaTa
     parts = split(uri, "sink-uri", _SCHEMES)
     given = {**(options or {}), **parameters(parts, DELTA_SINK)}
     fields, ignored = read_all(DELTA_SINK, given, UriInvalid)
-    target = msgspec.convert({**fields, "path": _lake_path(parts), "ignored": ignored}, DeltaTarget)
+    target = msgspec.convert({**fields, "path": lake_path(parts), "ignored": ignored}, DeltaTarget)
     if parts.scheme.startswith(ICEBERG) and target.iceberg == "off":
         raise ConfigError(f"sink-uri: {ICEBERG}:// means iceberg=on; without Iceberg metadata a lake is a {SCHEME}://")
     if "catalog" in given:
@@ -208,20 +209,21 @@ def _check_catalog(target: DeltaTarget, where: str) -> None:
         raise ConfigError(f"{where}: an Iceberg catalog needs iceberg=on")
 
 
-def _lake_path(parts: Parts) -> str:
+def lake_path(parts: Parts) -> str:
+    """Return the directory or the place in an object store that an address names. Raises UriInvalid."""
     store = parts.scheme.partition("+")[2]
     path = unquote(parts.path)
     if "\0" in path:
-        raise UriInvalid("sink-uri: the path holds a NUL byte")
+        raise UriInvalid(f"{parts.where}: the path holds a NUL byte")
     if store in STORES:
         return object_store(parts)
     if parts.netloc in {".", ".."}:
         return posixpath.normpath(parts.netloc + path)
     if parts.netloc:
         raise UriInvalid(
-            f"sink-uri: write {parts.scheme}:///{parts.netloc}{parts.path} for an absolute path or "
+            f"{parts.where}: write {parts.scheme}:///{parts.netloc}{parts.path} for an absolute path or "
             f"{parts.scheme}://./{parts.netloc}{parts.path} for one from here"
         )
     if not path.strip("/"):
-        raise UriInvalid(f"sink-uri: the path of the lake is missing; write {parts.scheme}:///path/of/lake")
+        raise UriInvalid(f"{parts.where}: the path of the lake is missing; write {parts.scheme}:///path/of/lake")
     return posixpath.normpath(path)

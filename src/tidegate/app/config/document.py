@@ -71,9 +71,11 @@ class Document:
 
 def read_document(path: str | Path | None) -> Document:
     """Return the file at `path`, or an empty one for None. Raises ConfigError for what no file can have."""
-    if path is None:
-        return Document()
-    tree = _read_toml(Path(path))
+    return Document() if path is None else document_of(_read_toml(Path(path)))
+
+
+def document_of(tree: Mapping[str, Any]) -> Document:
+    """Return what a file of these tables and keys says. Raises ConfigError for what no file can have."""
     keys = tuple(_walk(tree, ""))
     return Document(tree, keys, dict(keys))
 
@@ -123,6 +125,8 @@ KINDS: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
     "text": ("a string", lambda value: type(value) is str),
     "texts": ("a list of strings", _is_list_of(str)),
     "ints": ("a list of whole numbers", _is_list_of(int)),
+    "number": ("a number", lambda value: type(value) in {int, float}),
+    "numbers": ("a list of numbers", lambda value: isinstance(value, list) and {*map(type, value)} <= {int, float}),
     "param": ("a single value", lambda value: isinstance(value, bool | int | str)),
 }
 

@@ -61,8 +61,9 @@ class Entry(Generic[Address]):
 class SourceEntry(Entry[SourceAddress]):
     """One kind of source."""
 
-    land: Callable[[FeedConfig, str], "BatchLoop"]
-    """Makes what appends the source's changes to the changelog of a home: a lake, or a feed's state."""
+    land: Callable[[FeedConfig, str], "BatchLoop"] | None
+    """Makes what appends the source's changes to the changelog of a home: a lake, or a feed's state; None: nothing
+    lands again."""
     ordered: bool
     """It can be read by commit ts as it is; others land in the changelog first."""
     tells_start_ts: bool
@@ -73,6 +74,8 @@ class SourceEntry(Entry[SourceAddress]):
     """Why start-ts is refused; empty where it says where a new changefeed begins."""
     has_old_values: Callable[[Any], bool] = _true
     """False where messages may lack old values, so that an UPDATE may come as an INSERT does."""
+    lacks_old_values: Callable[[Any], str] = lambda _: ""
+    """The setting by which messages lack old values for sure; empty where they may have them."""
     has_types: Callable[[Any], bool] = _true
     """False where a column's type comes without its parameters, such as the 50 of varchar(50)."""
     verifies: Callable[[Any], bool] = lambda _: False
@@ -101,6 +104,8 @@ class SinkEntry(Entry[SinkAddress]):
     """It replicates tables, so that a new changefeed begins with the rows that they have."""
     check_tables: Callable[[Any, Any], None] = lambda *_: None
     """Raises what is wrong with a FeedConfig for tables (TableVersion) that its source knows at the start."""
+    needs_old_values: Callable[[Any], str] = lambda _: ""
+    """The parameter that needs the values before a change; empty where none does."""
     needs_types: Callable[[Any], str] = lambda _: ""
     """The parameter that needs the parameters of column types; empty where none does."""
 

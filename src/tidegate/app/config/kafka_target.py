@@ -17,7 +17,7 @@ from tidegate.app.config.document import Document
 from tidegate.app.config.kafka_source import KAFKA_CLIENT, PROTOCOL, SCHEME, KafkaClient, address_fields, check_protocol
 from tidegate.app.config.keys import KEYS
 from tidegate.app.config.param import Given, Param, idle, read_all
-from tidegate.app.config.refused import RefusedKey
+from tidegate.app.config.refused import NO_DATABASE, RefusedKey
 from tidegate.app.config.uri import Secret, parameters, split
 from tidegate.codec.encoding import EncodeOptions, encode_options
 from tidegate.model.errors import ConfigError, KafkaConfigInvalid, UnsupportedError, UriInvalid
@@ -94,6 +94,7 @@ KAFKA_KEYS: Final = frozenset(
 _LOGIN: Final = RefusedKey(("", [], False), UnsupportedError, "the client logs in by PLAIN or SCRAM")
 _NAMES: Final = RefusedKey(("",), UnsupportedError, "messages carry the upstream's names")
 KAFKA_REFUSED: Final[Mapping[str, RefusedKey]] = {
+    "bdr-mode": NO_DATABASE,
     "enable-sync-point": RefusedKey(
         (False,), ConfigError, "sync points are for databases; a topic has no place for them"
     ),

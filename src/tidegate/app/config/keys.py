@@ -16,9 +16,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from tidegate.app.config.changelog_source import CHANGELOG_SOURCE
 from tidegate.app.config.delta_sink import DELTA_SINK
+from tidegate.app.config.file_params import STORAGE_SOURCE
 from tidegate.app.config.kafka_source import KAFKA_SOURCE
+from tidegate.app.config.metrics_keys import METRICS_SECTION, METRICS_SINK, RULE_KEYS, RULES
 from tidegate.app.config.tidb_source import TIDB_SOURCE
+from tidegate.app.config.webhook_target import WEBHOOK_SINK
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +67,12 @@ _OWN: Final = {
 _PARAMS: Final = {
     **{
         f"source.{name}": Key("param", param.about, acts=True)
-        for name, param in {**TIDB_SOURCE, **KAFKA_SOURCE}.items()
+        for name, param in {**STORAGE_SOURCE, **TIDB_SOURCE, **CHANGELOG_SOURCE, **KAFKA_SOURCE}.items()
     },
     **{f"sink.delta-config.{name}": Key("param", param.about) for name, param in DELTA_SINK.items()},
+    **{f"sink.webhook-config.{name}": Key("param", param.about) for name, param in WEBHOOK_SINK.items()},
+    **{f"{METRICS_SECTION}{name}": Key("param", param.about) for name, param in METRICS_SINK.items()},
+    **{f"{RULES}{name}": Key(kind, about, default=default) for name, (kind, about, default) in RULE_KEYS.items()},
 }
 
 _TICDC: Final = """
@@ -76,7 +83,7 @@ ignore-ineligible-table                                 bool    pass over tables
 enable-sync-point                                       bool    sync points (database sinks)
 sync-point-interval                                     text    time between sync points
 sync-point-retention                                    text    how long sync points are kept
-bdr-mode                                                bool    replication in both directions
+bdr-mode                                                bool    replicate in both directions
 enable-table-monitor                                    bool    metrics of each table
 filter.ignore-dml-event-filter                          texts   older spelling of event filters
 mounter.worker-num                                      int     TiCDC's row decoding threads
@@ -111,14 +118,14 @@ sink.dispatchers[].target-schema                        text    another name in 
 sink.dispatchers[].target-table                         text    another name in the messages
 sink.column-selectors[].matcher                         texts   tables of a column selector
 sink.column-selectors[].columns                         texts   columns that are written or stored
-sink.csv.delimiter                                      text    csv files
-sink.csv.quote                                          text    csv files
-sink.csv.null                                           text    csv files
-sink.csv.include-commit-ts                              bool    csv files
-sink.csv.binary-encoding-method                         text    csv files
-sink.csv.output-old-value                               bool    csv files
-sink.csv.output-handle-key                              bool    csv files
-sink.csv.output-field-header                            bool    csv files
+sink.csv.delimiter                                      text    between fields
+sink.csv.quote                                          text    around texts; empty: backslashes
+sink.csv.null                                           text    stands for NULL
+sink.csv.include-commit-ts                              bool    rows have their commit ts
+sink.csv.binary-encoding-method                         text    bytes as `base64` or `hex`
+sink.csv.output-old-value                               bool    an UPDATE is its old and its new row
+sink.csv.output-handle-key                              bool    refused if true: rows have all columns
+sink.csv.output-field-header                            bool    files begin with the names of columns
 sink.open.output-old-value                              bool    open-protocol: messages carry old values
 sink.kafka-config.partition-num                         int     partitions of a new topic, and how many are used
 sink.kafka-config.replication-factor                    int     copies of a new topic
@@ -164,14 +171,14 @@ sink.kafka-config.large-message-handle.large-message-handle-option       text   
 sink.kafka-config.large-message-handle.large-message-handle-compression  text    compression inside each message value
 sink.kafka-config.large-message-handle.claim-check-storage-uri           text    where claim-check files are put
 sink.kafka-config.large-message-handle.claim-check-raw-value             bool    files of bare values (canal-json)
-sink.cloud-storage-config.worker-count                  int     storage sink
-sink.cloud-storage-config.flush-interval                text    storage sink
-sink.cloud-storage-config.file-size                     int     storage sink
-sink.cloud-storage-config.output-column-id              bool    storage sink
-sink.cloud-storage-config.file-expiration-days          int     storage sink
-sink.cloud-storage-config.file-cleanup-cron-spec        text    storage sink
-sink.cloud-storage-config.flush-concurrency             int     storage sink
-sink.cloud-storage-config.output-raw-change-event       bool    storage sink
+sink.cloud-storage-config.worker-count                  int     most tasks that write files side by side
+sink.cloud-storage-config.flush-interval                text    shortest time between rounds while little comes
+sink.cloud-storage-config.file-size                     int     a file ends behind the transaction that fills it
+sink.cloud-storage-config.output-column-id              bool    schema files tell the numbers of columns
+sink.cloud-storage-config.file-expiration-days          int     days after which files are deleted
+sink.cloud-storage-config.file-cleanup-cron-spec        text    when files are deleted
+sink.cloud-storage-config.flush-concurrency             int     parts of a file that are sent side by side
+sink.cloud-storage-config.output-raw-change-event       bool    an UPDATE of a key stays one row
 sink.mysql-config.worker-count                          int     MySQL sink
 sink.mysql-config.max-txn-row                           int     MySQL sink
 sink.mysql-config.max-multi-update-row-size             int     MySQL sink

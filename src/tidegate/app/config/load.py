@@ -34,7 +34,7 @@ _WORKERS: Final = "worker-count"
 
 
 def load(
-    path: str | Path | None = None,
+    path: str | Path | Document | None = None,
     *,
     source_uri: str | None = None,
     sink_uri: str | None = None,
@@ -45,10 +45,10 @@ def load(
     target_ts: int | None = None,
     state_dir: str | Path | None = None,
 ) -> FeedConfig:
-    """Return the changefeed that the file at `path` describes, with the given values in place of the file's.
+    """Return the changefeed that a file describes, with the given values in place of the file's.
 
     Raises a ConfigError or an UnsupportedError, under TiCDC's code where it has one, for what cannot be meant."""
-    document = read_document(path)
+    document = path if isinstance(path, Document) else read_document(path)
     source_uri, sink_uri = addresses(document, source_uri, sink_uri)
     pair, idle = _pair(document, source_uri, sink_uri, workers)
     if start_ts is not None and pair.source_entry.start_ts_refused:

@@ -4,7 +4,7 @@
     time-zone             told once, if both addresses tell that of the source
     integrity             compares whole rows, so no column selectors that act
     old values, types     event filters and encoder options that need what messages lack
-    what is read          is not written
+    what is read          is not written; what has landed does not land again
     dispatchers           checked where they act
     idle                  keys and words that neither of the two has a use for are named in one warning
 
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tidegate.app.config.document import Document
-from tidegate.app.config.entry import SinkEntry, SourceEntry, refused_keys
+from tidegate.app.config.entry import SinkEntry, SourceEntry, is_landed, refused_keys
 from tidegate.app.config.feed import FeedConfig, SinkAddress, SourceAddress, feed_id
 from tidegate.app.config.keys import KEYS
 from tidegate.app.config.param import nearest
@@ -27,6 +27,7 @@ from tidegate.feed.filter import DEFAULT_RULES, TableFilter
 from tidegate.model.errors import ConfigError, UriInvalid
 
 _DISPATCHERS = "sink.dispatchers[].matcher"
+_OLD_VALUES = "sink.open.output-old-value"
 _SELECTORS = "sink.column-selectors[].matcher"
 
 
@@ -84,12 +85,23 @@ class Pairing:
             if self.source_entry.verifies(self.source):
                 raise ConfigError("integrity-check-level compares whole rows, so column-selectors do not go with it")
         if not self.source_entry.has_old_values(self.source):
-            check_old_values(document, config.event_rules)
+            lacking = self.source_entry.lacks_old_values(self.source)
+            check_old_values(document, config.event_rules, lacking)
+            if not lacking and document.flat.get(_OLD_VALUES) is False:
+                lacking = f"{_OLD_VALUES} = false"
+            asks = self.sink_entry.needs_old_values(self.sink)
+            if asks and lacking:
+                raise ConfigError(f"{asks} needs old values, and {lacking} says that they are not sent")
         typed = self.sink_entry.needs_types(self.sink)
         if typed and not self.source_entry.has_types(self.source):
             raise ConfigError(
                 f"{typed} needs the parameters of types, such as the 50 of varchar(50), which the messages that are "
                 "read do not carry"
+            )
+        if self.source_entry.land is None and is_landed(self.source_entry, self.sink_entry):
+            raise UriInvalid(
+                f"source-uri: {self.source_entry.scheme}:// has landed already; into {self.sink_entry.scheme}:// read "
+                "what it came from"
             )
         both = sorted(self.source.places & self.sink.places)
         if both:
@@ -130,14 +142,17 @@ def check_dispatchers(rules: Sequence[DispatchRule]) -> None:
         TableFilter.parse(rule.matcher or DEFAULT_RULES)
 
 
-def check_old_values(document: Document, rules: Sequence[EventRule]) -> None:
-    """Raise ConfigError for rules that tell INSERT from UPDATE, where the file says that old values are not sent."""
+def check_old_values(document: Document, rules: Sequence[EventRule], lacking: str = "") -> None:
+    """Raise ConfigError for rules that tell INSERT from UPDATE, where a source lacks old values (`lacking` says why) or
+    where the file says that they are not sent."""
     told = {word for rule in rules for word in rule.ignore_event} & {"insert", "update"}
     told |= {text for rule in rules for text in rule.expressions if text != rule.ignore_delete_value_expr}
     told |= {name for rule in rules for name in rule.ignore_update_only_columns}
-    if told and document.flat.get("sink.open.output-old-value") is False:
+    if document.flat.get(_OLD_VALUES) is False:
+        lacking = lacking or f"{_OLD_VALUES}=false"
+    if told and lacking:
         raise ConfigError(
-            "filter.event-filters: with sink.open.output-old-value=false an UPDATE comes as an INSERT does, so rules "
-            "cannot tell them apart; let the changefeed that writes the topic send old values, or leave out both kinds "
+            f"filter.event-filters: with {lacking} an UPDATE comes as an INSERT does, so rules "
+            "cannot tell them apart; let the changefeed that writes send old values, or leave out both kinds "
             'by ignore-event = ["all dml"]'
         )

@@ -24,13 +24,18 @@ class RefusedKey(NamedTuple):
 
 
 NOWHERE: Final[Mapping[str, RefusedKey]] = {
-    "bdr-mode": RefusedKey((False,), UnsupportedError, "changes that a replication wrote upstream are not told apart"),
     "consistent.level": RefusedKey(
-        ("none", ""), UnsupportedError, "there is no redo log; the change log or the topic itself is kept"
+        ("none", ""), UnsupportedError, "there is no redo log: tidegate apply reads the topic or what has landed"
     ),
     "filter.ignore-dml-event-filter": RefusedKey(([],), UnsupportedError, "write filter.event-filters in its place"),
 }
 """Keys that no pair of source and sink follows."""
+NO_DATABASE: Final = RefusedKey((False,), ConfigError, "replication in both directions is between databases")
+"""`bdr-mode`, into anything else."""
+NO_WRITER: Final = RefusedKey(
+    (False,), UnsupportedError, "what is read does not tell who wrote a row; a TiDB's log does"
+)
+"""`bdr-mode`, from such a source."""
 NO_START_TS: Final = RefusedKey(
     ([],), ConfigError, "messages do not tell the start_ts of their transaction; where the topic is written it acts"
 )

@@ -4,7 +4,8 @@
     tidb://./log              the same from the working directory
     tidb:///log?max-retry=9   parameters of TIDB_SOURCE
 
-Which tables and rows are read is said by TiCDC's own keys of the changefeed: force-replicate, integrity.*, filter.*.
+Which tables and rows are read is said by TiCDC's own keys of the changefeed: bdr-mode, force-replicate,
+integrity.*, filter.*.
 """
 
 import posixpath
@@ -23,7 +24,13 @@ from tidegate.model.errors import ConfigError, UriInvalid
 SCHEME: Final = "tidb"
 TIDB_SOURCE: Final[Mapping[str, Param]] = {"max-retry": KAFKA_SOURCE["max-retry"]}
 TIDB_KEYS: Final = frozenset(
-    {"force-replicate", "integrity.integrity-check-level", "integrity.corruption-handle-level", "sink.ddl-text"}
+    {
+        "bdr-mode",
+        "force-replicate",
+        "integrity.integrity-check-level",
+        "integrity.corruption-handle-level",
+        "sink.ddl-text",
+    }
 )
 """Keys of a changefeed file that act on rows from a change log alone."""
 _LEVELS: Final = {"none": False, "correctness": True}
@@ -40,6 +47,7 @@ class TidbSource(msgspec.Struct, frozen=True, kw_only=True):
     verify: bool = False
     refuse_corrupt: bool = False
     ticdc_texts: bool = True
+    bdr: bool = False
     ignored: tuple[str, ...] = ()
 
     @property
@@ -65,6 +73,7 @@ def parse_tidb(uri: str, options: Mapping[str, Given], flat: Mapping[str, object
     fields |= {
         "directory": str(_directory(parts)),
         "force_replicate": flat.get("force-replicate") is True,
+        "bdr": flat.get("bdr-mode") is True,
         "verify": _choice(flat, "integrity.integrity-check-level", _LEVELS),
         "refuse_corrupt": _choice(flat, "integrity.corruption-handle-level", _HANDLINGS),
         "ticdc_texts": _choice(flat, "sink.ddl-text", _TEXTS),

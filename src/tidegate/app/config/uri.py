@@ -30,6 +30,7 @@ _USER_INFO: Final = re.compile(r"(?<=://)(?!\[)([^:/?#]*):(?:[^?#]*|(?!\d*(?:[,/
 path, cannot be, as no port stands before it: a password that should have been percent-encoded."""
 _PARTS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\s]*)([^?#\0-\x1f]*)(?:\?([^#\0-\x1f]*))?(?:#(.*))?")
 """RFC 3986, appendix B; the library's own parser takes several hosts with an IPv6 one among them for an error."""
+_HOST: Final = re.compile(r"(?P<name>[^\s:\[\]@,]+|\[[0-9A-Fa-f:.%]+\])(?::(?P<port>[0-9]{1,5}))?")
 _TICDC: Final = ("azblob", "blackhole", "file", "gcs", "iceberg", "kafka", "mysql", "pulsar", "redis", "s3", "tidb")
 """Schemes that TiCDC or Flink CDC know, whether this release does or not."""
 STORES: Final = ("s3", "gs", "azure", "az", "abfss")
@@ -59,14 +60,19 @@ def mask_text(text: str) -> str:
     return " ".join(mask_uri(word) if "://" in word else word for word in text.split(" ")) if "://" in text else text
 
 
+def mask_value(name: str, value: str) -> str:
+    """Return a parameter's value with its secrets masked: all of it, where its name speaks of one."""
+    if value and _SECRET_NAME.search(name):
+        return MASK
+    return mask_uri(value) if "://" in value else value
+
+
 def _mask_parameter(text: str) -> str:
     name, equals, value = text.partition("=")
     if not value:
         return MASK if "@" in text else text
-    if _SECRET_NAME.search(unquote(name)):
-        return f"{name}={MASK}"
     inner = unquote(value)
-    masked = mask_uri(inner) if "://" in inner else inner
+    masked = mask_value(unquote(name), inner)
     return text if masked == inner else f"{name}{equals}{quote(masked, safe='')}"
 
 
@@ -118,6 +124,15 @@ def split(uri: str, where: str, schemes: Sequence[str]) -> Parts:
     if fragment:
         raise UriInvalid(f"{where}: '#' must be written %23 in {mask_uri(uri)}")
     return Parts(where, mask_uri(uri), scheme_of(uri), netloc, path, query)
+
+
+def hosts_of(parts: Parts, places: str, port: int) -> tuple[tuple[str, int], ...]:
+    """Return the servers that `places` names, by HOST:PORT; `port` for those without one. Raises UriInvalid."""
+    found = [_HOST.fullmatch(place) for place in places.split(",")]
+    hosts = [(host["name"].strip("[]"), int(host["port"] or port)) for host in found if host is not None]
+    if len(hosts) < len(found) or not all(0 < port < 1 << 16 for _, port in hosts):
+        raise UriInvalid(f"{parts.where}: {places!r} is not HOST:PORT, or several joined by ',', in {parts.shown}")
+    return tuple(hosts)
 
 
 def wrong_scheme(uri: str, where: str, known: Sequence[str]) -> ConfigError | UnsupportedError:

@@ -1,76 +1,48 @@
 """The live demo: a TiDB, SQL and online DDL on it, its log, a broker, a lake, and whether the lake was right all along.
 
-    1 start     upstream (3 nodes), broker, Spark, both changefeeds of each protocol
-    2 work      people and administrators (workload.py) until their scripts are done; DDLs and flow are told
-    3 catch up  the log ends; every chain comes to its end
-    4 compare   each chosen timestamp: upstream there = lake there, table by table
-    5 verdict   one line
-
-Upstream and changefeeds are threads of this process, the broker and Spark's JVM are processes of their own; whatever
-happens, everything that was started is stopped at the end.  The lakes stay.
-
-One chain of the demo: the upstream's log, a changefeed into a topic, a changefeed into a lake, at the same time.
+One chain: the upstream's log, a changefeed into a topic, a changefeed into a lake, at the same time.
 
     log ──Changefeed──► topic (3 partitions) ──Changefeed──► lake
           thread 1                             thread 2             tasks of both in one Spark
 
-They are the very changefeeds of `tidegate run`, wired by the same functions; only the processes are fewer.
+They are the very changefeeds of `tidegate run`, wired by the same functions; only the processes are fewer.  The broker
+and Spark's JVM are processes of their own.  The lakes stay.
 """
 
-import shutil
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from tidegate.app.broker import running_broker
 from tidegate.app.changefeed import Changefeed
 from tidegate.app.config.load import load
 from tidegate.app.demo.moment import MomentReport, choose, compare_at, compare_merged
+from tidegate.app.demo.play import Chain, LiveOptions, Play
 from tidegate.app.demo.recorded import create_topic
-from tidegate.app.demo.upstream import DemoUpstream, WorkPace
-from tidegate.app.demo.words import Flow, Teller, Verdict, table_lines, verdict_of
+from tidegate.app.demo.words import Flow, Teller
 from tidegate.app.demo.workload import DATABASES
 from tidegate.app.progress import Progress
-from tidegate.app.stop_signals import wait_until
-from tidegate.model.errors import SourceError
 from tidegate.model.tso import physical_ms
 from tidegate.spark.session import FEED_HEAP, session
 
 PROTOCOLS: Final = {"open-protocol": "", "canal-json": "&enable-tidb-extension=true"}
 """The parameters that each needs."""
 PARTITIONS: Final = 3
-_RULES: Final = tuple(f"{name}.*" for name in DATABASES)
+_QUERY: Final = "select status, count(*), sum(total) from shop.orders group by status"
+RULES: Final = tuple(f"{name}.*" for name in DATABASES)
 
 
-class Chain:
+class LakeChain(Chain):
     """Both changefeeds of a protocol; `topic_progress` and `lake_progress` are their last reports."""
 
     def __init__(self, protocol: str, log: Path, bootstrap: str, home: Path) -> None:
+        super().__init__(protocol.partition("-")[0], 2)
         self.protocol, self.log, self.bootstrap, self.home = protocol, log, bootstrap, home
-        self.name = protocol.partition("-")[0]
         self.topic = f"demo-{self.name}"
         self.lake = home / f"lake-{self.name}"
-        self.topic_progress = Progress("starting")
-        self.lake_progress = Progress("starting")
-        self._stop = threading.Event()
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix=f"demo-{self.name}")
-        self._running: list[Future[object]] = []
-
-    @property
-    def checkpoint_ts(self) -> int:
-        """Everything up to here is in the lake's tables."""
-        return self.lake_progress.checkpoint_ts or 0
-
-    @property
-    def error(self) -> str | None:
-        """What one of them waits out."""
-        told = self.topic_progress.error or self.lake_progress.error
-        return None if told is None else str(told)
+        self.topic_progress = self.lake_progress = Progress("starting")
 
     def start(self) -> None:
         """Make the topic and start both. Raises SourceError when the broker does not answer."""
@@ -79,147 +51,53 @@ class Chain:
         topic = load(
             source_uri=f"tidb://{self.log}",
             sink_uri=f"{address}&partition-num={PARTITIONS}",
-            rules=_RULES,
+            rules=RULES,
             state_dir=self.log.with_name("state"),
         )
-        into_topic = Changefeed(topic)
-        lake = self.lake.as_uri().replace("file:", "delta:", 1)
-        into_lake = Changefeed(address, lake)
-        self._running = [
-            self._threads.submit(into_topic.run, on_progress=self._topic_told, stop=self._stop),
-            self._threads.submit(into_lake.run, on_progress=self._lake_told, stop=self._stop),
-        ]
-
-    def check(self) -> None:
-        """Raise what ended a changefeed that was not told to end."""
-        for one in self._running:
-            if one.done():
-                one.result(0)
-
-    def stop(self) -> None:
-        """Stop both in order and wait. Raises what they ended with."""
-        self.abandon()
-        self.check()
-
-    def abandon(self) -> None:
-        """Stop both, whatever they ended with; twice is once."""
-        self._stop.set()
-        wait_until(lambda: all(one.done() for one in self._running))
-        self._threads.shutdown()
+        self.run(Changefeed(topic), self._topic_told)
+        self.run(Changefeed(address, self.lake.as_uri().replace("file:", "delta:", 1)), self._lake_told)
 
     def _topic_told(self, progress: Progress) -> None:
         self.topic_progress = progress
+        self._told()
 
     def _lake_told(self, progress: Progress) -> None:
         self.lake_progress = progress
+        self._told()
+
+    def _told(self) -> None:
+        self.checkpoint_ts = self.lake_progress.checkpoint_ts or 0
+        told = self.topic_progress.error or self.lake_progress.error
+        self.error = None if told is None else str(told)
 
 
-_TELL_S: Final = 2.0
-_LOOK_S: Final = 0.2
-_STUCK_S: Final = 180.0
-"""So long a chain may stand still while it catches up; first rows may wait for Spark that long on a busy machine."""
+class LiveDemo(Play[LakeChain]):
+    """The demo with a broker and a lake for each of `protocols`."""
 
-
-@dataclass(frozen=True, slots=True)
-class LiveOptions:
-    """What is shown; `moments` timestamps are compared, and the merged tables of the end."""
-
-    home: Path
-    protocols: tuple[str, ...]
-    seed: int = 1
-    pace: WorkPace = field(default_factory=WorkPace)
-    moments: int = 14
-
-
-class LiveDemo:
-    """One run: `start`, `work`, `catch_up`, `compare`, and `close` in any case. Use it in a `with` block."""
-
-    def __init__(self, options: LiveOptions, stop: threading.Event, tell: Teller) -> None:
-        self.options, self.stop, self.tell = options, stop, tell
-        self.scratch = options.home / "work"
-        self.log = self.scratch / "log"
-        self._stack = ExitStack()
-        self._began_s = self._told_s = time.monotonic()
-        self._told: dict[str, Flow] = {}
-        self._reports = 0
-        self.upstream: DemoUpstream
-        self.chains: list[Chain] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._stack.close()
+    def __init__(self, options: LiveOptions, protocols: tuple[str, ...], stop: threading.Event, tell: Teller) -> None:
+        super().__init__(options, stop, tell)
+        self.protocols = protocols
+        self._flows: dict[str, Flow] = {}
 
     @property
-    def lakes(self) -> list[Path]:
-        """Where the lakes lie."""
-        return [chain.lake for chain in self.chains]
+    def hints(self) -> list[str]:
+        """Commands that show a lake."""
+        return [f"tidegate lake sql {chain.lake} '{_QUERY}'" for chain in self.chains]
 
-    def play(self) -> Verdict | None:
-        """Return all of it; None when it was stopped."""
-        for step in (self.start, self.work, self.catch_up):
-            step()
-            if self.stop.is_set():
-                return None
-        reports = list(self.compare())
-        if self.stop.is_set():
-            return None
-        for line in table_lines(reports):
-            self.tell.say(line)
-        verdict = verdict_of(reports, len(self.chains))
-        self.tell.verdict(verdict)
-        return verdict
-
-    def start(self) -> None:
-        """Step 1."""
-        self.log.mkdir(parents=True)
-        self._stack.callback(shutil.rmtree, self.scratch, ignore_errors=True)
-        self.upstream = DemoUpstream(self.options.seed, self.options.pace, self.log)
-        self._stack.callback(self.upstream.close)
-        self.upstream.start()
-        self.tell.say(f"upstream: nodes {', '.join(self.upstream.nodes)}, seed {self.options.seed}")
-        broker = self._stack.enter_context(running_broker(self.scratch / "broker"))
+    def begin(self) -> None:
+        """Start the broker, Spark and the changefeeds."""
+        broker = self.stack.enter_context(running_broker(self.scratch / "broker"))
         self.tell.say(f"broker: {broker.bootstrap}")
         session(driver_memory=FEED_HEAP)
-        for protocol in self.options.protocols:
-            chain = Chain(protocol, self.log, broker.bootstrap, self.options.home)
-            self._stack.callback(chain.abandon)
+        for protocol in self.protocols:
+            chain = LakeChain(protocol, self.log, broker.bootstrap, self.options.home)
+            self.take(chain)
             chain.start()
-            self.chains.append(chain)
             self.tell.say(f"{protocol}: topic {chain.topic} -> {chain.lake}")
-        until_s = time.monotonic() + _STUCK_S
-        while not all(chain.topic_progress.checkpoint_ts for chain in self.chains) and time.monotonic() < until_s:
-            if self.stop.wait(_LOOK_S):
-                return
-            self._check()
-
-    def work(self) -> None:
-        """Step 2."""
-        self._began_s = time.monotonic()
-        self.upstream.work()
-        while not self.upstream.settled() and not self.stop.wait(_LOOK_S):
-            self._look(note=True)
-        self._look(note=False)
-        self.tell.say(self.upstream.summary())
-
-    def catch_up(self) -> None:
-        """Step 3. Raises what ends a changefeed, SourceError when one stands still."""
-        end = self.upstream.note("after all work")
-        assert end is not None, "a DDL is left"
-        self.upstream.end_log()
-        moved_s, before = time.monotonic(), [chain.checkpoint_ts for chain in self.chains]
-        while any(chain.checkpoint_ts < end.ts for chain in self.chains) and not self.stop.wait(_LOOK_S):
-            self._look(note=False)
-            now = [chain.checkpoint_ts for chain in self.chains]
-            moved_s, before = (time.monotonic(), now) if now != before else (moved_s, before)
-            if time.monotonic() - moved_s > _STUCK_S:
-                raise SourceError(f"a chain stands still before {end.ts}: {self._errors() or 'no error is told'}")
-        for chain in self.chains:
-            chain.stop()
+        self.wait_for(lambda: all(chain.topic_progress.checkpoint_ts for chain in self.chains))
 
     def compare(self) -> Iterator[MomentReport]:
-        """Step 4."""
+        """Compare each chosen timestamp, and the merged tables of the end, of each lake."""
         asking = self.upstream.session(0)
         notes = choose(self.upstream.notes, self.options.moments)
         for chain in self.chains:
@@ -230,36 +108,18 @@ class LiveDemo:
             if not self.stop.is_set():
                 yield self._compared(chain, compare_merged(asking, str(chain.lake)))
 
-    def _compared(self, chain: Chain, report: MomentReport) -> MomentReport:
+    def _compared(self, chain: LakeChain, report: MomentReport) -> MomentReport:
         self.tell.moment(str(chain.lake), report)
         return report
 
-    def _look(self, *, note: bool) -> None:
-        """Tell what is new. Raises what ended a changefeed."""
-        self._check()
-        at_s = time.monotonic() - self._began_s
-        for report in self.upstream.reports[self._reports :]:
-            self.tell.ddl(at_s, report)
-            self._reports += 1
-        if time.monotonic() - self._told_s < _TELL_S:
-            return
-        self._told_s = time.monotonic()
-        if note:
-            self.upstream.note(f"between two reports, after {at_s:.0f} s")
-        for chain in self.chains:
-            before = self._told.get(chain.protocol)
-            self._told[chain.protocol] = flow = _flow(chain, self.upstream.commits, at_s, before)
-            self.tell.flow(flow)
-
-    def _check(self) -> None:
-        for chain in self.chains:
-            chain.check()
-
-    def _errors(self) -> str:
-        return "; ".join(error for chain in self.chains if (error := chain.error))
+    def tell_flow(self, chain: LakeChain, at_s: float) -> None:
+        """Tell how far a chain is, compared with the report before."""
+        before = self._flows.get(chain.protocol)
+        self._flows[chain.protocol] = flow = _flow(chain, self.upstream.commits, at_s, before)
+        self.tell.flow(flow)
 
 
-def _flow(chain: Chain, commits: int, at_s: float, before: Flow | None) -> Flow:
+def _flow(chain: LakeChain, commits: int, at_s: float, before: Flow | None) -> Flow:
     """How far a chain is, compared with the report before."""
     topic, lake, now_ms = chain.topic_progress, chain.lake_progress, time.time_ns() // 1_000_000
 

@@ -22,7 +22,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tidegate.app.demo.workload import DDLS, STREAMS, Stream, Transaction, setup, transactions
+from tidegate.app.demo.workload import DDLS, STREAMS, Scripts, Stream, Transaction, setup, transactions
 from tidegate.app.stop_signals import wait_until
 from tidegate.app.upstream.log import UpstreamLog
 from tidegate.model.errors import KeyLocked, Retry, SqlRefused, TidegateError
@@ -119,6 +119,10 @@ class _Watch:
         self.jobs: dict[int, _Watched] = {}
         self.reports: list[DdlReport] = []
         self.notes: list[NotedTs] = []
+        self._ahead: list[tuple[int, int]] = []
+        """Between which timestamps SQL may have seen what a job changed that was not done."""
+        self._looked_ts = 0
+        self._since_ts: int | None = None
 
     def moved(self, move: Move) -> None:
         """Look at what a move has done, and let others work."""
@@ -127,8 +131,23 @@ class _Watch:
                 self._stepped(move.job_id)
         elif move.kind == "reload":
             self._loaded()
+        self._look()
         if self.jobs:
             self.stop.wait(self.pace.move_s)
+
+    def _look(self) -> None:
+        before_ts, self._looked_ts = self._looked_ts, self.cluster.storage.oracle.next()
+        if not any(map(_is_ahead, self.jobs.values())):
+            if self._since_ts is not None:
+                self._ahead.append((self._since_ts, self._looked_ts))
+            self._since_ts = None
+        elif self._since_ts is None:
+            self._since_ts = before_ts
+
+    def is_settled_at(self, ts: int) -> bool:
+        """Return whether SQL at `ts` shows what was done, and no more."""
+        begun = self._since_ts is not None and ts > self._since_ts
+        return not begun and not any(since < ts <= until for since, until in self._ahead)
 
     def _stepped(self, job_id: int) -> None:
         entry = read_entry(self.cluster.storage.snapshot(), job_id)
@@ -217,17 +236,17 @@ class _Worker:
 
 
 class DemoUpstream:
-    """The upstream of a demo, from `start` to `close`; its log is written to `log`."""
+    """The upstream of a demo, from `start` to `close`; its log is written to `log`, its DDLs are those of `scripts`."""
 
-    def __init__(self, seed: int, pace: WorkPace, log: Path) -> None:
-        self.seed, self.pace = seed, pace
+    def __init__(self, seed: int, pace: WorkPace, log: Path, scripts: Scripts = DDLS) -> None:
+        self.seed, self.pace, self._scripts = seed, pace, scripts
         self._stop = threading.Event()
         self.cluster = WatchedCluster(MemoryEngine(), nodes=NODES)
         self._watch = _Watch(self.cluster, lambda: self.commits, pace, self._stop)
         self.workers = [_Worker(one, self.session(one.node)) for one in STREAMS]
         self.refused_ddls: list[str] = []
         self._log, self._logs = UpstreamLog(self.cluster, log, in_memory=True), False
-        self._threads = ThreadPoolExecutor(len(STREAMS) + len(DDLS), thread_name_prefix="demo-session")
+        self._threads = ThreadPoolExecutor(len(STREAMS) + len(scripts), thread_name_prefix="demo-session")
         self._at_work: list[Future[None]] = []
 
     @property
@@ -269,13 +288,18 @@ class DemoUpstream:
         for worker in self.workers:
             todo = islice(transactions(self.seed, worker.stream), self.pace.transactions)
             self._at_work.append(self._threads.submit(worker.work, todo, self.pace, self._stop))
-        for number, script in enumerate(DDLS, 1):
+        for number, script in enumerate(self._scripts, 1):
             self._at_work.append(self._threads.submit(self._administer, self.session(number), script))
 
     def note(self, what: str) -> NotedTs | None:
         """Return a timestamp of now; None where a DDL is seen that is not over."""
         with self.cluster.guard:
             return self._watch.note(what)
+
+    def is_settled_at(self, ts: int) -> bool:
+        """Return whether `ts` is one that can be compared: SQL shows no DDL there that was not done."""
+        with self.cluster.guard:
+            return self._watch.is_settled_at(ts)
 
     def settled(self) -> bool:
         """Return whether all work is done. Raises what ended a piece of it."""

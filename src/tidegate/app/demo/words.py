@@ -46,6 +46,19 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
+class ReplicaFlow(msgspec.Struct, frozen=True):
+    """How far a replica is, and what its reader saw: how often it looked, and how many different totals."""
+
+    elapsed_s: float
+    commits: int
+    rows: int
+    ddls: int
+    looks: int
+    totals: int
+    checkpoint_age_ms: int | None
+    error: str | None = None
+
+
 class Verdict(msgspec.Struct, frozen=True):
     """What became of all comparisons: `tables` are different names, `wrong` the names that differed somewhere."""
 
@@ -74,6 +87,15 @@ def flow_line(flow: Flow) -> str:
         f"{flow.topic_rate:.0f}/s, resolved {_age(flow.resolved_age_ms)} > landed {flow.landed_rows:,} "
         f"{flow.landed_rate:.0f}/s, frontier {_age(flow.frontier_age_ms)} > lake {flow.lake_rows:,} "
         f"{flow.lake_rate:.0f}/s, {flow.lake_ddls} of {flow.topic_ddls} DDLs, checkpoint {_age(flow.checkpoint_age_ms)}"
+    )
+    return line + (f"; waits: {' '.join(flow.error.split())}" if flow.error else "")
+
+
+def replica_line(flow: ReplicaFlow) -> str:
+    """Return where the rows are, and what the bank held."""
+    line = (
+        f"{flow.commits:,} commits > replica {flow.rows:,} rows, {flow.ddls} DDLs, checkpoint "
+        f"{_age(flow.checkpoint_age_ms)}; {flow.totals} total of the bank in {flow.looks:,} looks"
     )
     return line + (f"; waits: {' '.join(flow.error.split())}" if flow.error else "")
 
@@ -149,6 +171,10 @@ class Teller:
     def flow(self, flow: Flow) -> None:
         """How far a chain is."""
         self._tell({"flow": flow}, [f"{flow.elapsed_s:6.1f} s  flow  {flow_line(flow)}"])
+
+    def replica(self, flow: ReplicaFlow) -> None:
+        """How far a replica is."""
+        self._tell({"replica": flow}, [f"{flow.elapsed_s:6.1f} s  flow  {replica_line(flow)}"])
 
     def moment(self, lake: str, report: MomentReport) -> None:
         """The tables at a timestamp."""

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 from tidegate.app.log_safe_points import GC_TTL_MS
 from tidegate.app.process import Watch, end, living, started
 from tidegate.model.errors import EnvironmentFault
+from tidegate.model.feed_errors import SameUpstream
 from tidegate.spark.cache import PRIVATE_DIRECTORY, cache_dir, locked, private, write_whole
 
 if TYPE_CHECKING:
@@ -104,6 +106,26 @@ def status(directory: Path | None = None) -> tuple[UpstreamProcess, ...]:
         return (found,) if found else ()
     noted = (_read(note) for note in sorted(cache_dir("upstreams").glob("*.json")))
     return tuple(one for one in noted if one is not None and _alive_or_forgotten(one))
+
+
+def check_apart(log: str, host: str, port: int) -> None:
+    """Raise SameUpstream where an upstream of this machine, whose log is read, is the server that is to be written."""
+    writes = [one for one in status() if one.log and Path(one.log).resolve() == Path(log).resolve()]
+    if any(port in one.ports.values() for one in writes) and _is_here(host):
+        raise SameUpstream(
+            f"sink-uri: {host}:{port} is the TiDB that writes the log {log}: what is written there comes back in the "
+            "log, again and again; write into another server"
+        )
+
+
+def _is_here(host: str) -> bool:
+    import psutil
+
+    try:
+        found = {place[0] for *_, place in socket.getaddrinfo(host, None)}
+    except OSError:
+        return False
+    return bool(found & {one.address for each in psutil.net_if_addrs().values() for one in each})
 
 
 def stop_upstream(one: UpstreamProcess) -> None:

@@ -247,12 +247,13 @@ def _update(carried: _Carried, layout: _Layout, image: Image, old: Image | None)
         unknown = old.keys() - image.keys()
         if unknown:
             raise DecodeError(f"column {min(unknown)!r} stands in `old` and not in `data`", CODEC, 0)
+    after = _values(layout, image)
     return Update(
         schema=carried.schema,
         table=carried.table,
         fields=layout.fields,
-        before=_values(layout, image | old),
-        after=_values(layout, image),
+        before=after if old == image else _values(layout, image | old),  # as for rows whose key alone came
+        after=after,
         commit_ts=carried.commit_ts,
         pk_names=layout.pk_names,
         handle_only=carried.handle_only,

@@ -26,6 +26,7 @@ from tidegate.codec.kept import KEPT_BYTES, STRUCTS_BYTES, LayoutMemory, kept, w
 from tidegate.codec.values import INT_RANGES, MAX_ROW_TS, ColumnForm, Form, integer_range
 from tidegate.model.event import Event, Field, RowChange, Update
 from tidegate.model.mysql import MysqlType
+from tidegate.model.roads import Reason
 
 RUN_MAX: Final = 1 << 12
 _HINT_END: Final = b',"es":'
@@ -84,8 +85,8 @@ class CanalLanes:
     def take(self, numbers: Sequence[int], _keys: Sequence[bytes], values: Sequence[bytes], at: int) -> int:
         """Take messages in from index `at` on; return the index of the first that fits no known layout.
 
-        Neighbours mostly are rows of one table, so ever longer runs are decoded without a look at their hints."""
-        run = 1
+        Where neighbours are rows of one table, ever longer runs are decoded without a look at their hints."""
+        run, last = 1, None
         while at < len(values):
             value = values[at]
             shape = _known.get((hint_of(value), self._legacy))
@@ -96,7 +97,7 @@ class CanalLanes:
                 lane = self._lanes[id(shape)] = shape, PlacedRows(shape.layout)
             rows = lane[1]
             before = len(rows.structs)
-            run = min(2 * run, RUN_MAX)
+            run, last = min(2 * run, RUN_MAX) if shape is last else 1, shape
             try:
                 rows.structs.extend(map(shape.decode, values[at : at + run]))
             except _UNREADABLE:
@@ -108,11 +109,12 @@ class CanalLanes:
             at += taken
         return at
 
-    def learn(self, value: bytes, events: Sequence[Event]) -> None:
-        """Remember the layout of a row that the plain decoder read."""
+    def learn(self, value: bytes, events: Sequence[Event]) -> Reason:
+        """Remember the layout of a row that the plain decoder read. Return why it did not fit what was known."""
         for event in events[:1]:
             if isinstance(event, RowChange) and not event.handle_only and event.commit_ts is not None:
-                _learn((hint_of(value), self._legacy), event)
+                return _learn((hint_of(value), self._legacy), event)
+        return Reason.OTHER_TEXT
 
     def rows(self) -> list[PlacedRows]:
         """Return what was gathered, by layout."""
@@ -123,19 +125,20 @@ class CanalLanes:
         return found
 
 
-def _learn(hint: tuple[bytes, bool], event: RowChange) -> None:
+def _learn(hint: tuple[bytes, bool], event: RowChange) -> Reason:
     legacy = hint[1]
     known = _known.get(hint)
     key = LayoutKey(event.schema, event.table, event.fields, event.pk_names or (), partial=False, legacy=legacy)
     if known is not None and known.key._replace(partial=False) == key:
         key = key._replace(partial=known.key.partial or isinstance(event, Update))
         if known.key == key:
-            return
+            return Reason.OTHER_TEXT
     shape = _shape(key)
     if shape is None:
         _known.pop(hint, None)
-        return
+        return Reason.NO_LAYOUT
     _known.keep(hint, shape, width_of(key))
+    return Reason.NEW_LAYOUT
 
 
 def width_of(key: LayoutKey) -> int:

@@ -1,232 +1,170 @@
-"""Canal-JSON by template: all rows of a chunk, table by table, to columns.
+"""Canal-JSON by template: all rows of a chunk, all tables at once, to columns.
 
-    {"id":0,"database":…,"type":"word","es":digits,"ts":digits,"sql":"","sqlType":object,"mysqlType":object,
+    {"id":0,"database":…,"type":"word","es":digits,"ts":digits,"sql":"","sqlType":codes,"mysqlType":types,
      "old":null or [IMAGE],"data":[IMAGE],"_tidb":{"commitTs":digits}}
 
-Around what is named here the text is the same for all rows of a table.  Members of `mysqlType` come in random order and
-those of `sqlType` follow the values, so each text that such an object has is looked at on its own, once.
+Around what is named here the text is the same for all rows of a table.  Members of `mysqlType` come in random order,
+those of `sqlType` follow the values, and an old image may lack columns.
 """
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 
 from tidegate.codec.columnar import canal as structs
-from tidegate.codec.columnar.rows import Batch, PlacedRows, StructLayout, batch_of
-from tidegate.codec.columnar.spans import TEXT_QUOTES, text_column
-from tidegate.codec.columnar.sweep import Events, SweptRows, sweep, too_few
-from tidegate.codec.columnar.template import (
-    Image,
-    SpanImages,
-    TemplateRows,
-    accepted,
-    image_of,
-    images_of,
-    literal,
-    members,
-    walk_image,
-)
+from tidegate.codec.columnar import scan
+from tidegate.codec.columnar.program import Image, JsonMember, ScanStep, Template, image_of, literal, members
+from tidegate.codec.columnar.rows import PlacedRows, StructLayout, batch_of
+from tidegate.codec.columnar.sweep import Events, RowsText, sweep
+from tidegate.codec.columnar.swept import SweptChunk, nothing_swept, too_few
+from tidegate.codec.columnar.texts import TextRun
 from tidegate.codec.columnar.values import Misfit
-from tidegate.codec.columnar.walk import TextRun, Walk
-from tidegate.codec.kept import LayoutMemory, width
-
-COLUMNS_MAX: Final = 32
-"""Columns of a table that is read by template: each costs some calls a chunk.  A map of Go with more than eight members
-comes in another order each time, so nearly every `mysqlType` of such a table is a text of its own to be read."""
+from tidegate.codec.kept import LayoutMemory
+from tidegate.model.compiled import compiled
 
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_WORD_BYTES: Final = 6
-_WORD, _INSERT, _UPDATE, _DELETE = (
-    np.frombuffer(word.ljust(8, b"\0"), np.uint64)[0] for word in (b"\xff" * 6, b"INSERT", b"UPDATE", b"DELETE")
-)
-"""What `type` may be, as numbers; the first leaves two more bytes out."""
+_KEY_END: Final = np.frombuffer(b',"type":', np.uint8)
+_NAMES: Final = ("type", "es", "ts", "sqlType", "mysqlType", "old", "data", "commitTs")
+
+_known: Final = LayoutMemory[int, tuple[Template, ...]]()
+"""Templates by key, which tells the way of reading, too; they change no result."""
 
 
-class _Step(NamedTuple):
-    """A member whose value varies, the text before it, and what it was once."""
-
-    before: bytes
-    name: str
-    text: bytes
-
-
-class _Template(NamedTuple):
-    """A message around its values."""
-
-    steps: tuple[_Step, ...]
-    last: bytes
-    image: Image
-    layout: StructLayout
-    types: Callable[[bytes], list[Any]]
-
-
-_known: Final = LayoutMemory[tuple[bytes, bool], _Template]()
-"""By hint, as structs are; it changes no result."""
-
-
-def by_template(
-    _keys: Sequence[bytes], values: Sequence[bytes], *, legacy: bool, as_texts: bool
-) -> tuple[list[Batch], Any]:
+def by_template(_keys: Sequence[bytes], values: Sequence[bytes], *, legacy: bool, as_texts: bool) -> SweptChunk:
     """Batches of those messages whose rows are of known looks, and which messages that is."""
     count = len(values)
     if too_few(count):
-        return [], np.zeros(count, np.bool_)
+        return nothing_swept(count)
     events = Events(np.arange(count), np.zeros(count, np.int64), np.ones(count, np.int64))
-    return sweep(events, _Templates(values, legacy=legacy, as_texts=as_texts))
+    return sweep(events, _Looks(values, legacy=legacy), as_texts=as_texts)
 
 
-class _Templates:
-    """Templates of the tables of a chunk."""
+class _Looks:
+    """What the rows of a chunk look like."""
 
-    convert = staticmethod(text_column)
+    quotes = 1
 
-    def __init__(self, values: Sequence[bytes], *, legacy: bool, as_texts: bool) -> None:
+    def __init__(self, values: Sequence[bytes], *, legacy: bool) -> None:
         self._values, self._legacy = values, legacy
-        self.quotes = TEXT_QUOTES if as_texts else None
+        self.known = _known
+        text = TextRun(values)
+        self.texts = (RowsText(text.array, text.starts, text.ends),)
 
     @cached_property
-    def text(self) -> TextRun:
-        """All messages, once one of them is to be read."""
-        return TextRun(self._values, b",}")
+    def keys(self) -> Any:
+        """A number for what stands before `type`: database, table and key."""
+        text = self.texts[0]
+        found = np.empty(len(text.starts), np.int64)
+        _keys_before(text.array, text.starts, text.ends, _KEY_END, found)
+        return found ^ np.int64(self._legacy)
 
-    @property
-    def heads(self) -> TextRun:
-        """Where timestamps stand."""
-        return self.text
-
-    def known(self, row: int, left: Any) -> SweptRows | None:
-        """Return what the template of the row's table reads."""
-        template = _known.get((structs.hint_of(self._values[row]), self._legacy))
-        return None if template is None else self._read(template, left)
-
-    def learned(self, row: int, left: Any) -> SweptRows | None:
-        """Return what a template made of the row reads."""
+    def learned(self, row: int) -> Template | None:
+        """Return what a message looks like; None when it cannot be a template, or when its layout is not known."""
         value = self._values[row]
-        hint = structs.hint_of(value), self._legacy
-        shape = structs.known_shape(*hint)
-        if shape is None or len(shape.layout.columns) > COLUMNS_MAX:
+        shape = structs.known_shape(structs.hint_of(value), self._legacy)
+        if shape is None:
             return None
-        template = _template(shape, value)
-        if template is None:
+        try:
+            struct = shape.decode(value)
+            batch_of(PlacedRows(shape.layout, [0], [0], [struct.tidb.commitTs], [], [struct]))
+            return _template(value.decode("latin-1"), shape.layout)
+        except (*_UNREADABLE, Misfit, ValueError, IndexError):
             return None
-        _known.keep(hint, template, width(field.name for field in template.layout.fields))
-        return self._read(template, left)
-
-    def _read(self, template: _Template, left: Any) -> SweptRows:
-        walk = Walk(self.text, left, self.text.starts[left], {})
-        walk.literal(template.steps[0].before)
-        seen = walk.rows
-        if too_few(len(seen)):
-            return SweptRows(seen, template.layout, [])
-        old = walk
-        for number, step in enumerate(template.steps):
-            if number:
-                walk.literal(step.before)
-            old = _STEPS[step.name](walk, template, step) or old
-        walk.literal(template.last)
-        walk.finish(self.text.ends)
-        return SweptRows(seen, template.layout, [_part(walk, old, template.layout)])
 
 
-def _word(walk: Walk, _template: _Template, step: _Step) -> None:
-    walk.word(step.name, _WORD_BYTES)
+@compiled
+def _keys_before(text: Any, starts: Any, ends: Any, mark: Any, found: Any) -> None:
+    """A hash of each text up to `mark`, or of all of it."""
+    for row in range(len(starts)):
+        value, at, end = scan.HASH, starts[row], ends[row]
+        while at < end:
+            byte = text[at]
+            if byte == mark[0]:
+                size = 1
+                while size < len(mark) and text[at + size] == mark[size]:
+                    size += 1
+                if size == len(mark):
+                    break
+            value = scan.hashed(value, byte)
+            at += 1
+        found[row] = np.int64(value)
 
 
-def _digits(walk: Walk, _template: _Template, step: _Step) -> None:
-    walk.digits(step.name)
+def _template(text: str, layout: StructLayout) -> Template:
+    steps, at = list[ScanStep](), 0
+    found = sorted(_varying(text), key=lambda one: one.start)
+    if sorted(one.name for one in found) != sorted(_NAMES) or [one.name for one in found].index("type"):
+        raise ValueError("no message of a row, or one whose type comes late")
+    told = next(one for one in found if one.name == "mysqlType")
+    types = tuple([_as_member(text, one) for one in members(text, told.start)])
+    for one in found:
+        steps.append(ScanStep(scan.LITERAL, literal(text, at, one.start)))
+        steps += _STEPS[one.name](text, one, layout, len(steps))
+        at = one.end
+    steps += [ScanStep(scan.LITERAL, literal(text, at, len(text))), ScanStep(scan.END)]
+    return Template(layout, (tuple(steps),), types)
 
 
-def _types(walk: Walk, template: _Template, step: _Step) -> None:
-    walk.object(step.name, len(step.text))
-    accepted(walk, step.name, template.types)
+def _varying(text: str) -> list[JsonMember]:
+    """Where the values stand that differ between the rows of a table."""
+    found = []
+    for one in members(text):
+        if one.name == "_tidb":
+            found += [inner for inner in members(text, one.start) if inner.name == "commitTs"]
+        elif one.name == "type":
+            found.append(one._replace(start=one.start + 1, end=one.end - 1))
+        elif one.name in _NAMES:
+            found.append(one)
+    return found
 
 
-def _any_types(walk: Walk, _template: _Template, step: _Step) -> None:
-    if not walk.passes(step.text):
-        walk.object(step.name, len(step.text))
-        accepted(walk, step.name, _ANY_TYPES)
+def _as_member(text: str, one: JsonMember) -> tuple[bytes, int]:
+    """A member of `mysqlType`, and the size of its name."""
+    return literal(text, one.begun, one.end), one.start - 1 - one.begun
 
 
-def _image(walk: Walk, template: _Template, step: _Step) -> None:
-    walk.literal(b"[")
-    walk_image(walk, template.image, step.name)
-    walk.literal(b"]")
+def _word(_text: str, _one: JsonMember, _layout: StructLayout, _at: int) -> list[ScanStep]:
+    return [ScanStep(scan.WORD)]
 
 
-def _old(walk: Walk, template: _Template, step: _Step) -> Walk:
-    """The rows with an old image."""
-    arrays = walk.next_is(b"[")
-    old, nulls = walk.part(arrays), walk.part(~arrays)
-    nulls.literal(b"null")
-    if len(old.rows):
-        _image(old, template, step)
-    walk.meet(nulls, old)
-    return old
+def _digits(_text: str, one: JsonMember, _layout: StructLayout, _at: int) -> list[ScanStep]:
+    return [ScanStep(scan.DIGITS, slot=0 if one.name == "commitTs" else -1)]
 
 
-_ANY_TYPES: Final = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
-_STEPS: Final[dict[str, Callable[[Walk, _Template, _Step], Walk | None]]] = {
+def _codes(text: str, one: JsonMember, _layout: StructLayout, _at: int) -> list[ScanStep]:
+    return [ScanStep(scan.CODES, literal(text, one.start, one.end))]
+
+
+def _types(_text: str, _one: JsonMember, _layout: StructLayout, _at: int) -> list[ScanStep]:
+    return [ScanStep(scan.TYPES)]
+
+
+def _data(text: str, one: JsonMember, layout: StructLayout, at: int) -> list[ScanStep]:
+    image = _image(text, one.start + 1, layout)
+    return [ScanStep(scan.LITERAL, b"["), *image.steps(0, at + 1, partial=False), ScanStep(scan.LITERAL, b"]")]
+
+
+def _old(text: str, _one: JsonMember, layout: StructLayout, at: int) -> list[ScanStep]:
+    """Null, or an image like the new one, which stands behind."""
+    data = next(one for one in members(text) if one.name == "data")
+    steps = _image(text, data.start + 1, layout).steps(len(layout.columns), at + 1, partial=True)
+    return [ScanStep(scan.OLD, jump=at + len(steps) + 2), *steps, ScanStep(scan.LITERAL, b"]")]
+
+
+def _image(text: str, at: int, layout: StructLayout) -> Image:
+    return image_of(text, at, layout, {one.name: (one.start, one.end) for one in members(text, at)}, bare=False)
+
+
+_STEPS: Final[dict[str, Callable[[str, JsonMember, StructLayout, int], list[ScanStep]]]] = {
     "type": _word,
     "es": _digits,
     "ts": _digits,
     "commitTs": _digits,
-    "sqlType": _any_types,
+    "sqlType": _codes,
     "mysqlType": _types,
     "old": _old,
-    "data": _image,
+    "data": _data,
 }
-
-
-def _part(walk: Walk, old: Walk, layout: StructLayout) -> TemplateRows:
-    """The rows by the change that they make; `old` has the old images of some."""
-    words = walk.text.windows(8, "u")[walk.spans["type"].start] & _WORD
-    walk.keep((words == _INSERT) | (words == _UPDATE) | (words == _DELETE))
-    letters = walk.letters("type")
-    deletes, updates = letters == ord("D"), (letters == ord("U")) & np.isin(walk.rows, old.rows)
-    ops = np.where(deletes | updates, letters, np.uint8(ord("I")))
-    new, before = images_of(walk, "data", layout), list[SpanImages]()
-    if updates.any():
-        before.append(images_of(old, "old", layout).of(np.isin(old.rows, walk.rows[updates])))
-    if deletes.any():
-        before.append(new.of(deletes))
-        new = new.of(~deletes)
-    return TemplateRows(walk.rows, ops, walk.spans["commitTs"], None, tuple(before), (new,))
-
-
-def _template(shape: structs.Shape, value: bytes) -> _Template | None:
-    """The look of a row; None when it cannot be one, or when the row is not of `shape`."""
-    try:
-        struct = shape.decode(value)
-        batch_of(PlacedRows(shape.layout, [0], [0], [struct.tidb.commitTs], [], [struct]))
-        text = value.decode("latin-1")
-        steps, at, image = [], 0, None
-        for name, start, end in _varying(text):
-            steps.append(_Step(literal(text, at, start), name, text[start:end].encode("latin-1")))
-            at = end
-            if name == "data":
-                row_end = end - 1
-                image = image_of(text, start + 1, row_end, list(members(text, start + 1)), shape.layout, bare=False)
-        last = literal(text, at, len(text))
-    except (*_UNREADABLE, Misfit, ValueError, IndexError):
-        return None
-    names = sorted(map(attrgetter("name"), steps))
-    if image is None or names != sorted(_STEPS):
-        return None
-    return _Template(tuple(steps), last, image, shape.layout, shape.types)
-
-
-def _varying(text: str) -> list[tuple[str, int, int]]:
-    """Where the values stand that differ between the rows of a table."""
-    found = []
-    for name, start, end in members(text):
-        if name == "_tidb":
-            found += [one for one in members(text, start) if one[0] == "commitTs"]
-        elif name == "type":
-            found.append((name, start + 1, end - 1))
-        elif name in _STEPS:
-            found.append((name, start, end))
-    return found

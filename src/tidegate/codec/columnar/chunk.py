@@ -1,7 +1,7 @@
 """Chunks of messages to Arrow columns: two fast paths, with the plain decoder behind them.
 
-    messages ─┬─ text of a known look ──→ places of values ──→ columns ──→ Batch …    many rows of a table
-              ├─ fits a known layout ───→ structs ───────────→ columns ──→ Batch …    few of them, other looks
+    messages ─┬─ text of a known look ──→ places of values ──→ columns ──→ Batch …    compiled loops (sweep.py)
+              ├─ fits a known layout ───→ structs ───────────→ columns ──→ Batch …    few rows, other looks, no numba
               │                             │ Misfit
               └─ anything else ──→ plain decoder ←┘  ──→ Rest …                       one per message, teaches layouts
 
@@ -12,24 +12,28 @@ events are the same: a fast path takes nothing that the plain decoder would refu
 A column of structs that does not convert is looked for by halves, so that one odd value costs a few rows their speed
 and not the chunk.  Compressed values take the plain way.
 
-    chunk of 1,000 messages or more: calls per column cost little then
+    chunk of 1,000 messages or more: calls cost little then
 """
 
 import gc
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from tidegate.codec.columnar import canal, canal_template, open_template
+from tidegate.codec.columnar import canal
 from tidegate.codec.columnar import open as open_protocol
-from tidegate.codec.columnar.rows import Batch, PlacedRows, batch_of
+from tidegate.codec.columnar.rows import Batch, PlacedRows, batch_of, batches_of
+from tidegate.codec.columnar.swept import SweepNotes, SweptChunk
 from tidegate.codec.columnar.values import Misfit
+from tidegate.codec.columnar.why import why_plain, why_structs
 from tidegate.codec.options import DecodeOptions, protocol_name
 from tidegate.codec.table import decode
 from tidegate.model.errors import DecodeError
-from tidegate.model.event import Event
+from tidegate.model.event import Event, RowChange
+from tidegate.model.roads import Reason, Why
 
 PIECE: Final = 8
 """Rows that go to the plain decoder together when one of them does not fit."""
@@ -51,14 +55,30 @@ class Rest:
     message: int
     events: tuple[Event, ...]
     error: DecodeError | None = None
+    why: Why | None = None
+    """Why its rows, if it has any, are no columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageChunk:
-    """All events of some messages. `rest` is in message order."""
+    """All events of some messages. `rest` is in message order; the first `by_template` of the batches were read so."""
 
     batches: tuple[Batch, ...]
     rest: tuple[Rest, ...]
+    by_template: int = 0
+    notes: SweepNotes = field(default_factory=SweepNotes)
+
+    @property
+    def roads(self) -> dict[str, int]:
+        """How many rows went which way: "template", "structs", "plain"."""
+        rows = [batch.rows for batch in self.batches]
+        plain = sum(isinstance(event, RowChange) for one in self.rest for event in one.events)
+        found = {"template": sum(rows[: self.by_template]), "structs": sum(rows[self.by_template :]), "plain": plain}
+        return {road: count for road, count in found.items() if count}
+
+    def whys(self) -> list[Why | None]:
+        """Return for each batch why its rows were not read by template; None for those that were."""
+        return [None] * self.by_template + why_structs(self)
 
 
 class Lanes(Protocol):
@@ -67,8 +87,8 @@ class Lanes(Protocol):
     def take(self, numbers: Sequence[int], keys: Sequence[bytes], values: Sequence[bytes], at: int, /) -> int:
         """Take messages in from index `at` on; return the index of the first that does not fit."""
 
-    def learn(self, value: bytes, events: Sequence[Event], /) -> None:
-        """Remember layouts."""
+    def learn(self, value: bytes, events: Sequence[Event], /) -> Reason:
+        """Remember layouts; return why the message did not fit them before."""
 
     def rows(self) -> list[PlacedRows]:
         """Return what was taken in."""
@@ -81,13 +101,29 @@ class _MakeLanes(Protocol):
 class _ByTemplate(Protocol):
     def __call__(
         self, keys: Sequence[bytes], values: Sequence[bytes], /, *, legacy: bool, as_texts: bool
-    ) -> tuple[list[Batch], Any]: ...
+    ) -> SweptChunk: ...
 
 
 LANES: Final[Mapping[str, _MakeLanes]] = {"open-protocol": open_protocol.OpenLanes, "canal-json": canal.CanalLanes}
+
+
+_HANDLE_ONLY: Final[Mapping[str, bytes]] = {"open-protocol": b'"ohk":true', "canal-json": b'"onlyHandleKey":true'}
+"""What says in a message that only the handle key came; there is no layout of it to be tried or learned."""
+
+
+def _loaded(module: str) -> _ByTemplate:
+    """The reader of a module, which loads when rows are there to be read: it brings what is compiled."""
+
+    def by_template(keys: Sequence[bytes], values: Sequence[bytes], /, *, legacy: bool, as_texts: bool) -> SweptChunk:
+        read: _ByTemplate = import_module(f"tidegate.codec.columnar.{module}").by_template
+        return read(keys, values, legacy=legacy, as_texts=as_texts)
+
+    return by_template
+
+
 TEMPLATES: Final[Mapping[str, _ByTemplate]] = {
-    "open-protocol": open_template.by_template,
-    "canal-json": canal_template.by_template,
+    "open-protocol": _loaded("open_template"),
+    "canal-json": _loaded("canal_template"),
 }
 
 
@@ -112,30 +148,34 @@ def _pairs(messages: Messages | Pairs) -> Pairs:
 
 def _decode_chunk(messages: Pairs, options: DecodeOptions, *, as_texts: bool) -> MessageChunk:
     if options.compression != "none":
-        return MessageChunk((), tuple([_plain(index, messages, options) for index in range(len(messages.values))]))
-    read, numbers = _by_template(messages, options, as_texts=as_texts)
+        why = Why(Reason.COMPRESSED, f"values are compressed with {options.compression}")
+        return MessageChunk((), tuple([_plain(index, messages, options, why) for index in range(len(messages.values))]))
+    read, numbers, notes = _by_template(messages, options, as_texts=as_texts)
     rest: dict[int, Rest] = {}
     while True:
         gathered = _gather(messages, [number for number in numbers if number not in rest], options, rest)
         try:
-            batches = [batch_of(rows) for rows in gathered]
+            batches = batches_of(gathered, texts=as_texts)
         except Misfit:
-            for index in {index for rows in gathered for index in _misfits(rows)}:
-                rest[index] = _plain(index, messages, options)
+            misfits = {index: text for rows in gathered for index, text in _misfits(rows).items()}
+            for index, text in misfits.items():
+                rest[index] = _plain(index, messages, options, Why(Reason.VALUE, text))
         else:
-            return MessageChunk((*read, *batches), tuple([rest[index] for index in sorted(rest)]))
+            return MessageChunk((*read, *batches), tuple([rest[index] for index in sorted(rest)]), len(read), notes)
 
 
-def _by_template(messages: Pairs, options: DecodeOptions, *, as_texts: bool) -> tuple[list[Batch], list[int]]:
-    """The rows of texts of known looks, and the messages that have others."""
+def _by_template(
+    messages: Pairs, options: DecodeOptions, *, as_texts: bool
+) -> tuple[list[Batch], list[int], SweepNotes]:
+    """The rows of texts of known looks, the messages that have others, and what is to be said of those."""
     try:
         read = TEMPLATES[protocol_name(options.protocol)]
-        batches, whole = read(
+        batches, whole, notes = read(
             _filled(messages.keys), _filled(messages.values), legacy=options.legacy, as_texts=as_texts
         )
-    except Misfit:
-        return [], list(range(len(messages.values)))
-    return batches, np.flatnonzero(~whole).tolist()
+    except Misfit as misfit:
+        return [], list(range(len(messages.values))), SweepNotes(refused=str(misfit))
+    return batches, np.flatnonzero(~whole).tolist(), notes
 
 
 def _filled(texts: Sequence[bytes | None]) -> Sequence[bytes]:
@@ -145,20 +185,31 @@ def _filled(texts: Sequence[bytes | None]) -> Sequence[bytes]:
 
 def _gather(messages: Pairs, numbers: list[int], options: DecodeOptions, rest: dict[int, Rest]) -> list[PlacedRows]:
     """The rows of the messages `numbers`; `rest` grows by those that do not fit."""
-    lanes = LANES[protocol_name(options.protocol)](legacy=options.legacy)
+    protocol = protocol_name(options.protocol)
+    lanes, mark = LANES[protocol](legacy=options.legacy), _HANDLE_ONLY[protocol]
+    for number in numbers:
+        if mark in (messages.keys[number] or b"") or mark in (messages.values[number] or b""):
+            found = _plain(number, messages, options)
+            rest[number] = _told(found, Reason.OTHER_TEXT)
+    numbers = [number for number in numbers if number not in rest]
     keys = [messages.keys[number] or b"" for number in numbers]
     values = [messages.values[number] or b"" for number in numbers]
     at = lanes.take(numbers, keys, values, 0)
     while at < len(numbers):
-        found = rest[numbers[at]] = _plain(numbers[at], messages, options)
-        lanes.learn(values[at], found.events)
+        found = _plain(numbers[at], messages, options)
+        rest[numbers[at]] = _told(found, lanes.learn(values[at], found.events))
         at = lanes.take(numbers, keys, values, at + 1)
     return lanes.rows()
 
 
-def _plain(index: int, messages: Pairs, options: DecodeOptions) -> Rest:
+def _told(found: Rest, taught: Reason) -> Rest:
+    why = why_plain(found.events, taught)
+    return found if why is None else Rest(found.message, found.events, found.error, why)
+
+
+def _plain(index: int, messages: Pairs, options: DecodeOptions, why: Why | None = None) -> Rest:
     try:
-        return Rest(index, decode(messages.keys[index], messages.values[index], options))
+        return Rest(index, decode(messages.keys[index], messages.values[index], options), None, why)
     except DecodeError as error:
         return Rest(index, (), _light(error))
 
@@ -172,13 +223,13 @@ def _light(error: DecodeError) -> DecodeError:
     return error
 
 
-def _misfits(rows: PlacedRows) -> set[int]:
-    """The messages of the rows that do not become columns, and of a few around them."""
+def _misfits(rows: PlacedRows) -> dict[int, str]:
+    """The messages of the rows that do not become columns, and of a few around them, with what is wrong there."""
     try:
         batch_of(rows)
-    except Misfit:
+    except Misfit as misfit:
         count = len(rows.structs)
         if count <= PIECE:
-            return set(rows.message)
+            return dict.fromkeys(rows.message, str(misfit))
         return _misfits(rows.part(0, count // 2)) | _misfits(rows.part(count // 2, count))
-    return set()
+    return {}

@@ -23,6 +23,7 @@ from tidegate.codec.columnar.open_shape import OpenKey, OpenShape, shape_of, wid
 from tidegate.codec.columnar.rows import PlacedRows
 from tidegate.codec.kept import KEPT_BYTES, LayoutMemory
 from tidegate.model.event import Delete, Event, RowChange, Update
+from tidegate.model.roads import Reason
 
 _VERSION: Final = (1).to_bytes(8, "big")
 _LENGTH: Final = Struct(">Q").unpack_from
@@ -122,8 +123,9 @@ class OpenLanes:
                 self._full.append(lane)
         return lane
 
-    def learn(self, _value: bytes, events: Sequence[Event]) -> None:
-        """Remember the layouts of rows that the plain decoder read."""
+    def learn(self, _value: bytes, events: Sequence[Event]) -> Reason:
+        """Remember the layouts of rows that the plain decoder read. Return why they did not fit what was known."""
+        reason = Reason.OTHER_TEXT
         told: dict[tuple[str, str], OpenShape | None] = {}
         for event in events:
             if isinstance(event, RowChange) and not event.handle_only and event.claim_check is None:
@@ -131,8 +133,9 @@ class OpenLanes:
                 known = _known.get((*name, self._legacy))
                 key = _next_key(event, known, told.setdefault(name, known), legacy=self._legacy)
                 if known is None or key != known.key:
-                    _remember(key)
+                    reason = _remember(key)
                     self._lanes.pop(name, None)
+        return reason
 
     def rows(self) -> list[PlacedRows]:
         """Return what was gathered, by layout."""
@@ -172,13 +175,14 @@ def _next_key(event: RowChange, known: OpenShape | None, told: OpenShape | None,
     return key._replace(partial=key.partial or (isinstance(event, Update) and told is not None and key == told.key))
 
 
-def _remember(key: OpenKey) -> None:
+def _remember(key: OpenKey) -> Reason:
     shape = shape_of(key)
     name = key.schema, key.table, key.legacy
     if shape is None:
         _known.pop(name, None)
-        return
+        return Reason.NO_LAYOUT
     _known.keep(name, shape, width_of(key))
+    return Reason.NEW_LAYOUT
 
 
 def _by_layout(shape: OpenShape, rows: PlacedRows) -> list[PlacedRows]:

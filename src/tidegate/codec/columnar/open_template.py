@@ -1,4 +1,4 @@
-"""Open Protocol by template: all events of a chunk cut from their messages at once, table by table to columns.
+"""Open Protocol by template: all events of a chunk cut from their messages at once, all tables to columns.
 
     key     | 1 (8) | n (8) | head | n (8) | head …        heads    {"ts":digits,"scm":…,"tbl":…,"rid":digits,"t":1}
     value           | n (8) | body | n (8) | body …        bodies   {"u":IMAGE}  {"u":IMAGE,"p":IMAGE}  {"d":IMAGE}
@@ -9,75 +9,55 @@ against the place of the next, which proves them; a message with one that fails 
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from functools import cached_property
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 
 from tidegate.codec.columnar import open as structs
+from tidegate.codec.columnar import scan
 from tidegate.codec.columnar.open_shape import OpenShape
-from tidegate.codec.columnar.rows import Batch, PlacedRows, StructLayout, batch_of
-from tidegate.codec.columnar.spans import JSON_QUOTES, json_column
-from tidegate.codec.columnar.sweep import NOT_WHOLE, Events, SweptRows, sweep, too_few
-from tidegate.codec.columnar.template import (
-    Image,
-    SpanImages,
-    TemplateRows,
-    image_of,
-    images_of,
-    literal,
-    members,
-    walk_image,
-)
+from tidegate.codec.columnar.program import ScanStep, Template, image_of, literal, members
+from tidegate.codec.columnar.rows import PlacedRows, StructLayout, batch_of
+from tidegate.codec.columnar.sweep import NOT_WHOLE, Events, RowsText, sweep
+from tidegate.codec.columnar.swept import SweptChunk, nothing_swept, too_few
+from tidegate.codec.columnar.texts import TextRun
 from tidegate.codec.columnar.values import Misfit
-from tidegate.codec.columnar.walk import TextRun, Walk
-from tidegate.codec.kept import LayoutMemory, width
+from tidegate.codec.kept import LayoutMemory
+from tidegate.model.compiled import compiled, windows
 
 _VERSION: Final = (1).to_bytes(8, "big")
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_DIGITS: Final = frozenset({"ts", "rid", "ptn"})
+_DIGITS: Final = {"ts": 0, "ptn": 1, "rid": -1}
+"""Members of a head whose values differ, and which number of a row they are."""
+
+_known: Final = LayoutMemory[int, tuple[Template, ...]]()
+"""Templates by key, which tells the way of reading, too; they change no result."""
 
 
-class _Template(NamedTuple):
-    """A head around its numbers, which of `u` and `d` the image may be, and the image."""
-
-    head: tuple[tuple[bytes, str], ...]
-    head_last: bytes
-    kinds: bytes
-    image: Image
-    layout: StructLayout
-
-
-_Name: TypeAlias = tuple[str, str, bytes, bool]
-
-_known: Final = LayoutMemory[_Name, _Template]()
-"""By schema, table, `u` or `d`, and whether values are read the old way; it changes no result."""
-
-
-def by_template(
-    keys: Sequence[bytes], values: Sequence[bytes], *, legacy: bool, as_texts: bool
-) -> tuple[list[Batch], Any]:
+def by_template(keys: Sequence[bytes], values: Sequence[bytes], *, legacy: bool, as_texts: bool) -> SweptChunk:
     """Batches of those messages whose rows are of known looks, and which messages that is."""
     heads = _Frames(keys, len(_VERSION))
     bodies = _Frames(values, 0)
     fits = heads.fits & bodies.fits & (heads.counts == bodies.counts)
-    versions = heads.text.windows(len(_VERSION))[heads.text.starts[fits]].view(np.uint64)
+    versions = windows(heads.text.array)[heads.text.starts[fits]]
     fits[np.flatnonzero(fits)[versions != np.frombuffer(_VERSION, np.uint64)]] = False
     counts = np.where(fits, heads.counts, 0)
     message = np.repeat(np.arange(len(values)), counts)
     if too_few(len(message)):
-        return [], np.zeros(len(values), np.bool_)
+        return nothing_swept(len(values))
     seq = np.arange(len(message)) - (np.cumsum(counts) - counts)[message]
     counts[~fits] = NOT_WHOLE
-    templates = _Templates(heads.of(fits), bodies.of(fits), legacy=legacy, as_texts=as_texts)
-    return sweep(Events(message, seq, counts), templates)
+    looks = _Looks(heads.of(fits), bodies.of(fits), legacy=legacy)
+    return sweep(Events(message, seq, counts), looks, as_texts=as_texts)
 
 
 class _Frames:
     """The texts of length-prefixed messages: which messages `fits`, how many texts each has, where each text stands."""
 
     def __init__(self, parts: Sequence[bytes], skip: int) -> None:
-        self.text = text = TextRun(parts, b"}")
+        self.text = text = TextRun(parts)
         firsts = text.starts + skip
         at = np.concatenate((firsts[text.ends >= firsts + 8], _marks(text.array)))
         at.sort(kind="stable")
@@ -85,7 +65,7 @@ class _Frames:
         message = np.searchsorted(text.ends, at, "right")
         inside = (at + 8 <= np.append(text.ends, 0)[message]) & (at >= np.append(firsts, 0)[message])
         at, message = at[inside], message[inside]
-        ends = at + 8 + text.windows(8, ">u")[at].astype(np.int64)
+        ends = at + 8 + windows(text.array, ">u8")[at].astype(np.int64)
         nexts, last = np.append(at, 0)[1:], np.append(message, -1)[1:] != message
         nexts[last] = text.ends[message[last]]
         self.counts = np.bincount(message, minlength=len(parts))
@@ -115,115 +95,94 @@ def _marks(array: Any) -> Any:
     return at[array[at - 1] == ord("}")]
 
 
-class _Templates:
-    """Templates of the tables of a chunk."""
+class _Looks:
+    """What the rows of a chunk look like."""
 
-    convert = staticmethod(json_column)
+    quotes = 0
 
-    def __init__(self, heads: _Frames, bodies: _Frames, *, legacy: bool, as_texts: bool) -> None:
-        self.quotes = JSON_QUOTES if as_texts else None
+    def __init__(self, heads: _Frames, bodies: _Frames, *, legacy: bool) -> None:
         self._heads, self._bodies, self._legacy = heads, bodies, legacy
-        self.heads, self.text = heads.text, bodies.text
+        self.known = _known
+        self.texts = tuple([RowsText(one.text.array, one.starts, one.ends) for one in (heads, bodies)])
 
-    def known(self, row: int, left: Any) -> SweptRows | None:
-        """Return what the template of the row's table reads."""
-        name = self._name(row)
-        template = None if name is None else _known.get(name)
-        return None if template is None else self._read(template, left)
+    @cached_property
+    def keys(self) -> Any:
+        """A number for the head without its numbers."""
+        heads = self.texts[0]
+        found = np.empty(len(heads.starts), np.int64)
+        _keys_without_numbers(heads.array, heads.starts, heads.ends, found)
+        return found ^ np.int64(self._legacy)
 
-    def learned(self, row: int, left: Any) -> SweptRows | None:
-        """Return what a template made of the row reads."""
-        name = self._name(row)
-        if name is None:
-            return None
-        shape = structs.known_shape(name[0], name[1], legacy=self._legacy)
-        template = None if shape is None else _template(shape, self._heads[row], self._bodies[row])
-        if template is None:
-            return None
-        _known.keep(name, template, width(field.name for field in template.layout.fields))
-        return self._read(template, left)
-
-    def _name(self, row: int) -> _Name | None:
+    def learned(self, row: int) -> Template | None:
+        """Return what a row looks like; None when it cannot be a template, or when its layout is not known."""
+        head, body = self._heads[row], self._bodies[row]
         try:
-            table = structs.HEAD(self._heads[row])
-        except _UNREADABLE:
+            table = structs.HEAD(head)
+            shape = structs.known_shape(table.scm, table.tbl, legacy=self._legacy)
+            return None if shape is None else _template(shape, head, body)
+        except (*_UNREADABLE, Misfit, ValueError, IndexError):
             return None
-        return table.scm, table.tbl, self._bodies[row][2:3], self._legacy
-
-    def _read(self, template: _Template, left: Any) -> SweptRows:
-        heads, bodies = self._heads, self._bodies
-        walk = Walk(heads.text, left, heads.starts[left], {})
-        for piece, name in template.head:
-            walk.literal(piece)
-            walk.digits(name)
-        walk.literal(template.head_last)
-        walk.finish(heads.ends)
-        walk = Walk(bodies.text, walk.rows, bodies.starts[walk.rows], walk.spans)
-        walk.literal(b'{"')
-        walk.word("kind", 1)
-        walk.keep(np.isin(walk.letters("kind"), np.frombuffer(template.kinds, np.uint8)))
-        walk.literal(b'":')
-        if too_few(len(walk.rows)):
-            return SweptRows(walk.rows, template.layout, [])
-        return SweptRows(walk.rows, template.layout, [_part(template, walk, bodies.ends)])
 
 
-def _part(template: _Template, walk: Walk, ends: Any) -> TemplateRows:
-    """The rows that are of `template` to their end."""
-    walk_image(walk, template.image, "new")
-    alone = walk.ahead(ends) == 1
-    pairs, singles = walk.part(~alone & (walk.letters("kind") == ord("u"))), walk.part(alone)
-    if len(pairs.rows):
-        pairs.literal(b',"p":')
-        walk_image(pairs, template.image, "old")
-    walk.meet(singles, pairs)
-    walk.literal(b"}")
-    walk.finish(ends)
-    ops = np.where(walk.letters("kind") == ord("u"), ord("I"), ord("D")).astype(np.uint8)
-    new, before = images_of(walk, "new", template.layout), list[SpanImages]()
-    gone = ops == ord("D")
-    if len(pairs.rows):
-        updated = np.isin(walk.rows, pairs.rows)
-        ops[updated] = ord("U")
-        before.append(images_of(pairs, "old", template.layout).of(np.isin(pairs.rows, walk.rows)))
-    if gone.any():
-        before.append(new.of(gone))
-        new = new.of(~gone)
-    return TemplateRows(walk.rows, ops, walk.spans["ts"], walk.spans.get("ptn"), tuple(before), (new,))
+@compiled
+def _keys_without_numbers(text: Any, starts: Any, ends: Any, found: Any) -> None:
+    """A hash of each head without its numbers but that of `t`: the digits behind colons."""
+    for row in range(len(starts)):
+        value, number = scan.HASH, False
+        for at in range(starts[row], ends[row]):
+            byte = text[at]
+            if number and 48 <= byte <= 57:
+                continue
+            number = byte == 58 and text[at - 2] != 116
+            value = scan.hashed(value, byte)
+        found[row] = np.int64(value)
 
 
-def _template(shape: OpenShape, head: bytes, body: bytes) -> _Template | None:
-    """The look of a row; None when it cannot be one, or when the row is not of `shape`."""
-    try:
-        told, struct = shape.head(head), shape.decode(body)
-        layout = shape.row if struct.d is None else shape.gone
-        rows = PlacedRows(layout, [0], [0], [told.ts], [told.ptn] if shape.key.partitioned else [], [struct])
-        batch_of(rows)
-        pieces, last = _around_numbers(head)
-        text = body.decode("latin-1")
-        kind, at, end = next(members(text))
-        values = [(name, *_value_of(text, start)) for name, start, _ in members(text, at)]
-        image = image_of(text, at, end, values, layout, bare=True)
-    except (*_UNREADABLE, Misfit, ValueError, IndexError):
-        return None
-    if kind not in {"u", "d"} or at != len('{"u":'):
-        return None
-    kinds = b"ud" if shape.row.fields == shape.gone.fields else kind.encode()
-    return _Template(pieces, last, kinds, image, layout)
+def _template(shape: OpenShape, head: bytes, body: bytes) -> Template:
+    told, struct = shape.head(head), shape.decode(body)
+    layout = shape.row if struct.d is None else shape.gone
+    rows = PlacedRows(layout, [0], [0], [told.ts], [told.ptn] if shape.key.partitioned else [], [struct])
+    batch_of(rows)
+    alike = shape.row.fields == shape.gone.fields
+    return Template(
+        layout,
+        (_head_steps(head.decode("latin-1")), _body_steps(body.decode("latin-1"), layout, alike=alike)),
+        partitioned=shape.key.partitioned,
+    )
 
 
-def _around_numbers(head: bytes) -> tuple[tuple[tuple[bytes, str], ...], bytes]:
-    text, at, pieces = head.decode("latin-1"), 0, []
-    for name, start, end in members(text):
-        if name in _DIGITS:
-            pieces.append((literal(text, at, start), name))
-            at = end
-    return tuple(pieces), literal(text, at, len(text))
+def _head_steps(text: str) -> tuple[ScanStep, ...]:
+    steps, at = list[ScanStep](), 0
+    for one in members(text):
+        if one.name in _DIGITS:
+            steps += [
+                ScanStep(scan.LITERAL, literal(text, at, one.start)),
+                ScanStep(scan.DIGITS, slot=_DIGITS[one.name]),
+            ]
+            at = one.end
+    return (*steps, ScanStep(scan.LITERAL, literal(text, at, len(text))), ScanStep(scan.END))
 
 
-def _value_of(text: str, at: int) -> tuple[int, int]:
-    """Where the value of a cell stands."""
-    found = [(start, end) for name, start, end in members(text, at) if name == "v"]
-    if len(found) != 1:
-        raise ValueError("no value, or several")
-    return found[0]
+def _body_steps(text: str, layout: StructLayout, *, alike: bool) -> tuple[ScanStep, ...]:
+    """The steps of a body; `alike` where both `u` and `d` have this layout."""
+    first = next(members(text))
+    if first.name not in {"u", "d"}:
+        raise ValueError("no row")
+    image = image_of(text, first.start, layout, _values(text, first.start), bare=True)
+    kinds = 3 if alike else 1 if first.name == "u" else 2
+    steps = [ScanStep(scan.LITERAL, b'{"'), ScanStep(scan.KIND, size=kinds), ScanStep(scan.LITERAL, b'":')]
+    steps += image.steps(0, len(steps), partial=False)
+    old = image.steps(len(layout.columns), len(steps) + 1, partial=True)
+    steps += [ScanStep(scan.ALONE, b',"p":', jump=len(steps) + 1 + len(old)), *old]
+    return (*steps, ScanStep(scan.LITERAL, b"}"), ScanStep(scan.END))
+
+
+def _values(text: str, at: int) -> dict[str, tuple[int, int]]:
+    """Where the values of the cells of an image stand."""
+    found = {}
+    for cell in members(text, at):
+        values = [(one.start, one.end) for one in members(text, cell.start) if one.name == "v"]
+        if len(values) != 1:
+            raise ValueError("no value, or several")
+        found[cell.name] = values[0]
+    return found

@@ -14,17 +14,22 @@ Who asked for texts gets, where all values are plainly their own texts, those in
 `(message, seq)` tells the message, by its index in the chunk, and which of its events the row is.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any, Final, NamedTuple, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 from msgspec.structs import astuple
 
-from tidegate.codec.columnar.values import Misfit
+from tidegate.codec.columnar.values import Misfit, as_texts
 from tidegate.codec.values import ColumnForm
 from tidegate.model.event import Field
 from tidegate.model.table import TableInfo
+
+ROWS_ALONE: Final = 400
+"""Rows of a layout that are worth arrays of their own."""
 
 Convert: TypeAlias = Callable[[ColumnForm, Sequence[Any]], Any]
 
@@ -118,11 +123,81 @@ class Batch:
         """How many changes."""
         return len(self.op)
 
+    def part(self, start: int, stop: int) -> "Batch":
+        """Return the rows from `start` on that stand before `stop`, with their images. Nothing is copied."""
+
+        def some(column: Any) -> Any:
+            return None if column is None else column.slice(start, stop - start)
+
+        op = self.op.to_numpy(zero_copy_only=False)
+        before, after = (
+            _part_of(images, int(np.count_nonzero(has[:start])), int(np.count_nonzero(has[start:stop])))
+            for images, has in ((self.before, op != "I"), (self.after, op != "D"))
+        )
+        return replace(
+            self,
+            message=some(self.message),
+            seq=some(self.seq),
+            commit_ts=some(self.commit_ts),
+            op=some(self.op),
+            partition_id=some(self.partition_id),
+            before=before,
+            after=after,
+            start_ts=some(self.start_ts),
+            row_ids=some(self.row_ids),
+            place=some(self.place),
+        )
+
+
+def _part_of(images: Any, start: int, rows: int) -> Any:
+    """Some rows of a RecordBatch or of RowTexts."""
+    if isinstance(images, RowTexts):
+        return RowTexts(images.values.slice(start * images.width, rows * images.width), images.width)
+    return images.slice(start, rows)
+
+
+def batches_of(gathered: Sequence[PlacedRows], *, texts: bool = False) -> list[Batch]:
+    """Return the columns of some rows by layout; Misfit when one of them is not what its layout says.
+
+    Calls cost more than values where there are few rows a layout: then columns of one form become one array, whatever
+    table they are of, and each table has its stretch of that.  `texts`: images may come as RowTexts."""
+    rows = sum(len(one.structs) for one in gathered)
+    if len(gathered) == 1 or rows > ROWS_ALONE * len(gathered):
+        return [batch_of(one) for one in gathered]
+    images = [one.layout.images(one.structs) for one in gathered]
+    wanted = [
+        (one.layout, values)
+        for one, image in zip(gathered, images, strict=True)
+        for values in (
+            _values(one.layout, image.before, image.beside),
+            _values(one.layout, image.after, None),
+        )
+    ]
+    together: dict[tuple[Convert, ColumnForm], list[Sequence[Any]]] = {}
+    for layout, columns in wanted:
+        for form, values in zip(layout.columns, columns, strict=True):
+            together.setdefault((layout.convert, form), []).append(values)
+    stretches = {kind: _stretches(*kind, columns, texts=texts) for kind, columns in together.items()}
+    image_of = _as_texts if texts else _as_batch
+    arrays = iter(
+        [image_of(layout, [next(stretches[layout.convert, form]) for form in layout.columns]) for layout, _ in wanted]
+    )
+    return [_batch(one, image, next(arrays), next(arrays)) for one, image in zip(gathered, images, strict=True)]
+
 
 def batch_of(rows: PlacedRows) -> Batch:
     """Return the columns of some rows; Misfit when one of them is not what its layout says."""
+    images = rows.layout.images(rows.structs)
+    return _batch(
+        rows,
+        images,
+        _record_batch(rows.layout, _values(rows.layout, images.before, images.beside)),
+        _record_batch(rows.layout, _values(rows.layout, images.after, None)),
+    )
+
+
+def _batch(rows: PlacedRows, images: StructImages, before: Any, after: Any) -> Batch:
     layout = rows.layout
-    images = layout.images(rows.structs)
     if min(rows.commit_ts) < 0:
         raise Misfit("a timestamp below zero")
     try:
@@ -141,21 +216,51 @@ def batch_of(rows: PlacedRows) -> Batch:
         partition_id=pa.array(rows.partition_id, pa.int64())
         if rows.partition_id
         else pa.nulls(len(rows.seq), pa.int64()),
-        before=_record_batch(layout, images.before, images.beside),
-        after=_record_batch(layout, images.after, None),
+        before=before,
+        after=after,
     )
 
 
-def _record_batch(layout: StructLayout, images: list[Any], beside: list[Any] | None) -> Any:
+def _values(layout: StructLayout, images: list[Any], beside: list[Any] | None) -> list[Any]:
+    """The values of each column."""
     columns = layout.values(images)
-    if beside is not None:
-        full = layout.values(beside)
-        columns = [
-            [other if value is layout.unset else value for value, other in zip(values, others, strict=True)]
-            for values, others in zip(columns, full, strict=True)
-        ]
-    arrays = [layout.convert(column, values) for column, values in zip(layout.columns, columns, strict=True)]
+    if beside is None:
+        return columns
+    return [
+        [other if value is layout.unset else value for value, other in zip(values, others, strict=True)]
+        for values, others in zip(columns, layout.values(beside), strict=True)
+    ]
+
+
+def _record_batch(layout: StructLayout, columns: list[Any]) -> Any:
+    return _as_batch(
+        layout, [layout.convert(form, values) for form, values in zip(layout.columns, columns, strict=True)]
+    )
+
+
+def _as_batch(layout: StructLayout, arrays: list[Any]) -> Any:
     return pa.RecordBatch.from_arrays(arrays, names=[one.name for one in layout.fields])
+
+
+def _as_texts(_layout: StructLayout, arrays: list[Any]) -> RowTexts:
+    return row_texts(arrays)
+
+
+def row_texts(columns: Sequence[Any]) -> RowTexts:
+    """Return columns of texts, at least one, row by row."""
+    rows, width = len(columns[0]), len(columns)
+    order = np.arange(rows * width, dtype=np.int32).reshape(width, rows).T.ravel()
+    return RowTexts(pa.concat_arrays(columns).take(pa.array(order)), width)
+
+
+def _stretches(convert: Convert, form: ColumnForm, columns: Sequence[Sequence[Any]], *, texts: bool) -> Iterator[Any]:
+    """The array of each of several columns of one form, made at once."""
+    array, at = convert(form, list(chain.from_iterable(columns))), 0
+    if texts:
+        array = as_texts(array)
+    for values in columns:
+        yield array.slice(at, len(values))
+        at += len(values)
 
 
 def transposed(structs: list[Any], width: int) -> list[Any]:

@@ -1,28 +1,33 @@
-"""The rows of a chunk, table by table to columns, as far as templates fit.
+"""The rows of a chunk to columns, all tables at once, as far as templates fit.
 
-    left: all rows ─→ the first one tells a template ─→ it reads what it fits ─→ left: the others ─→ …
-                                                            │
-                           messages of which every row was read, and whose values convert ─→ Batch …
+    rows ──→ groups of one key ──→ known template of each, or one learned from a row ──→ scan ──→ read: cells
+                  ▲                                                                       │
+                  └────────────────── those that are not like it, with another one ◄──────┘
 
-A message goes one way, whole: rows of a message that a template did not read to the end are left to others.
+    messages of which every row was read ──→ cells by form, whatever table they are of ──→ arrays ──→ Batch …
+                  ▲                                                                          │
+                  └────────────── without the messages of values that do not convert ◄───────┘
+
+A message goes one way, whole: rows of a message that a template did not read to the end are left to others.  A key is
+a hash, which only says what to try: the template then proves the text.
 """
 
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
-from tidegate.codec.columnar.rows import Batch, StructLayout
-from tidegate.codec.columnar.template import ChunkTexts, TemplateRows, batch_from
-from tidegate.codec.columnar.values import Misfit
+from tidegate.codec.columnar import scan, swept
+from tidegate.codec.columnar.arrange import ChunkRows, ReadRows, batches_from
+from tidegate.codec.columnar.program import Template, programs_of
+from tidegate.codec.columnar.swept import SweepNotes, SweptChunk
+from tidegate.codec.kept import LayoutMemory, width
+from tidegate.model.compiled import windows
 
-ROWS_MIN = 100
-"""Rows of a table that are worth a template: a walk is some hundred calls of numpy, whatever their number."""
+LOOKS_MAX: Final = 3
+"""Templates of a key: what DELETEs look like, or rows before and after a DDL."""
 
 NOT_WHOLE: Final = -1
 """The count of a message that holds other things than rows."""
-
-MISSES_MAX: Final = 4
-"""Samples that led to fewer rows than that; then the chunk is of too many tables to go on."""
 
 
 class Events(NamedTuple):
@@ -33,81 +38,123 @@ class Events(NamedTuple):
     counts: Any
 
 
-class SweptRows(NamedTuple):
-    """Rows that are of a template's table, and those that it read to the end."""
+class RowsText(NamedTuple):
+    """A text of each row."""
 
-    seen: Any
-    layout: StructLayout
-    parts: list[TemplateRows]
+    array: Any
+    starts: Any
+    ends: Any
 
 
-class Templates(ChunkTexts, Protocol):
+class Looks(Protocol):
     """What one protocol's rows look like."""
 
-    def known(self, row: int, left: Any, /) -> SweptRows | None:
-        """Return what the template of the row's table reads."""
+    @property
+    def texts(self) -> tuple[RowsText, ...]:
+        """The texts of rows; values stand in the last one."""
 
-    def learned(self, row: int, left: Any, /) -> SweptRows | None:
-        """Return what a template made of the row reads."""
+    @property
+    def keys(self) -> Any:
+        """A number for each row; rows of one table have one, or few."""
+
+    @property
+    def quotes(self) -> int:
+        """The quotes at either end of a number."""
+
+    @property
+    def known(self) -> LayoutMemory[int, tuple[Template, ...]]:
+        """Templates by key, the last learned first."""
+
+    def learned(self, row: int, /) -> Template | None:
+        """Return what the text of a row teaches; None where its layout is not known, or it cannot be a template."""
 
 
-def too_few(rows: int) -> bool:
-    """Return whether so many rows are not worth a template."""
-    return rows < ROWS_MIN
-
-
-def sweep(events: Events, templates: Templates) -> tuple[list[Batch], Any]:
-    """Batches, and which messages they hold."""
-    found, taken = _read(len(events.message), templates)
-    whole = np.bincount(events.message[taken], minlength=len(events.counts)) == events.counts
-    groups: dict[tuple[object, ...], tuple[StructLayout, list[TemplateRows]]] = {}
-    for layout, part in ((one.layout, part) for one in found for part in one.parts):
-        name = layout.schema, layout.table, layout.fields, part.partition_id is not None
-        groups.setdefault(name, (layout, []))[1].append(part)
+def sweep(events: Events, looks: Looks, *, as_texts: bool) -> SweptChunk:
+    """Read the rows of a chunk by templates, as far as they fit."""
+    count = len(events.message)
+    rows = ChunkRows(np.zeros(count, np.uint8), np.zeros((count, 2), np.int64), events.message, events.seq)
+    notes = SweepNotes()
+    found = _read(looks, rows, notes)
+    read = np.zeros(count, np.bool_)
+    for one in found:
+        read[one.rows] = True
+    whole = np.bincount(events.message[read], minlength=len(events.counts)) == events.counts
     while True:
-        batches = []
-        for layout, parts in groups.values():
-            chosen = [part for part in (_whole(part, events, whole) for part in parts) if len(part.rows)]
-            if not chosen:
-                continue
-            try:
-                batches.append(batch_from(layout, templates, chosen, events.message, events.seq))
-            except Misfit:
-                for part in chosen:
-                    whole[events.message[part.rows]] = False
-                break
-        else:
-            return batches, whole
+        batches, bad = batches_from(found, whole[events.message], rows, looks.quotes, as_texts=as_texts)
+        if not len(bad):
+            return SweptChunk(batches, whole, notes)
+        notes.misfits |= {table for one in found for table in one.tables_of(bad)}
+        whole[events.message[bad]] = False
 
 
-def _read(count: int, templates: Templates) -> tuple[list[SweptRows], Any]:
-    """What the templates read, and which rows that is."""
-    left, misses = np.arange(count), 0
-    taken, found = np.zeros(count, np.bool_), []
-    while not too_few(len(left)) and misses < MISSES_MAX:
-        row = int(left[0])
-        few = left[:1]
-        for look in (templates.known, templates.learned):
-            one = look(row, left[~taken[left]])
-            if one is None:
-                continue
-            found.append(one)
-            for part in one.parts:
-                taken[part.rows] = True
-            if taken[row]:
-                break
-            if len(one.seen) and one.seen[0] == row and not one.parts:
-                few = one.seen
-                break
-        if not taken[row]:
-            misses += 1
-        passed = taken.copy()
-        passed[few] = True
-        left = left[~passed[left]]
-    return found, taken
+def _read(looks: Looks, chunk: ChunkRows, notes: SweepNotes) -> list[ReadRows]:
+    """What templates read, try by try."""
+    keys, group = np.unique(looks.keys, return_inverse=True)
+    tries, left, done = _Tries(looks, keys.tolist(), chunk.message, notes), np.arange(len(group)), []
+    for _ in range(LOOKS_MAX + 1):
+        present, first, counts = np.unique(group[left], return_index=True, return_counts=True)
+        chosen: list[Template | None] = [None] * len(keys)
+        for number, at, count in zip(present.tolist(), left[first].tolist(), counts.tolist(), strict=True):
+            chosen[number] = tries.template(number, at, count)
+        templates = tuple(dict.fromkeys(one for one in chosen if one is not None))
+        if not templates:
+            break
+        places = {one: at for at, one in enumerate(templates)}
+        program = np.array([-1 if one is None else places[one] for one in chosen], np.int64)[group]
+        one = _scanned(looks, templates, program, left[program[left] >= 0], chunk)
+        done.append(one)
+        left = np.setdiff1d(left, one.rows, assume_unique=True)
+    return done
 
 
-def _whole(part: TemplateRows, events: Events, whole: Any) -> TemplateRows:
-    """The rows of a part whose messages come whole."""
-    mask = whole[events.message[part.rows]]
-    return part if mask.all() else part.of(mask)
+class _Tries:
+    """The templates of each key: those that are known, then what rows teach that none of them reads."""
+
+    def __init__(self, looks: Looks, keys: list[int], message: Any, notes: SweepNotes) -> None:
+        self._looks, self._keys, self._message, self.notes = looks, keys, message, notes
+        self._known = [looks.known.get(key, ()) for key in keys]
+        self._next = [0] * len(keys)
+
+    def template(self, number: int, row: int, rows: int) -> Template | None:
+        """Return the next template for some rows of a key, the first of which is `row`; None where there is none."""
+        known, at = self._known[number], self._next[number]
+        self._next[number] = at + 1
+        if at < len(known):
+            return known[at]
+        if rows < swept.ROWS_TO_LEARN or self.notes.gave_up:
+            return None
+        found = self._looks.learned(row)
+        if found is None:
+            self.notes.samples.append(int(self._message[row]))
+            return None
+        kept = (found, *known)[:LOOKS_MAX]
+        size = sum(width(field.name for field in one.layout.fields) for one in kept)
+        self._looks.known.keep(self._keys[number], kept, size)
+        return found
+
+
+def _scanned(looks: Looks, templates: tuple[Template, ...], program: Any, rows: Any, chunk: ChunkRows) -> ReadRows:
+    """What the templates of some rows read of them."""
+    columns = np.array([len(one.layout.columns) for one in templates], np.int64)
+    of_row = program[rows]
+    strides = np.bincount(of_row, minlength=len(templates))
+    bases = np.cumsum(2 * columns * strides) - 2 * columns * strides
+    order = np.argsort(of_row, kind="stable")
+    rank = np.empty(len(rows), np.int64)
+    rank[order] = np.arange(len(rows)) - (np.cumsum(strides) - strides)[of_row[order]]
+    cells = np.zeros(len(program), np.int64)
+    cells[rows] = bases[of_row] + rank
+    room = int((2 * columns * strides).sum())
+    start, end, marks = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.uint8)
+    stopped = np.zeros(len(program), np.int64)
+    for number, text in enumerate(looks.texts):
+        of = programs_of(templates, number)
+        seen = np.full(len(of.members), -1, np.int64)
+        scan.scan(
+            text.array, windows(text.array), rows, text.starts, text.ends, program, *of, seen, cells, strides,
+            start, end, marks, chunk.ops, chunk.numbers, stopped,
+        )  # fmt: skip
+        rows = rows[stopped[rows] == scan.READ]
+    text = looks.texts[-1]
+    most = 2 * int((text.ends[rows] - text.starts[rows]).sum())
+    return ReadRows(templates, program, rows, text.array, cells, strides, start, end, marks, most)

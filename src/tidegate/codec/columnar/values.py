@@ -34,11 +34,14 @@ import pyarrow.compute as pc
 
 from tidegate.codec.values import ColumnForm, Form
 from tidegate.model.errors import TidegateError
+from tidegate.model.roads import Reason, Why
 
 WIDTH_MAX: Final = 1024
 """Columns of a layout that structs are made for; TiDB allows 1017 unless it is told to allow more."""
 
 INT64_MAX: Final = (1 << 63) - 1
+REPR_RANGE: Final = (1e-4, 1e10)
+"""Numbers that Arrow and `repr` write with the same digits and without an exponent."""
 MAX_DIGITS: Final = 30
 MAX_NUMBER: Final = 400
 _NUMBER: Final = r"^-?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]{1,4})?$"
@@ -50,11 +53,20 @@ _POINT: Final = re.compile(rb"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8}))")
 
 
 class Misfit(ValueError):
-    """Values that this path does not read; the plain decoder says what they are."""
+    """Values that this path does not read; the plain decoder says what they are. `reason` is what counts tell."""
+
+    def __init__(self, text: str, reason: Reason = Reason.VALUE) -> None:
+        super().__init__(text)
+        self.reason = reason
 
 
 MISFITS: Final = (Misfit, TidegateError, pa.ArrowException, UnicodeError, OverflowError)
 """What work on columns raises for rows that have to go one by one, which then says what is wrong with them."""
+
+
+def why_singly(error: Exception) -> Why:
+    """Return why rows go one by one: what one of MISFITS says."""
+    return Why(error.reason if isinstance(error, Misfit) else Reason.VALUE, str(error) or type(error).__name__)
 
 
 def arrow_of(column: ColumnForm) -> Any:
@@ -103,6 +115,28 @@ def from_texts(column: ColumnForm, values: Values) -> Any:
         return _TEXTS[column.form](column, values)
     except (pa.ArrowException, OverflowError, UnicodeError, ValueError, TypeError) as error:
         raise Misfit(str(error)) from error
+
+
+def as_texts(column: Any) -> Any:
+    """Return the values of a typed column as the texts that a changelog holds, in a binary array."""
+    if pa.types.is_floating(column.type):
+        column = _shortest(column)
+    elif pa.types.is_integer(column.type):
+        column = column.cast(pa.string())
+    return column.cast(pa.binary())
+
+
+def _shortest(column: Any) -> Any:
+    """Doubles as `repr` writes them: Arrow's digits are the same, but for a whole number's point and large and small
+    numbers."""
+    numbers = np.abs(column.fill_null(0.0).to_numpy(zero_copy_only=False))
+    texts = column.cast(pa.string())
+    texts = pc.if_else(pc.match_substring(texts, "."), texts, pc.binary_join_element_wise(texts, ".0", ""))
+    odd = (numbers != 0) & ~((numbers >= REPR_RANGE[0]) & (numbers < REPR_RANGE[1]))
+    if not odd.any():
+        return texts
+    written = [repr(value) for value in column.filter(pa.array(odd)).to_pylist()]
+    return pc.replace_with_mask(texts, pa.array(odd), pa.array(written, pa.string()))
 
 
 def _array(values: Values, kind: Any) -> Any:

@@ -26,6 +26,7 @@ from typing import Any, Final, TypeAlias
 from tidegate.codec.csv.options import CsvOptions
 from tidegate.codec.go.float import general32, general64
 from tidegate.codec.wire_table import WireColumn, WireTable
+from tidegate.codec.zone import zone_shift
 from tidegate.model.errors import CsvEncodeFailed
 from tidegate.model.event import Delete, Insert, RowChange, Update, Values, images
 from tidegate.model.mysql import STRINGS, MysqlType
@@ -93,10 +94,15 @@ class CsvEncoder:
         if found is None:
             if len(self._ready) >= _MAX_TABLES:
                 self._ready.clear()
-            found = self._ready[id(table)] = table, [self._writer(column) for column in table.columns]
+            found = self._ready[id(table)] = table, [self.writer(column) for column in table.columns]
         return found[1]
 
-    def _writer(self, column: WireColumn) -> Write:
+    def quoted(self, text: str) -> str:
+        """Return a text as it stands in a line."""
+        return self._quote(text)
+
+    def writer(self, column: WireColumn) -> Write:
+        """Return what makes the field of a value that is not NULL. CsvEncodeFailed for names that are not known."""
         code, quote = column.type.code, self._quote
         if code in _NUMBERS:
             return _NUMBERS[code]
@@ -109,6 +115,9 @@ class CsvEncoder:
         if code in STRINGS and column.binary:
             method = _base64 if self._options.binary_encoding_method == "base64" else bytes.hex
             return lambda value: quote(method(value))
+        if code == MysqlType.TIMESTAMP and self._options.time_zone != "UTC":
+            shift = zone_shift(self._options.time_zone)
+            return lambda value: quote(shift(value))
         return quote
 
 
@@ -139,6 +148,7 @@ def _base64(value: bytes) -> str:
     return b2a_base64(value, newline=False).decode()
 
 
+FLOAT_TEXTS: Final = {MysqlType.FLOAT: general32, MysqlType.DOUBLE: general64}
 _NUMBERS: Final[dict[MysqlType, Write]] = {
     **dict.fromkeys(
         (
@@ -152,6 +162,5 @@ _NUMBERS: Final[dict[MysqlType, Write]] = {
         ),
         int.__repr__,
     ),
-    MysqlType.FLOAT: general32,
-    MysqlType.DOUBLE: general64,
+    **FLOAT_TEXTS,
 }

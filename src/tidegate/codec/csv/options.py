@@ -29,7 +29,7 @@ _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False", ""})
 
 
 class CsvOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a csv encoder has to be told."""
+    """What a csv encoder has to be told; TIMESTAMPs come in UTC and are written in `time_zone`."""
 
     delimiter: str = ","
     quote: str = '"'
@@ -39,6 +39,7 @@ class CsvOptions(msgspec.Struct, frozen=True, kw_only=True):
     binary_encoding_method: str = "base64"
     output_field_header: bool = False
     terminator: str = "\r\n"
+    time_zone: str = "UTC"
 
 
 def csv_options(config: Mapping[str, object]) -> CsvOptions:

@@ -1,11 +1,12 @@
 """Functions that choose, and those that ask the session.
 
     IF(a, b, c)   IFNULL(a, b)   NULLIF(a, b)   COALESCE(a, b, ..)   ISNULL(a)
+    GET_LOCK(name, s)  RELEASE_LOCK(name)  RELEASE_ALL_LOCKS()  IS_USED_LOCK(name)  IS_FREE_LOCK(name)
     DATABASE()  USER()  VERSION()  CONNECTION_ID()  LAST_INSERT_ID([n])  ROW_COUNT()  FOUND_ROWS()
     UUID()  MD5  SHA1  TIDB_CURRENT_TSO()
     VALUES(c)   what INSERT .. ON DUPLICATE KEY UPDATE would have inserted
 
-Source: MySQL manual, "Flow Control Functions", "Information Functions"; TiDB's tidb_* functions.
+Source: MySQL manual, "Flow Control Functions", "Information Functions", "Locking Functions"; TiDB's tidb_* functions.
 """
 
 import hashlib
@@ -14,7 +15,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tidegate.expr.compiled import Compiled
-from tidegate.expr.context import Context
+from tidegate.expr.context import Context, UserLocks
 from tidegate.expr.function.form import Function, arguments, define
 from tidegate.expr.operator.logic import as_shared, chosen, truth
 from tidegate.expr.relation import Row
@@ -27,6 +28,7 @@ from tidegate.model.errors import SqlRefused
 
 SERVER_VERSION: Final = "8.0.11-TiDB-v8.5.0-tidegate"
 _BAD_FIELD: Final = 1054
+_NOT_HERE: Final = 1235
 
 
 def _if(node: Node, scope: Scope) -> Compiled:
@@ -78,6 +80,29 @@ def _last_insert_id(context: Context, value: int | None = None) -> int:
     return Unsigned(context.last_insert_id)
 
 
+def _locks(context: Context) -> UserLocks:
+    if context.locks is None:
+        raise SqlRefused(_NOT_HERE, "locks belong to sessions", "42000")
+    return context.locks
+
+
+def _get_lock(context: Context, name: str | None, wait_s: int | None) -> int:
+    return int(_locks(context).take(name or "", -1 if wait_s is None else wait_s))
+
+
+def _release_lock(context: Context, name: str | None) -> int | None:
+    released = _locks(context).release(name or "")
+    return None if released is None else int(released)
+
+
+def _is_used_lock(context: Context, name: str | None) -> int | None:
+    return _locks(context).owner(name or "")
+
+
+def _is_free_lock(context: Context, name: str | None) -> int:
+    return int(_locks(context).owner(name or "") is None)
+
+
 _DATABASE: Final = define("", TEXT, lambda context: context.database or None, session=True, nulls=True)
 _USER: Final = define("", TEXT, lambda context: context.user, session=True)
 _MD5: Final = define("o", TEXT, lambda data: hashlib.md5(data, usedforsecurity=False).hexdigest())
@@ -89,12 +114,17 @@ FLOW_FUNCTIONS: Final[Mapping[str, Function]] = {
     "CURRENT_USER": _USER,
     "DATABASE": _DATABASE,
     "FOUND_ROWS": define("", INT, lambda context: context.found_rows, session=True),
+    "GET_LOCK": define("si", INT, _get_lock, session=True, nulls=True),
     "IF": _if,
     "IFNULL": _ifnull,
     "ISNULL": define("v", BOOL, lambda value: int(value is None), nulls=True),
+    "IS_FREE_LOCK": define("s", INT, _is_free_lock, session=True, nulls=True),
+    "IS_USED_LOCK": define("s", INT, _is_used_lock, session=True, nulls=True),
     "LAST_INSERT_ID": define("i", UINT, _last_insert_id, least=0, session=True),
     "MD5": _MD5,
     "NULLIF": _nullif,
+    "RELEASE_ALL_LOCKS": define("", INT, lambda context: _locks(context).release_all(), session=True),
+    "RELEASE_LOCK": define("s", INT, _release_lock, session=True, nulls=True),
     "ROW_COUNT": define("", INT, lambda context: context.row_count, session=True),
     "SCHEMA": _DATABASE,
     "SHA": _SHA1,

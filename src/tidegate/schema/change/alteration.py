@@ -35,6 +35,8 @@ class Alteration:
     catalog: Catalog
     session: DdlSession
     notes: list[StatementNote] = field(default_factory=list)
+    unnamed_keys: int = 0
+    """How many foreign keys without a name its specs have added so far."""
 
     @property
     def table(self) -> StoredTable:

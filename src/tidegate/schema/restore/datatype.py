@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from tidegate.expr.syntax.tokens import quote
 from tidegate.model.mysql import MysqlType, sql_name
 from tidegate.schema.columns import read_type
 from tidegate.schema.definition import TypeDef
@@ -30,8 +29,7 @@ def column_type(r: SqlReader) -> str:
         flen = max(flen, 1)
     inside = [str(number) for number in (flen, found.decimal) if number >= 0]
     if found.elems is not None:
-        r.loses = r.loses or any("\\" in element for element in found.elems)
-        inside = [quote(element) for element in found.elems]
+        inside = [r.printed(element) for element in found.elems]
     name = sql_name(code, binary=found.charset == "binary").upper()
     return name + (f"({','.join(inside)})" if inside else "") + _attributes(found)
 

@@ -38,12 +38,14 @@ def number(raw: str) -> str:
 class SqlReader(Cursor):
     """Tokens of one text, the SQL modes it is read under and the charset of its strings."""
 
-    __slots__ = ("charset", "grammar", "loses", "modes")
+    __slots__ = ("charset", "exact", "grammar", "loses", "modes")
 
-    def __init__(self, text: str, modes: frozenset[str], charset: str, grammar: "Grammar") -> None:
+    def __init__(
+        self, text: str, modes: frozenset[str], charset: str, grammar: "Grammar", *, exact: bool = False
+    ) -> None:
         super().__init__(text, modes, _FEATURES)
         self.modes, self.charset, self.grammar = modes, charset or "utf8mb4", grammar
-        self.loses = False
+        self.exact, self.loses = exact, False
 
     def read_expression(self) -> str:
         """Return the expression here."""
@@ -80,13 +82,15 @@ class SqlReader(Cursor):
 
     def plain_text(self) -> str:
         """Return the string here as printed where TiDB does not double backslashes."""
-        return quote(self.plain_string())
+        return self.printed(self.string())
 
-    def plain_string(self) -> str:
-        """Return the string here, moving past it, and note whether it `loses` backslashes when it is read again."""
-        text = self.string()
+    def printed(self, text: str) -> str:
+        """Return a string as TiDB prints it, noting whether it `loses` backslashes when it is read again; an `exact`
+        reader doubles them, so that nothing is lost."""
+        if self.exact:
+            return quote(text.replace("\\", "\\\\"))
         self.loses = self.loses or "\\" in text
-        return text
+        return quote(text)
 
     def word_or_string(self) -> str:
         """Return the word, name or string here, moving past it."""

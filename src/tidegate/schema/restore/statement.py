@@ -31,12 +31,13 @@ class RestoredDdl(NamedTuple):
     loses: bool
 
 
-def restore_ddl(sql: str, modes: Iterable[str] = (), charset: str = "") -> RestoredDdl:
+def restore_ddl(sql: str, modes: Iterable[str] = (), charset: str = "", *, exact: bool = False) -> RestoredDdl:
     """Return `sql`, one DDL statement, as TiCDC sends it.
 
-    `modes` are the SQL modes and `charset` the connection's charset of the job ("" for utf8mb4).  Raises SqlError for
-    a text that is not one statement, or not one that becomes a DDL job."""
-    reader = SqlReader(sql, frozenset(mode.upper() for mode in modes), charset, _GRAMMAR)
+    `modes` are the SQL modes and `charset` the connection's charset of the job ("" for utf8mb4).  An `exact` text never
+    `loses`: it has backslashes doubled where TiCDC's has not.  Raises SqlError for a text that is not one statement, or
+    not one that becomes a DDL job."""
+    reader = SqlReader(sql, frozenset(mode.upper() for mode in modes), charset, _GRAMMAR, exact=exact)
     while reader.sign(";"):
         pass
     text = reader.first_of(_STATEMENTS)

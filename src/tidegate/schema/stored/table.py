@@ -55,6 +55,7 @@ def table_info(table: StoredTable, schema: str, version: int, *, every_state: bo
         comment=table.comment,
         max_column_id=table.max_col_id,
         max_index_id=table.max_idx_id,
+        max_fk_id=table.max_fk_id,
     )
 
 

@@ -8,7 +8,6 @@ The somebody is an earlier try of the same steps (a worker that outlived its dri
 whoever runs them, so losing the race is no loss.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
@@ -17,6 +16,7 @@ from tidegate.feed.change import Chunk
 from tidegate.feed.ports import Changes
 from tidegate.feed.step import Alter, Create, Exchange, Position, Rows, Step, Trim, Unit, position_of
 from tidegate.model.errors import Fenced, SinkError, TidegateError
+from tidegate.model.roads import RoadCounts
 from tidegate.model.table import TableInfo, TableName
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import Action, CommitConflict, TableSnapshot
@@ -47,7 +47,7 @@ class TableResult:
     """Where the table stood already when a step was found done; above the round's end if a longer one was cut off."""
     messages: int = 0
     corrupt: int = 0
-    roads: Counter[str] = field(default_factory=Counter)
+    roads: RoadCounts = field(default_factory=RoadCounts)
 
 
 def run_unit(unit: Unit, changes: Changes, options: DeltaOptions) -> list[TableResult]:
@@ -102,7 +102,7 @@ class _Tally:
 
     rows: int = 0
     corrupt: int = 0
-    roads: Counter[str] = field(default_factory=Counter)
+    roads: RoadCounts = field(default_factory=RoadCounts)
 
     def passing(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         for chunk in chunks:

@@ -128,9 +128,9 @@ class Published:
     tables: Mapping[str, PublishedTable]
 
 
-def history(options: DeltaOptions) -> Iterator[Published]:
-    """Return every published state, the oldest first."""
-    for number in numbers(options):
+def history(options: DeltaOptions, newest: int = 0) -> Iterator[Published]:
+    """Return every published state, the oldest first; with `newest` the last so many."""
+    for number in numbers(options)[-newest:]:
         body = _body(options, number)
         yield Published(number, body.checkpoint_ts, body.published_ms, body.tables)
 

@@ -7,16 +7,7 @@ A chunk holds whole transactions, so the order of a partition is that of its chu
 chunks: a cutter keeps the open one.  `texts` changes nothing here, so what it refuses may be written row by row
 (`texts_of_rows`), with the same cutters behind: that way is the reference, and says what is wrong with which row.
 
-Changes of many rows as they are sent: updates split, partition and place in the order, by columns.
-
-    rows        I   U   U(key)   D          an update of a key becomes two rows; its images stay where they are
-    sent        I   U   D   I    D
-    before          1   2        3
-    after       0   1       2
-
-    order       transaction, then as dispatch.py has it:
-                classic    kind (D U I), the transaction's tables in the order in which they appear, number
-                newarch    table, then the INSERTs of split updates, number
+Updates are split and transactions ordered in feed/split_columns.py; the partition of each row is found here.
 
 Source: dispatch.py, feed/split.py and feed/route.py, whose rules these are and which stay the reference.
 """
@@ -24,43 +15,26 @@ Source: dispatch.py, feed/split.py and feed/route.py, whose rules these are and 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidegate.codec.columnar import Batch, ColumnarEncoder, Cutter, EncodedRows, MessageArrays, typed_batch
 from tidegate.codec.columnar.encode.encoder import rows_of
-from tidegate.codec.columnar.encode.images import DELETE, INSERT, UPDATE, differing
+from tidegate.codec.columnar.encode.images import DELETE, INSERT
 from tidegate.codec.open.encode.encoder import Pair
 from tidegate.codec.wire_table import WireTable
 from tidegate.feed.change import Chunk
 from tidegate.feed.column_selector import Selection
 from tidegate.feed.dispatch_rule import PartitionDispatcher
 from tidegate.feed.route import TablePlan
-from tidegate.feed.split import Splitter
-from tidegate.feed.value_text import NULL_TEXT, ValueText
+from tidegate.feed.split_columns import TableOrder, codes_of, hashes_of, in_order, resized, split_rows
 from tidegate.model.errors import DispatcherFailed, EncodeError, MessageTooLarge
-from tidegate.model.event import RowChange, Value
+from tidegate.model.event import RowChange
 from tidegate.sink.kafka.dispatch import Dispatcher, Sent, TableDispatch
 from tidegate.sink.kafka.groups import Place
 from tidegate.sink.kafka.producer import Producer
-
-_OPS: Final = pa.array(["I", "U", "D"])
-_RANKS: Final = np.array([2, 1, 0])
-"""Kinds as a partition has them, by their codes: INSERT last, DELETE first."""
-
-
-class TableOrder(NamedTuple):
-    """Of each row that is sent: its transaction, kind, the first row of its table in the transaction, its own number,
-    and whether it is the INSERT of a split update."""
-
-    transaction: Any
-    rank: Any
-    first: Any
-    number: Any
-    second: Any
 
 
 class PlacedColumns(NamedTuple):
@@ -75,20 +49,10 @@ class PlacedColumns(NamedTuple):
 
 def placed(batch: Batch, numbers: Any, transaction: Any, plan: TableDispatch, partitions: int) -> PlacedColumns:
     """Return the rows of `batch` as they are sent; `numbers` and `transaction` are those of its rows in the chunk."""
-    codes = _codes(batch)
-    split = _splits(batch, codes, plan.splitter)
-    rows = np.repeat(np.arange(len(codes)), 1 + split)
-    second = np.zeros(len(rows), np.bool_)
-    second[1:] = rows[1:] == rows[:-1]
-    sent = np.where(split[rows], np.where(second, INSERT, DELETE), codes[rows])
-    starts = np.ones(len(codes), np.bool_)
-    starts[1:] = transaction[1:] != transaction[:-1]
-    first = numbers[starts][np.cumsum(starts) - 1]
-    if split.any():
-        batch = _resized(batch, pa.array(rows), sent, batch.before, batch.after)
+    batch, order = split_rows(batch, numbers, transaction, plan.splitter)
+    sent = codes_of(batch)
     if plan.selection is not None:
         batch = _narrowed(batch, plan.selection)
-    order = TableOrder(transaction[rows], _RANKS[sent], first[rows], numbers[rows], second)
     partition = _partitions(batch, sent, plan.places, partitions)
     return PlacedColumns(plan.wire, batch, plan.places.topic, partition, order)
 
@@ -97,42 +61,14 @@ def kept(rows: PlacedColumns, chosen: Any) -> PlacedColumns:
     """Return the rows of which `chosen` is true."""
     if chosen.all():
         return rows
-    codes = _codes(rows.batch)
+    codes = codes_of(rows.batch)
     before = rows.batch.before.filter(pa.array(chosen[codes != INSERT]))
     after = rows.batch.after.filter(pa.array(chosen[codes != DELETE]))
     places = pa.array(np.flatnonzero(chosen))
     return rows._replace(
-        batch=_resized(rows.batch, places, codes[chosen], before, after),
+        batch=resized(rows.batch, places, codes[chosen], before, after),
         partition=rows.partition[chosen],
         order=TableOrder(*(column[chosen] for column in rows.order)),
-    )
-
-
-def in_order(orders: Sequence[TableOrder], *, newarch: bool) -> Any:
-    """Return the rows of some tables, one table behind the other, by number as they are sent; None if they stand so."""
-    columns = [np.concatenate(parts) for parts in zip(*orders, strict=True)]
-    transaction, rank, first, number, second = columns
-    keys = (number, second, first, transaction) if newarch else (second, number, first, rank, transaction)
-    found = np.lexsort(keys)
-    return None if (found[1:] > found[:-1]).all() else found
-
-
-def _codes(batch: Batch) -> Any:
-    return pc.index_in(batch.op, _OPS).to_numpy()
-
-
-def _resized(batch: Batch, rows: Any, codes: Any, before: Any, after: Any) -> Batch:
-    zeros = pa.array(np.zeros(len(codes), np.int32))
-    return replace(
-        batch,
-        message=zeros,
-        seq=zeros,
-        commit_ts=batch.commit_ts.take(rows),
-        op=_OPS.take(pa.array(codes)),
-        partition_id=batch.partition_id.take(rows),
-        row_ids=None if batch.row_ids is None else batch.row_ids.take(rows),
-        before=before,
-        after=after,
     )
 
 
@@ -144,48 +80,6 @@ def _narrowed(batch: Batch, selection: Selection) -> Batch:
     return replace(batch, fields=selection.fields, pk_names=pk_names, before=before, after=after)
 
 
-def _splits(batch: Batch, codes: Any, splitter: Splitter) -> Any:
-    """Which rows are updates that have to be split."""
-    found = np.zeros(len(codes), np.bool_)
-    updates = np.flatnonzero(codes == UPDATE)
-    if not len(updates):
-        return found
-    olds = pa.array(np.flatnonzero(codes[codes != INSERT] == UPDATE))
-    news = pa.array(np.flatnonzero(codes[codes != DELETE] == UPDATE))
-    changed = np.zeros(len(updates), np.bool_)
-    for at, text in splitter.keys:
-        changed |= _changed(batch.before.column(at).take(olds), batch.after.column(at).take(news), text)
-    plan = splitter.plan
-    if splitter.policy.dispatch_key and plan.by not in {PartitionDispatcher.TABLE, PartitionDispatcher.TS}:
-        before, after = _hashes(batch.before, plan), _hashes(batch.after, plan)
-        changed |= before[olds.to_numpy()] != after[news.to_numpy()]
-    found[updates] = changed
-    return found
-
-
-def _changed(old: Any, new: Any, text: ValueText) -> Any:
-    """Which values have another text."""
-    if pa.types.is_integer(old.type):
-        return differing(old, new)
-    if pa.types.is_floating(old.type):
-        pairs = zip(old.to_pylist(), new.to_pylist(), strict=True)
-        return np.array([_text(text, before) != _text(text, after) for before, after in pairs], np.bool_)
-    old, new = (array.cast(pa.binary()).fill_null(NULL_TEXT) for array in (old, new))
-    return pc.not_equal(old, new).to_numpy(zero_copy_only=False)
-
-
-def _text(text: ValueText, value: Any) -> bytes:
-    return NULL_TEXT if value is None else text(value)
-
-
-def _hashes(images: Any, plan: TablePlan) -> Any:
-    def values(at: int) -> list[Value]:
-        found: list[Value] = images.column(at).to_pylist()
-        return found
-
-    return np.array(plan.hashes(values, images.num_rows), np.int64)
-
-
 def _partitions(batch: Batch, codes: Any, plan: TablePlan, partitions: int) -> Any:
     """The partition of each row."""
     if partitions < 1:
@@ -195,8 +89,8 @@ def _partitions(batch: Batch, codes: Any, plan: TablePlan, partitions: int) -> A
     if plan.by is PartitionDispatcher.TABLE:
         return np.full(len(codes), plan.hashes(lambda _: (), 1)[0] % partitions)
     hashed = np.zeros(len(codes), np.int64)
-    hashed[codes == DELETE] = _hashes(batch.before, plan)[codes[codes != INSERT] == DELETE]
-    hashed[codes != DELETE] = _hashes(batch.after, plan)
+    hashed[codes == DELETE] = hashes_of(batch.before, plan)[codes[codes != INSERT] == DELETE]
+    hashed[codes != DELETE] = hashes_of(batch.after, plan)
     return hashed % partitions
 
 

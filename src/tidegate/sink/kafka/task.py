@@ -7,14 +7,15 @@ A job is a plan of some kilobytes: definitions, timestamps, partitions.  Rows ar
 """
 
 import gc
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from tidegate.codec.columnar.encode.encoder import FEW_ROWS
-from tidegate.codec.columnar.values import MISFITS
+from tidegate.codec.columnar.values import MISFITS, why_singly
 from tidegate.feed.change import Chunk
 from tidegate.feed.ports import Changes, Written
+from tidegate.model.roads import Reason, RoadCounts, Why, counted
 from tidegate.model.table import TableInfo, TableName
 from tidegate.objectstore.failpoint import reach
 from tidegate.sink.kafka.column_partitions import ColumnPartitions, PlacedTexts
@@ -22,6 +23,8 @@ from tidegate.sink.kafka.dispatch import Dispatcher
 from tidegate.sink.kafka.groups import Place
 from tidegate.sink.kafka.producer import Producer
 from tidegate.sink.kafka.target import TopicTarget
+
+_SWITCHED_OFF: Final = Why(Reason.SWITCHED_OFF, "columns are switched off")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,31 +61,42 @@ def write_group(job: GroupJob) -> Written:
 
 
 def _written(job: GroupJob, producer: Producer) -> Written:
-    target, roads, corrupt = job.target, Counter[str](), 0
+    target, roads, corrupt = job.target, RoadCounts(), 0
     dispatcher = Dispatcher(
         target.router(), target.split, job.partitions, job.places, target.selectors, tables=job.tables
     )
-    partitions = ColumnPartitions(dispatcher, target.columnar_encoder(), producer)
+    encoder = target.columnar_encoder()
+    partitions = ColumnPartitions(dispatcher, encoder, producer)
     for chunk in job.changes.in_order(job.names, job.after, job.upto):
-        before, road = partitions.rows, "encode/columns"
-        found = _by_columns(chunk, partitions) if job.columns else None
-        if found is None:
-            found, road = partitions.texts_of_rows(chunk), "encode/rows"
-        partitions.write(found)
+        before = partitions.rows
+        found = _by_columns(chunk, partitions) if job.columns else _SWITCHED_OFF
+        made = encoder.take_roads()
+        if isinstance(found, Why):
+            partitions.write(partitions.texts_of_rows(chunk))
+            made = RoadCounts()
+            made.add("encode/rows", partitions.rows - before, found, _name(chunk))
+        else:
+            partitions.write(found)
         roads.update(chunk.roads)
-        roads[road] += partitions.rows - before
+        roads.update(made)
         corrupt += chunk.corrupt
     reach("topic/rows-queued")
     partitions.flush()
     counts = partitions.rows, partitions.messages, partitions.size_bytes
-    return Written(None, *counts, corrupt=corrupt, roads=dict(roads))
+    return Written(None, *counts, corrupt=corrupt, roads=roads)
 
 
-def _by_columns(chunk: Chunk, partitions: ColumnPartitions) -> PlacedTexts | None:
-    """The texts of a chunk; None if it has to go row by row, which also says what is wrong with it."""
+def _by_columns(chunk: Chunk, partitions: ColumnPartitions) -> PlacedTexts | Why:
+    """The texts of a chunk; why it has to go row by row, which also says what is wrong with it, if it has."""
     if len(chunk) < FEW_ROWS:
-        return None
+        return Why(Reason.FEW_ROWS, f"{counted(len(chunk))} in a chunk, columns need {FEW_ROWS}")
     try:
         return partitions.texts(chunk)
-    except MISFITS:
-        return None
+    except MISFITS as misfit:
+        return why_singly(misfit)
+
+
+def _name(chunk: Chunk) -> tuple[str, str]:
+    """The table with which a chunk begins."""
+    batch = chunk.parts[0].batch
+    return batch.schema, batch.table

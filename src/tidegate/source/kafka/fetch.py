@@ -126,14 +126,21 @@ def _at(place: Place, offset: int) -> Place:
     return Place(place.topic, place.partition, offset)
 
 
-def history_lost(source: KafkaTopics, place: Place) -> HistoryLost:
-    """Return the error for a place whose message is gone, with what the broker still has and the ways out."""
+def history_lost(source: KafkaTopics, place: Place) -> SourceError:
+    """Return the error for a place whose message is gone, with what the broker still has and the ways out.
+
+    A broker that has the place when asked again was only behind itself: that is tried later, nothing is lost."""
     try:
         low = offsets(source, [(place.topic, place.partition)], latest=False)[place.topic, place.partition]
         high = offsets(source, [(place.topic, place.partition)], latest=True)[place.topic, place.partition]
-        kept = f"the broker has offsets {low} to {high}" if low < high else f"the broker has none below {high}"
     except (SourceError, KafkaException) as unknown:
         kept = str(unknown)
+    else:
+        if low <= place.offset <= high:
+            return SourceError(
+                f"broker {source.bootstrap}: {place} was out of range, and within {low} to {high} when asked again"
+            ).at(topic=place.topic, partition=place.partition, offset=place.offset)
+        kept = f"the broker has offsets {low} to {high}" if low < high else f"the broker has none below {high}"
     return HistoryLost(
         f"{place} is gone: {kept}. Retention removed messages before they were read, or the topic was made anew. "
         "Start a fresh feed into a fresh lake from a new snapshot, or restore the topic; raise retention.ms above the "

@@ -114,7 +114,7 @@ class Landing(BatchLoop):
         by_offset = self.source.order == "offset"
         state = ledger.commit_batch(self.changelog, self._state, reports, order_by_offset=by_offset)
         highs = {(report.topic, report.partition): report.high for report in reports}
-        self._landed(state, highs, sum(report.singly for report in reports))
+        self._landed(state, highs, (report.roads for report in reports))
         LOGGER.debug("%s batch %d: %d rows, frontier %s", self._feed, state.batch, state.rows, state.frontier)
         halts = [report.halt for report in reports if report.halt is not None]
         if halts:

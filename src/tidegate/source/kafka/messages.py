@@ -55,6 +55,7 @@ from tidegate.feed.row_filter import MessageFilter
 from tidegate.model.errors import DecodeError, InputError, SchemaError, TidegateError
 from tidegate.model.event import Ddl, Event, Resolved, RowChange
 from tidegate.model.name import qualified
+from tidegate.model.roads import Reason, RoadCounts, Why
 from tidegate.model.table import TableName
 from tidegate.model.tso import LOGICAL_BITS, MAX_TS
 from tidegate.source.kafka.message import TopicMessage, TopicMessages
@@ -72,6 +73,10 @@ BAD_TS: Final = "CDC:ErrTimestampOutOfRange"
 BAD_TEXT: Final = "CDC:ErrTextNotUnicode"
 SKIPPED: Final = "CDC:ErrSkippedByResolution"
 NO_ORDER: Final = "CDC:ErrNoCommitTs"
+
+_BY_OFFSET: Final = Why(Reason.BY_OFFSET, "order=offset makes up each row's timestamp")
+_RESOLVED: Final = Why(Reason.RESOLUTION, "a message with a resolution")
+_JUDGED: Final = Why(Reason.EVENT_FILTER, "an event filter looks at each row")
 
 NO_COMMIT_TS: Final = (
     "its rows carry no commit_ts, so they cannot be ordered: the changefeed writes canal-json without the TiDB "
@@ -115,8 +120,8 @@ class LandedMessages:
     resolved: int | None = None
     messages: int = 0
     filtered: int = 0
-    singly: int = field(default=0, compare=False)
-    """Rows that went event by event."""
+    roads: RoadCounts = field(default_factory=RoadCounts, compare=False)
+    """Rows by the road that they took, those of tables that the feed does not carry excepted."""
     halt: Halt | None = None
     halted_at: DeadLetter | None = None
 
@@ -128,7 +133,7 @@ class LandedMessages:
             resolved=larger(self.resolved, later.resolved),
             messages=self.messages + later.messages,
             filtered=self.filtered + later.filtered,
-            singly=self.singly + later.singly,
+            roads=self.roads + later.roads,
             halt=later.halt,
             halted_at=later.halted_at,
         )
@@ -164,7 +169,7 @@ def land_messages(
     landed = LandedMessages(start, clock)
     encoder = encoder or Encoder()
     chunk = TopicMessages.of(messages)
-    batches, rest, judged = _decoded(chunk, plan)
+    batches, whys, rest, judged = _decoded(chunk, plan)
     events = (event for _, one in rest if one is not None and one.error is None for event in one.events)
     cut = CutRows(events, plan.options, plan.accept)
     columns: dict[TableName, RowColumns] = {}
@@ -183,6 +188,8 @@ def land_messages(
             landed.letters.append(letter)
         else:
             _take(found, message.offset, plan, landed, columns)
+            if found.rows:
+                landed.roads.add("land/rows", len(found.rows), _why(outcome, message, plan), found.rows[0].name)
             whole_bytes += found.whole_bytes
             if whole_bytes >= WHOLE_BYTES:
                 stop = index + 1
@@ -190,8 +197,10 @@ def land_messages(
     landed.messages = stop
     landed.position = chunk.offsets[stop - 1] + 1 if stop else start
     parts = {name: [into.table()] for name, into in columns.items()}
-    for batch in batches:
-        _take_batch(batch, chunk, stop, plan, landed, parts, judged)
+    offsets = pa.array(chunk.offsets, pa.int64())
+    for batch, why in zip(batches, whys, strict=True):
+        rows = _take_batch(batch, offsets, stop, plan, landed, parts, judged)
+        landed.roads.add("land/structs" if why else "land/template", rows, why, (batch.schema, batch.table))
     landed.tables = {name: _joined(some) for name, some in parts.items()}
     return landed
 
@@ -212,14 +221,25 @@ def land_chunk(
             size = 2 * landed.messages
 
 
-def _decoded(chunk: TopicMessages, plan: LandPlan) -> tuple[Sequence[Batch], list[tuple[int, Rest | None]], pa.Array]:
-    """Rows as columns, the messages that go event by event, with what the plain decoder said if it was asked, and which
-    of these may have rows among the columns as well.
+def _why(outcome: Rest | None, message: TopicMessage, plan: LandPlan) -> Why | None:
+    """Why the rows of a message went event by event."""
+    if outcome is not None:
+        return outcome.why
+    if plan.order_by_offset:
+        return _BY_OFFSET
+    return _RESOLVED if message.offset in plan.resolutions else _JUDGED
+
+
+def _decoded(
+    chunk: TopicMessages, plan: LandPlan
+) -> tuple[Sequence[Batch], Sequence[Why | None], list[tuple[int, Rest | None]], pa.Array]:
+    """Rows as columns, why some of them were read no faster, the messages that go event by event, with what the plain
+    decoder said if it was asked, and which of these may have rows among the columns as well.
 
     Those with a resolution are read under its options, and made-up timestamps follow the order of the events."""
     nothing = pa.array((), pa.int32())
     if plan.order_by_offset:
-        return (), [(index, None) for index in range(len(chunk))], nothing
+        return (), (), [(index, None) for index in range(len(chunk))], nothing
     aside = _aside(chunk, plan)
     usual = [index for index in range(len(chunk)) if index not in aside] if aside else range(len(chunk))
     some = TopicMessages.of(chunk[index] for index in usual) if aside else chunk
@@ -232,7 +252,8 @@ def _decoded(chunk: TopicMessages, plan: LandPlan) -> tuple[Sequence[Batch], lis
     judged = _judged(batches, plan) or nothing
     alone = aside.union(judged.to_pylist())
     rest = [one for one in rest if one[0] not in alone]
-    return batches, sorted([*rest, *((index, None) for index in alone)], key=lambda one: one[0]), judged
+    rest = sorted([*rest, *((index, None) for index in alone)], key=lambda one: one[0])
+    return batches, found.whys(), rest, judged
 
 
 def _judged(batches: Sequence[Batch], plan: LandPlan) -> "pa.Array | None":
@@ -266,32 +287,32 @@ def _take(
     landed.ddls += found.ddls
     landed.resolved = larger(landed.resolved, found.resolved)
     landed.clock = found.clock
-    landed.singly += len(found.rows)
     landed.filtered += found.filtered
 
 
 def _take_batch(  # noqa: PLR0917 - one step of land_messages
     batch: Batch,
-    chunk: TopicMessages,
+    offsets: pa.Array,
     stop: int,
     plan: LandPlan,
     landed: LandedMessages,
     parts: dict[TableName, list[pa.Table]],
     judged: pa.Array,
-) -> None:
+) -> int:
     """Add the rows of a batch that stand before message `stop` and in none that is `judged` event by event, if the feed
-    carries their table."""
+    carries their table. Return how many that are."""
     before = pc.less(batch.message, stop)
     if len(judged):
         before = pc.and_(before, pc.invert(pc.is_in(batch.message, judged.cast(batch.message.type))))
     if plan.accept is not None and not plan.accept(batch.schema, batch.table):
         landed.filtered += pc.sum(before).as_py() or 0
-        return
-    rows = landed_batch(plan.topic, plan.partition, chunk.offsets, batch)
-    if stop < len(chunk) or len(judged):
+        return 0
+    rows = landed_batch(plan.topic, plan.partition, offsets, batch)
+    if stop < len(offsets) or len(judged):
         rows = rows.filter(before)
     if rows.num_rows:
         parts.setdefault(TableName(batch.schema, batch.table), []).append(rows)
+    return int(rows.num_rows)
 
 
 def _joined(parts: list[pa.Table]) -> pa.Table:

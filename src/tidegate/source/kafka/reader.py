@@ -201,7 +201,7 @@ def land_range(plan: TopicPlan, clock: int, wanted: OffsetRange) -> TaskReport:
         resolved=total.clock if land_plan.order_by_offset else total.resolved,
         messages=total.messages,
         filtered=total.filtered,
-        singly=total.singly,
+        roads=total.roads,
         ddls=controls.ddls,
         dead=controls.dead,
         tables=rows.counts(),

@@ -101,9 +101,9 @@ def with_options(options: DecodeOptions, changes: Mapping[str, str]) -> DecodeOp
 
 
 def parse_place(text: str) -> Place:
-    """Return the place that TOPIC/PARTITION/OFFSET names."""
-    topic, _, rest = text.partition("/")
-    partition, _, offset = rest.partition("/")
+    """Return the place that TOPIC/PARTITION/OFFSET names; the topic of files is their directory."""
+    rest, _, offset = text.rpartition("/")
+    topic, _, partition = rest.rpartition("/")
     if not topic or not (partition.isascii() and partition.isdigit() and offset.isascii() and offset.isdigit()):
         raise ConfigError(f"{text!r} is not a place: write TOPIC/PARTITION/OFFSET, such as shop/2/7041")
     return Place(topic, int(partition), int(offset))

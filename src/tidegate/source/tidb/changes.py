@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from tidegate.codec.columnar.values import MISFITS, Misfit
+from tidegate.codec.columnar.values import MISFITS, why_singly
 from tidegate.codec.wire_table import wire_table
 from tidegate.feed.change import Chunk, ChunkPart, Layout
 from tidegate.feed.event_filter import EventFilter
@@ -30,6 +30,7 @@ from tidegate.feed.mount_columns import ColumnMounter
 from tidegate.feed.mount_rows import batch_of_rows
 from tidegate.feed.pace import Stretch
 from tidegate.kv.table_key import decode_table_key
+from tidegate.model.compiled import AVAILABLE
 from tidegate.model.errors import (
     CorruptedRow,
     DecodeError,
@@ -40,6 +41,7 @@ from tidegate.model.errors import (
     TidegateError,
 )
 from tidegate.model.kv_change import KvChange
+from tidegate.model.roads import Reason, RoadCounts, Why, counted
 from tidegate.model.table import TableName
 from tidegate.schema.stored.snapshot import SchemaHistory, StoredSnapshot, TableVersion
 from tidegate.source.tidb.chunks import LogChunk, PhysicalRows, chunks, numbered
@@ -49,11 +51,12 @@ from tidegate.source.tidb.tables import Tables, definition_of, name_of
 
 class MountOptions(NamedTuple):
     """How rows are mounted; `verify` compares checksums, and `refuse_corrupt` says whether one that fails is an
-    error (corruption-handle-level)."""
+    error (corruption-handle-level). With `bdr` what a replication wrote stays where it is, and DDLs go by role."""
 
     force_replicate: bool = False
     verify: bool = False
     refuse_corrupt: bool = False
+    bdr: bool = False
 
 
 def mounter_of(tables: Sequence[TableVersion], low: int, options: MountOptions) -> Mounter:
@@ -205,41 +208,72 @@ class LogChanges:
         return self.log.parts(self.after, self.upto)
 
 
+def _why_slow(changes: LogChanges) -> Why | None:
+    """Why no rows are tried by columns; None if they are."""
+    if changes.mount.verify:
+        return Why(Reason.CHECKSUMS, "the checksum of each row is verified")
+    if not changes.columns:
+        return Why(Reason.SWITCHED_OFF, "columns are switched off")
+    if not AVAILABLE:
+        return Why(Reason.SWITCHED_OFF, "there is no numba, which compiles what reads rows as columns")
+    return None
+
+
 class _ChunkMounter:
     """Mounts chunks of some tables."""
 
     def __init__(self, versions: Sequence[TableVersion], changes: LogChanges) -> None:
         self._mounter = mounter_of(versions, changes.after, changes.mount)
-        self._columns = ColumnMounter(self._mounter) if changes.columns and not changes.mount.verify else None
+        self._slow = _why_slow(changes)
+        self._columns = ColumnMounter(self._mounter) if self._slow is None else None
         self._filter = changes.events.rows(map(name_of, versions))
         self._judged: frozenset[int] = frozenset()
         if self._filter is not None:
             judged = (version for version in versions if changes.events.rows([name_of(version)]) is not None)
             self._judged = frozenset(physical for version in judged for physical in version.stored.physical_ids)
         self._refuse = changes.mount.refuse_corrupt
+        named = ((version, name_of(version)) for version in versions)
+        self._names = {
+            physical: (name.schema, name.table) for version, name in named for physical in version.stored.physical_ids
+        }
 
     def mount(self, chunk: LogChunk) -> Chunk | None:
         """Return the changes of a chunk; None when there are none."""
         parts: list[ChunkPart] = []
         singly: list[PhysicalRows] = []
+        whys: dict[tuple[str, str], Why] = {}
+        roads = RoadCounts()
         for table in chunk.tables():
-            try:
-                parts += self._by_columns(table)
-            except MISFITS:
-                singly.append(table)
-        roads = {"mount/columns": sum(len(part.numbers) for part in parts)}
+            why = self._why_by_rows(table)
+            if why is None:
+                try:
+                    parts += self._by_columns(table)
+                    continue
+                except MISFITS as misfit:
+                    why = why_singly(misfit)
+            singly.append(table)
+            whys.setdefault(self._names[table.records.physical_id], why)
+        roads.add("mount/columns", sum(len(part.numbers) for part in parts))
         found, corrupt = self._by_rows(singly)
-        roads["mount/rows"] = sum(len(part.numbers) for part in found)
-        return _chunk([*parts, *found], chunk, {road: rows for road, rows in roads.items() if rows}, corrupt)
+        for batch, numbers in found:
+            name = batch.schema, batch.table
+            roads.add("mount/rows", len(numbers), whys.get(name), name)
+        return _chunk([*parts, *found], chunk, roads, corrupt)
+
+    def _why_by_rows(self, table: PhysicalRows) -> Why | None:
+        """Why a table's rows are not tried by columns; None if they are."""
+        if self._slow is not None:
+            return self._slow
+        if len(table.numbers) < FEW_ROWS:
+            return Why(Reason.FEW_ROWS, f"{counted(len(table.numbers))} in a chunk, columns need {FEW_ROWS}")
+        if table.records.physical_id in self._judged:
+            return Why(Reason.EVENT_FILTER, "an event filter looks at each row")
+        return None
 
     def _by_columns(self, table: PhysicalRows) -> list[ChunkPart]:
         """The changes of a table's rows as one part or none. Raises what `MISFITS` names if they have to go singly."""
-        if self._columns is None or len(table.numbers) < FEW_ROWS:
-            raise Misfit("rows that go one by one")
-        records = table.records
-        if records.physical_id in self._judged:
-            raise Misfit("rows that an event filter looks at")
-        mounted = self._columns.mount(records)
+        assert self._columns is not None
+        mounted = self._columns.mount(table.records)
         return [] if mounted is None else [ChunkPart(mounted.batch, table.numbers[mounted.rows])]
 
     def _by_rows(self, tables: Sequence[PhysicalRows]) -> tuple[list[ChunkPart], int]:
@@ -260,10 +294,10 @@ def _part(rows: Sequence[tuple[int, int, Mounted]]) -> ChunkPart:
     return ChunkPart(batch_of_rows(mounted, start_ts), np.array(at))
 
 
-def _chunk(parts: Sequence[ChunkPart], chunk: LogChunk, roads: Mapping[str, int], corrupt: int) -> Chunk | None:
+def _chunk(parts: Sequence[ChunkPart], chunk: LogChunk, roads: RoadCounts, corrupt: int) -> Chunk | None:
     """The parts as a chunk: rows that were dropped leave no gap in its numbers."""
     transaction = chunk.transaction
-    kept = sum(roads.values())
+    kept = sum(len(part.numbers) for part in parts)
     if not kept:
         return None
     if kept < len(transaction):

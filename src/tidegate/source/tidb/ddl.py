@@ -9,7 +9,11 @@
     RENAME, a table twice     1        the first one's new   RENAME TABLE of all in order, as type RENAME TABLES
     CREATE of several tables  each     the table's           its own statement out of the job's
     EXCHANGE PARTITION        1        the partitioned one   ALTER TABLE .. EXCHANGE PARTITION with full names
+    CREATE TABLE .. LIKE      1        the new one           the job's; CREATE TABLE in full where its like has changed
     any other                 1        the new one           the job's: the user's text
+
+A LIKE takes over what its like was when the statement came.  A job that was queued first may end before it, and the
+text would tell of columns that the new table does not have.
 
 `restored` prints that text as TiCDC does before any sink sees it (ddl-text=ticdc).
 
@@ -35,9 +39,15 @@ from tidegate.model.errors import RenameRefused, SchemaError, SqlError
 from tidegate.model.event import Ddl
 from tidegate.model.mysql import ActionType
 from tidegate.model.table import TableName
+from tidegate.schema.change.make.column import is_moment
+from tidegate.schema.change.role import PRIMARY
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.job import Job, mode_names
+from tidegate.schema.parse.ddl import parse
 from tidegate.schema.restore.statement import restore_ddl
+from tidegate.schema.statement import CreateTableLike
+from tidegate.schema.stored.create import render_create_table, render_shape
+from tidegate.schema.stored.definition import StoredTable
 from tidegate.schema.stored.snapshot import REPLICATED, StoredSnapshot, TableVersion, is_circle, rename_steps
 from tidegate.source.tidb.tables import Tables, name_of
 
@@ -48,11 +58,13 @@ _UNCHECKED: Final = " WITHOUT VALIDATION"
 
 
 class DdlEvent(NamedTuple):
-    """A DDL and the name that its table had before, if it had one; `left_out` by an event filter."""
+    """A DDL and the name that its table had before, if it had one; `left_out` by an event filter or by bdr-mode;
+    `moment` is what CURRENT_TIMESTAMP gave to rows that were there, in columns that came."""
 
     ddl: Ddl
     previous: TableName | None = None
     left_out: bool = False
+    moment: str | None = None
 
 
 class _Change(NamedTuple):
@@ -68,6 +80,11 @@ class _Change(NamedTuple):
 def is_followed(job: Job) -> bool:
     """Return whether TiCDC acts on a finished job: an action of its list that was no IF NOT EXISTS."""
     return job.type in REPLICATED and job.binlog is not None and job.binlog.schema_version != 0
+
+
+def is_primarys(job: Job) -> bool:
+    """Return whether a user ran a job on the primary of a replication in both directions: others follow it."""
+    return job.bdr_role == PRIMARY and not job.cdc_write_source
 
 
 def ddl_events(
@@ -148,7 +165,28 @@ def _changes(job: Job, before: StoredSnapshot, after: StoredSnapshot) -> Iterato
                 raise SchemaError(f"DDL job {job.id} ({job.query!a:.200}): the job has no table definition")
             known = before.tables.get(stored_table.id) or before.tables.get(job.table_id)
             previous = None if known is None else name_of(known)
-            yield _Change(known, after.tables[stored_table.id], job.query, job.type, previous)
+            query = job.query
+            if job.type == ActionType.CREATE_TABLE and not _tells_all(job, stored_table, before):
+                query = render_create_table(stored_table, schema=schema_name(job, before))
+            yield _Change(known, after.tables[stored_table.id], query, job.type, previous)
+
+
+def _tells_all(job: Job, made: StoredTable, before: StoredSnapshot) -> bool:
+    """Whether the text of CREATE TABLE makes this table; it may not where a LIKE names one that has changed since."""
+    if "LIKE" not in job.query.upper():
+        return True
+    try:
+        found = parse(job.query, schema_name(job, before))
+    except SqlError:
+        return True
+    if len(found) != 1 or not isinstance(found[0], CreateTableLike):
+        return True
+    like = found[0]
+    candidates = (one for one in before.tables.values() if name_of(one).key[1] == like.source.key[1])
+    return any(
+        (like.doubtful or name_of(one).key == like.source.key) and render_shape(one.stored) == render_shape(made)
+        for one in candidates
+    )
 
 
 def _circle(job: Job, commit_ts: int, before: StoredSnapshot, after: StoredSnapshot, tables: Tables) -> list[DdlEvent]:
@@ -165,13 +203,13 @@ def _circle(job: Job, commit_ts: int, before: StoredSnapshot, after: StoredSnaps
             f"DDL job {job.id} at {commit_ts} renames tables in a circle ({job.query!a:.200}), and {left} of them "
             "is left out; let the filter take all tables of the circle, or none"
         ).at(table=left, commit_ts=commit_ts)
-    pairs = ", ".join(
-        f"{_full(TableName(step.old_schema_name.original, step.old_table_name.original))} TO "
-        f"{_full(TableName(after.schemas[step.new_schema_id].name.original, step.new_table_name.original))}"
-        for step in steps
-    )
+    names, pairs = {number: name_of(old) for number, (old, _) in moved.items()}, list[str]()
+    for step in steps:
+        then = TableName(after.schemas[step.new_schema_id].name.original, step.new_table_name.original)
+        pairs.append(f"{_full(names[step.table_id])} TO {_full(then)}")
+        names[step.table_id] = then
     old, new = moved[steps[0].table_id]
-    return [_event(_Change(old, new, f"RENAME TABLE {pairs}", job.type, name_of(old)), commit_ts)]
+    return [_event(_Change(old, new, f"RENAME TABLE {', '.join(pairs)}", job.type, name_of(old)), commit_ts)]
 
 
 def _created(job: Job, after: StoredSnapshot) -> Iterator[_Change]:
@@ -228,7 +266,20 @@ def _shown(change: _Change) -> TableVersion:
 def _event(change: _Change, commit_ts: int) -> DdlEvent:
     name = name_of(_shown(change))
     ddl = Ddl(schema=name.schema, table=name.table, query=change.query, commit_ts=commit_ts, type=int(change.type))
-    return DdlEvent(ddl, change.previous)
+    return DdlEvent(ddl, change.previous, moment=_moment(change))
+
+
+def _moment(change: _Change) -> str | None:
+    """The time that the origin defaults of new columns have, with as many digits as one of them has."""
+    if change.before is None or change.after is None:
+        return None
+    old = {column.id for column in change.before.stored.cols or ()}
+    given = [
+        str(column.origin_default)
+        for column in change.after.stored.cols or ()
+        if column.id not in old and column.origin_default is not None and is_moment(column.default)
+    ]
+    return max(given, key=len, default=None)
 
 
 def _full(name: TableName) -> str:

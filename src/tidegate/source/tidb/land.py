@@ -79,8 +79,8 @@ class LogLanding(BatchLoop):
         self._hold = SafePoint(log, hold_as or feed)
         self._events = events or EventFilter()
         left_out = EventFilter(self._events.start_ts)
-        force = self._mount.force_replicate
-        self._timeline = Timeline(log, rules, force=force, events=left_out, ticdc_texts=ticdc_texts)
+        force, bdr = self._mount.force_replicate, self._mount.bdr
+        self._timeline = Timeline(log, rules, force=force, events=left_out, ticdc_texts=ticdc_texts, bdr=bdr)
         self._at = 0
         self._check = check
         self._first: tuple[Ddl, ...] = ()
@@ -140,7 +140,7 @@ class LogLanding(BatchLoop):
         batch = next_batch(self._timeline, low, parts, BATCH_ROWS, self._tasks.slots)
         if batch is None:
             return
-        log = without(self._log, self._events.start_ts)
+        log = without(self._log, self._events.start_ts, replicated=self._mount.bdr)
         changes = LogChanges(log, low, batch.high, (), self._mount, self._events)
         reports = self._tasks.run(partial(land_split, self.changelog, changes), batch.pieces)
         if self._late:
@@ -152,7 +152,6 @@ class LogLanding(BatchLoop):
             start=low,
             position=batch.high,
             messages=sum(table.rows for table in counts) + len(ddls),
-            singly=sum(one.singly for one in reports),
             ddls=len(ddls),
             tables=tuple(counts),
             files=(*files, *self._controls(ddls)),
@@ -160,7 +159,7 @@ class LogLanding(BatchLoop):
         state = ledger.commit_batch(self.changelog, self._state, [report])
         self._first, self._at = (), batch.high
         self._hold.at(batch.high)
-        self._landed(state, {}, report.singly)
+        self._landed(state, {}, (one.roads for one in reports))
         corrupt = sum(one.corrupt for one in reports)
         if corrupt:
             LOGGER.warning("%s: the checksums of %d rows up to %d do not fit", self._feed, corrupt, batch.high)

@@ -18,10 +18,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from tidegate.model.kv_change import KvChange
+from tidegate.kv.change_columns import numbers
+from tidegate.model.kv_change import WRITE_SOURCE, KvChange
 from tidegate.schema.stored.snapshot import StoredSnapshot
 
 Span: TypeAlias = tuple[bytes, bytes]
@@ -84,15 +85,17 @@ class KvLog(Protocol):
         """Return the rows of (low, high] and of the spans window by window: each table's as columns; none is empty."""
 
 
-def without(log: KvLog, start_ts: frozenset[int]) -> KvLog:
-    """Return the log without the rows of some transactions (ignore-txn-start-ts)."""
-    return _Without(log, start_ts) if start_ts else log
+def without(log: KvLog, start_ts: frozenset[int], *, replicated: bool = False) -> KvLog:
+    """Return the log without the rows of some transactions (ignore-txn-start-ts), and without those that a replication
+    wrote (bdr-mode) if `replicated`."""
+    return _Without(log, start_ts, replicated) if start_ts or replicated else log
 
 
 @dataclass(frozen=True, slots=True)
 class _Without:
     log: KvLog
     start_ts: frozenset[int]
+    replicated: bool
 
     def begin(self) -> LogBegin:
         """Return where the log begins."""
@@ -107,14 +110,20 @@ class _Without:
         return self.log.parts(low, high)
 
     def rows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[KvChange]:
-        """Return the rows of other transactions."""
-        return (row for row in self.log.rows(low, high, spans) if row.start_ts not in self.start_ts)
+        """Return the other rows."""
+        sources = WRITE_SOURCE if self.replicated else 0
+        found = self.log.rows(low, high, spans)
+        return (row for row in found if not row.txn_source & sources and row.start_ts not in self.start_ts)
 
     def windows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[Window]:
-        """Return the windows without rows of the transactions that are left out."""
-        left_out = pa.array(sorted(self.start_ts), pa.int64())
+        """Return the windows without the rows that are left out."""
+        left_out = np.array(sorted(self.start_ts), np.int64)
+        sources = WRITE_SOURCE if self.replicated else 0
         for window in self.log.windows(low, high, spans):
-            kept = [rows.filter(pc.invert(pc.is_in(rows.column("start_ts"), left_out))) for rows in window]
+            kept = []
+            for rows in window:
+                gone = np.isin(numbers(rows, "start_ts"), left_out) | (numbers(rows, "txn_source") & sources != 0)
+                kept.append(rows.filter(pa.array(~gone)) if gone.any() else rows)
             if any(kept):
                 yield list(filter(len, kept))
 

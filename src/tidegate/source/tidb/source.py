@@ -80,11 +80,13 @@ class LogSource:
         start_ts: int | None,
         ticdc_texts: bool = False,
     ) -> None:
-        self._log, self._rows = log, without(log, events.start_ts)
+        self._log, self._rows = log, without(log, events.start_ts, replicated=mount.bdr)
         self._mount, self._events, self._start_ts = mount, events, start_ts
         self._hold = SafePoint(log, hold_as)
         left_out = EventFilter(events.start_ts)
-        self._timeline = Timeline(log, rules, force=mount.force_replicate, events=left_out, ticdc_texts=ticdc_texts)
+        self._timeline = Timeline(
+            log, rules, force=mount.force_replicate, events=left_out, ticdc_texts=ticdc_texts, bdr=mount.bdr
+        )
         self._replicated = _Replicated.of(StoredSnapshot(), self._timeline.tables)
         self._next: _Stop | None = None
         self._failure: _Failure | None = None
@@ -154,8 +156,8 @@ class LogSource:
     def ddls(self, after: int, upto: int) -> list[PlacedDdl]:
         """Return the DDLs of the first stop with after < commit_ts <= upto, in their order.
 
-        Those of transactions that event filters leave out are among them, marked; other rules are for who applies
-        them."""
+        Those that bdr-mode leaves out, or event filters by their transaction, are among them, marked; other rules are
+        for who applies them."""
         self._move(after)
         return [] if self._next is None or self._next.ts > upto else list(self._next.ddls)
 
@@ -199,7 +201,10 @@ class LogSource:
             except TidegateError as error:
                 self._failure = _Failure(ts, error)
                 return
-            ddls = [PlacedDdl(Place(seq=seq), one.ddl, one.left_out, one.previous) for seq, one in enumerate(events)]
+            ddls = [
+                PlacedDdl(Place(seq=seq), one.ddl, one.left_out, one.previous, one.moment)
+                for seq, one in enumerate(events)
+            ]
             if ddls or self._moves(before, timeline.snapshot):
                 self._next = _Stop(ts, tuple(ddls), timeline.snapshot)
 

@@ -36,6 +36,7 @@ from tidegate.changelog.columns import landed_part
 from tidegate.changelog.files import RowFiles
 from tidegate.changelog.report import LandedFile, TableRows
 from tidegate.model.errors import TidegateError
+from tidegate.model.roads import RoadCounts
 from tidegate.model.table import TableName
 from tidegate.schema.stored.snapshot import TableVersion
 from tidegate.source.tidb.changes import LogChanges
@@ -174,21 +175,21 @@ FLUSH_BYTES: Final = 32 << 20
 
 
 class SplitReport(NamedTuple):
-    """What a task wrote; `corrupt` rows landed though their checksum does not fit, `singly` were mounted one by one."""
+    """What a task wrote; `corrupt` rows landed though their checksum does not fit."""
 
     files: tuple[LandedFile, ...]
     tables: tuple[TableRows, ...]
     corrupt: int
-    singly: int
+    roads: RoadCounts
 
 
 def land_split(changelog: str, log: LogChanges, piece: LogSplit) -> SplitReport:
     """Write the rows of a piece to files of the changelog at that URI; `log` says how rows are read, whatever its range
     and tables are. Raises what reading, mounting and writing do."""
-    files, corrupt, singly = RowFiles(changelog, flush_bytes=FLUSH_BYTES, messages=piece.rows), 0, 0
+    files, corrupt, roads = RowFiles(changelog, flush_bytes=FLUSH_BYTES, messages=piece.rows), 0, RoadCounts()
     changes = replace(log, after=piece.low, upto=piece.high, versions=piece.tables)
     for chunk in changes.in_order(list(map(name_of, piece.tables)), piece.low, piece.high):
         files.add([(TableName(part.batch.schema, part.batch.table), landed_part(part)) for part in chunk.parts])
         corrupt += chunk.corrupt
-        singly += chunk.roads.get("mount/rows", 0)
-    return SplitReport(files.close(), files.counts(), corrupt, singly)
+        roads.update(chunk.roads)
+    return SplitReport(files.close(), files.counts(), corrupt, roads.of_stage("land"))

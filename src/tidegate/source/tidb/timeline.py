@@ -5,8 +5,9 @@
     timeline               snapshot ──── stop ─── snapshot ── stop ─── stop ──►       walk(): events, next snapshot
 
 A job counts at the put that shows it done, by its commit_ts, and once, however often its row is written again.  Jobs
-that TiCDC does not follow are no stops.  An event filter marks events, the schema moves on all the same.  Between
-two stops one snapshot holds for all rows: those of the very ts of a stop belong before it.
+that TiCDC does not follow are no stops.  An event filter marks events, and so does `bdr` those of others than the
+primary's users; the schema moves on all the same.  Between two stops one snapshot holds for all rows: those of the very
+ts of a stop belong before it.
 
 The schema where a feed starts is what the log begins with and what all jobs since have made of it.
 
@@ -25,7 +26,7 @@ from tidegate.model.errors import HistoryLost, TidegateError
 from tidegate.model.kv_change import KvOp
 from tidegate.schema.job import JOB_TABLE, Job, JobState, decode_job_row
 from tidegate.schema.stored.snapshot import StoredSnapshot, apply_job
-from tidegate.source.tidb.ddl import DdlEvent, ddl_events, is_followed, restored, schema_name
+from tidegate.source.tidb.ddl import DdlEvent, ddl_events, is_followed, is_primarys, restored, schema_name
 from tidegate.source.tidb.log import KvLog, Span
 from tidegate.source.tidb.tables import Tables
 
@@ -43,13 +44,14 @@ class Timeline:
         force: bool = False,
         events: EventFilter | None = None,
         ticdc_texts: bool = False,
+        bdr: bool = False,
     ) -> None:
         self.tables = Tables(rules.matches, force=force)
         self.snapshot = StoredSnapshot()
         self.at = 0
         """How far the snapshot goes."""
         self._log, self._rules, self._events = log, rules, events or EventFilter()
-        self._ticdc_texts = ticdc_texts
+        self._ticdc_texts, self._bdr = ticdc_texts, bdr
         self._read = 0
         self._seen: set[int] = set()
         self._ahead: deque[tuple[int, Job]] = deque()
@@ -90,8 +92,8 @@ class Timeline:
         return self._ahead[0][0] if self._ahead else None
 
     def walk(self, ts: int) -> list[DdlEvent]:
-        """Go on to `ts`, which lies before or at the next stop. Return the events of the DDLs at `ts`, those that the
-        event filter leaves out marked.
+        """Go on to `ts`, which lies before or at the next stop. Return the events of the DDLs at `ts`, those that
+        are left out marked.
 
         SchemaError for a job that contradicts the schema: the timeline then stays where it was."""
         try:
@@ -107,8 +109,9 @@ class Timeline:
             before, after = self.snapshot, apply_job(self.snapshot, job, ts)
             wanted = self._rules.matches_schema(schema_name(job, before))
             found = ddl_events(job, ts, before, after, self.tables, wants_schema=wanted)
+            stays = self._bdr and not is_primarys(job)
             for each in found:
-                left_out = self._events.drops_ddl(each.ddl, each.previous, job.start_ts)
+                left_out = stays or self._events.drops_ddl(each.ddl, each.previous, job.start_ts)
                 sent = restored(each, job) if self._ticdc_texts else each
                 events.append(sent._replace(left_out=left_out))
             self.snapshot = after

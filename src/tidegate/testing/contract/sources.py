@@ -17,6 +17,7 @@ from typing import ClassVar, Final
 
 import pytest
 
+from tidegate.codec.columnar.encode.encoder import events_of
 from tidegate.feed.change import Chunk, ChunkPart, Layout, PlacedDdl
 from tidegate.feed.plan import Checkpoint, identity
 from tidegate.feed.ports import Changes, Source
@@ -26,7 +27,7 @@ from tidegate.model.event import RowChange
 from tidegate.model.table import TableName
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.testing.tasks import HereTasks
-from tidegate.testing.validators.events import events_of, told
+from tidegate.testing.validators.events import told
 from tidegate.testing.validators.streams import commit_time
 
 STEPS_MAX: Final = 10_000

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tidegate.model.event import Value
-from tidegate.testing.script import Row, Script, put, remove
+from tidegate.testing.script import Row, Script, put, remove, remove_bare
 
 NOTES: Final = "shop.notes"
 UNREADABLE: Final = "GRUMBLE ABOUT TABLE shop.t"
@@ -61,6 +61,27 @@ def around_ddl(kind: str) -> Script:
     story.resolve()
     DDLS[kind](story)
     story.commit(put("shop.other", id=2, v="after"), put("shop.other", id=3))
+    story.resolve()
+    return story
+
+
+def bare_deletes() -> Script:
+    """Return a script of rows whose DELETEs tell the key alone: they are of another layout than the INSERTs and UPDATEs
+    that they lie between, in transactions of their own and in common ones; two marks."""
+    story = Script()
+    story.ddl("shop", "CREATE DATABASE shop")
+    story.ddl("shop.t", "CREATE TABLE shop.t (id INT PRIMARY KEY, v VARCHAR(20), n INT)")
+    story.commit(*(put("shop.t", id=number, v=f"row {number}", n=number) for number in range(1, 7)))
+    story.resolve()
+    story.commit(put("shop.t", id=1, v="changed"))
+    story.commit(remove_bare("shop.t", id=1))
+    story.commit(put("shop.t", id=1, v="here again"))
+    story.commit(remove_bare("shop.t", id=2))
+    story.commit(put("shop.t", id=2, v="here for a while"))
+    story.commit(remove_bare("shop.t", id=2))
+    story.commit(put("shop.t", id=3, n=30), remove_bare("shop.t", id=4))
+    story.commit(remove_bare("shop.t", id=5), put("shop.t", id=5, v="in one transaction"))
+    story.commit(remove_bare("shop.t", id=6), put("shop.t", id=7, v="last"))
     story.resolve()
     return story
 

@@ -4,11 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
-from tidegate.codec.columnar import typed_batch
-from tidegate.codec.columnar.encode.encoder import rows_of
 from tidegate.codec.neutral import event_object
-from tidegate.codec.wire_table import table_of_fields
-from tidegate.feed.change import Batch
 from tidegate.model.event import Ddl, Event, Resolved, RowChange
 
 Place: TypeAlias = tuple[str, int]
@@ -21,12 +17,6 @@ def told(event: RowChange | Ddl) -> str:
     line.pop("build_ms", None)
     line.pop("ts", None)
     return json.dumps(line, sort_keys=True)
-
-
-def events_of(batch: Batch) -> list[RowChange]:
-    """Return the rows of a batch, one event each."""
-    table = table_of_fields(batch.fields, batch.pk_names)
-    return list(rows_of(typed_batch(batch), range(batch.rows), table, batch.row_ids))
 
 
 def rows(events: Iterable[Event]) -> list[RowChange]:

@@ -21,7 +21,7 @@ from tidegate.schema.job import Job, JobState
 from tidegate.schema.stored.snapshot import TableVersion
 from tidegate.tidb.ddl import owner
 from tidegate.tidb.ddl.jobs import STRICT, JobEntry, read_entries, read_entry
-from tidegate.tidb.meta.keys import Meta, table_key
+from tidegate.tidb.meta.keys import Meta, MetaWriter, table_key
 from tidegate.tidb.transaction import Storage
 
 _POLL_S: Final = 0.01
@@ -81,9 +81,11 @@ class DdlClient:
     def __init__(self, ticker: Ticker) -> None:
         self._ticker, self._storage = ticker, ticker.storage
 
-    def submit(self, request: Request, sql_mode: int = STRICT, zone: tzinfo = UTC) -> int:
-        """Put a job into the queue; its id. The settings are those by which stored values are cast."""
-        job_id = owner.submit(self._storage, request, sql_mode, zone)
+    def submit(self, request: Request, sql_mode: int = STRICT, zone: tzinfo = UTC, write_source: int = 0) -> int:
+        """Put a job into the queue; its id. The settings are those by which stored values are cast, and who asks.
+
+        Raises SqlRefused 8263 for what the cluster's role forbids its users."""
+        job_id = owner.submit(self._storage, request, sql_mode, zone, write_source)
         with self._ticker.changed:
             self._ticker.changed.notify_all()
         return job_id
@@ -137,6 +139,16 @@ class DdlClient:
     def cancel(self, job_id: int) -> None:
         """Take a job back. Raises SqlRefused 8224, 8225, 8226."""
         owner.cancel(self._storage, job_id)
+
+    def bdr_role(self) -> str:
+        """Return the role in replication in both directions; empty for none."""
+        return Meta(self._storage.snapshot()).bdr_role
+
+    def set_bdr_role(self, role: str) -> None:
+        """Take that role, or none. Raises WriteConflict."""
+        transaction = self._storage.begin()
+        MetaWriter(transaction).set_bdr_role(role)
+        transaction.commit()
 
     def jobs(self) -> list[Job]:
         """Return the jobs that are not over, newest first."""

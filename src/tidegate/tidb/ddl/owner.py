@@ -22,6 +22,7 @@ from tidegate.model.name import lowered
 from tidegate.model.tso import physical_ms
 from tidegate.schema.change.outcome import Task
 from tidegate.schema.change.request import Involved, NewIds, Request, number, operation_of
+from tidegate.schema.change.role import check_role
 from tidegate.schema.f1 import rollback
 from tidegate.schema.job import Job, JobState
 from tidegate.tidb.ddl.jobs import ENDED, STRICT, JobEntry, new_entry, read_entries, read_entry, table_ids, write_entry
@@ -158,17 +159,25 @@ def _meets(one: Involved, other: Involved) -> bool:
 # --- what anybody may ask for ---
 
 
-def submit(storage: Storage, request: Request, sql_mode: int = STRICT, zone: tzinfo = UTC) -> int:
+def submit(
+    storage: Storage, request: Request, sql_mode: int = STRICT, zone: tzinfo = UTC, write_source: int = 0
+) -> int:
     """Put a job into the queue; its id. Ids of what it makes come before it.
 
-    By `sql_mode` (TiDB's bits) and `zone` stored values are cast to another type."""
+    By `sql_mode` (TiDB's bits) and `zone` stored values are cast to another type; `write_source` says which replication
+    asks, 0 for a user. Raises SqlRefused 8263 where the cluster's role forbids users the job."""
     while True:
         transaction = storage.begin()
-        ids = MetaWriter(transaction)
-        new_ids: NewIds = ids.new_ids
+        meta = MetaWriter(transaction)
+        role = meta.bdr_role
+        if role and not write_source:
+            check_role(role, request, meta.table(request.schema_id, request.table_id))
+        new_ids: NewIds = meta.new_ids
         numbered = number(request, new_ids)
-        (job_id,) = ids.new_ids(1)
-        write_entry(transaction, new_entry(numbered, job_id, transaction.start_ts, sql_mode, zone))
+        (job_id,) = meta.new_ids(1)
+        entry = new_entry(numbered, job_id, transaction.start_ts, sql_mode, zone)
+        job = msgspec.structs.replace(entry.job, bdr_role=role, cdc_write_source=write_source)
+        write_entry(transaction, JobEntry(job, entry.progress))
         try:
             transaction.commit()
         except WriteConflict:

@@ -2,7 +2,7 @@
 
     SELECT .. FROM information_schema.columns      ──► InformationSchema.relation ──► a relation made for this statement
 
-    SCHEMATA  TABLES  COLUMNS  STATISTICS      from a snapshot's public part
+    SCHEMATA  TABLES  COLUMNS  STATISTICS      from a snapshot's public part, KEY_COLUMN_USAGE as well
     DDL_JOBS  PROCESSLIST                      from the session that asks
     FILES  PARTITIONS  TRIGGERS ..             empty
 
@@ -100,6 +100,11 @@ _STATISTICS: Final = (
     "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME NON_UNIQUE# INDEX_SCHEMA INDEX_NAME SEQ_IN_INDEX# COLUMN_NAME COLLATION "
     "CARDINALITY# SUB_PART# PACKED NULLABLE INDEX_TYPE COMMENT INDEX_COMMENT IS_VISIBLE EXPRESSION"
 )
+_KEYS: Final = (
+    "CONSTRAINT_CATALOG CONSTRAINT_SCHEMA CONSTRAINT_NAME TABLE_CATALOG TABLE_SCHEMA TABLE_NAME COLUMN_NAME "
+    "ORDINAL_POSITION# POSITION_IN_UNIQUE_CONSTRAINT# REFERENCED_TABLE_SCHEMA REFERENCED_TABLE_NAME "
+    "REFERENCED_COLUMN_NAME"
+)
 _JOB: Final = (
     "JOB_ID# DB_NAME TABLE_NAME JOB_TYPE SCHEMA_STATE SCHEMA_ID# TABLE_ID# ROW_COUNT# CREATE_TIME@ START_TIME@ "
     "END_TIME@ STATE QUERY"
@@ -115,6 +120,7 @@ _SPECS: Final[Mapping[str, tuple[str, Callable[[Facts], Rows]]]] = {
     "TABLES": (_TABLES, lambda facts: row.tables(facts.snapshot, facts.next_id, facts.zone)),
     "COLUMNS": (_COLUMNS, lambda facts: row.columns(facts.snapshot, facts.zone)),
     "STATISTICS": (_STATISTICS, lambda facts: row.statistics(facts.snapshot)),
+    "KEY_COLUMN_USAGE": (_KEYS, lambda facts: row.key_column_usage(facts.snapshot)),
     "DDL_JOBS": (_JOB, _jobs),
     "PROCESSLIST": ("ID# USER HOST DB COMMAND TIME# STATE INFO", lambda facts: facts.processes()),
 }

@@ -22,12 +22,12 @@ from tidegate.model.name import lowered
 from tidegate.schema.charset import character_bytes
 from tidegate.schema.columns import render_type
 from tidegate.schema.f1 import ElementState
+from tidegate.schema.stored.create import render_full_type, shown_default
 from tidegate.schema.stored.definition import Name, StoredColumn, StoredIndex, StoredPart, StoredTable
 from tidegate.schema.stored.flags import AUTO_INCREMENT, NO_DEFAULT, NOT_NULL, ON_UPDATE_NOW, PRIMARY
 from tidegate.schema.stored.layout import column_type
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate.tidb.information.job import moment_of
-from tidegate.tidb.sql.show.create import render_full_type, shown_default
 
 Row = tuple[SqlValue, ...]
 _CATALOG: Final = "def"
@@ -221,3 +221,18 @@ def statistics(snapshot: StoredSnapshot) -> Iterator[Row]:
                 *("" if one.column.type.flag & NOT_NULL else "YES", "BTREE", "", one.index.comment),
                 *("NO" if one.index.is_invisible else "YES", one.expression),
             )
+
+
+def key_column_usage(snapshot: StoredSnapshot) -> Iterator[Row]:
+    """KEY_COLUMN_USAGE: the columns of primary, unique and foreign keys."""
+    for found in visible(snapshot):
+        table = (_CATALOG, found.schema, found.stored.name.original)
+        for one in key_parts(found.stored):
+            if one.index.is_unique:
+                name = one.index.idx_name.original
+                yield (_CATALOG, found.schema, name, *table, one.name, one.position, None, None, None, None)
+        for key in found.stored.fk_info or []:
+            if key.state == ElementState.PUBLIC:
+                for at, (column, other) in enumerate(zip(key.cols, key.ref_cols, strict=True), start=1):
+                    there = (key.ref_schema.original, key.ref_table.original, other.original)
+                    yield (_CATALOG, found.schema, key.fk_name.original, *table, column.original, at, at, *there)

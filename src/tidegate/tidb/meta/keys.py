@@ -5,6 +5,7 @@
     Diff:178            what made 178 of 177; missing where the owner died between taking the number and its commit
     DBs / DB:275        a database          DB:275 / Table:280    a table          DB:275 / TID:280    its next row id
     DDLJobHistory / 276 the job when it was over
+    BDRRole             primary, secondary; missing for neither
 
 `Meta` reads through a snapshot or a transaction; `MetaWriter` writes in a transaction, so that a step of a job and what
 it changed are there together or not at all.
@@ -23,6 +24,7 @@ from tidegate.tidb.transaction import Transaction
 _NEXT_ID: Final = string_key("NextGlobalID")
 _VERSION: Final = string_key("SchemaVersionKey")
 _SCHEMAS: Final = "DBs"
+_BDR_ROLE: Final = string_key("BDRRole")
 _HISTORY: Final = "DDLJobHistory"
 _PROGRESS: Final = "DDLProgress"
 COUNTERS: Final = ("TID", "IID", "TARID", "SID")
@@ -57,6 +59,11 @@ class Meta:
     def version(self) -> int:
         """The newest number of a schema version; its Diff may be missing."""
         return int(self.reader.get(_VERSION) or b"0")
+
+    @property
+    def bdr_role(self) -> str:
+        """The role in replication in both directions: primary, secondary, or empty."""
+        return (self.reader.get(_BDR_ROLE) or b"").decode()
 
     def diff(self, version: int) -> SchemaDiff | None:
         """Return what made `version`; None where nothing did."""
@@ -127,6 +134,13 @@ class MetaWriter(Meta):
     def set_version(self, version: int) -> None:
         """Make `version` the newest number."""
         self._transaction.put(_VERSION, b"%d" % version)
+
+    def set_bdr_role(self, role: str) -> None:
+        """Take a role, or none."""
+        if role:
+            self._transaction.put(_BDR_ROLE, role.encode())
+        else:
+            self._transaction.delete(_BDR_ROLE)
 
     def put_diff(self, diff: SchemaDiff) -> None:
         """Say what made a version."""

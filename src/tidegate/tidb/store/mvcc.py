@@ -30,7 +30,7 @@ from typing import Final, NamedTuple, TypeAlias
 from tidegate.kv.memcomparable import decode_bytes, encode_bytes
 from tidegate.kv.table_key import mvcc_key
 from tidegate.model.errors import HistoryCollected, KeyLocked, TransactionGone, WriteConflict
-from tidegate.model.kv_change import KvChange, KvOp, LogType
+from tidegate.model.kv_change import LOSSY_DDL, KvChange, KvOp, LogType
 from tidegate.model.tso import physical_ms
 from tidegate.tidb.store.engine import ColumnFamily, Edit, KvEngine
 from tidegate.tidb.store.read import bound, value_at, value_of, values_in, versions
@@ -116,6 +116,12 @@ class Store:
         with self.guard:
             found = (write.start_ts for _, write in versions(self.engine, key, ts) if write.kind is WriteKind.DELETE)
             return next(found, None)
+
+    def source(self, key: bytes, ts: int) -> int:
+        """Return what the write was for that gave a key its value at `ts`; a rewrite of the value by a DDL is none."""
+        with self.guard:
+            found = (write.source for _, write in versions(self.engine, key, ts) if write.kind is WriteKind.PUT)
+            return next((source for source in found if source < LOSSY_DDL), 0)
 
     def locks(self, start: bytes = b"", end: bytes = b"", *, reverse: bool = False) -> list[tuple[bytes, Lock]]:
         """Return the put and delete locks of keys in [start, end)."""

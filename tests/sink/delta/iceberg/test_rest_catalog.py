@@ -15,7 +15,7 @@ from tests.sink.delta.iceberg.rest_server import RestTables, serving
 from tests.sink.delta.iceberg.rest_tables import Refused
 from tests.sink.delta.small import Small
 from tidegate.app.config.load import load
-from tidegate.app.wiring import delta_sink
+from tidegate.app.targets import delta_sink
 from tidegate.feed.retention import Limits
 from tidegate.model.errors import SinkError
 from tidegate.sink.delta.iceberg import foreign

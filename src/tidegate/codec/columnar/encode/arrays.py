@@ -24,7 +24,6 @@ NO_ROWS: Final = pa.array([], BINARY)
 BYTES_MAX: Final = (1 << 31) - 1
 """What an array of this kind can hold."""
 _NOTHING: Final = pa.scalar(b"", BINARY)
-_COMMA: Final = pa.scalar(b",", BINARY)
 
 
 def joined(pieces: Sequence[Piece], rows: int) -> Any:
@@ -41,11 +40,6 @@ def joined(pieces: Sequence[Piece], rows: int) -> Any:
     return pc.binary_join_element_wise(*found, _NOTHING, null_handling="replace", null_replacement="null")
 
 
-def joined_present(members: Sequence[Any]) -> Any:
-    """Return one text a row: those members that are not null, at least one, with commas between them."""
-    return pc.binary_join_element_wise(*members, _COMMA, null_handling="skip")
-
-
 def constant(texts: Any, codes: Any) -> Piece:
     """Return the text of each row's number; one text for all rows where that is so."""
     if len(codes) and (codes == codes[0]).all():
@@ -56,11 +50,17 @@ def constant(texts: Any, codes: Any) -> Piece:
 
 def content(array: Any) -> tuple[Any, bytes]:
     """Return where each text ends, after a 0, and all of them in one."""
+    ends, data = seen_content(array)
+    return ends, bytes(data)
+
+
+def seen_content(array: Any) -> tuple[Any, memoryview]:
+    """Return where each text ends, after a 0, and all of them in one, not copied."""
     _, offsets, data = array.buffers()
     if not len(array) or data is None:
-        return np.zeros(len(array) + 1, np.int32), b""
+        return np.zeros(len(array) + 1, np.int32), memoryview(b"")
     ends = np.frombuffer(offsets, np.int32, len(array) + 1, 4 * array.offset)
-    return ends - ends[0], data.slice(int(ends[0]), int(ends[-1] - ends[0])).to_pybytes()
+    return ends - ends[0], memoryview(data).cast("B")[int(ends[0]) : int(ends[-1])]
 
 
 def spread(array: Any, present: Any) -> Piece:

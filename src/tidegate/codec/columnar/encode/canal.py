@@ -19,21 +19,21 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidegate.codec.canal.encode.row import CanalRow, Columns, sql_types_text
-from tidegate.codec.columnar.encode.arrays import BINARY, Piece, constant, joined, spread
-from tidegate.codec.columnar.encode.cells import canal_cell
-from tidegate.codec.columnar.encode.images import (
-    DELETE,
-    INSERT,
-    UPDATE,
+from tidegate.codec.columnar.encode.cells import DIGITS, ROW_KEYS, canal_cell
+from tidegate.codec.columnar.encode.compose import (
+    NEW,
+    OLD,
+    BatchImages,
+    CellStep,
+    Chosen,
+    Composer,
+    ImageStep,
     Member,
-    Places,
-    differing,
-    image_texts,
+    Step,
 )
-from tidegate.codec.columnar.encode.text import base64, integers
+from tidegate.codec.columnar.encode.images import DELETE, INSERT, UPDATE, Places, differing
 from tidegate.codec.columnar.rows import Batch
 from tidegate.codec.columnar.values import INT64_MAX, Misfit
 from tidegate.codec.encoding import EncodeOptions
@@ -42,7 +42,7 @@ from tidegate.model.event import Delete, Insert, Update
 
 _TSO_LOGICAL_BITS: Final = 18
 _KINDS: Final = (Insert, Update, Delete)
-_MIDDLES: Final = pa.array([b"", b'}],"data":[{', b""], BINARY)
+_MIDDLES: Final = [b"", b'}],"data":[{', b""]
 
 
 class CanalColumns:
@@ -57,7 +57,8 @@ class CanalColumns:
         handles = {part.place for part in row.handles.parts}
         self._handles = [member.place in handles for member in self._members]
         self._options = options
-        self._heads = pa.array([f'{row.heads[kind]}"es":' for kind in _KINDS]).cast(BINARY)
+        self._composer = Composer(self._members)
+        self._heads = [f'{row.heads[kind]}"es":'.encode() for kind in _KINDS]
         only_handles = options.delete_only_output_handle_key_columns
         self._columns = row.all, row.all, row.handles if only_handles else row.all
 
@@ -65,26 +66,26 @@ class CanalColumns:
         """Return the values of all rows, uncompressed; Misfit for what the plain encoder has to write."""
         places = Places.of(batch)
         codes = places.codes
-        old, new = image_texts(self._members, batch.before, batch.after, self._masks(batch, places))
         es_ms = pa.array(batch.commit_ts.to_numpy() >> _TSO_LOGICAL_BITS)
-        return joined(
-            [
-                constant(self._heads, codes),
-                integers(es_ms),
-                self._types(batch, places, now_ms),
-                spread(old, places.has_before),
-                constant(_MIDDLES, codes),
-                spread(new, places.has_after),
-                b"}]",
-                *self._extension(batch, row_keys),
-                b"}",
-            ],
-            batch.rows,
-        )
+        steps: list[Step] = [
+            Chosen(self._heads, codes),
+            CellStep(DIGITS, es_ms),
+            self._types(batch, places, now_ms),
+            ImageStep(OLD),
+            Chosen(_MIDDLES, codes),
+            ImageStep(NEW),
+            b"}]",
+            *self._extension(batch, row_keys),
+            b"}",
+        ]
+        images = BatchImages((batch.before, batch.after), places.images, self._masks(batch, places))
+        return self._composer.texts(steps, batch.rows, images)
 
     def _masks(self, batch: Batch, places: Places) -> list[Any]:
         """Which old images have each column; [] when all have all."""
         options = self._options
+        if not options.only_output_updated_columns and not options.delete_only_output_handle_key_columns:
+            return []
         deleted = places.codes_before == DELETE
         masks = [np.ones(len(deleted), np.bool_) for _ in self._members]
         if options.only_output_updated_columns:
@@ -97,10 +98,10 @@ class CanalColumns:
         old = batch.before.column(member.place)
         new = batch.after.column(member.place).take(places.after_of_before)
         if self._options.newarch and pa.types.is_floating(old.type):
-            old, new = member.cell.texts(old), member.cell.texts(new)
+            old, new = (member.cell.prepared(array)[1] for array in (old, new))
         return differing(old, new)
 
-    def _types(self, batch: Batch, places: Places, now_ms: int) -> Piece:
+    def _types(self, batch: Batch, places: Places, now_ms: int) -> Chosen:
         """What stands between `es` and the first image."""
         over = {place: rows for place, most in self._bounds() if (rows := _larger(batch, places, place, most)).any()}
         found, which = _combinations(places.codes, list(over.values()))
@@ -111,31 +112,35 @@ class CanalColumns:
             types = f'"sqlType":{_sql_type(columns, promoted)},"mysqlType":{columns.mysql_type}'
             end = '"old":[{' if code == UPDATE else '"old":null,"data":[{'
             texts.append(f',"ts":{now_ms},"sql":"",{types},{end}'.encode())
-        return constant(pa.array(texts, BINARY), which)
+        return Chosen(texts, which)
 
     def _bounds(self) -> list[tuple[int, int]]:
         """Places of the columns whose sqlType follows the value, and their largest value that is not promoted."""
         return [(place, most) for _, place, most, _ in self._columns[0].promoted]
 
-    def _extension(self, batch: Batch, row_keys: Any) -> list[Piece]:
+    def _extension(self, batch: Batch, row_keys: Any) -> list[Step]:
         """The member `_tidb` with its comma."""
         options = self._options
         if not options.enable_tidb_extension:
             return []
-        start: list[Piece] = [b',"_tidb":{"commitTs":', integers(batch.commit_ts)]
+        start: list[Step] = [b',"_tidb":{"commitTs":', CellStep(DIGITS, batch.commit_ts)]
         if not options.output_row_key:
             return [*start, b"}"]
         if row_keys is None or row_keys.null_count:
             raise Misfit("rows without their keys")
-        return [*start, b',"rowkey":"', base64(row_keys, binary=True), b'"}']
+        return [*start, b',"rowkey":"', CellStep(ROW_KEYS, row_keys), b'"}']
 
 
 def _combinations(codes: Any, flags: list[Any]) -> tuple[list[list[int]], Any]:
     """The different (code, flag, …) of all rows, and which of them each row has."""
-    if not flags:
-        return [[INSERT], [UPDATE], [DELETE]], codes
-    found, which = np.unique(np.stack([codes, *flags], axis=1), axis=0, return_inverse=True)
-    return found.tolist(), which.ravel()
+    found, which = [[INSERT], [UPDATE], [DELETE]], codes
+    for flag in flags:
+        which = 2 * which + flag
+        there = np.flatnonzero(np.bincount(which, minlength=2 * len(found)))
+        numbers = np.zeros(2 * len(found), np.int64)
+        numbers[there] = np.arange(len(there))
+        found, which = [[*found[at >> 1], at & 1] for at in there.tolist()], numbers[which]
+    return found, which
 
 
 def _sql_type(columns: Columns, promoted: set[int]) -> str:
@@ -158,8 +163,9 @@ def _larger(batch: Batch, places: Places, place: int, most: int) -> Any:
 def _above(array: Any, most: int) -> Any:
     if not pa.types.is_integer(array.type):
         raise Misfit(f"integers that come as {array.type}")
-    if most >= INT64_MAX and array.type != pa.uint64():
+    if not len(array) or (most >= INT64_MAX and array.type != pa.uint64()):
         return np.zeros(len(array), np.bool_)
-    numbers = array if array.type == pa.uint64() else array.cast(pa.int64())
-    over = pc.greater(numbers, pa.scalar(most, numbers.type)).fill_null(False)
-    return over.to_numpy(zero_copy_only=False)
+    kind = np.dtype(array.type.to_pandas_dtype())
+    numbers = np.frombuffer(array.buffers()[1], kind, len(array), array.offset * kind.itemsize)
+    over: Any = np.greater(numbers, most)
+    return over & array.is_valid().to_numpy(zero_copy_only=False) if array.null_count and over.any() else over

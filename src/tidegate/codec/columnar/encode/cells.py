@@ -12,79 +12,102 @@ Source: `open/encode/values.py`, `canal/encode/row.py`.
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from tidegate.codec.columnar.encode.arrays import BINARY, NO_ROWS, Piece, spread
-from tidegate.codec.columnar.encode.characters import go_quotes, latin1, strings
-from tidegate.codec.columnar.encode.text import base64, floats, integers, shifted
+from tidegate.codec.columnar.encode.arrays import bytes_of, text_of
+from tidegate.codec.columnar.encode.characters import LATIN1, QUOTES, go_quotes, strings
+from tidegate.codec.columnar.encode.text import floats, shifted
+from tidegate.codec.columnar.encode.write import BASE64, COPIED, ESCAPED, INTEGER
+from tidegate.codec.columnar.values import Misfit
 from tidegate.codec.encoding import EncodeOptions
-from tidegate.codec.go.float import positional32, positional64
-from tidegate.codec.go.json import EASY, PRINTED
+from tidegate.codec.go.float import FloatText, positional32, positional64
+from tidegate.codec.go.json import EASY, PRINTED, Quote
 from tidegate.codec.open.encode.values import style_of
 from tidegate.codec.wire_table import WireColumn
 from tidegate.model.mysql import BLOBS, CHARS, NUMBERS, PRINTED_TYPES, STRINGS, MysqlType
 
-_QUOTE: Final = pa.scalar(b'"', BINARY)
-
 
 class Cell(NamedTuple):
-    """How the values of a column are written: `texts` makes an array of them, without their quotes if `quoted`."""
+    """How the values of a column are written: `prepared` makes of an array the one that the loop takes, and tells its
+    way (write.py); `table` is that of ESCAPED. Raises Misfit for an array of another type."""
 
-    texts: Callable[[Any], Any]
+    prepared: Callable[[Any], tuple[int, Any]]
     quoted: bool
+    table: int = 0
+    together: bool = False
+    """Whether columns of one type are prepared at once, since a call costs much and a value little."""
 
-    def pieces(self, array: Any) -> list[Piece]:
-        """Return the JSON of a column's values."""
-        if not len(array):
-            return [NO_ROWS]
-        texts = self.texts(array)
-        if not self.quoted:
-            return [texts]
-        if not texts.null_count:
-            return [b'"', texts, b'"']
-        quotes = spread(
-            pa.repeat(_QUOTE, len(texts) - texts.null_count), texts.is_valid().to_numpy(zero_copy_only=False)
-        )
-        return [quotes, texts, quotes]
+
+def _integers(array: Any) -> tuple[int, Any]:
+    if not pa.types.is_integer(array.type):
+        raise Misfit(f"integers that come as {array.type}")
+    return INTEGER, array
+
+
+def _bytes(array: Any) -> tuple[int, Any]:
+    return BASE64, bytes_of(array)
+
+
+def _texts(array: Any) -> tuple[int, Any]:
+    return BASE64, array if pa.types.is_binary(array.type) else text_of(array)
+
+
+def _code_points(array: Any) -> tuple[int, Any]:
+    return ESCAPED, bytes_of(array)
+
+
+@cache
+def _made(make: Callable[..., Any], **words: Any) -> Callable[[Any], tuple[int, Any]]:
+    """What Arrow or Python writes, many columns at once: the same function for columns that are written alike."""
+
+    def prepared(array: Any) -> tuple[int, Any]:
+        return COPIED, make(array, **words)
+
+    return prepared
+
+
+DIGITS: Final = Cell(_integers, quoted=False)
+ROW_KEYS: Final = Cell(_bytes, quoted=False)
 
 
 def open_cell(column: WireColumn, options: EncodeOptions) -> Cell:
     """Return how Open Protocol writes the column."""
     code, style = column.type.code, style_of(options)
     if code in NUMBERS:
-        return Cell(integers, quoted=False)
-    if code == MysqlType.FLOAT:
-        return Cell(partial(floats, write=style.float32, single=True), quoted=False)
-    if code == MysqlType.DOUBLE:
-        return Cell(partial(floats, write=style.float64, single=False), quoted=False)
+        return DIGITS
+    if code in {MysqlType.FLOAT, MysqlType.DOUBLE}:
+        return _float(code, style.float32, style.float64, quoted=False)
     if code in BLOBS:
-        return Cell(partial(base64, binary=column.binary), quoted=True)
+        return Cell(_bytes if column.binary else _texts, quoted=True)
     if code in CHARS and column.binary:
-        return Cell(partial(go_quotes, quote=style.quote), quoted=True)
-    return Cell(_printed(column, options) or partial(strings, quote=style.quote), quoted=True)
+        return Cell(_made(go_quotes, quote=style.quote), quoted=True, together=True)
+    return _text(column, options, style.quote)
 
 
 def canal_cell(column: WireColumn, options: EncodeOptions) -> Cell:
     """Return how canal-json writes the column."""
     code = column.type.code
     if code in NUMBERS:
-        return Cell(integers, quoted=True)
-    if code == MysqlType.FLOAT:
-        return Cell(partial(floats, write=positional32, single=True), quoted=True)
-    if code == MysqlType.DOUBLE:
-        return Cell(partial(floats, write=positional64, single=False), quoted=True)
+        return DIGITS._replace(quoted=True)
+    if code in {MysqlType.FLOAT, MysqlType.DOUBLE}:
+        return _float(code, positional32, positional64, quoted=True)
     if code in STRINGS and column.binary:
-        return Cell(partial(latin1, quote=EASY), quoted=True)
-    return Cell(_printed(column, options) or partial(strings, quote=EASY), quoted=True)
+        return Cell(_code_points, quoted=True, table=LATIN1)
+    return _text(column, options, EASY)
 
 
-def _printed(column: WireColumn, options: EncodeOptions) -> Callable[[Any], Any] | None:
-    """What TiDB prints itself, TIMESTAMPs in the zone of the options; None for all other types."""
-    if column.type.code not in PRINTED_TYPES:
-        return None
-    if column.type.code != MysqlType.TIMESTAMP or options.time_zone == "UTC":
-        return partial(strings, quote=PRINTED, utf8=True)
-    return partial(shifted, time_zone=options.time_zone)
+def _float(code: int, float32: FloatText, float64: FloatText, *, quoted: bool) -> Cell:
+    single = code == MysqlType.FLOAT
+    return Cell(_made(floats, write=float32 if single else float64, single=single), quoted=quoted, together=True)
+
+
+def _text(column: WireColumn, options: EncodeOptions, quote: Quote) -> Cell:
+    """What TiDB prints itself is PRINTED, TIMESTAMPs in the zone of the options."""
+    code = column.type.code
+    if code == MysqlType.TIMESTAMP and options.time_zone != "UTC":
+        return Cell(_made(shifted, time_zone=options.time_zone), quoted=True, together=True)
+    quote = PRINTED if code in PRINTED_TYPES else quote
+    return Cell(partial(strings, quote=quote), quoted=True, table=QUOTES.index(quote))

@@ -90,15 +90,6 @@ def _row_texts(lists: Any, present: Any, width: int) -> RowTexts:
     return RowTexts(lists.flatten(), width)
 
 
-def as_texts(column: Any) -> Any:
-    """Return the values of a typed column as the texts that a changelog holds, in a binary array."""
-    if pa.types.is_floating(column.type):
-        return pa.array([None if value is None else repr(value).encode() for value in column.to_pylist()], pa.binary())
-    if pa.types.is_integer(column.type):
-        column = column.cast(pa.string())
-    return column.cast(pa.binary())
-
-
 def _columns(image: RowTexts, fields: tuple[Field, ...]) -> Any:
     """Each column is one `take` and one cast."""
     rows = np.arange(0, len(image.values), image.width)

@@ -4,8 +4,8 @@ r"""Characters of a whole column replaced: texts as JSON has them, bytes as Go q
     61 00 C3 A9 FF     a\\x00é\\xff       Go's quoted string, then JSON's: each backslash twice
                        a\u0000Ã©ÿ         Latin-1: each byte the code point of its number
 
-What a character or a byte becomes is asked of the plain writer, once.  Texts are mostly left as they are, so they are
-stretches and escapes by turns; of bytes each is looked up.  Either way the result is one `take`.
+What a character or a byte becomes is asked of the plain writer, once; the loop of write.py puts it in, save for Go's
+quotes, which are one `take` of what each byte becomes.
 
 Go leaves characters as they are that it can print, and escapes others whole, so the sequences of bytes are looked for
 that are the UTF-8 of one.  No text carries its quotes: whoever joins them knows whether they are the same in all rows.
@@ -20,14 +20,15 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.codec.columnar.encode.arrays import BINARY, bytes_of, content, shaped, text_of
+from tidegate.codec.columnar.encode.write import COPIED, ESCAPED
 from tidegate.codec.columnar.values import Misfit
-from tidegate.codec.go.json import Quote
+from tidegate.codec.go.json import EASY, PRINTED, RAW, REPAIRED, STANDARD, Quote
 from tidegate.codec.go.printable import bounds
 from tidegate.codec.go.quote import quote as go_quoted
 
 _BYTES: Final = [bytes([byte]) for byte in range(256)]
 _SEPARATORS: Final = ("\u2028".encode(), "\u2029".encode())
-_LEAD, _WIDTH = _SEPARATORS[0][0], len(_SEPARATORS[0])
+_LEAD: Final = _SEPARATORS[0][0]
 _AS_IS: Final = 256
 """Added to the bytes of printable characters."""
 _NOTHING: Final = 512
@@ -38,16 +39,19 @@ _SECOND: Final = {0xE0: (0xA0, 0xC0), 0xED: (0x80, 0xA0), 0xF0: (0x90, 0xC0), 0x
 _LEAD_BITS: Final = {2: 0x1F, 3: 0x0F, 4: 0x07}
 
 
-def strings(array: Any, quote: Quote, *, utf8: bool = False) -> Any:
-    """Texts as `quote` has them; bytes that are no UTF-8 count as surrogate escapes, and are a Misfit if `utf8`."""
+def strings(array: Any, quote: Quote) -> tuple[int, Any]:
+    """Texts as the loop takes them: UTF-8 to be escaped, or ready; bytes that are no UTF-8 count as surrogate
+    escapes. PRINTED has none of them: Misfit."""
     if pa.types.is_binary(array.type):
         try:
             array = array.cast(pa.string())
         except pa.ArrowInvalid as error:
-            if utf8:
+            if quote is PRINTED:
                 raise Misfit(str(error)) from error
-            return pa.array([None if raw is None else _repaired(raw, quote) for raw in array.to_pylist()], BINARY)
-    return _escaped(text_of(array), quote)
+            return COPIED, pa.array(
+                [None if raw is None else _repaired(raw, quote) for raw in array.to_pylist()], BINARY
+            )
+    return ESCAPED, text_of(array)
 
 
 def go_quotes(array: Any, quote: Quote) -> Any:
@@ -73,48 +77,15 @@ def go_quotes(array: Any, quote: Quote) -> Any:
     return _rewritten(array, ends, codes, texts)
 
 
-def latin1(array: Any, quote: Quote) -> Any:
-    """Return each byte as the code point of its number, and then as `quote` has them."""
-    ends, raw = content(bytes_of(array))
-    table = _latin1_table(quote)
-    return _rewritten(array, ends, np.frombuffer(raw, np.uint8), table.texts) if _changed(raw, table).any() else array
-
-
-def _escaped(array: Any, quote: Quote) -> Any:
-    """UTF-8 with the characters that `quote` changes replaced."""
-    ends, raw = content(array)
-    every, table = np.frombuffer(raw, np.uint8), _json_table(quote)
-    at = np.flatnonzero(_changed(raw, table))
-    codes = every[at].astype(np.int64)
-    separators = np.flatnonzero(codes == _LEAD)
-    if len(separators):
-        three = np.array([raw[start : start + _WIDTH] for start in at[separators].tolist()], np.bytes_)
-        codes[separators] = np.select([three == found for found in _SEPARATORS], [_AS_IS, _AS_IS + 1], -1)
-        at, codes = at[codes >= 0], codes[codes >= 0]
-    if not len(at):
-        return array
-    count, width = len(at), np.where(codes >= _AS_IS, _WIDTH, 1)
-    bounds = np.zeros(2 * count + 2, np.int32)
-    bounds[1:-1:2], bounds[2::2], bounds[-1] = at, at + width, len(every)
-    stretches = pa.Array.from_buffers(BINARY, 2 * count + 1, [None, pa.py_buffer(bounds), pa.py_buffer(raw)])
-    order = np.arange(2 * count + 1)
-    order[1::2] = len(stretches) + codes
-    grown = np.zeros(count + 1, np.int64)
-    np.cumsum(table.sizes[codes] - width, out=grown[1:])
-    _, _, data = pa.concat_arrays([stretches, table.texts]).take(pa.array(order)).buffers()
-    return shaped(array, (ends + grown[np.searchsorted(at, ends)]).astype(np.int32), data)
-
-
 def _repaired(raw: bytes, quote: Quote) -> bytes:
     """What `quote` makes of bytes that may be no UTF-8."""
     return quote(raw.decode("utf-8", "surrogateescape"))[1:-1].encode("utf-8", "surrogateescape")
 
 
 class _Table(NamedTuple):
-    """What each code becomes, and which of them do not stay what they are."""
+    """What each code becomes, and which bytes do not stay what they are."""
 
     texts: Any
-    sizes: Any
     changed: Any
 
 
@@ -123,18 +94,20 @@ def _changed(raw: bytes, table: _Table) -> Any:
     return np.frombuffer(raw.translate(table.changed.tobytes()), np.bool_)
 
 
-@cache
-def _json_table(quote: Quote) -> _Table:
-    """Of characters below 80, and of the two separators behind all bytes; the first byte of these counts as changed."""
-    texts = [quote(chr(byte))[1:-1].encode() if byte < _CONTINUES else _BYTES[byte] for byte in range(256)]
-    found = _table(texts, [quote(separator.decode())[1:-1].encode() for separator in _SEPARATORS])
-    found.changed[_LEAD] = any(found.sizes[_AS_IS:] != _WIDTH)
-    return found
+def _json_table(quote: Quote) -> list[bytes]:
+    """Of characters below 80, and of the two separators behind all bytes; the first byte of these is empty where they
+    do not stay."""
+    found = [quote(chr(byte))[1:-1].encode() if byte < _CONTINUES else _BYTES[byte] for byte in range(256)]
+    separators = [quote(separator.decode())[1:-1].encode() for separator in _SEPARATORS]
+    found[_LEAD] = found[_LEAD] if tuple(separators) == _SEPARATORS else b""
+    return [*found, *separators]
 
 
 @cache
 def _go_table(quote: Quote) -> _Table:
-    return _table([_go_text(bytes([byte]), quote) for byte in range(256)], [*_BYTES, b""])
+    texts = [_go_text(byte, quote) for byte in _BYTES]
+    changed = np.array([text != byte for text, byte in zip(texts, _BYTES, strict=True)])
+    return _Table(pa.array([*texts, *_BYTES, b""], BINARY), changed)
 
 
 def _go_text(raw: bytes, quote: Quote) -> bytes:
@@ -146,15 +119,11 @@ def _go_escape(point: int, quote: Quote) -> bytes:
     return _go_text(chr(point).encode(), quote)
 
 
-@cache
-def _latin1_table(quote: Quote) -> _Table:
-    return _table([quote(chr(byte))[1:-1].encode() for byte in range(256)], [])
-
-
-def _table(texts: list[bytes], others: list[bytes]) -> _Table:
-    changed = np.array([text != bytes([byte]) for byte, text in enumerate(texts)])
-    texts = [*texts, *others]
-    return _Table(pa.array(texts, BINARY), np.array(list(map(len, texts))), changed)
+QUOTES: Final = (STANDARD, EASY, RAW, REPAIRED, PRINTED)
+LATIN1: Final = len(QUOTES)
+TABLES: Final = [*map(_json_table, QUOTES), [EASY(chr(byte))[1:-1].encode() for byte in range(256)] + [b"", b""]]
+"""What becomes of each byte, and of the two separators: in texts by each of QUOTES, and in bytes as code points
+(LATIN1)."""
 
 
 def _rewritten(array: Any, ends: Any, codes: Any, texts: Any) -> Any:

@@ -1,7 +1,7 @@
 """Row changes as columns to messages: the fast path of both protocols, with the plain encoder behind it.
 
-    Batch ──→ columns to JSON texts ──→ keys, values ──→ compress ──→ too large? ──no──→ cut ──→ MessageArrays
-                      │ Misfit                                            │ yes
+    Batch ──→ columns to rows of JSON ──→ keys, values ──→ compress ──→ too large? ──no──→ cut ──→ MessageArrays
+                      │ Misfit, no numba                                  │ yes
                       └─→ plain encoder, row by row ←─────────────────────┘ these rows only
 
     encoder = ColumnarEncoder(encode_options(config))
@@ -12,7 +12,8 @@
 The input is the `Batch` that `decode_chunk` gives: one table, one layout, a typed column for each field (decision
 8); `batch_of_changes` makes one of rows of a changelog.  The bytes are those of BatchEncoder, message by message,
 whichever way a row goes.  A Misfit is what columns cannot say: values that are not of their column's type, flags that
-depend on earlier rows, an error that the plain encoder words better.  A batch of few rows is quicker one by one.
+depend on earlier rows, an error that the plain encoder words better.  A batch of few rows is quicker one by one, and
+so is any batch where there is no numba to compile the loops that write rows (write.py).
 
 The way through columns makes no Python call for a row or a value, save for floats that Go lays out in its own way and
 values that are compressed.
@@ -27,19 +28,22 @@ import pyarrow as pa
 from tidegate.codec.batch import BatchEncoder, ClaimStore
 from tidegate.codec.columnar.encode.arrays import BINARY, replaced
 from tidegate.codec.columnar.encode.canal import CanalColumns
+from tidegate.codec.columnar.encode.changes import typed_batch
 from tidegate.codec.columnar.encode.cut import Cutter, EncodedRows, MessageArrays, sizes
 from tidegate.codec.columnar.encode.open import OpenColumns
 from tidegate.codec.columnar.rows import Batch
-from tidegate.codec.columnar.values import Misfit
+from tidegate.codec.columnar.values import Misfit, why_singly
 from tidegate.codec.compression import COMPRESSORS
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.open.encode.encoder import Pair
 from tidegate.codec.wire_table import WireColumn, WireTable, table_of_fields
+from tidegate.model.compiled import AVAILABLE
 from tidegate.model.errors import EncodeError
 from tidegate.model.event import Delete, Insert, RowChange, Update, Value, Values
+from tidegate.model.roads import Reason, RoadCounts, Why, counted
 
-FEW_ROWS: Final = 24
-"""Below so many rows a batch is written row by row: its calls cost as much as 16 rows of 4 columns, or 32 of 16."""
+FEW_ROWS: Final = 8
+"""Below so many rows a batch is written row by row: its calls cost as much as 1 to 12 rows."""
 
 _MAX_TABLES: Final = 4096
 _Columns: TypeAlias = OpenColumns | CanalColumns
@@ -64,6 +68,7 @@ class ColumnarEncoder:
         self._cutter = Cutter(options)
         self._now_ms = now_ms
         self._few_rows = few_rows
+        self._roads = RoadCounts()
         self._is_open = options.protocol == "open-protocol"
         self._tables: dict[tuple[int, tuple[str, ...] | None], tuple[Any, WireTable]] = {}
         self._ready: dict[tuple[int, str, str], tuple[WireTable, _Columns]] = {}
@@ -92,15 +97,24 @@ class ColumnarEncoder:
             raise EncodeError(
                 f"a batch of {batch.schema}.{batch.table} has not as many columns as its table has ({width})"
             )
-        if batch.rows < self._few_rows:
+        name = batch.schema, batch.table
+        why = self._why_rows(batch.rows)
+        if why is not None:
+            self._roads.add("encode/rows", batch.rows, why, name)
             return self._by_rows(batch, table, row_ids, row_keys)
         try:
             found = self._by_columns(batch, table, row_ids, row_keys)
         except pa.lib.ArrowCapacityError as error:
             raise EncodeError(f"{batch.rows} rows of {batch.schema}.{batch.table} take 2 GiB; give fewer") from error
-        except (Misfit, EncodeError, UnicodeError):
+        except (Misfit, EncodeError, UnicodeError) as misfit:
+            self._roads.add("encode/rows", batch.rows, why_singly(misfit), name)
             return self._by_rows(batch, table, row_ids, row_keys)
         return self._fitted(found, batch, table, row_ids, row_keys)
+
+    def take_roads(self) -> RoadCounts:
+        """Return which way rows went since the last call, those of batches that were refused too."""
+        found, self._roads = self._roads, RoadCounts()
+        return found
 
     def pair(self, row: RowChange, table: WireTable) -> Pair:
         """Return key JSON and value of a single row before they are framed. Raises EncodeError."""
@@ -109,6 +123,14 @@ class ColumnarEncoder:
     def texts_of(self, pairs: Sequence[Pair]) -> EncodedRows:
         """Return rows that were written one by one as what a `Cutter` takes."""
         return self._array_of(pairs)
+
+    def _why_rows(self, rows: int) -> Why | None:
+        """Why a batch of so many rows is not tried by columns; None if it is."""
+        if not AVAILABLE:
+            return Why(Reason.SWITCHED_OFF, "there is no numba, which compiles what writes rows of columns")
+        if rows < self._few_rows:
+            return Why(Reason.FEW_ROWS, f"{counted(rows)} at once, columns need {self._few_rows}")
+        return None
 
     def _by_columns(self, batch: Batch, table: WireTable, row_ids: Any, row_keys: Any) -> EncodedRows:
         ts = batch.commit_ts
@@ -132,9 +154,13 @@ class ColumnarEncoder:
 
     def _fitted(self, texts: EncodedRows, batch: Batch, table: WireTable, row_ids: Any, row_keys: Any) -> EncodedRows:
         """`texts` with what the plain encoder makes of rows that are too large."""
-        rows = np.flatnonzero(sizes(texts) > self.options.max_message_bytes)
+        limit = self.options.max_message_bytes
+        rows = np.flatnonzero(sizes(texts) > limit)
+        self._roads.add("encode/columns", batch.rows - len(rows))
         if not len(rows):
             return texts
+        why = Why(Reason.TOO_LARGE, f"a row above the {limit} bytes of a message")
+        self._roads.add("encode/rows", len(rows), why, (batch.schema, batch.table))
         cut = self._array_of(self._pairs(rows.tolist(), batch, table, row_ids, row_keys))
         keys = None if texts.keys is None else replaced(texts.keys, rows, cut.keys)
         return EncodedRows(keys, replaced(texts.values, rows, cut.values))
@@ -172,6 +198,12 @@ class ColumnarEncoder:
                 self._tables.clear()
             found = self._tables[key] = batch.fields, table_of_fields(batch.fields, batch.pk_names)
         return found[1]
+
+
+def events_of(batch: Batch) -> list[RowChange]:
+    """Return the rows of a batch, one event each."""
+    table = table_of_fields(batch.fields, batch.pk_names)
+    return list(rows_of(typed_batch(batch), range(batch.rows), table, batch.row_ids))
 
 
 def rows_of(batch: Batch, numbers: Sequence[int], table: WireTable, row_ids: Any = None) -> Iterator[RowChange]:

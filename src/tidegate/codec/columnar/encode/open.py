@@ -17,18 +17,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.codec.columnar.encode.arrays import BINARY, Piece, constant, joined, spread
-from tidegate.codec.columnar.encode.cells import open_cell
-from tidegate.codec.columnar.encode.images import (
-    DELETE,
-    INSERT,
-    UPDATE,
+from tidegate.codec.columnar.encode.cells import DIGITS, open_cell
+from tidegate.codec.columnar.encode.compose import (
+    NEW,
+    OLD,
+    BatchImages,
+    CellStep,
+    Chosen,
+    Composer,
+    ImageStep,
     Member,
-    Places,
-    differing,
-    image_texts,
+    Step,
 )
-from tidegate.codec.columnar.encode.text import integers
+from tidegate.codec.columnar.encode.images import DELETE, INSERT, UPDATE, Places, differing
 from tidegate.codec.columnar.rows import Batch
 from tidegate.codec.columnar.values import Misfit
 from tidegate.codec.encoding import EncodeOptions
@@ -36,9 +37,9 @@ from tidegate.codec.open.encode.row import TableForm
 from tidegate.codec.open.encode.values import style_of
 from tidegate.codec.wire_table import WireTable
 
-_HEADS: Final = pa.array([b'{"u":{', b'{"u":{', b'{"d":{'], BINARY)
-_MIDDLES: Final = pa.array([b"}", b'},"p":{', b""], BINARY)
-_TAILS: Final = pa.array([b"}", b"}}", b"}}"], BINARY)
+_HEADS: Final = [b'{"u":{', b'{"u":{', b'{"d":{']
+_MIDDLES: Final = [b"}", b'},"p":{', b""]
+_TAILS: Final = [b"}", b"}}", b"}}"]
 
 
 class OpenColumns:
@@ -46,7 +47,7 @@ class OpenColumns:
 
     def __init__(self, table: WireTable, options: EncodeOptions) -> None:
         images = TableForm(table, options)
-        self._members = [
+        members = [
             Member(
                 part.place,
                 part.head.encode("utf-8", "surrogateescape"),
@@ -55,7 +56,9 @@ class OpenColumns:
             )
             for part in images.parts
         ]
-        self._handles = [table.columns[member.place].handle for member in self._members]
+        self._places = [member.place for member in members]
+        self._handles = [table.columns[place].handle for place in self._places]
+        self._composer, self._keys_composer = Composer(members), Composer([])
         self._options = options
         self._quote = style_of(options).quote
 
@@ -76,63 +79,49 @@ class OpenColumns:
 
     def _keys(self, batch: Batch, row_ids: Any) -> Any:
         schema, table = (self._quote(name).encode("utf-8", "surrogateescape") for name in (batch.schema, batch.table))
-        ts, partition = batch.commit_ts, _optional(b',"ptn":', batch.partition_id)
-        start: list[Piece] = [b'{"ts":', integers(ts), b',"scm":', schema, b',"tbl":', table]
+        partition = _optional(b',"ptn":', batch.partition_id)
+        steps: list[Step] = [b'{"ts":', CellStep(DIGITS, batch.commit_ts), b',"scm":' + schema + b',"tbl":' + table]
         if self._options.newarch:
-            return joined([*start, b',"t":1', *partition, b"}"], batch.rows)
-        row_id: list[Piece] = []
-        if row_ids is not None:
-            row_id = _optional(b',"rid":', pc.if_else(pc.equal(row_ids, 0), pa.scalar(None, row_ids.type), row_ids))
-        return joined([*start, *row_id, *partition, b',"t":1}'], batch.rows)
+            steps += [b',"t":1', *partition, b"}"]
+        else:
+            if row_ids is not None:
+                there = pc.if_else(pc.equal(row_ids, 0), pa.scalar(None, row_ids.type), row_ids)
+                steps += _optional(b',"rid":', there)
+            steps += [*partition, b',"t":1}']
+        return self._keys_composer.texts(steps, batch.rows)
 
     def _values(self, batch: Batch, places: Places) -> Any:
-        options, rows, codes = self._options, batch.rows, places.codes
-        before, has_before = batch.before, places.has_before
+        options, codes, images = self._options, places.codes, places.images
+        masks = self._masks(batch, places)
         if not options.output_old_value:
-            before = before.filter(pa.array(places.codes_before == DELETE))
-            has_before = codes == DELETE
             codes = np.where(codes == UPDATE, INSERT, codes)
-        old, new = image_texts(self._members, before, batch.after, self._masks(batch, places))
-        if options.only_output_updated_columns and not options.newarch:
-            empty = np.zeros(rows, np.bool_)
-            empty[has_before] = pc.equal(pc.binary_length(old), 0).to_numpy(zero_copy_only=False)
+        elif options.only_output_updated_columns and not options.newarch:
+            empty = np.zeros(batch.rows, np.bool_)
+            empty[places.has_before] = ~np.logical_or.reduce(masks)
             codes = np.where(empty, INSERT, codes)
-        return joined(
-            [
-                constant(_HEADS, codes),
-                spread(new, places.has_after),
-                constant(_MIDDLES, codes),
-                spread(old, has_before),
-                constant(_TAILS, codes),
-            ],
-            rows,
-        )
+        images[OLD, codes == INSERT] = -1
+        heads, middles, tails = (Chosen(texts, codes) for texts in (_HEADS, _MIDDLES, _TAILS))
+        steps: list[Step] = [heads, ImageStep(NEW), middles, ImageStep(OLD), tails]
+        return self._composer.texts(steps, batch.rows, BatchImages((batch.before, batch.after), images, masks))
 
     def _masks(self, batch: Batch, places: Places) -> list[Any]:
         """Which old images have each column; [] when all have all."""
         options = self._options
+        partly = options.only_output_updated_columns and options.output_old_value
+        if not partly and not options.delete_only_output_handle_key_columns:
+            return []
         deleted = places.codes_before == DELETE
-        if not options.output_old_value:
-            if not options.delete_only_output_handle_key_columns:
-                return []
-            return [np.full(int(deleted.sum()), handle) for handle in self._handles]
-        masks = [np.ones(len(deleted), np.bool_) for _ in self._members]
-        if options.only_output_updated_columns:
-            masks = [deleted | _changed(batch, places, member.place) for member in self._members]
+        masks = [np.ones(len(deleted), np.bool_) for _ in self._places]
+        if partly:
+            masks = [deleted | _changed(batch, places, place) for place in self._places]
         if options.delete_only_output_handle_key_columns:
             masks = [mask & (~deleted | handle) for mask, handle in zip(masks, self._handles, strict=True)]
         return masks
 
 
-def _optional(name: bytes, numbers: Any) -> list[Piece]:
+def _optional(name: bytes, numbers: Any) -> list[Step]:
     """A member with its comma for the numbers that are not null."""
-    if numbers.null_count == len(numbers):
-        return []
-    digits = integers(numbers)
-    if not numbers.null_count:
-        return [name, digits]
-    head, end = pa.scalar(name, BINARY), pa.scalar(b"", BINARY)
-    return [pc.binary_join_element_wise(head, digits, end, null_handling="emit_null").fill_null(b"")]
+    return [] if numbers.null_count == len(numbers) else [CellStep(DIGITS, numbers, name)]
 
 
 def _changed(batch: Batch, places: Places, place: int) -> Any:

@@ -1,7 +1,7 @@
 r"""Columns to JSON texts, a whole column a call: what the plain encoders' writers make of its values, one by one.
 
     integers   Arrow's digits
-    floats     Arrow's digits where they are Go's: 0, and 1e-5 <= |x| < 1e10; the others by the plain writer, one by one
+    floats     Arrow's digits where they are Go's: 0, and 1e-5 <= |x| < 1e10 (csv: 1e-4 to 1e6); the others one by one
     base64     one call for a column: each value padded to a multiple of three bytes, `=` set where the padding went
     times      one offset an hour of the column, from the zone's own rules
 
@@ -46,19 +46,21 @@ def integers(array: Any) -> Any:
     return array.cast(pa.string()).view(BINARY)
 
 
-def floats(array: Any, write: FloatText, *, single: bool) -> Any:
-    """Numbers as `write` has them; `single` for FLOAT."""
+def floats(array: Any, write: FloatText, *, single: bool, within: tuple[float, float] = (1e-5, 1e10)) -> Any:
+    """Numbers as `write` has them; `single` for FLOAT. Arrow's digits are those of `write` in the range `within`."""
     if not pa.types.is_floating(array.type):
         raise Misfit(f"floats that come as {array.type}")
-    array = array.cast(pa.float64())
-    numbers = array.fill_null(0.0).to_numpy()
+    if array.type != pa.float64():
+        array = array.cast(pa.float64())
+    numbers = (array.fill_null(0.0) if array.null_count else array).to_numpy()
     size = np.abs(numbers)
-    fits = (size == 0) | ((size >= 1e-5) & (size < 1e10))
+    fits = (size == 0) | ((size >= within[0]) & (size < within[1]))
     if single:
         with np.errstate(over="ignore"):
             nearest = numbers.astype(np.float32)
         fits &= nearest == numbers
-        array = pa.array(nearest, mask=array.is_null().to_numpy(zero_copy_only=False))
+        mask = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+        array = pa.array(nearest, mask=mask)
     texts = array.cast(pa.string()).view(BINARY)
     odd = np.flatnonzero(~fits)
     if not len(odd):

@@ -98,12 +98,17 @@ def zero_default(column: StoredColumn) -> str | None:
     return _ZEROS.get(kind.tp, "")
 
 
+def is_moment(default: str | float | None) -> bool:
+    """Return whether a stored default is the time of the statement."""
+    return isinstance(default, str) and default.upper().startswith("CURRENT_TIMESTAMP")
+
+
 def with_origin(column: StoredColumn, now: str) -> StoredColumn:
     """`column` with the origin default that adding it at the moment `now` (UTC, as text) gives it."""
     if column.generated_expr_string:
         return column
     default, bits = column.default, column.default_bit
-    if isinstance(default, str) and default.upper().startswith("CURRENT_TIMESTAMP"):
+    if is_moment(default):
         default = now
     elif column.default_is_expr:
         default = None

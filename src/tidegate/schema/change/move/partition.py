@@ -23,6 +23,7 @@ from tidegate.model.errors import SqlRefused
 from tidegate.model.name import lowered
 from tidegate.schema.change.arguments import DropPartitionsArgs, NewPartitionsArgs, TruncatePartitionsArgs
 from tidegate.schema.change.draft import Draft, Move, States
+from tidegate.schema.change.make.partition import check_names, check_order
 from tidegate.schema.change.outcome import DeleteRange
 from tidegate.schema.change.request import Request
 from tidegate.schema.f1 import ElementState
@@ -101,9 +102,8 @@ def _add(draft: Draft, request: Request, _old: States, new: States) -> None:
         changed = at_rest(partition)
         draft.ranges += [DeleteRange(one.id) for one in coming]
     else:
-        taken = {one.name.lower for one in present} & {one.name.lower for one in coming}
-        if taken:
-            raise SqlRefused(1517, f"Duplicate partition name {min(taken)}", "HY000")
+        check_names([*present, *coming])
+        check_order(partition, [*present, *coming])
         changed = under_way(msgspec.structs.replace(partition, adding_definitions=coming), request.action, state)
     _write(draft, request, table, changed)
 

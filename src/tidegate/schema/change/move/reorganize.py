@@ -182,8 +182,10 @@ def _exchange(draft: Draft, request: Request, old: States, new: States) -> None:
     parent = draft.find(arguments.pt_schema_id, arguments.pt_table_id)
     if table is None or parent is None:
         raise SqlRefused(1146, f"Table '{request.schema_name}.{request.table_name}' doesn't exist", "42S02")
-    if old["rows fit"] is _NONE and not swapped and exchange_shape(parent) != exchange_shape(table):
-        raise SqlRefused(1736, "Tables have different definitions", "HY000")
+    if old["rows fit"] is _NONE and not swapped:
+        if exchange_shape(parent) != exchange_shape(table):
+            raise SqlRefused(1736, "Tables have different definitions", "HY000")
+        _check_partition(arguments, parent)
     new_id = own_id
     if swapped and old["table swapped"] is not _PUBLIC:
         new_id = arguments.partition_id
@@ -207,6 +209,14 @@ def _exchange(draft: Draft, request: Request, old: States, new: States) -> None:
         old_schema_id=request.schema_id,
         affected_options=[AffectedTable(arguments.pt_schema_id, arguments.pt_table_id)],
     )
+
+
+def _check_partition(arguments: ExchangeArgs, parent: StoredTable) -> None:
+    """SqlRefused 1735 where a job before this one has taken the partition away."""
+    (found,) = definitions_named(parent, [arguments.partition_name])
+    if found.id != arguments.partition_id:
+        message = f"Unknown partition 'pid:{arguments.partition_id}' in table '{parent.name.original}'"
+        raise SqlRefused(1735, message, "HY000")
 
 
 def _fit_info(parent_id: int, partition_id: int) -> Raw:

@@ -80,11 +80,11 @@ def _index_part(alteration: Alteration, index: IndexDef, name: str, *, if_not_ex
 
 
 def add_foreign_key(alteration: Alteration, spec: AddForeignKey) -> Iterator[AlterPart]:
-    """ADD FOREIGN KEY, after the index that it needs."""
+    """ADD FOREIGN KEY, after the index that it needs; an integer row key is none to TiDB here."""
     table, schema = alteration.table, alteration.found.schema
     names = {key.fk_name.lower for key in table.fk_info or ()}
-    number = next(number for number in range(1, len(names) + 2) if f"fk_{number}" not in names)
-    key, brought = make_foreign_key(schema, table, spec.index, number)
+    alteration.unnamed_keys += spec.index.name is None
+    key, brought = make_foreign_key(schema, table, spec.index, table.max_fk_id + alteration.unnamed_keys)
     if key.fk_name.lower in names:
         raise SqlRefused(1826, f"Duplicate foreign key constraint name '{key.fk_name.original}'", "HY000")
     parent = TableName(key.ref_schema.original, key.ref_table.original)
@@ -98,7 +98,7 @@ def add_foreign_key(alteration: Alteration, spec: AddForeignKey) -> Iterator[Alt
                 f"in the referenced table '{parent.table}'"
             )
             raise SqlRefused(1822, message, "HY000")
-    if not covers(table, spec.index.columns):
+    if not covers(msgspec.structs.replace(table, pk_is_handle=False), spec.index.columns):
         yield _index_part(alteration, brought, key.fk_name.original)
     yield AlterPart(9, AddForeignKeyArgs(key))
 

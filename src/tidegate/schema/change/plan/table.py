@@ -61,7 +61,7 @@ def create_table(statement: CreateTable, catalog: Catalog, session: DdlSession) 
 
 
 def create_table_like(statement: CreateTableLike, catalog: Catalog, _session: DdlSession) -> StatementPlan:
-    """Return one job: the source's definition, without its foreign keys and counters."""
+    """Return one job: what is public of the source's definition, without its foreign keys and counters."""
     source = catalog.table(statement.source)
     schema = catalog.schema(statement.table.schema)
     check_name(statement.table.table)
@@ -73,7 +73,8 @@ def create_table_like(statement: CreateTableLike, catalog: Catalog, _session: Dd
         id=0,
         name=name,
         state=ElementState.NONE,
-        index_info=stored.index_info or [],
+        cols=[column for column in stored.cols or () if column.state == ElementState.PUBLIC],
+        index_info=[index for index in stored.index_info or () if index.state == ElementState.PUBLIC],
         auto_inc_id=0,
         auto_rand_id=0,
         fk_info=None,

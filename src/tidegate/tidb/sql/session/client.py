@@ -1,4 +1,6 @@
-"""What commands and views ask of the session that runs them, and what all sessions of a node share."""
+"""What commands and views ask of the session that runs them, and what all sessions of a node share.
+
+Named locks are the cluster's: its nodes share a store."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,9 +13,11 @@ from tidegate.expr.value.kinds import SqlValue
 from tidegate.tidb.node import Node
 from tidegate.tidb.sql.rows.auto_id import StoredAutoIds
 from tidegate.tidb.sql.rows.open import Shapes
+from tidegate.tidb.sql.session.locks import NamedLocks
 from tidegate.tidb.sql.session.state import SessionState
 from tidegate.tidb.sql.session.transaction import SessionTransaction
 from tidegate.tidb.sql.show.statement import View
+from tidegate.tidb.store.mvcc import Store
 
 
 class Peers(Protocol):
@@ -33,10 +37,12 @@ class NodeTools:
     """What the sessions of a node share."""
 
     auto_ids: StoredAutoIds
+    locks: NamedLocks
     shapes: Shapes = field(default_factory=Shapes)
 
 
 _tools: WeakKeyDictionary[Node, NodeTools] = WeakKeyDictionary()
+_locks: WeakKeyDictionary[Store, NamedLocks] = WeakKeyDictionary()
 _guard: Final = Lock()
 
 
@@ -44,7 +50,8 @@ def tools_of(node: Node) -> NodeTools:
     """Return the tools of a node, made when first asked for."""
     with _guard:
         if node not in _tools:
-            _tools[node] = NodeTools(StoredAutoIds(node.storage))
+            locks = _locks.setdefault(node.storage.store, NamedLocks())
+            _tools[node] = NodeTools(StoredAutoIds(node.storage), locks)
         return _tools[node]
 
 
@@ -58,6 +65,11 @@ class SessionClient(Protocol):
     peers: Peers | None
     running: str
     snapshot_ts: int | None
+
+    @property
+    def past_ts(self) -> int | None:
+        """The moment that is read, None for now."""
+        ...
 
     @property
     def connection_id(self) -> int:

@@ -4,11 +4,12 @@
     SET, USE, SHOW, DESC, DESCRIBE, EXPLAIN t, KILL
     ADMIN SHOW DDL JOBS [n] [WHERE ..]        those that run, then the newest n (10) that are over
     ADMIN CANCEL DDL JOBS 118, 119            one line each: successful, or error: ..
+    ADMIN SET BDR ROLE PRIMARY, SECONDARY     a role in replication in both directions; ADMIN UNSET, SHOW BDR ROLE
     ADMIN CHECK TABLE t, u                    nothing when rows and index entries agree, else 8223
     accepted, and nothing to do here: LOCK TABLES, FLUSH, ANALYZE, GRANT, CREATE USER ..
 
 Source: MySQL manual, "SQL Statements"; TiDB documentation, "SQL Statement Overview", "ADMIN SHOW DDL
-JOBS", "ADMIN CANCEL DDL", "ADMIN CHECK [TABLE|INDEX]".
+JOBS", "ADMIN CANCEL DDL", "ADMIN [SET|SHOW|UNSET] BDR ROLE", "ADMIN CHECK [TABLE|INDEX]".
 """
 
 from collections.abc import Callable, Mapping
@@ -20,14 +21,16 @@ from tidegate.expr.relation import FixedRelation, ResultSet
 from tidegate.expr.syntax.parse import Command
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
+from tidegate.schema.change.role import PRIMARY, SECONDARY
 from tidegate.schema.cursor import Cursor
 from tidegate.tidb.information.job import job_row
 from tidegate.tidb.information.relations import columns_of
 from tidegate.tidb.sql.outcome import Outcome
 from tidegate.tidb.sql.rows.check import check_table, refusal
 from tidegate.tidb.sql.session.client import SessionClient
-from tidegate.tidb.sql.session.set import apply, read_set
+from tidegate.tidb.sql.session.set import SetScope, apply, read_set
 from tidegate.tidb.sql.show.statement import describe, show
+from tidegate.tidb.sql.variable.variables import EXTERNAL_TS
 
 _Answer: TypeAlias = ResultSet | Outcome
 _Rule: TypeAlias = Callable[[SessionClient, Cursor, Context], _Answer]
@@ -128,8 +131,15 @@ def _set(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
         session.snapshot_ts = None if moment is None else session.node.storage.snapshot(moment).ts
         return "" if moment is None else str(value)
 
+    def external(value: SqlValue) -> SqlValue:
+        known = str(value)
+        if known.isdigit() and int(known) > session.node.storage.oracle.newest:
+            raise SqlRefused(1105, "external timestamp is greater than global tso", "HY000")
+        return value
+
+    hooks = {(SetScope.SESSION, "tidb_snapshot"): snapshot, (SetScope.GLOBAL, EXTERNAL_TS): external}
     assigns = read_set(cursor.text, state.sql_mode - {"ANSI_QUOTES"})
-    apply(assigns, state, session.evaluate, context.warn, {"tidb_snapshot": snapshot})
+    apply(assigns, state, session.evaluate, context.warn, hooks)
     state.sql_mode, state.zone  # noqa: B018  refuse what they cannot read
     if state.variables["autocommit"] and not was:
         session.transaction.commit()
@@ -208,6 +218,24 @@ def _check(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
     return Outcome()
 
 
+def _set_role(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
+    role = cursor.expect(PRIMARY.upper(), SECONDARY.upper()).lower()
+    _end(cursor)
+    session.node.ddl_client.set_bdr_role(role)
+    return Outcome()
+
+
+def _unset_role(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
+    _end(cursor)
+    session.node.ddl_client.set_bdr_role("")
+    return Outcome()
+
+
+def _show_role(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
+    _end(cursor)
+    return _rows(session, context, "BDR_ROLE", [(session.node.ddl_client.bdr_role(),)])
+
+
 def _rows(
     session: SessionClient, context: Context, columns: str, rows: list[tuple[SqlValue, ...]], condition: str = "TRUE"
 ) -> ResultSet:
@@ -218,6 +246,9 @@ _ADMIN: Final[Mapping[str, _Rule]] = {
     "SHOW DDL JOBS": _show_jobs,
     "CANCEL DDL JOBS": _cancel,
     "CHECK TABLE": _check,
+    "SET BDR ROLE": _set_role,
+    "UNSET BDR ROLE": _unset_role,
+    "SHOW BDR ROLE": _show_role,
 }
 _RULES: Final[Mapping[str, _Rule]] = {
     "BEGIN": _begin,

@@ -45,7 +45,7 @@ def run_ddl(text: str, node: Node, state: SessionState, interrupted: Callable[[]
         planned = plan(statement, node.schema, _session(text, node, state))
         warnings += [SqlWarning(_LEVELS[one.level], one.code, one.message) for one in planned.warnings]  # type: ignore[arg-type]
         for request in planned.requests:
-            job_id = node.ddl_client.submit(request, _bits(state.sql_mode), state.zone)
+            job_id = node.ddl_client.submit(request, _bits(state.sql_mode), state.zone, state.write_source)
             _finish(job_id, node, state.now_ms, interrupted)
             if _NEW_COUNTERS & {request.action, *(part.action for part in request.parts)}:
                 tools_of(node).auto_ids.forget()

@@ -42,13 +42,14 @@ from tidegate.tidb.sql.rows.open import OpenTables, PastTables
 from tidegate.tidb.sql.session.client import Peers, tools_of
 from tidegate.tidb.sql.session.command import run_command
 from tidegate.tidb.sql.session.ddl import run_ddl
+from tidegate.tidb.sql.session.locks import SessionLocks
 from tidegate.tidb.sql.session.set import moment_ts, set_names
 from tidegate.tidb.sql.session.shape import StatementShapes
 from tidegate.tidb.sql.session.state import SessionState
 from tidegate.tidb.sql.session.transaction import LockingReads, SessionTransaction
 from tidegate.tidb.sql.session.view import SystemRelations, information_of, view_of
 from tidegate.tidb.sql.show.statement import View
-from tidegate.tidb.sql.variable.variables import GlobalVariables, SessionVariables
+from tidegate.tidb.sql.variable.variables import EXTERNAL_TS, EXTERNAL_TS_READ, GlobalVariables, SessionVariables
 
 _ASKS: Final = re.compile(r"\s*SHOW\s+WARNINGS\b", re.IGNORECASE)
 """What leaves the warnings as they are."""
@@ -64,11 +65,16 @@ class Session:
         oracle = node.storage.oracle
         self.state = SessionState.of(self._shared, lambda: physical_ms(oracle.next()), oracle.next)
         self.transaction = SessionTransaction(
-            node, lambda: bool(self.state.variables["autocommit"]), self._stop_if_asked
+            node,
+            lambda: bool(self.state.variables["autocommit"]),
+            self._stop_if_asked,
+            lambda: self.state.write_source,
         )
         self.snapshot_ts: int | None = None
         self.running = ""
         self._interrupted = Event()
+        self._locks = SessionLocks(self.tools.locks, lambda: self.connection_id, self._stop_if_asked)
+        self.state.locks = self._locks
         self._shapes = StatementShapes()
 
     # --- what a server asks for ---
@@ -102,6 +108,13 @@ class Session:
         """Warnings of the last statement."""
         return len(self.state.warnings)
 
+    @property
+    def past_ts(self) -> int | None:
+        """The moment that is read, None for now: `tidb_snapshot`, or what a replication says is complete."""
+        if self.snapshot_ts is None and self.state.variables[EXTERNAL_TS_READ]:
+            return int(self.state.variables.shared[EXTERNAL_TS])
+        return self.snapshot_ts
+
     def interrupt(self) -> None:
         """Let the statement that runs end soon with 1317; called from any thread."""
         if self.running:
@@ -113,16 +126,17 @@ class Session:
         set_names(self.state, value)
 
     def reset(self) -> None:
-        """Become as new: what is open is rolled back, variables are those of the server."""
-        self.transaction.rollback()
+        """Become as new: what is open is rolled back, locks are free, variables are those of the server."""
+        self.close()
         old, oracle = self.state, self.node.storage.oracle
         self.state = SessionState.of(self._shared, old.now_ms, oracle.next)
-        self.state.connection_id, self.state.user = old.connection_id, old.user
+        self.state.connection_id, self.state.user, self.state.locks = old.connection_id, old.user, self._locks
         self.snapshot_ts = None
 
     def close(self) -> None:
-        """Roll back."""
+        """Roll back, and let go of locks."""
         self.transaction.rollback()
+        self._locks.release_all()
 
     def use(self, database: str) -> None:
         """USE. Raises SqlRefused 1049."""
@@ -194,6 +208,8 @@ class Session:
 
     def refuse_writes(self) -> None:
         """SqlRefused while the session reads the past."""
+        if self.state.variables[EXTERNAL_TS_READ]:
+            raise SqlRefused(1836, "Running in read-only mode", "HY000")
         if self.snapshot_ts is not None:
             raise SqlRefused(1105, "can not execute write statement when 'tidb_snapshot' is set", "HY000")
 
@@ -212,8 +228,8 @@ class Session:
     # --- reading ---
 
     def _select(self, statement: Dml, context: Context) -> ResultSet:
-        if self.snapshot_ts is not None:
-            return select(statement.node, self._past(self.snapshot_ts, context), context)
+        if self.past_ts is not None:
+            return select(statement.node, self._past(self.past_ts, context), context)
         locks = any(lock.args.get("update") for lock in statement.node.args.get("locks") or ())
 
         def answer(transaction: GuardedTransaction) -> ResultSet:

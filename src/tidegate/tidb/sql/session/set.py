@@ -165,10 +165,10 @@ def apply(
     state: SessionState,
     evaluate: Callable[[str], SqlValue],
     warn: Callable[[int, str], None],
-    hooks: Mapping[str, Callable[[SqlValue], str]],
+    hooks: Mapping[tuple[SetScope, str], Callable[[SqlValue], SqlValue]],
 ) -> None:
     """Do the assignments, the last of them not if one before it is refused. `hooks` read values of variables that the
-    session itself knows best (tidb_snapshot), and return what the variable then shows."""
+    session itself knows best (tidb_snapshot), and return what the variable then holds."""
     for one in assigns:
         value: SqlValue = one.word if one.expression is None else evaluate(one.expression)
         if one.scope is SetScope.USER:
@@ -177,8 +177,8 @@ def apply(
         name = one.name.lower()
         if one.expression is None and one.word is None:
             value = _default(name, one.scope, state)
-        if name in hooks and one.scope is SetScope.SESSION:
-            value = hooks[name](value)
+        if (one.scope, name) in hooks:
+            value = hooks[one.scope, name](value)
         if one.scope is SetScope.GLOBAL:
             state.variables.shared.set(name, value, warn)
         else:

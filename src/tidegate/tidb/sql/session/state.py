@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 
-from tidegate.expr.context import Context, SqlWarning
+from tidegate.expr.context import Context, SqlWarning, UserLocks
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused, TidegateError, UpstreamError
 from tidegate.tidb.sql.variable.kind import zone_named
@@ -35,6 +35,7 @@ class SessionState:
     last_insert_id: int = 0
     row_count: int = -1
     found_rows: int = 0
+    locks: UserLocks | None = None
 
     @classmethod
     def of(cls, shared: GlobalVariables, now_ms: Callable[[], int], new_timestamp: Callable[[], int]) -> "SessionState":
@@ -50,6 +51,11 @@ class SessionState:
     def zone(self) -> tzinfo:
         """The session's time zone."""
         return zone_named(str(self.variables["time_zone"]))
+
+    @property
+    def write_source(self) -> int:
+        """Which replication writes here; 0 for a user."""
+        return int(str(self.variables["tidb_cdc_write_source"]))
 
     @property
     def now(self) -> datetime:
@@ -77,6 +83,7 @@ class SessionState:
             found_rows=self.found_rows,
             user=self.user,
             new_timestamp=self.new_timestamp,
+            locks=self.locks,
             start_ts=start_ts,
         )
 

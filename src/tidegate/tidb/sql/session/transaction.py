@@ -30,11 +30,13 @@ _Result = TypeVar("_Result")
 
 @dataclass(slots=True)
 class SessionTransaction:
-    """`autocommit` tells the variable; `interrupted` raises when somebody wants the statement to end."""
+    """`autocommit` tells the variable; `interrupted` raises when somebody wants the statement to end; `write_source`
+    says which replication writes, as change capture tells it."""
 
     node: Node
     autocommit: Callable[[], bool]
     interrupted: Callable[[], None] = lambda: None
+    write_source: Callable[[], int] = lambda: 0
     open: GuardedTransaction | None = None
     read_only: bool = False
     _savepoints: list[tuple[str, int]] = field(default_factory=list)
@@ -53,7 +55,10 @@ class SessionTransaction:
         """COMMIT; the commit_ts if anything was written. A failure leaves nothing open."""
         transaction = self.open
         self._forget()
-        return None if transaction is None else transaction.commit()
+        if transaction is None:
+            return None
+        transaction.source = self.write_source()
+        return transaction.commit()
 
     def rollback(self) -> None:
         """ROLLBACK."""
@@ -151,6 +156,7 @@ class SessionTransaction:
         try:
             result = statement(transaction)
             committing = commit
+            transaction.source = self.write_source()
             if commit:
                 transaction.commit()
         finally:

@@ -21,6 +21,7 @@ from tidegate.expr.syntax.dialect import Node as Syntax
 from tidegate.expr.syntax.parse import Dml, parse
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
+from tidegate.schema.stored.create import NextIds
 from tidegate.schema.stored.flags import AUTO_INCREMENT
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate.tidb.information.relations import Facts, InformationSchema, is_information
@@ -28,7 +29,6 @@ from tidegate.tidb.meta.keys import Meta
 from tidegate.tidb.sql.query.select import select
 from tidegate.tidb.sql.rows.open import find_table
 from tidegate.tidb.sql.session.client import SessionClient
-from tidegate.tidb.sql.show.create import NextIds
 from tidegate.tidb.sql.show.statement import View
 
 _DEPTH: Final = 32
@@ -141,8 +141,8 @@ def information_of(session: SessionClient, schema: StoredSnapshot | None = None)
 
 
 def _definitions(session: SessionClient) -> StoredSnapshot:
-    if session.snapshot_ts is not None:
-        return session.node.schema_at(session.snapshot_ts)
+    if session.past_ts is not None:
+        return session.node.schema_at(session.past_ts)
     opened = session.transaction.open
     return opened.schema if opened else _fresh(session)
 

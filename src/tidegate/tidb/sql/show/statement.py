@@ -18,6 +18,7 @@ from tidegate.model.errors import SqlRefused
 from tidegate.model.name import lowered
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.f1 import ElementState
+from tidegate.schema.stored.create import NextIds, render_create_schema, render_create_table, render_full_type
 from tidegate.schema.stored.definition import StoredSchema
 from tidegate.schema.stored.flags import NOT_NULL
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
@@ -25,7 +26,6 @@ from tidegate.tidb.information.relations import TABLES, InformationSchema, colum
 from tidegate.tidb.information.row import column_default, column_extra, column_key, key_parts, public_columns, visible
 from tidegate.tidb.sql.rows.open import find_table
 from tidegate.tidb.sql.session.state import SessionState
-from tidegate.tidb.sql.show.create import NextIds, render_create_schema, render_create_table, render_full_type
 
 Rows: TypeAlias = Iterable[tuple[SqlValue, ...]]
 

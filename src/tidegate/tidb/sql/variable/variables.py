@@ -39,7 +39,10 @@ from tidegate.tidb.sql.variable.kind import (
 TIDB_VERSION: Final = "v8.5.0-tidegate"
 VERSION: Final = f"8.0.11-TiDB-{TIDB_VERSION}"
 """What clients see: a MySQL version that they know, and that it is TiDB."""
-_UNKNOWN, _READ_ONLY, _GLOBAL_ONLY, _SESSION_ONLY = 1193, 1238, 1229, 1228
+EXTERNAL_TS: Final = "tidb_external_ts"
+"""The moment up to which a replica is complete, as whoever replicates into it says; it never goes back."""
+EXTERNAL_TS_READ: Final = "tidb_enable_external_ts_read"
+_UNKNOWN, _READ_ONLY, _GLOBAL_ONLY, _SESSION_ONLY, _ERROR = 1193, 1238, 1229, 1228, 1105
 
 
 class Reach(Enum):
@@ -114,6 +117,8 @@ _ROWS: Final[tuple[tuple[str, Setting, VariableKind, Reach], ...]] = (
     ("innodb_lock_wait_timeout", 50, number(1, 3600), _B),
     ("tidb_txn_mode", "optimistic", choice("", "optimistic", "pessimistic"), _B),
     ("tidb_snapshot", "", TEXT, _S),
+    (EXTERNAL_TS, 0, _ANY, _G),
+    (EXTERNAL_TS_READ, 0, SWITCH, _B),
     ("tidb_current_ts", 0, _ANY, _N),
     ("tidb_retry_limit", 10, number(0, 1 << 31), _B),
     ("tidb_gc_life_time", "10m0s", TEXT, _G),
@@ -226,6 +231,8 @@ class GlobalVariables(Mapping[str, SqlValue]):
             )
         found = _settled(variable, value, warn)
         with self._lock:
+            if found.get(EXTERNAL_TS, self._values[EXTERNAL_TS]) < self._values[EXTERNAL_TS]:  # type: ignore[operator]
+                raise SqlRefused(_ERROR, "cannot decrease the external timestamp", "HY000")
             self._values |= found
 
 

@@ -1,0 +1,1 @@
+"""`tidegate sink`: replicas in databases."""

@@ -1,0 +1,183 @@
+"""Documents by name, each replaced only where it is still the one that was read: what two servers can share.
+
+    read(name)               body, version                    None where there is none
+    write(name, body, v)     the new version                  Changed where another writer was faster; v None: make it
+    remove(name)
+
+    a directory      one SQLite file, servers of one machine; a version is a number
+    s3://, gs://     an object each; a version is its ETag (put If-Match, If-None-Match)
+
+A server that was paused for an hour and wakes holds versions that have been replaced: nothing that it writes takes
+effect.
+"""
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+from tidegate.model.errors import EnvironmentFault, Retry, SinkError
+from tidegate.objectstore.lifespan import delete
+from tidegate.objectstore.probe import check_store
+from tidegate.objectstore.stores import store, unchanged
+from tidegate.objectstore.storing import STORE_ERRORS, first_line
+from tidegate.spark.cache import PRIVATE_DIRECTORY, PRIVATE_FILE
+
+FILE: Final = "server.db"
+BUSY_S: Final = 10.0
+_TABLE: Final = (
+    "create table if not exists documents (name text primary key, version integer not null, body blob not null)"
+)
+
+
+class Changed(SinkError):
+    """The document is not the one that was to be replaced."""
+
+    code = "CDC:ErrMetaOpFailed"
+    retry = Retry.NEVER
+
+
+class StoreAway(EnvironmentFault):
+    """The server's store does not answer."""
+
+    code = "CDC:ErrMetaOpFailed"
+    retry = Retry.LATER
+
+
+class Versioned(NamedTuple):
+    """A document and what says that it is unchanged."""
+
+    body: bytes
+    version: Any
+
+
+class Documents(Protocol):
+    """A store of documents. Every method raises StoreAway where the store does not answer."""
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the names that begin with `prefix`, sorted."""
+
+    def read(self, name: str) -> Versioned | None:
+        """Return a document; None where there is none."""
+
+    def write(self, name: str, body: bytes, version: Any = None) -> Any:
+        """Put a document in place of that `version`, or make it; return its version. Raises Changed."""
+
+    def remove(self, name: str) -> None:
+        """Remove a document, if it is there."""
+
+
+class SqliteDocuments:
+    """Documents in a file of a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+        self._file = directory / FILE
+        self._file.touch(PRIVATE_FILE)
+        self._lock = threading.Lock()
+        with _answering(), closing(self._connect()) as made:
+            made.execute("pragma journal_mode=wal")
+            made.execute(_TABLE)
+        self._sql = self._connect()
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self._file, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the names that begin with `prefix`, sorted."""
+        rows = self._do("select name from documents where substr(name, 1, ?) = ? order by name", len(prefix), prefix)
+        return [name for (name,) in rows]
+
+    def read(self, name: str) -> Versioned | None:
+        """Return a document; None where there is none."""
+        rows = self._do("select body, version from documents where name = ?", name)
+        return Versioned(*rows[0]) if rows else None
+
+    def write(self, name: str, body: bytes, version: Any = None) -> Any:
+        """Put a document in place of that `version`, or make it; return its version. Raises Changed."""
+        if version is None:
+            made = "insert into documents values (?, 1, ?) on conflict do nothing returning version"
+            rows = self._do(made, name, body)
+        else:
+            replaced = (
+                "update documents set body = ?, version = version + 1 where name = ? and version = ? returning version"
+            )
+            rows = self._do(replaced, body, name, version)
+        if not rows:
+            raise Changed(f"{self._file}: {name} was written by another server")
+        return rows[0][0]
+
+    def remove(self, name: str) -> None:
+        """Remove a document, if it is there."""
+        self._do("delete from documents where name = ?", name)
+
+    def _do(self, statement: str, *values: object) -> list[Any]:
+        with _answering(), self._lock:
+            return self._sql.execute(statement, values).fetchall()
+
+
+@contextmanager
+def _answering() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreAway(f"the server's {FILE}: {error}") from error
+
+
+class StoreDocuments:
+    """Documents as objects below an address."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        check_store(uri, overwrites=True)
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the names that begin with `prefix`, sorted."""
+        with self._answering():
+            # A store lists by whole parts of a path.
+            batches = obstore.list(store(self._uri), prefix.rpartition("/")[0] or None)
+            found = [entry["path"] for batch in batches for entry in batch]
+        return sorted(name for name in found if name.startswith(prefix))
+
+    def read(self, name: str) -> Versioned | None:
+        """Return a document; None where there is none."""
+        with self._answering():
+            try:
+                found = obstore.get(store(self._uri), name)
+            except FileNotFoundError:
+                return None
+            return Versioned(bytes(found.bytes()), unchanged(found.meta))
+
+    def write(self, name: str, body: bytes, version: Any = None) -> Any:
+        """Put a document in place of that `version`, or make it; return its version. Raises Changed."""
+        with self._answering():
+            try:
+                return unchanged(obstore.put(store(self._uri), name, body, mode=version or "create"))
+            except (AlreadyExistsError, PreconditionError, FileNotFoundError) as faster:
+                found = self.read(name)
+                if found is None or found.body != body:
+                    raise Changed(f"{self._uri}/{name} was written by another server") from faster
+                return found.version  # ours: the answer to an earlier try was lost
+
+    def remove(self, name: str) -> None:
+        """Remove a document, if it is there."""
+        with self._answering():
+            delete(self._uri, [name])
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        try:
+            yield
+        except STORE_ERRORS as error:
+            raise StoreAway(f"the server's store {self._uri}: {first_line(error)}") from error
+
+
+def documents_in(place: str) -> Documents:
+    """Return the documents of a directory or of an object store's prefix. Raises StoreAway, and SinkRefused for a store
+    that lets two writers win."""
+    return StoreDocuments(place) if "://" in place else SqliteDocuments(Path(place))

@@ -1,0 +1,29 @@
+"""An address that a client sends: what it may say beyond what the file of an operator may not.
+
+xxxxx in it                it was shown so: all of it is kept, or it is refused
+@FILE, env:NAME            refused: they would read the server's files and environment for a client
+callback://MODULE/..       refused but for the modules that the server's file allows: any module of Python could
+be called
+"""
+
+from collections.abc import Collection
+
+from tidegate.app.config.callback_sink import parse_callback
+from tidegate.app.config.document import Document
+from tidegate.app.config.uri import MASK, mask_uri, scheme_of
+from tidegate.model.errors import UriInvalid
+
+
+def address(name: str, given: str, kept: str, modules: Collection[str] = ()) -> str:
+    """Return an address to keep from now on; "" for the one that is kept, also as it is shown. Raises UriInvalid."""
+    if given in {kept, mask_uri(kept)}:
+        return ""
+    if given.startswith(("@", "env:")):
+        raise UriInvalid(f"{name}: @FILE and env:NAME are for command lines; send the address itself")
+    if MASK in given and mask_uri(given) == given:
+        raise UriInvalid(f"{name}: {MASK} stands in it where a secret should: {given}")
+    if scheme_of(given).partition("+")[0] == "callback":
+        module = parse_callback(given, Document()).module
+        if module not in modules:
+            raise UriInvalid(f"{name}: {module!r} may not be called; callback-modules in the server's file allows it")
+    return given

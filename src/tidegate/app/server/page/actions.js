@@ -1,0 +1,156 @@
+/**
+ * What can be done to a changefeed.  Each action asks first, is sent under the name of who is logged in, and the server
+ * notes it; what it refuses is told where the question was asked.
+ */
+import * as api from "./api.js";
+import { field, h, say } from "./dom.js";
+import { base64Of, bytesOf, hexLines, textOf } from "./words.js";
+
+/** Who asks, as the server knows; each answer tells it. */
+export const session = { who: "anonymous" };
+
+/** Tell something to whoever listens, without taking the focus. */
+export function announce(text) {
+  say(document.getElementById("said"), text);
+}
+
+/**
+ * Ask, and do it: `run` returns a promise; the dialog stays open until it has succeeded or somebody cancels.  Then the
+ * page says `told` of its result, and goes to `href` of it.
+ */
+export function question({ title, text, verb, danger = false, content = [], run, told = () => `${title}: done`, href = null }) {
+  const fault = h("p", { role: "alert", class: "fault", hidden: true });
+  const yes = h("button", { type: "submit", class: danger ? "danger" : "strong" }, verb);
+  const no = h("button", { type: "button", class: "plain", onclick: () => dialog.close() }, "Cancel");
+  const send = async (event) => {
+    event.preventDefault();
+    yes.disabled = true;
+    fault.hidden = true;
+    try {
+      const done = await run();
+      dialog.close();
+      announce(told(done));
+      document.dispatchEvent(href ? new CustomEvent("go", { detail: href(done) }) : new CustomEvent("acted"));
+    } catch (error) {
+      const rights = error.status === 401 || error.status === 403 ? "You may not do this. " : "";
+      say(fault, `${rights}${error.message}${error.code ? ` (${error.code})` : ""}`);
+      fault.hidden = false;
+      yes.disabled = false;
+    }
+  };
+  const form = h(
+    "form",
+    { onsubmit: send },
+    h("h2", { id: "asked" }, title),
+    h("p", {}, text),
+    content,
+    h("p", { class: "quiet" }, `Done as ${session.who}; the server notes it.`),
+    fault,
+    h("p", { class: "buttons" }, yes, no),
+  );
+  const dialog = h("dialog", { "aria-labelledby": "asked", onclose: () => dialog.remove() }, form);
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+export const pause = (id) =>
+  question({
+    title: `Pause ${id}`,
+    text: "It stops reading and writing where it is whole. Its checkpoint stays; what its source keeps may end meanwhile.",
+    verb: "Pause",
+    run: () => api.act(id, "pause"),
+  });
+
+export function resume(id) {
+  const at = h("input", { inputmode: "numeric", pattern: "[0-9]*", autocomplete: "off", spellcheck: "false" });
+  question({
+    title: `Resume ${id}`,
+    text: "It goes on behind its checkpoint.",
+    verb: "Resume",
+    content: [field("Another checkpoint", at, "A TSO; empty: where it stopped. A lake keeps its own and refuses another.")],
+    run: () => api.act(id, "resume", at.value ? { overwrite_checkpoint_ts: at.value.trim() } : {}),
+  });
+}
+
+export const remove = (id) =>
+  question({
+    title: `Remove ${id}`,
+    text: "The changefeed and its checkpoint are forgotten. What its sink holds stays.",
+    verb: "Remove",
+    danger: true,
+    run: () => api.remove(id),
+    href: () => "/",
+  });
+
+export const unpark = (id, table) =>
+  question({
+    title: `Let ${table} go on`,
+    text: "Its changes since it was parked are brought to it. Mend the cause first, such as schema-change: what is refused again stays parked.",
+    verb: "Let it go on",
+    run: () => api.unpark(id, table),
+    told: (done) => `${done.tables.join(", ")} will go on`,
+  });
+
+/** The place of a message as tidegate's commands write it. */
+export const placeOf = (letter) => `${letter.topic}/${letter.partition}/${letter.offset}`;
+
+const bodyOf = ({ topic, partition, offset }) => ({ topic, partition, offset });
+
+/** A message with its bytes. */
+export function message(letter) {
+  const part = (name, base64, size) => {
+    if (base64 === null) return h("p", {}, `${name}: none`);
+    const bytes = bytesOf(base64);
+    const cut = size > Math.min(bytes.length, 512) ? `, the first ${Math.min(bytes.length, 512)} shown` : "";
+    const told = `${name}: ${size.toLocaleString("en-US")} bytes${cut}`;
+    return h("div", {}, h("p", {}, told), h("pre", { tabindex: "0", "aria-label": told }, hexLines(bytes)));
+  };
+  return h(
+    "div",
+    { class: "message" },
+    h("p", {}, h("strong", {}, placeOf(letter)), ` ${letter.code} at byte ${letter.error_offset}: ${letter.reason}`),
+    part("Key", letter.key_b64, letter.key_size),
+    part("Value", letter.value_b64, letter.value_size),
+  );
+}
+
+export const skip = (id, letter) =>
+  question({
+    title: `Skip ${placeOf(letter)} and resume`,
+    text: "The message is left out and kept among the dead letters; the changefeed goes on behind it. Rows in it are lost to the sink unless it is replayed in time.",
+    verb: "Skip and resume",
+    danger: true,
+    content: [message(letter)],
+    run: async () => {
+      await api.decide(id, "skip", bodyOf(letter));
+      await api.act(id, "resume", {});
+    },
+    told: () => `${placeOf(letter)} is skipped, ${id} goes on`,
+  });
+
+export function replay(id, letter, { then = true } = {}) {
+  const bytes = bytesOf(letter.value_b64);
+  const whole = letter.value_size === bytes.length;
+  const text = whole ? textOf(bytes) : null;
+  const value = h("textarea", { rows: "8", spellcheck: "false", autocomplete: "off" });
+  value.value = text ?? (whole ? letter.value_b64 : "");
+  const before = value.value;
+  const form = text === null ? "base64" : "text";
+  question({
+    title: `Replay ${placeOf(letter)}`,
+    text: "The bytes below are read in the message's place. Unchanged, the message itself is read again.",
+    verb: then ? "Replay and resume" : "Replay",
+    content: [
+      h("p", {}, `${letter.code}: ${letter.reason}`),
+      field("Value", value, `As ${form}${whole ? "" : "; the message is longer than what is shown, so give all of it"}.`),
+    ],
+    run: async () => {
+      const given = form === "text" ? base64Of(new TextEncoder().encode(value.value)) : value.value.trim();
+      const changed = value.value === before ? {} : { value_b64: given };
+      const done = await api.decide(id, "replay", { ...bodyOf(letter), ...changed });
+      if (then) await api.act(id, "resume", {});
+      return done;
+    },
+    told: (done) => (done.waits_for_resume ? `${placeOf(letter)} is read anew` : `${placeOf(letter)}: ${done.rows} rows appended`),
+  });
+}

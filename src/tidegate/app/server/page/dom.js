@@ -1,0 +1,60 @@
+/**
+ * Elements: made by `h` and `svg`, changed only where something is different.
+ *
+ * No text is ever parsed as HTML: what comes from a database or a message is put into text nodes and attributes.
+ */
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value === true) element.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+/** An HTML element; attributes that begin with "on" are listeners. */
+export const h = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
+
+/** An SVG element. */
+export const svg = (tag, attributes = {}, ...children) =>
+  fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+
+/** Put a text into an element unless it stands there, so that a selection in it stays. */
+export function say(element, text) {
+  const wanted = String(text);
+  if (element.textContent !== wanted) element.textContent = wanted;
+}
+
+/** Give an attribute a value, or take it away. */
+export function mark(element, name, value) {
+  if (value === null || value === false || value === undefined) {
+    if (element.hasAttribute(name)) element.removeAttribute(name);
+  } else if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value);
+}
+
+/** A definition list whose values are changed in place. `rows` are pairs of a term and a function of the data. */
+export class Facts {
+  constructor(label, rows) {
+    this.rows = rows.map(([term, value]) => ({ value, node: h("dd"), term: h("dt", {}, term) }));
+    this.element = h("dl", { class: "facts", "aria-label": label }, this.rows.map((row) => h("div", {}, row.term, row.node)));
+  }
+
+  update(data) {
+    for (const row of this.rows) {
+      const text = row.value(data);
+      row.node.parentElement.hidden = text === null;
+      if (text !== null) say(row.node, text);
+    }
+  }
+}
+
+/** A labelled field of a form. */
+export function field(label, input, hint = "") {
+  const id = `f-${label.toLowerCase().replace(/[^a-z]+/g, "-")}`;
+  input.id = id;
+  const note = hint ? h("small", { id: `${id}-hint` }, hint) : null;
+  if (note) input.setAttribute("aria-describedby", note.id);
+  return h("p", { class: "field" }, h("label", { for: id }, label), input, note);
+}

@@ -1,0 +1,166 @@
+/**
+ * One changefeed: why it is as it is and the ways out, how far it is, what holds it back, and its past in tabs.
+ *
+ *     state, actions      the worst first: an error with code, table, ts, place, next try
+ *     facts, charts       checkpoint and resolved ts apart: a late source and a late sink look different
+ *     tabs                past.js
+ */
+import * as api from "./api.js";
+import * as actions from "./actions.js";
+import { LineChart, PartsBar } from "./chart.js";
+import { Facts, h, mark, say } from "./dom.js";
+import { Tabs } from "./past.js";
+import { NONE, count, rate, several, span, stateWord, textTime, tsoTime } from "./words.js";
+
+const RESTS = new Set(["stopped", "failed", "finished"]);
+const PHASES = {
+  read: "look and plan",
+  write: "write rows",
+  ddl: "do DDLs",
+  publish: "publish",
+  upkeep: "tidy up",
+  wait: "nothing to do",
+};
+const CATCH_UP_S = 86_400;
+
+/** Seconds until what waits in the topics is read, as the last minute went; null where that says nothing. */
+export function catchUp(data) {
+  const { time_ms: times, behind } = data.samples;
+  const at = times.length - 1;
+  if (at < 1 || !data.running || data.laggard || !behind[at]) return null;
+  const from = Math.max(0, times.findIndex((ms) => times[at] - ms <= 60_000));
+  const speed = (behind[from] - behind[at]) / ((times[at] - times[from]) / 1000);
+  const left = behind[at] / speed;
+  return speed > 0 && left < CATCH_UP_S ? left : null;
+}
+
+const FACTS = [
+  ["Checkpoint", (d) => `${tsoTime(d.checkpoint_ts)}${d.checkpoint_age_s === null ? "" : `, ${span(d.checkpoint_age_s)} ago`}`],
+  ["Checkpoint lag", (d) => (d.lag_s === null ? null : span(d.lag_s))],
+  ["Resolved lag", (d) => (d.resolved_lag_s === null ? null : span(d.resolved_lag_s))],
+  ["Rows a second", (d) => (d.running ? rate(d.rows_per_s) : null)],
+  ["Messages behind", (d) => (d.running && d.progress.partitions?.length ? count(d.behind) : null)],
+  ["Caught up in", (d) => (catchUp(d) === null ? null : `about ${span(catchUp(d))}`)],
+  ["Rows, this run", (d) => count(d.progress.rows ?? 0)],
+  ["DDLs, this run", (d) => count(d.progress.ddls ?? 0)],
+  ["Slow ways of rows", (d) => d.slow || null],
+  ["Dead letters", (d) => count(d.dead_letters)],
+  ["Checkpoint ts", (d) => d.checkpoint_ts],
+  ["Resolved ts", (d) => d.resolved_ts],
+  ["From", (d) => d.source_uri],
+  ["To", (d) => d.sink_uri],
+  ["Made", (d) => `${textTime(d.create_time)} by ${d.creator_version}`],
+];
+
+const ERROR = [
+  ["Code", (d) => d.error.code],
+  ["Message", (d) => d.error.message],
+  ["Table", (d) => d.error.table || null],
+  ["At ts", (d) => (d.error.commit_ts && d.error.commit_ts !== "0" ? `${d.error.commit_ts} (${tsoTime(d.error.commit_ts)})` : null)],
+  ["Place", (d) => (d.error.topic ? actions.placeOf(d.error) : d.error.file || null)],
+  ["Since", (d) => textTime(d.error.since)],
+  ["Tries", (d) => (d.error.tries > 1 ? count(d.error.tries) : null)],
+  ["Next try", (d) => (d.error.next_try_s === null ? null : `${span(d.error.next_try_s)} after the last one`)],
+];
+
+export class FeedPage {
+  constructor(at, go) {
+    this.id = at.feed;
+    this.title = this.id;
+    this.state = null;
+    this.heading = h("h1", { tabindex: "-1" }, this.id.replace(/^default\//, ""));
+    this.badge = h("p", { class: "state" });
+    this.running = h("p", { class: "quiet" });
+    this.pause = h("button", { type: "button", onclick: () => actions.pause(this.id) }, "Pause…");
+    this.resume = h("button", { type: "button", class: "strong", onclick: () => actions.resume(this.id) }, "Resume…");
+    this.remove = h("button", { type: "button", class: "danger", onclick: () => actions.remove(this.id) }, "Remove…");
+    this.error = new Facts("What is wrong", ERROR);
+    this.letter = h("div");
+    this.skip = h("button", { type: "button", onclick: () => actions.skip(this.id, this.waiting) }, "Skip this message…");
+    this.replay = h("button", { type: "button", onclick: () => actions.replay(this.id, this.waiting) }, "Replay with other bytes…");
+    this.again = h("button", { type: "button", onclick: () => actions.resume(this.id) }, "Resume…");
+    const ways = h("p", { class: "buttons" }, this.skip, this.replay, this.again);
+    this.wrong = h("section", { class: "wrong", "aria-label": "Why it does not run well", hidden: true }, h("h2", {}, "What is wrong"), this.error.element, this.letter, ways);
+    this.laggard = h("p", { class: "laggard", hidden: true });
+    this.doing = h("div", { class: "doing", hidden: true }, h("h2", {}, "DDL in flight"), (this.ddl = h("code", { class: "sql" })));
+    this.said = h("ul");
+    this.warnings = h("div", { class: "warnings", hidden: true }, h("h2", {}, "Warnings of this run"), this.said);
+    this.facts = new Facts("How far it is", FACTS);
+    this.lag = new LineChart("Lag", [{ name: "checkpoint", key: "checkpoint_lag_s" }, { name: "resolved", key: "resolved_lag_s" }], span);
+    this.speed = new LineChart("Rows a second", [{ name: "rows/s", key: "rows_per_s" }], rate);
+    this.phases = new PartsBar("Where the time of its rounds goes, since its run began", PHASES, span);
+    this.tabs = new Tabs(this.id, at, go);
+    this.element = h(
+      "div",
+      {},
+      h("div", { class: "title" }, this.heading, this.badge, this.running, h("p", { class: "buttons" }, this.resume, this.pause, this.remove)),
+      this.wrong,
+      this.laggard,
+      this.doing,
+      this.warnings,
+      this.facts.element,
+      h("div", { class: "charts" }, this.lag.element, this.speed.element),
+      this.phases.element,
+      this.tabs.element,
+    );
+  }
+
+  /** Take up another place in the page's address. */
+  moved(at) {
+    return this.tabs.moved(at);
+  }
+
+  async refresh() {
+    const data = await api.feed(this.id);
+    await this.#letter(data);
+    this.#show(data);
+    await this.tabs.refresh(data);
+    return data;
+  }
+
+  /** The message that the changefeed stands at, which its error names. */
+  async #letter(data) {
+    if (!data.error?.topic || data.state !== "failed") {
+      this.waiting = null;
+      return;
+    }
+    const place = actions.placeOf(data.error);
+    if (this.waiting && actions.placeOf(this.waiting) === place) return;
+    const found = await api.part(this.id, "dead_letters", { limit: 50 });
+    this.waiting = found.items.find((one) => one.state !== "dead" && actions.placeOf(one) === place) ?? null;
+  }
+
+  #show(data) {
+    if (this.state !== null && this.state !== data.state) actions.announce(`${this.id} is ${stateWord(data.state)} now`);
+    this.state = data.state;
+    say(this.badge, stateWord(data.state));
+    mark(this.badge, "class", `state ${data.state}`);
+    const phase = data.progress.phase;
+    say(this.running, data.running ? (phase === "running" ? "" : phase) : RESTS.has(data.state) ? "" : "not running");
+    this.pause.hidden = RESTS.has(data.state);
+    this.resume.hidden = !RESTS.has(data.state);
+    this.wrong.hidden = !data.error || data.state === "normal";
+    if (!this.wrong.hidden) this.error.update(data);
+    this.letter.hidden = !this.waiting;
+    const shown = this.waiting && actions.placeOf(this.waiting);
+    if (shown !== this.shown) {
+      this.shown = shown;
+      this.letter.replaceChildren(...(this.waiting ? [actions.message(this.waiting)] : []));
+    }
+    this.skip.hidden = this.replay.hidden = !this.waiting;
+    this.again.hidden = !RESTS.has(data.state);
+    this.laggard.hidden = !data.laggard;
+    say(this.laggard, data.laggard ? `Held back: ${data.laggard}.` : "");
+    this.doing.hidden = !data.progress.ddl;
+    say(this.ddl, data.progress.ddl ?? "");
+    const warnings = data.progress.warnings ?? [];
+    this.warnings.hidden = !warnings.length;
+    const newest = warnings.slice(-20);
+    if (newest.length !== this.said.childElementCount || newest.at(-1) !== this.said.lastChild?.textContent)
+      this.said.replaceChildren(...newest.map((text) => h("li", {}, text)));
+    this.facts.update(data);
+    this.lag.update(data.samples);
+    this.speed.update(data.samples);
+    this.phases.update(data.progress.spent_s ?? {});
+  }
+}

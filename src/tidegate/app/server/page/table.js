@@ -1,0 +1,143 @@
+/**
+ * A table that stays responsive: rows are kept by key and changed cell by cell, and only one page of them exists.
+ *
+ *     items ── filter ── sort ── page ──► rows in the document      at most `size`, whatever the number of items
+ *
+ * A column is {name, title, text, value, number, head, link, button, shape}:
+ *   text(item)    what the cell says              value(item)   what it is sorted by, without it the text
+ *   link(item)    makes the cell a link           button(item)  makes it a button; null: nothing to press
+ *   number, head, code, long                      how it looks; head is the row's own name
+ *   shape(item)   a class for the cell
+ */
+import { h, mark, say } from "./dom.js";
+
+export class Table {
+  constructor({ caption, columns, key, size = 50, sort = null, down = false, empty = "Nothing here", filter = "" }) {
+    Object.assign(this, { columns, key, size, sort, down, empty });
+    this.rows = new Map();
+    this.items = [];
+    this.page = 0;
+    this.words = "";
+    this.body = h("tbody");
+    this.heads = columns.map((column) => this.#head(column));
+    const table = h("table", {}, h("caption", {}, caption), h("thead", {}, h("tr", {}, this.heads)), this.body);
+    const scroll = h("div", { class: "scroll", role: "region", "aria-label": caption, tabindex: "0" }, table);
+    this.nothing = h("p", { class: "quiet" }, empty);
+    this.before = h("button", { type: "button", onclick: () => this.#turn(-1) }, "Previous");
+    this.after = h("button", { type: "button", onclick: () => this.#turn(1) }, "Next");
+    this.place = h("span", { role: "status" });
+    this.pages = h("nav", { class: "pages", "aria-label": `Pages of: ${caption}` }, this.before, this.place, this.after);
+    this.element = h("div", { class: "table" }, filter && this.#search(filter), scroll, this.nothing, this.pages);
+  }
+
+  /** Show other items. */
+  update(items) {
+    this.items = items;
+    this.#draw();
+  }
+
+  #search(label) {
+    const typed = (event) => {
+      this.words = event.target.value.trim().toLowerCase();
+      this.page = 0;
+      this.#draw();
+    };
+    return h("p", { class: "search" }, h("label", {}, `${label} `, h("input", { type: "search", oninput: typed })));
+  }
+
+  #head(column) {
+    const shown = column.title ?? column.name;
+    if (column.button) return h("th", { scope: "col" }, h("span", { class: "unseen" }, shown));
+    const press = () => {
+      this.down = this.sort === column.name ? !this.down : Boolean(column.number);
+      this.sort = column.name;
+      this.page = 0;
+      this.#draw();
+    };
+    const shape = column.number ? "number" : null;
+    return h("th", { scope: "col", class: shape }, h("button", { type: "button", class: "sort", onclick: press }, shown));
+  }
+
+  #turn(by) {
+    this.page += by;
+    this.#draw();
+  }
+
+  #chosen() {
+    let found = this.items;
+    if (this.words) {
+      const told = (item) => this.columns.some((one) => one.text && String(one.text(item)).toLowerCase().includes(this.words));
+      found = found.filter(told);
+    }
+    const by = this.columns.find((column) => column.name === this.sort);
+    if (!by) return found;
+    const value = by.value ?? by.text;
+    const pairs = found.map((item, at) => [value(item), at, item]);
+    const order = (a, b) => (a === b ? 0 : a === null || a === undefined ? 1 : b === null || b === undefined ? -1 : a < b ? -1 : 1);
+    pairs.sort(([a, i], [b, j]) => (this.down ? -order(a, b) : order(a, b)) || i - j);
+    return pairs.map(([, , item]) => item);
+  }
+
+  #draw() {
+    const chosen = this.#chosen();
+    const last = Math.max(0, Math.ceil(chosen.length / this.size) - 1);
+    this.page = Math.min(Math.max(this.page, 0), last);
+    const shown = chosen.slice(this.page * this.size, (this.page + 1) * this.size);
+    const before = this.rows;
+    this.rows = new Map();
+    let at = this.body.firstChild;
+    for (const item of shown) {
+      let key = String(this.key(item));
+      while (this.rows.has(key)) key += "'"; // two operations of one millisecond are two rows
+      const row = before.get(key) ?? this.#row();
+      before.delete(key);
+      this.rows.set(key, row);
+      this.#fill(row, item);
+      if (row.element === at) at = at.nextSibling;
+      else this.body.insertBefore(row.element, at);
+    }
+    for (const row of before.values()) row.element.remove();
+    this.heads.forEach((head, number) => {
+      const mine = this.columns[number].name === this.sort;
+      mark(head, "aria-sort", mine ? (this.down ? "descending" : "ascending") : null);
+    });
+    this.nothing.hidden = chosen.length > 0;
+    this.body.parentElement.hidden = chosen.length === 0;
+    this.pages.hidden = chosen.length <= this.size;
+    say(this.place, ` ${this.page * this.size + 1} to ${this.page * this.size + shown.length} of ${chosen.length} `);
+    this.before.disabled = this.page === 0;
+    this.after.disabled = this.page === last;
+  }
+
+  #row() {
+    const row = { item: null };
+    row.cells = this.columns.map((column) => {
+      const inner = column.link
+        ? h("a", { "data-nav": true })
+        : column.button
+          ? h("button", { type: "button", onclick: () => column.button(row.item)?.press() })
+          : null;
+      const shape = [column.number && "number", column.code && "code", column.long && "long"].filter(Boolean).join(" ");
+      const cell = column.head ? h("th", { scope: "row" }, inner) : h("td", { class: shape || null }, inner);
+      return { cell, inner, shape };
+    });
+    row.element = h("tr", {}, row.cells.map((one) => one.cell));
+    return row;
+  }
+
+  #fill(row, item) {
+    row.item = item;
+    this.columns.forEach((column, number) => {
+      const { cell, inner, shape } = row.cells[number];
+      if (column.button) {
+        const offered = column.button(item);
+        inner.hidden = !offered;
+        if (offered) say(inner, offered.label);
+        return;
+      }
+      say(inner ?? cell, column.text(item));
+      if (column.link) mark(inner, "href", column.link(item));
+      if (column.shape) mark(cell, "class", `${shape} ${column.shape(item)}`.trim());
+    });
+  }
+}

@@ -1,0 +1,244 @@
+"""Cells of many tables to columns: values of one form become one array, and each column has its stretch of it.
+
+    cells     by table, column and row        start and end in the text            (scan.py)
+    places    by form, table, image, column   where each stretch begins
+    arrays    one a form                      converted at once                    (convert.py)
+    Batch     slices of them                  or, where texts are wanted, rows of texts
+
+Calls of Arrow cost as much as a hundred small values, so a chunk of three hundred tables is converted in as many calls
+as a chunk of one.  `before` has the new image of a DELETE and the old one of an UPDATE, whose absent columns are those
+of its new image.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.codec.columnar.convert import BAD, Values, array_of, bytes_of, fill, way_of, with_numbers_as_texts
+from tidegate.codec.columnar.program import Template
+from tidegate.codec.columnar.rows import Batch, RowTexts
+from tidegate.codec.columnar.scan import DELETE, INSERT
+from tidegate.codec.values import ColumnForm, Form
+from tidegate.model.compiled import windows
+from tidegate.model.event import Field
+
+FLOATS: Final = frozenset({Form.FLOAT, Form.DOUBLE})
+
+
+class ChunkRows(NamedTuple):
+    """Of each row of a chunk the change that it makes, its digits, its message and its number there."""
+
+    ops: Any
+    numbers: Any
+    message: Any
+    seq: Any
+
+
+class ReadRows(NamedTuple):
+    """Rows that templates read, and the cells of their values: `scan.scan` says what the arrays are, `room` how many
+    bytes the values of both images have at most."""
+
+    templates: tuple[Template, ...]
+    program: Any
+    rows: Any
+    text: Any
+    cells: Any
+    strides: Any
+    start: Any
+    end: Any
+    marks: Any
+    room: int
+
+    def tables_of(self, rows: Any) -> list[tuple[str, str]]:
+        """Return schema and table of those of some rows that were read here."""
+        layouts = [self.templates[at].layout for at in np.unique(self.program[np.intersect1d(rows, self.rows)])]
+        return [(layout.schema, layout.table) for layout in layouts]
+
+
+class Stretches(NamedTuple):
+    """Where columns lie among all cells: of each program its first stretch, of each stretch its place and its form,
+    the forms, the place from which on each has its cells, and the programs of tables with the same columns."""
+
+    first: Any
+    at: Any
+    form: Any
+    forms: list[ColumnForm]
+    bounds: Any
+    alike: list[list[int]]
+
+
+class ImageCounts(NamedTuple):
+    """How many old and new images the rows of each program have."""
+
+    before: Any
+    after: Any
+
+
+def batches_from(
+    found: Sequence[ReadRows], wanted: Any, chunk: ChunkRows, quotes: int, *, as_texts: bool
+) -> tuple[list[Batch], Any]:
+    """Return the wanted rows as batches, and the rows of which a value does not convert: then there are no batches.
+
+    `quotes` stand at either end of a number."""
+    parts = [one._replace(rows=one.rows[wanted[one.rows]]) for one in found]
+    parts = [one for one in parts if len(one.rows)]
+    if not parts:
+        return [], ()
+    templates = [template for one in parts for template in one.templates]
+    firsts = np.cumsum([0, *(len(one.templates) for one in parts)])
+    rows = np.concatenate([one.rows for one in parts])
+    program = np.concatenate([one.program[one.rows] + first for one, first in zip(parts, firsts, strict=False)])
+    images = ImageCounts(
+        np.bincount(program[chunk.ops[rows] != INSERT], minlength=len(templates)),
+        np.bincount(program[chunk.ops[rows] != DELETE], minlength=len(templates)),
+    )
+    work = _Work(parts, firsts, templates, images, chunk.ops, quotes)
+    shown, bad = _texts(work) if as_texts else _typed(work)
+    if len(bad):
+        return [], bad
+    order = np.lexsort((rows, program))
+    return list(_batches(templates, rows[order], program[order], shown, chunk)), ()
+
+
+class _Work(NamedTuple):
+    """Parts of a chunk, of each the number of its first template among all, and what is said of all rows."""
+
+    parts: Sequence[ReadRows]
+    firsts: Any
+    templates: Sequence[Template]
+    images: ImageCounts
+    ops: Any
+    quotes: int
+
+
+def _typed(work: _Work) -> tuple[list[Any], Any]:
+    """Both images of each program as record batches, or the rows of values that do not convert."""
+    stretches = _stretches(work.templates, work.images)
+    values, row_of = _filled(work, stretches, np.ones(len(work.templates), np.int64), written=False)
+    arrays = [
+        array_of(form, values.of(begun, stop))
+        for form, begun, stop in zip(stretches.forms, stretches.bounds[:-1], stretches.bounds[1:], strict=True)
+    ]
+    bad = row_of[(values.marks & BAD) != 0]
+    return [] if len(bad) else _shown(stretches, work, arrays), bad
+
+
+def _texts(work: _Work) -> tuple[list[Any], Any]:
+    """Both images of each program as texts, row by row, or the rows of values that do not convert."""
+    stretches = _stretches(work.templates, work.images)
+    widths = np.array([len(one.layout.columns) for one in work.templates])
+    images = np.column_stack(work.images)
+    sizes = (images * widths[:, None]).ravel()
+    begun = np.cumsum(sizes) - sizes
+    step = np.repeat(widths, 2 * widths)
+    column = (np.arange(len(step)) - np.repeat(stretches.first, 2 * widths)) % step
+    stretches = stretches._replace(at=np.repeat(begun, np.repeat(widths, 2)) + column)
+    values, row_of = _filled(work, stretches, widths, written=True)
+    counts = np.repeat(images.ravel(), np.repeat(widths, 2))
+    for number, form in enumerate(stretches.forms):
+        if form.form in FLOATS:
+            some = stretches.form == number
+            runs = zip(stretches.at[some].tolist(), counts[some].tolist(), step[some].tolist(), strict=True)
+            places = np.concatenate([np.arange(start, start + count * by, by) for start, count, by in runs])
+            values = with_numbers_as_texts(form, values, places)
+    bad = row_of[(values.marks & BAD) != 0]
+    if len(bad):
+        return [], bad
+    found = bytes_of(values, pa.binary())
+    runs = zip(begun.tolist(), sizes.tolist(), np.repeat(widths, 2).tolist(), strict=True)
+    return [RowTexts(found.slice(start, size), width) for start, size, width in runs], bad
+
+
+def _stretches(templates: Sequence[Template], images: ImageCounts) -> Stretches:
+    """Places of the columns of both images of each program: cells of one form together, among them those of one column
+    of tables with the same columns."""
+    forms, groups = dict[ColumnForm, int](), dict[tuple[Field, ...], list[int]]()
+    for number, one in enumerate(templates):
+        groups.setdefault(one.layout.fields, []).append(number)
+    number_of = [[forms.setdefault(column, len(forms)) for column in one.layout.columns] for one in templates]
+    columns = np.array([len(one) for one in number_of])
+    form = np.array([number for one in number_of for _ in range(2) for number in one])
+    group = np.empty(len(templates), np.int64)
+    for number, members in enumerate(groups.values()):
+        group[members] = number
+    first = np.cumsum(2 * columns) - 2 * columns
+    program = np.repeat(np.arange(len(templates)), 2 * columns)
+    column = np.arange(len(form)) - first[program]  # of both images, one behind the other
+    sizes = np.repeat(np.column_stack((images.before, images.after)).ravel(), np.repeat(columns, 2))
+    order = np.lexsort((program, column, group[program], form))
+    at = np.empty(len(form), np.int64)
+    at[order] = np.cumsum(sizes[order]) - sizes[order]
+    bounds = np.cumsum([0, *np.bincount(form, sizes, len(forms)).astype(np.int64)])
+    return Stretches(first, at, form, list(forms), bounds, list(groups.values()))
+
+
+def _filled(work: _Work, stretches: Stretches, steps: Any, *, written: bool) -> tuple[Values, Any]:
+    """The values in the order of stretches, and the row of each."""
+    room = int(stretches.bounds[-1])
+    start, size, row_of = (np.empty(room, np.int32) for _ in range(3))
+    numbers, marks = np.empty(room, np.int64), np.empty(room, np.uint8)
+    data = np.empty(sum(one.room for one in work.parts) + 8, np.uint8)
+    ways = np.array([way_of(form) for form in stretches.forms], np.int64)[stretches.form]
+    to = 0
+    for one, first in zip(work.parts, work.firsts, strict=False):
+        columns = np.array([len(template.layout.columns) for template in one.templates])
+        done, here = np.zeros((len(one.templates), 2), np.int64), slice(first, first + len(one.templates))
+        to = fill(
+            one.text, windows(one.text), one.rows, one.program, work.ops, one.cells, one.strides, one.start, one.end,
+            one.marks, columns, stretches.first[here], stretches.at, ways, done, steps[here], work.quotes,
+            numbers, start, size, marks, row_of, data, windows(data), to, written,
+        )  # fmt: skip
+    return Values(numbers, start, size, marks, data, to), row_of
+
+
+def _shown(stretches: Stretches, work: _Work, arrays: list[Any]) -> list[Any]:
+    """Both images of each program as record batches, each a part of one for all tables with the same columns."""
+    found: list[Any] = [None] * (2 * len(work.templates))
+    for members in stretches.alike:
+        first = work.templates[members[0]].layout
+        names, width = [one.name for one in first.fields], len(first.fields)
+        for image, counts in enumerate(work.images):
+            here = slice(stretches.first[members[0]] + image * width, stretches.first[members[0]] + (image + 1) * width)
+            forms = stretches.form[here]
+            begun, total = (stretches.at[here] - stretches.bounds[forms]).tolist(), int(counts[members].sum())
+            columns = [arrays[form].slice(at, total) for form, at in zip(forms.tolist(), begun, strict=True)]
+            whole, at = pa.RecordBatch.from_arrays(columns, names=names), 0
+            for member, count in zip(members, counts[members].tolist(), strict=True):
+                found[2 * member + image] = whole.slice(at, count)
+                at += count
+    return found
+
+
+def _batches(
+    templates: Sequence[Template], rows: Any, program: Any, shown: list[Any], chunk: ChunkRows
+) -> Iterator[Batch]:
+    """The rows, by program, with the columns that are not their tables' own."""
+    bounds = np.searchsorted(program, np.arange(len(templates) + 1)).tolist()
+    messages, places = pa.array(chunk.message[rows], pa.int32()), pa.array(chunk.seq[rows], pa.int32())
+    commit_ts, partition_id = pa.array(chunk.numbers[rows, 0]), pa.array(chunk.numbers[rows, 1])
+    letters, nothing = _letters(chunk.ops[rows]), pa.nulls(len(rows), pa.int64())
+    for number, template in enumerate(templates):
+        begun, size = bounds[number], bounds[number + 1] - bounds[number]
+        if not size:
+            continue
+        yield Batch(
+            schema=template.layout.schema,
+            table=template.layout.table,
+            fields=template.layout.fields,
+            pk_names=template.layout.pk_names,
+            message=messages.slice(begun, size),
+            seq=places.slice(begun, size),
+            commit_ts=commit_ts.slice(begun, size),
+            op=letters.slice(begun, size),
+            partition_id=(partition_id if template.partitioned else nothing).slice(begun, size),
+            before=shown[2 * number],
+            after=shown[2 * number + 1],
+        )
+
+
+def _letters(codes: Any) -> Any:
+    """A string array of single ASCII characters."""
+    offsets = pa.py_buffer(np.arange(len(codes) + 1, dtype=np.int32))
+    return pa.Array.from_buffers(pa.string(), len(codes), [None, offsets, pa.py_buffer(codes)])

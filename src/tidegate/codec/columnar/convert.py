@@ -1,0 +1,281 @@
+r"""Values where they stand in a text to typed Arrow arrays, by compiled loops that look at each byte once.
+
+    cells    7, "a\n", null, ..      start and end in the text, marks: null, an escape in it, bytes beyond ASCII
+    fill     7 ; a\n ; null          row by row, as the text lies: numbers, and bytes one behind the other
+    gather   7   a\n   null          column by column: what Arrow has
+
+    Form          what is done
+    INTEGER       digits and a sign to a number within the column's bounds
+    FLOAT, DOUBLE the grammar of numbers is checked, Arrow makes them numbers
+    TEXT          escapes are undone, UTF-8 is checked
+    others        what is written within strings is undone, too (escapes.py)
+
+A loop may be stricter than the plain decoder, which then says what a bad value is; it is never laxer.
+
+Source: `codec/canal/types.py` and `codec/open/layout.py`, whose rules these are.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.codec.columnar.escapes import (
+    BASE64,
+    BASE64_TEXT,
+    LATIN1,
+    QUOTED,
+    TEXT,
+    number,
+    string,
+    undo,
+)
+from tidegate.codec.columnar.scan import ABSENT, DELETE, ESCAPED, INSERT, NULL, UPDATE, WIDE
+from tidegate.codec.columnar.values import INT64_MAX, as_texts
+from tidegate.codec.values import ColumnForm, Form
+from tidegate.model.compiled import compiled, copy, gather, inlined, windows
+
+BAD: Final = 8
+"""The mark of a value that the plain decoder may read otherwise, or refuse."""
+
+INTEGER, UNSIGNED, NUMBER = range(3)
+"""Ways of numbers; UNSIGNED is an INTEGER that 63 bits may not hold. escapes.py has those of strings."""
+_WAYS: Final[Mapping[Form, int]] = {
+    Form.FLOAT: NUMBER,
+    Form.DOUBLE: NUMBER,
+    Form.TEXT: TEXT,
+    Form.BASE64: BASE64,
+    Form.BASE64_TEXT: BASE64_TEXT,
+    Form.QUOTED: QUOTED,
+    Form.LATIN1: LATIN1,
+}
+_FLOAT32_MAX: Final = float(np.finfo(np.float32).max)
+
+
+class Values(NamedTuple):
+    """Values as `fill` leaves them: numbers, or where bytes stand in `data`, of which so many are used, and marks."""
+
+    numbers: Any
+    start: Any
+    size: Any
+    marks: Any
+    data: Any
+    used: int
+
+    def of(self, begun: int, stop: int) -> "Values":
+        """Return some of them."""
+        here = slice(begun, stop)
+        return Values(self.numbers[here], self.start[here], self.size[here], self.marks[here], self.data, self.used)
+
+
+def way_of(form: ColumnForm) -> tuple[int, int, int]:
+    """Return the way of a form's values, and the bounds of an integer: of UNSIGNED the upper one as a signed number."""
+    if form.form is not Form.INTEGER:
+        return _WAYS[form.form], 0, 0
+    if form.high <= INT64_MAX:
+        return INTEGER, form.low, form.high
+    if form.low < 0:
+        return INTEGER, form.low, INT64_MAX
+    return UNSIGNED, 0, form.high - (1 << 64) if form.high > INT64_MAX else form.high
+
+
+def array_of(form: ColumnForm, values: Values) -> Any:
+    """Return the Arrow array of values of one form; marks what Arrow refuses as bad."""
+    return _ARRAYS[form.form](form, values)
+
+
+def _integers(form: ColumnForm, values: Values) -> Any:
+    large = way_of(form)[0] == UNSIGNED
+    return _array(pa.uint64() if large else pa.int64(), values, pa.py_buffer(values.numbers))
+
+
+def _doubles(_form: ColumnForm, values: Values) -> Any:
+    found = _bytes(pa.string())(_form, values).cast(pa.float64())
+    values.marks[~np.isfinite(_numbers(found))] |= BAD
+    return found
+
+
+def _floats(form: ColumnForm, values: Values) -> Any:
+    numbers = _numbers(_doubles(form, values))
+    with np.errstate(over="ignore"):
+        single = numbers.astype(np.float32).astype(np.float64)
+    values.marks[~np.isfinite(single)] |= BAD
+    return _array(pa.float64(), values, pa.py_buffer(single))
+
+
+def _bytes(kind: Any) -> "Convert":
+    """What makes an array of bytes or texts."""
+
+    def convert(_form: ColumnForm, values: Values) -> Any:
+        return bytes_of(values, kind)
+
+    return convert
+
+
+def bytes_of(values: Values, kind: Any) -> Any:
+    """Return the bytes of values as an array."""
+    offsets = np.zeros(len(values.size) + 1, np.int32)
+    np.cumsum(values.size, out=offsets[1:])
+    data = np.empty(int(offsets[-1]) + 8, np.uint8)
+    gather(windows(values.data), values.start, offsets, windows(data))
+    return _array(kind, values, pa.py_buffer(offsets), pa.py_buffer(data))
+
+
+def with_numbers_as_texts(form: ColumnForm, values: Values, places: Any) -> Values:
+    """Return the values with those at `places`, which are of a FLOAT or DOUBLE, as the texts of a changelog; marks what
+    is no such number as bad."""
+    some = Values(
+        values.numbers[places],
+        values.start[places],
+        values.size[places],
+        values.marks[places],
+        values.data,
+        values.used,
+    )
+    texts = as_texts(array_of(form, some))
+    values.marks[places] = some.marks
+    offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    written = np.frombuffer(texts.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
+    used, stop = values.used, values.used + len(written)
+    data = values.data
+    if stop + 8 > len(data):
+        data = np.concatenate((values.data[:used], np.empty(len(written) + 8, np.uint8)))
+    data[used:stop] = written
+    values.start[places], values.size[places] = used + offsets[:-1] - offsets[0], np.diff(offsets)
+    return values._replace(data=data, used=stop)
+
+
+def _array(kind: Any, values: Values, *buffers: Any) -> Any:
+    nulls = (values.marks & NULL) != 0
+    valid = pa.py_buffer(np.packbits(~nulls, bitorder="little")) if nulls.any() else None
+    return pa.Array.from_buffers(kind, len(nulls), [valid, *buffers])
+
+
+def _numbers(array: Any) -> Any:
+    """The numbers of an array of doubles; 0 for null."""
+    return array.fill_null(0.0).to_numpy(zero_copy_only=False)
+
+
+@compiled
+def fill(
+    text: Any, words: Any, rows: Any, program: Any, ops: Any, cells: Any, strides: Any, start: Any, end: Any,
+    marks: Any, columns: Any, first: Any, at: Any, ways: Any, done: Any, steps: Any, quotes: int,
+    numbers: Any, to_start: Any, to_size: Any, to_marks: Any, row_of: Any,
+    data: Any, data_words: Any, begun: int, written: bool,
+) -> int:  # fmt: skip
+    """Take the values of some rows to the places of their columns; where the next byte goes in `data`.
+
+    text, words, rows .. marks   as `scan.scan` has left them
+    columns, first, done         of each program its columns, its first stretch, how many images of both kinds there are
+    at, ways                     of each stretch where it begins, and (way, lowest, highest)
+    steps                        of each program what is between two places of a column
+    numbers .. row_of            of each place what it holds, filled in here
+    written                      integers become bytes, too"""
+    to = begun
+    for index in range(len(rows)):
+        row = rows[index]
+        of, op = program[row], ops[row]
+        width, stride = columns[of], strides[of]
+        for image in range(2):
+            if (image == 0 and op == INSERT) or (image == 1 and op == DELETE):
+                continue
+            for column in range(width):
+                cell = cells[row] + column * stride
+                if image == 0 and op == UPDATE and start[cell + width * stride] != ABSENT:
+                    cell += width * stride
+                stretch = first[of] + image * width + column
+                place = at[stretch] + done[of, image] * steps[of]
+                mark, bounds = marks[cell], ways[stretch]
+                to_start[place], row_of[place], numbers[place], stop = to, row, 0, to
+                if not mark & NULL:
+                    if bounds[0] <= UNSIGNED:
+                        numbers[place], mark = _checked(text, start[cell] + quotes, end[cell] - quotes, mark, bounds)
+                        if written:
+                            stop = copy(words, start[cell] + quotes, end[cell] - quotes, data_words, to)
+                    elif bounds[0] == NUMBER:
+                        stop = number(text, start[cell] + quotes, end[cell] - quotes, data, to)
+                    elif bounds[0] == TEXT and not mark & (ESCAPED | WIDE):
+                        stop = copy(words, start[cell] + 1, end[cell] - 1, data_words, to)
+                    else:
+                        stop = string(text, words, start[cell] + 1, end[cell] - 1, mark, data, data_words, to)
+                        if stop >= 0 and bounds[0] > TEXT:
+                            stop = undo(bounds[0], data, data_words, to, stop)
+                    if stop < 0:
+                        data[to], mark, stop = 48, mark | BAD, to + 1  # a number, since Arrow reads all of them
+                to_size[place], to_marks[place] = stop - to, mark
+                to = stop
+            done[of, image] += 1
+    return to
+
+
+@inlined
+def _checked(text: Any, at: int, stop: int, mark: int, bounds: Any) -> tuple[int, int]:
+    """The number of digits with a sign, and its mark."""
+    found, fits = _integer(text, at, stop, bounds[0])
+    if fits and _within(found, bounds[0], bounds[1], bounds[2]):
+        return found, mark
+    return found, mark | BAD
+
+
+@compiled
+def _integer(text: Any, at: int, stop: int, way: int) -> tuple[Any, Any]:
+    """The number of digits with a sign, and whether it is one; of UNSIGNED its 64 bits as a signed number."""
+    value: Any = 0
+    minus = at < stop and text[at] == 45
+    if minus:
+        at += 1
+    if at >= stop or (text[at] == 48 and (minus or stop - at > 1)) or (minus and way == UNSIGNED):
+        return 0, False
+    size = stop - at
+    if size > 18:
+        return _long_integer(text, at, stop, minus, way)
+    while at < stop:
+        digit = np.int64(text[at]) - 48
+        if digit < 0 or digit > 9:
+            return 0, False
+        value = value * 10 + digit
+        at += 1
+    return -value if minus else value, True
+
+
+@compiled
+def _long_integer(text: Any, at: int, stop: int, minus: Any, way: int) -> tuple[Any, Any]:
+    """The number of digits that 63 bits may not hold."""
+    value = np.uint64(0)
+    if stop - at > 20:
+        return 0, False
+    while at < stop:
+        digit = np.int64(text[at]) - 48
+        if digit < 0 or digit > 9 or value > np.uint64(1844674407370955161):
+            return 0, False
+        if value == np.uint64(1844674407370955161) and digit > 5:
+            return 0, False
+        value = value * np.uint64(10) + np.uint64(digit)
+        at += 1
+    if way == UNSIGNED:
+        return np.int64(value), True
+    if minus:
+        return -np.int64(value), value <= np.uint64(9223372036854775808)
+    return np.int64(value), value <= np.uint64(9223372036854775807)
+
+
+@compiled
+def _within(found: int, way: int, low: int, high: int) -> Any:
+    if way == UNSIGNED:
+        return np.uint64(found) <= np.uint64(high)
+    return low <= found <= high
+
+
+Convert: TypeAlias = Callable[[ColumnForm, Values], Any]
+
+_ARRAYS: Final[Mapping[Form, Convert]] = {
+    Form.INTEGER: _integers,
+    Form.FLOAT: _floats,
+    Form.DOUBLE: _doubles,
+    Form.TEXT: _bytes(pa.string()),
+    Form.BASE64: _bytes(pa.binary()),
+    Form.BASE64_TEXT: _bytes(pa.string()),
+    Form.QUOTED: _bytes(pa.binary()),
+    Form.LATIN1: _bytes(pa.binary()),
+}

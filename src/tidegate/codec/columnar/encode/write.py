@@ -1,0 +1,234 @@
+r"""Rows of texts written byte by byte by compiled loops: steps of a row, members of its images, values of its cells.
+
+    steps    {"u":{  after  CHOSEN  before  CHOSEN      what a row is made of
+    members  "id":{"t":8,"v":  cell  }  ,  …            what an image is made of
+    cells    1 2 null   x "y"                           Arrow's buffers, wherever they begin in `text`
+
+    LITERAL  the same text in all rows
+    CHOSEN   one of some texts, by a code of the row
+    CELL     a value of the row, behind a text where it is not null; nothing where it is and such a text is given
+    IMAGE    the members of an image, with commas between them; nothing in a row that has none
+
+A value is null, or it is INTEGER: digits; ESCAPED: characters replaced as a table says (characters.py); COPIED: as it
+is; BASE64 with its padding.  A row begins only where there is room for all of it but its values, and a value only where
+there is room for it with each byte as much longer as its way makes it: a loop that has no room says so, and goes on
+when it has.
+
+`words` are the eight bytes from each place of `text` on, `out_words` those of `out`; both have eight bytes to spare.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+
+from tidegate.codec.columnar.scan import HIGH, ONES, QUOTES, SLASHES, SPACES
+from tidegate.model.compiled import compiled, copy, inlined
+
+INTEGER, ESCAPED, COPIED, BASE64 = range(4)
+LITERAL, CHOSEN, CELL, IMAGE = range(4)
+
+WAY, WIDTH, VALID, DATA, ENDS, TABLE, QUOTED = range(7)
+"""What stands of a cell: WIDTH in bytes, negative without a sign; VALID a bit, -1 where nothing is null; DATA a place,
+of bytes the one from which ENDS count."""
+
+CODES: Final = 258
+"""A table has what becomes of each byte, and of U+2028 and U+2029, whose first byte has no size then."""
+GROWTH: Final = 6
+"""Bytes that one becomes at most: `\\u003c`."""
+SPARE: Final = 32
+"""A value of no growth takes less: digits, `null`, quotes, and what `copy` writes behind it."""
+_SEPARATOR, _LAST = 0x80, 0xA8
+_ANDS, _ANGLES, _TWOS = (np.uint64(0x0101010101010101 * byte) for byte in (0x26, 0x3E, 0x02))
+_HUNDRED, _TEN = np.uint64(100), np.uint64(10)
+_NULL: Final = np.uint64(int.from_bytes(b"null", "little"))
+_PAIRS: Final = np.frombuffer(b"".join(b"%02d" % number for number in range(100)), np.uint8).copy()
+_SIXES: Final = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8).copy()
+
+
+@compiled
+def _digits(value: Any, out: Any, to: int) -> int:
+    """Write a number without a sign; where the next byte goes."""
+    size, most = 1, _TEN
+    while size < 20 and value >= most:
+        size += 1
+        most = most * _TEN if size < 20 else most
+    at = to + size
+    while value >= _TEN:
+        pair = np.int64(value % _HUNDRED) * 2
+        value = value // _HUNDRED
+        at -= 2
+        out[at], out[at + 1] = _PAIRS[pair], _PAIRS[pair + 1]
+    if at > to:
+        out[to] = 48 + np.int64(value)
+    return to + size
+
+
+@compiled
+def _integer(word: Any, width: int, out: Any, to: int) -> int:
+    """Write the number that the first bytes of a word are."""
+    shift = np.uint64(64 - 8 * abs(width))
+    if width < 0:
+        return _digits(word << shift >> shift, out, to)
+    signed = np.int64(word << shift) >> np.int64(shift)
+    if signed >= 0:
+        return _digits(np.uint64(signed), out, to)
+    out[to] = 45
+    return _digits(np.uint64(-signed), out, to + 1)
+
+
+@inlined
+def _needs_a_look(word: Any) -> Any:
+    """Whether a byte stands in a word that some table changes."""
+    quotes, slashes, ands = word ^ QUOTES, word ^ SLASHES, word ^ _ANDS
+    angles = (word | _TWOS) ^ _ANGLES
+    found = (quotes - ONES) & ~quotes | (slashes - ONES) & ~slashes | (ands - ONES) & ~ands
+    return (found | (angles - ONES) & ~angles | (word - SPACES) & ~word | word) & HIGH != 0
+
+
+@compiled
+def _escaped(
+    text: Any, words: Any, at: int, stop: int, escapes: Any, plain: Any, table: int, out: Any, out_words: Any, to: int
+) -> int:
+    """Copy some bytes with what their table says in the place of those that do not stay; where the next one goes."""
+    first = table * CODES
+    while True:
+        while at + 8 <= stop:
+            word = words[np.uint64(at)]
+            if _needs_a_look(word):
+                break
+            out_words[np.uint64(to)] = word
+            at, to = at + 8, to + 8
+        while at < stop and plain[table, text[np.uint64(at)]]:
+            out[np.uint64(to)] = text[np.uint64(at)]
+            at, to = at + 1, to + 1
+        if at >= stop:
+            return to
+        code, width = np.int64(text[at]), 1
+        if escapes[first + code, 1] == escapes[first + code, 0]:
+            if at + 2 < stop and text[at + 1] == _SEPARATOR and _LAST <= text[at + 2] <= _LAST + 1:
+                code, width = 256 + np.int64(text[at + 2]) - _LAST, 3
+            else:
+                out[to] = code
+                to, at = to + 1, at + 1
+                continue
+        to = copy(words, escapes[first + code, 0], escapes[first + code, 1], out_words, to)
+        at += width
+
+
+@compiled
+def _base64(text: Any, at: int, stop: int, out: Any, to: int) -> int:
+    while at < stop:
+        left = stop - at
+        bits = np.int64(text[at]) << 16
+        bits |= np.int64(text[at + 1]) << 8 if left > 1 else 0
+        bits |= np.int64(text[at + 2]) if left > 2 else 0
+        out[to], out[to + 1] = _SIXES[bits >> 18], _SIXES[bits >> 12 & 63]
+        out[to + 2] = _SIXES[bits >> 6 & 63] if left > 1 else 61
+        out[to + 3] = _SIXES[bits & 63] if left > 2 else 61
+        at, to = at + 3, to + 4
+    return to
+
+
+@inlined
+def _is_null(text: Any, cells: Any, cell: int, index: int) -> Any:
+    valid = cells[cell, VALID]
+    return valid >= 0 and text[np.uint64((valid + index) >> 3)] >> ((valid + index) & 7) & 1 == 0
+
+
+@inlined
+def _value(
+    text: Any, words: Any, cells: Any, cell: int, index: int, escapes: Any, plain: Any, out: Any, out_words: Any,
+    to: int, limit: int,
+) -> int:  # fmt: skip
+    """Write a value; where the next byte goes, -1 where there is no room."""
+    if _is_null(text, cells, cell, index):
+        out_words[np.uint64(to)] = _NULL
+        return to + 4
+    way, quoted = cells[cell, WAY], cells[cell, QUOTED]
+    if quoted:
+        out[to] = 34
+        to += 1
+    if way == INTEGER:
+        width = cells[cell, WIDTH]
+        to = _integer(words[np.uint64(cells[cell, DATA] + index * abs(width))], width, out, to)
+    else:
+        ends = words[np.uint64(cells[cell, ENDS] + 4 * index)]
+        at = cells[cell, DATA] + np.int64(ends & np.uint64(0xFFFFFFFF))
+        stop = cells[cell, DATA] + np.int64(ends >> np.uint64(32))
+        if to + (GROWTH if way == ESCAPED else 2) * (stop - at) > limit:
+            return -1
+        if way == ESCAPED:
+            to = _escaped(text, words, at, stop, escapes, plain, cells[cell, TABLE], out, out_words, to)
+        elif way == COPIED:
+            to = copy(words, at, stop, out_words, to)
+        else:
+            to = _base64(text, at, stop, out, to)
+    if quoted:
+        out[to] = 34
+        to += 1
+    return to
+
+
+@inlined
+def _image(
+    text: Any, words: Any, members: Any, cells: Any, first: int, index: int, masks: Any, masked: bool,
+    escapes: Any, plain: Any, out: Any, out_words: Any, to: int, limit: int,
+) -> int:  # fmt: skip
+    """Write the members of an image; where the next byte goes, -1 where there is no room."""
+    begun = to
+    for member in range(len(members)):
+        if masked and not masks[member, index]:
+            continue
+        if to > begun:
+            out[to] = 44
+            to += 1
+        to = copy(words, members[member, 0], members[member, 1], out_words, to)
+        to = _value(text, words, cells, first + member, index, escapes, plain, out, out_words, to, limit)
+        if to < 0:
+            return -1
+        to = copy(words, members[member, 2], members[member, 3], out_words, to)
+    return to
+
+
+@compiled
+def write(
+    row: int, rows: int, to: int, limit: int, steps: Any, codes: Any, literals: Any, members: Any, cells: Any,
+    places: Any, masks: Any, text: Any, words: Any, escapes: Any, plain: Any, out: Any, out_words: Any, ends: Any,
+) -> tuple[int, int]:  # fmt: skip
+    """Write rows from `row` on; the first that is not written, and where it goes.
+
+    row, rows, to, limit    where to begin; a row begins, and a value ends, before `limit`
+    steps, codes, literals  (n, 3): step, and what it says of its text or cell; of each CHOSEN the row's codes; (n, 2):
+                            where texts begin and end
+    members, cells          (n, 4): where what stands before and behind a value begins and ends; (n, 7), as above
+    places, masks           (2, rows): the old and the new image of each row, -1 for none; which members each old image
+                            has, nothing where all have all
+    text, words             literals, buffers of cells, texts of escapes
+    escapes, plain          where what becomes of a byte begins and ends; whether a byte stays, by table
+    out, out_words, ends    the rows, one behind the other, and where each ends, behind a 0"""
+    while row < rows and to <= limit:
+        at = to
+        for step in range(len(steps)):
+            kind, one, other = steps[step, 0], steps[step, 1], steps[step, 2]
+            if kind == LITERAL:
+                at = copy(words, one, other, out_words, at)
+            elif kind == CHOSEN:
+                code = codes[one, row] + other
+                at = copy(words, literals[code, 0], literals[code, 1], out_words, at)
+            elif kind == CELL:
+                if other >= 0:
+                    if _is_null(text, cells, one, row):
+                        continue
+                    at = copy(words, literals[other, 0], literals[other, 1], out_words, at)
+                at = _value(text, words, cells, one, row, escapes, plain, out, out_words, at, limit)
+            elif places[one, row] >= 0:
+                at = _image(
+                    text, words, members, cells, one * len(members), places[one, row], masks,
+                    one == 0 and len(masks) > 0, escapes, plain, out, out_words, at, limit,
+                )  # fmt: skip
+            if at < 0:
+                return row, to
+        to = at
+        ends[row + 1] = to
+        row += 1
+    return row, to

@@ -1,0 +1,294 @@
+r"""What strings and numbers of JSON texts mean, and what is written within strings, byte by byte in compiled loops.
+
+    JSON      \" \\ \/ \b \f \n \r \t \u0041 \ud83d\ude80     escapes; UTF-8 is checked
+    Go        \a \b \f \n \r \t \v \" \\ \x41 \u0041 \U0001f680    QUOTED: the bytes of a BINARY in Open Protocol
+    LATIN1    code points U+0000 to U+00FF                   the same in canal-json
+    base64    with its padding                               texts and blobs in Open Protocol
+
+A function writes from a place on and returns where the next byte goes, or -1 for what nobody writes so.  What is
+written within a string is undone in its place, since it is never longer undone.  `data_words` are the eight bytes from
+each place of `data` on, `words` those of `text`; both have eight bytes to spare.
+
+Source: RFC 8259, RFC 4648; `codec/go/quote.py` and `codec/canal/types.py`, whose rules these are.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+
+from tidegate.codec.columnar.scan import ESCAPED, HIGH, ONES, SLASHES, WIDE
+from tidegate.codec.columnar.values import MAX_NUMBER
+from tidegate.model.compiled import compiled, copy
+
+
+def _meanings(characters: bytes, meant: bytes) -> Any:
+    """What each character stands for, -1 for the others."""
+    found = np.full(256, -1, np.int64)
+    found[np.frombuffer(characters, np.uint8)] = np.frombuffer(meant, np.uint8)
+    return found
+
+
+BITS: Final = _meanings(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", bytes(range(64)))
+"""The six bits of each character of base64."""
+
+GO_SHORT: Final = _meanings(b'abfnrtv"\\', b'\a\b\f\n\r\t\v"\\')
+JSON_SHORT: Final = _meanings(b'bfnrt"\\/', b'\b\f\n\r\t"\\/')
+"""Escapes of one character, in Go's quotes and in JSON."""
+
+TEXT, BASE64, BASE64_TEXT, QUOTED, LATIN1 = range(3, 8)
+"""Ways in which a string is written; convert.py has those of numbers."""
+
+
+@compiled
+def _digits_end(text: Any, at: int, stop: int) -> int:
+    while at < stop and 48 <= text[at] <= 57:
+        at += 1
+    return at
+
+
+@compiled
+def number(text: Any, begun: int, stop: int, data: Any, to: int) -> int:
+    """Copy a number of JSON's grammar; where the next byte goes, -1 for another text."""
+    if stop - begun > MAX_NUMBER:
+        return -1
+    first = begun + 1 if begun < stop and text[begun] == 45 else begun
+    at = _digits_end(text, first, stop)
+    if at == first or (text[first] == 48 and at - first > 1):
+        return -1
+    if at < stop and text[at] == 46:
+        first = at + 1
+        at = _digits_end(text, first, stop)
+        if at == first:
+            return -1
+    if at < stop and (text[at] == 101 or text[at] == 69):
+        at += 1
+        if at < stop and (text[at] == 43 or text[at] == 45):
+            at += 1
+        first = at
+        at = _digits_end(text, first, stop)
+        if at == first or at - first > 4:
+            return -1
+    if at != stop:
+        return -1
+    for place in range(begun, stop):
+        data[to] = text[place]
+        to += 1
+    return to
+
+
+@compiled
+def string(text: Any, words: Any, at: int, stop: int, mark: int, data: Any, data_words: Any, begun: int) -> int:
+    """Copy what the inside of a JSON string means, eight bytes at a time; -1 for one that is none."""
+    if mark & ESCAPED:
+        to = _copy_escaped(text, words, at, stop, data, data_words, begun)
+    else:
+        to = copy(words, at, stop, data_words, begun)
+    if to >= 0 and mark & WIDE and not _is_utf8(data, data_words, begun, to):
+        return -1
+    return to
+
+
+@compiled
+def undo(way: int, data: Any, data_words: Any, begun: int, stop: int) -> int:
+    """Undo in its place what a string is written in beside JSON; where it ends then, -1 for what nobody writes so."""
+    if way == QUOTED:
+        return _undo_quotes(data, begun, stop)
+    if way == LATIN1:
+        return _undo_latin1(data, begun, stop)
+    stop = _undo_base64(data, begun, stop)
+    if way == BASE64_TEXT and stop >= 0 and not _is_utf8(data, data_words, begun, stop):
+        return -1
+    return stop
+
+
+@compiled
+def _hex(text: Any, at: int, stop: int, digits: int) -> Any:
+    """The value of some hexadecimal digits; -1 where they are none."""
+    if at + digits > stop:
+        return -1
+    value: Any = 0
+    for place in range(at, at + digits):
+        byte = np.int64(text[place])
+        if 48 <= byte <= 57:
+            value = value * 16 + byte - 48
+        elif 97 <= byte <= 102:
+            value = value * 16 + byte - 87
+        elif 65 <= byte <= 70:
+            value = value * 16 + byte - 55
+        else:
+            return -1
+    return value
+
+
+@compiled
+def _put_point(data: Any, to: int, point: int) -> int:
+    """Write a code point as UTF-8; where the next byte goes."""
+    if point < 0x80:
+        data[to] = point
+        return to + 1
+    if point < 0x800:
+        data[to], data[to + 1] = 0xC0 | point >> 6, 0x80 | point & 0x3F
+        return to + 2
+    if point < 0x10000:
+        data[to], data[to + 1], data[to + 2] = 0xE0 | point >> 12, 0x80 | point >> 6 & 0x3F, 0x80 | point & 0x3F
+        return to + 3
+    data[to], data[to + 1] = 0xF0 | point >> 18, 0x80 | point >> 12 & 0x3F
+    data[to + 2], data[to + 3] = 0x80 | point >> 6 & 0x3F, 0x80 | point & 0x3F
+    return to + 4
+
+
+@compiled
+def _is_utf8(data: Any, words: Any, at: int, stop: int) -> bool:
+    while at < stop:
+        if at + 8 <= stop and words[np.uint64(at)] & HIGH == 0:
+            at += 8
+            continue
+        byte = data[at]
+        if byte < 0x80:
+            at += 1
+            continue
+        if 0xC2 <= byte <= 0xDF:
+            more, low, high = 1, 0x80, 0xBF
+        elif 0xE0 <= byte <= 0xEF:
+            more, low, high = 2, 0xA0 if byte == 0xE0 else 0x80, 0x9F if byte == 0xED else 0xBF
+        elif 0xF0 <= byte <= 0xF4:
+            more, low, high = 3, 0x90 if byte == 0xF0 else 0x80, 0x8F if byte == 0xF4 else 0xBF
+        else:
+            return False
+        if at + more >= stop:
+            return False
+        if data[at + 1] < low or data[at + 1] > high:
+            return False
+        for place in range(at + 2, at + more + 1):
+            if data[place] < 0x80 or data[place] > 0xBF:
+                return False
+        at += more + 1
+    return True
+
+
+@compiled
+def _copy_escaped(text: Any, words: Any, at: int, stop: int, data: Any, data_words: Any, to: int) -> int:
+    """Copy what the inside of a JSON string means; where the next byte goes, -1 for a wrong escape."""
+    while at < stop:
+        word = words[np.uint64(at)]
+        slashes = word ^ SLASHES
+        if at + 8 <= stop and (slashes - ONES) & ~slashes & HIGH == 0:
+            data_words[np.uint64(to)] = word
+            to += 8
+            at += 8
+            continue
+        byte = text[at]
+        while byte != 92 and at < stop:
+            data[to] = byte
+            to += 1
+            at += 1
+            byte = text[at]
+        if at >= stop:
+            return to
+        kind = text[at + 1]
+        at += 2
+        if JSON_SHORT[kind] >= 0:
+            data[to] = JSON_SHORT[kind]
+        elif kind == 117:
+            point = _hex(text, at, stop, 4)
+            at += 4
+            if 0xD800 <= point <= 0xDBFF and at + 6 <= stop and text[at] == 92 and text[at + 1] == 117:
+                second = _hex(text, at + 2, stop, 4)
+                at += 6
+                point = 0x10000 + (point - 0xD800) * 0x400 + second - 0xDC00 if 0xDC00 <= second <= 0xDFFF else -1
+            if point < 0 or 0xD800 <= point <= 0xDFFF:
+                return -1
+            to = _put_point(data, to, point) - 1
+        else:
+            return -1
+        to += 1
+    return to
+
+
+@compiled
+def _undo_quotes(data: Any, begun: int, stop: int) -> int:
+    """The bytes that a string in Go's quotes means."""
+    to = at = begun
+    while at < stop:
+        byte = data[at]
+        if byte != 92:
+            if byte == 34 or byte == 10:
+                return -1
+            data[to] = byte
+            to += 1
+            at += 1
+            continue
+        if at + 1 == stop:
+            return -1
+        kind = data[at + 1]
+        at += 2
+        if kind == 120:
+            value = _hex(data, at, stop, 2)
+            if value < 0:
+                return -1
+            data[to] = value
+            at += 2
+        elif kind == 117 or kind == 85:
+            size = 4 if kind == 117 else 8
+            value = _hex(data, at, stop, size)
+            if value < 0 or value > 0x10FFFF or 0xD800 <= value <= 0xDFFF:
+                return -1
+            to = _put_point(data, to, value) - 1
+            at += size
+        elif GO_SHORT[kind] >= 0:
+            data[to] = GO_SHORT[kind]
+        else:
+            return -1
+        to += 1
+    return to
+
+
+@compiled
+def _undo_latin1(data: Any, begun: int, stop: int) -> int:
+    """The bytes that code points up to U+00FF stand for."""
+    to = at = begun
+    while at < stop:
+        byte = data[at]
+        if byte < 0x80:
+            data[to] = byte
+            at += 1
+        elif byte == 0xC2 or byte == 0xC3:
+            data[to] = (byte & 3) << 6 | data[at + 1] & 0x3F
+            at += 2
+        else:
+            return -1
+        to += 1
+    return to
+
+
+@compiled
+def _undo_base64(data: Any, begun: int, stop: int) -> int:
+    """The bytes of base64 with its padding."""
+    to = at = begun
+    if (stop - at) % 4:
+        return -1
+    wrong = 0
+    while at < stop - 4:
+        word = BITS[data[at]] << 18 | BITS[data[at + 1]] << 12 | BITS[data[at + 2]] << 6 | BITS[data[at + 3]]
+        wrong |= word
+        data[to], data[to + 1], data[to + 2] = word >> 16 & 0xFF, word >> 8 & 0xFF, word & 0xFF
+        to += 3
+        at += 4
+    while at < stop:
+        one, two, three, four = BITS[data[at]], BITS[data[at + 1]], BITS[data[at + 2]], BITS[data[at + 3]]
+        size = 3
+        if at + 4 == stop and data[at + 3] == 61:
+            four, size = 0, 2
+            if data[at + 2] == 61:
+                three, size = 0, 1
+        word = one << 18 | two << 12 | three << 6 | four
+        if word < 0 or (size == 1 and word & 0xFFFF) or (size == 2 and word & 0xFF):
+            return -1
+        data[to] = word >> 16
+        if size > 1:
+            data[to + 1] = word >> 8 & 0xFF
+        if size > 2:
+            data[to + 2] = word & 0xFF
+        to += size
+        at += 4
+    return to if wrong >= 0 else -1

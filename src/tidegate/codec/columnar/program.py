@@ -1,0 +1,181 @@
+r"""Templates as programs: what the text of a table's rows looks like, learned from one row.
+
+    row       {"u":{"id":{"t":8,"v":7},"c":{"t":254,"v":"x"}}}
+    Template  the steps of its text (`scan.py`), its literals, the layout that its values are of
+    Programs  the templates of a chunk side by side, as arrays
+
+A row that the structs of a layout accept is a sample: what stands around its values names the columns, their types and
+flags.  Any other row with the very same text around its values is of the same layout, so only its values are looked
+at.  A row whose text differs, be it by a space, goes another way; nothing is guessed.  What may differ from row to row
+besides values is said by the protocol's own steps, and old images may lack columns.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from json import JSONDecoder
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from tidegate.codec.columnar import scan
+from tidegate.codec.columnar.rows import StructLayout
+from tidegate.codec.values import Form
+from tidegate.model.compiled import windows
+
+NUMBERS: Final = frozenset({Form.INTEGER, Form.FLOAT, Form.DOUBLE})
+WORDS: Final = b"INSERTUPDATEDELETE"
+KEPT_SETS: Final = 64
+
+_decoded: Final = JSONDecoder().raw_decode
+
+
+class JsonMember(NamedTuple):
+    """A member of a JSON object: its name, where it begins, where its value begins, where that ends."""
+
+    name: str
+    begun: int
+    start: int
+    end: int
+
+
+class ScanStep(NamedTuple):
+    """A step of a program; `size` counts the literal, or is what the step says of itself."""
+
+    code: int
+    literal: bytes = b""
+    size: int = 0
+    slot: int = 0
+    jump: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Template:
+    """What texts of rows look like: steps for each text of a row, members of `mysqlType`, and the columns' layout."""
+
+    layout: StructLayout
+    steps: tuple[tuple[ScanStep, ...], ...]
+    members: tuple[tuple[bytes, int], ...] = ()
+    partitioned: bool = False
+
+
+class Programs(NamedTuple):
+    """The programs of one of a row's texts, of several templates."""
+
+    first_steps: Any
+    steps: Any
+    pool: Any
+    members: Any
+    table: Any
+
+
+@dataclass(slots=True)
+class Image:
+    """The steps of an image: how values are passed, and what stands before and behind them."""
+
+    text: str
+    end: int
+    columns: list[tuple[int, int, int, int]] = field(default_factory=list)
+    """Where a member begins, its value begins and ends, and the column."""
+    numbers: list[bool] = field(default_factory=list)
+
+    def steps(self, at_slot: int, at_step: int, *, partial: bool) -> list[ScanStep]:
+        """Return the steps; the values become cells from `at_slot` on. They begin at the `at_step`th of a program."""
+        made = [ScanStep(scan.OPEN)]
+        for number, (begun, start, end, column) in enumerate(self.columns):
+            value = ScanStep(scan.NUMBER if self.numbers[number] else scan.STRING, slot=at_slot + column)
+            behind = self._behind(number, end)
+            jump = at_step + len(made) + 2 + bool(behind) if partial else 0
+            made += [ScanStep(scan.PIECE, self._bytes(begun, start), slot=at_slot + column, jump=jump), value]
+            made += [ScanStep(scan.LITERAL, behind)] if behind else []
+        return [*made, ScanStep(scan.LITERAL, b"}")]
+
+    def _behind(self, number: int, end: int) -> bytes:
+        """What is behind a value before the comma or the brace that ends its member."""
+        until = self.columns[number + 1][0] - 1 if number + 1 < len(self.columns) else self.end - 1
+        return self._bytes(end, until)
+
+    def _bytes(self, start: int, end: int) -> bytes:
+        return literal(self.text, start, end)
+
+
+def members(text: str, at: int = 0) -> Iterator[JsonMember]:
+    """Return the members of the object at `at`; ValueError for JSON that is not compact.
+
+    `text` holds a byte in each character, so that places are places of bytes."""
+    if text[at] != "{":
+        raise ValueError("no object")
+    while text[at] != "}":
+        begun = at + 1
+        name, at = _decoded(text, begun)
+        if text[at] != ":":
+            raise ValueError("no compact JSON")
+        start = at + 1
+        _, at = _decoded(text, start)
+        yield JsonMember(name.encode("latin-1").decode(), begun, start, at)
+        if text[at] not in ",}":
+            raise ValueError("no compact JSON")
+
+
+def image_of(text: str, at: int, layout: StructLayout, values: Mapping[str, tuple[int, int]], *, bare: bool) -> Image:
+    """Return the image that begins at `at`; ValueError for one that cannot be a template.
+
+    `values` tells where the value of each column stands, `bare` that numbers stand without quotes."""
+    found = list(members(text, at))
+    names = [one.name for one in layout.fields]
+    if sorted(names) != sorted(member.name for member in found):
+        raise ValueError("other columns")
+    image = Image(text, found[-1].end + 1)
+    for member in found:
+        column = names.index(member.name)
+        image.columns.append((member.begun, *values[member.name], column))
+        image.numbers.append(bare and layout.columns[column].form in NUMBERS)
+    return image
+
+
+def literal(text: str, start: int, end: int) -> bytes:
+    """Return bytes of a template; ValueError where a name has an escape, whose spelling is not the only one."""
+    if "\\" in text[start:end] or start > end:
+        raise ValueError("an escape in a name")
+    return text[start:end].encode("latin-1")
+
+
+@lru_cache(maxsize=KEPT_SETS)
+def programs_of(templates: tuple[Template, ...], number: int) -> Programs:
+    """Return the programs of the `number`th text of each of some templates, in their order."""
+    pool = bytearray(WORDS)
+    firsts, steps, entries, table = [], list[tuple[int, ...]](), list[tuple[int, ...]](), list[int]()
+    for template in templates:
+        firsts.append(len(steps))
+        for step in template.steps[number]:
+            begun, size = len(pool), step.size or len(step.literal)
+            pool += step.literal
+            if step.code == scan.TYPES:
+                begun, size = len(table), _add_members(template.members, pool, entries, table)
+            steps.append((step.code, begun, size, step.slot, step.jump + firsts[-1] if step.jump else 0))
+    return Programs(
+        np.array(firsts, np.int64),
+        np.array(steps, np.int64).reshape(-1, 5),
+        windows(np.frombuffer(bytes(pool) + bytes(8), np.uint8)),
+        np.array(entries, np.int64).reshape(-1, 4),
+        np.array(table, np.int64),
+    )
+
+
+def _add_members(
+    found: Sequence[tuple[bytes, int]], pool: bytearray, entries: list[tuple[int, ...]], table: list[int]
+) -> int:
+    """Add members, and a hash table of them; its mask."""
+    mask = 1
+    while mask < 2 * len(found):
+        mask = 2 * mask + 1
+    slots = [-1] * (mask + 1)
+    for text, name_size in found:
+        probe = scan.name_hash(np.frombuffer(text, np.uint8), 0, name_size) & mask
+        while slots[probe] >= 0:
+            probe = (probe + 1) & mask
+        slots[probe] = len(entries)
+        entries.append((len(pool), len(text), name_size, len(found)))
+        pool += text
+    table += slots
+    return mask

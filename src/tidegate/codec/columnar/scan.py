@@ -1,0 +1,341 @@
+r"""Rows of known looks, read from left to right by compiled loops: where values stand, and which change each row makes.
+
+    text      {"u":{"id":{"t":8,"v":7},"c":{"t":254,"v":"x"}},"p":{"c":{"t":254,"v":"w"}}}
+    program   {" KIND ":{ "id":{"t":8,"v": NUMBER },"c":{"t":254,"v": STRING }} ALONE ,"p":{ … }}
+    cells     7   "x"   absent   "w"                start, end and marks of each value
+
+A program is what a template compiles to (`program.py`).  Each row runs the program of its table; a row whose text is
+not as its program says is left at that step and told so, and nothing is known of it then.  Who comes to END has proved
+that the text is the template's, with values in between:
+
+    LITERAL   equal bytes
+    STRING    a JSON string without control characters, or null; escapes and UTF-8 are checked when it is converted
+    NUMBER    characters of numbers, which are checked when they are converted, or null
+    DIGITS    an integer that is not negative and that 63 bits hold
+    WORD      INSERT, UPDATE or DELETE
+    KIND      u or d
+    TYPES     the object `mysqlType`: the members of the template in any order, each once
+    CODES     an object of integers, or the one of the template
+    OLD       null, which leads behind the old image, or its beginning
+    ALONE     the end, which leads behind the old image, or `,"p":` of an UPDATE
+    OPEN      the brace of an image
+    PIECE     a column's name and all that stands before its value; an image that may be in part lacks the column where
+              other text stands, and goes on behind it
+"""
+
+from typing import Any, Final
+
+import numpy as np
+
+from tidegate.model.compiled import compiled, inlined
+
+(LITERAL, PIECE, STRING, NUMBER, DIGITS, WORD, KIND, TYPES, CODES, END, OPEN, OLD, ALONE) = range(13)
+"""In this order they are told apart."""
+
+NULL, ESCAPED, WIDE = 1, 2, 4
+"""Marks of a value: it is null, a backslash stands in it, a byte beyond ASCII does."""
+
+ABSENT: Final = -1
+"""Where a value begins that an image lacks."""
+
+READ: Final = -1
+"""The step at which a row stopped that was read to its end."""
+
+INSERT, UPDATE, DELETE = b"IUD"
+
+
+ONES, HIGH, SPACES = (np.uint64(0x0101010101010101 * byte) for byte in (1, 0x80, 0x20))
+QUOTES, SLASHES = (np.uint64(0x0101010101010101 * byte) for byte in (0x22, 0x5C))
+EIGHT: Final = np.uint64(8)
+"""A byte eight times: a loop looks at eight at once, and at each of them where one is of interest."""
+
+
+HASH: Final = np.uint64(14695981039346656037)
+"""The hash of nothing."""
+
+
+@inlined
+def hashed(found: Any, byte: int) -> Any:
+    """Return a hash of 64 bits with one more byte (FNV-1a)."""
+    return (found ^ np.uint64(byte)) * np.uint64(1099511628211)
+
+
+@compiled
+def name_hash(text: Any, start: int, end: int) -> int:
+    """Return what a table of members is entered by: a number of 32 bits for the bytes from `start` to `end`."""
+    found = 7
+    for at in range(start, end):
+        found = (found * 31 + text[at]) & 0xFFFFFFFF
+    return found
+
+
+@inlined
+def _same(words: Any, at: int, pool: Any, begun: int, size: int) -> Any:
+    """Whether so many bytes are equal."""
+    here, there = np.uint64(at), np.uint64(begun)  # places that are never negative cost less
+    while size >= 8:
+        if words[here] != pool[there]:
+            return False
+        here, there, size = here + EIGHT, there + EIGHT, size - 8
+    return size == 0 or (words[here] ^ pool[there]) << np.uint64(64 - 8 * size) == 0
+
+
+@inlined
+def _string_end(text: Any, words: Any, at: int, limit: int) -> tuple[int, int]:
+    """Where the string ends that begins at `at`, and its marks; -1 for one that does not end, or that no JSON has."""
+    marks, at = 0, at + 1
+    while at < limit:
+        word = words[np.uint64(at)]
+        quotes, slashes = word ^ QUOTES, word ^ SLASHES
+        found = (quotes - ONES) & ~quotes | (slashes - ONES) & ~slashes | (word - SPACES) & ~word | word
+        if found & HIGH == 0:
+            at += 8
+            continue
+        while at < limit:
+            byte = text[np.uint64(at)]
+            at += 1
+            if byte == 34:
+                return at, marks
+            if byte == 92:
+                marks |= 2
+                at += 1
+                break
+            if byte >= 128:
+                marks |= 4
+                break
+            if byte < 32:
+                return -1, 0
+    return -1, 0
+
+
+@compiled
+def _number_end(text: Any, at: int) -> int:
+    while True:
+        byte = text[at]
+        if not (48 <= byte <= 57 or byte == 45 or byte == 46 or byte == 43 or byte == 101 or byte == 69):
+            return at
+        at += 1
+
+
+@compiled
+def _is_null(text: Any, at: int) -> Any:
+    return text[at] == 110 and text[at + 1] == 117 and text[at + 2] == 108 and text[at + 3] == 108
+
+
+@compiled
+def _digits(text: Any, at: int) -> tuple[int, int]:
+    """The end and the value of an integer of 63 bits; -1 where none stands."""
+    begun, value = at, 0
+    while 48 <= text[at] <= 57:
+        digit = text[at] - 48
+        if at - begun == 19 or value > (9223372036854775807 - digit) // 10:
+            return -1, 0
+        value = value * 10 + digit
+        at += 1
+    if at == begun or (text[begun] == 48 and at - begun > 1):
+        return -1, 0
+    return at, value
+
+
+@compiled
+def _types_end(
+    text: Any, words: Any, at: int, limit: int, pool: Any, members: Any, table: Any, entry: int, mask: int, seen: Any,
+    row: int,
+) -> int:  # fmt: skip
+    """The end of an object that has the members of a hash table from `entry` on, each once, in any order; -1 for
+    another one."""
+    count = 0
+    if text[at] != 123:
+        return -1
+    while True:
+        at += 1
+        begun = at
+        end, marks = _string_end(text, words, at, limit)
+        if end < 0 or marks & 2:
+            return -1
+        probe = name_hash(text, begun, end) & mask
+        while True:
+            member = table[entry + probe]
+            if member < 0:
+                return -1
+            if members[member, 2] == end - begun and _same(words, begun, pool, members[member, 0], end - begun):
+                break
+            probe = (probe + 1) & mask
+        if seen[member] == row or not _same(words, begun, pool, members[member, 0], members[member, 1]):
+            return -1
+        seen[member] = row
+        count += 1
+        at = begun + members[member, 1]
+        if text[at] == 125:
+            return at + 1 if count == members[member, 3] else -1
+        if text[at] != 44:
+            return -1
+
+
+@compiled
+def _codes_end(text: Any, words: Any, at: int, limit: int) -> int:
+    """The end of an object of integers; -1 for anything else."""
+    if text[at] != 123:
+        return -1
+    while True:
+        at += 1
+        end, marks = _string_end(text, words, at, limit) if text[at] == 34 else (-1, 0)
+        if end < 0 or marks or text[end] != 58:
+            return -1
+        at = end + 1
+        if text[at] == 45:
+            at += 1
+        end, _ = _digits(text, at)
+        if end < 0:
+            return -1
+        at = end
+        if text[at] == 125:
+            return at + 1
+        if text[at] != 44:
+            return -1
+
+
+@inlined
+def _value_end(text: Any, words: Any, at: int, limit: int, code: int) -> tuple[int, int]:
+    """Where a value ends, and its marks; -1 for what cannot be one."""
+    if _is_null(text, at):
+        return at + 4, NULL
+    if code == STRING:
+        return _string_end(text, words, at, limit) if text[at] == 34 else (-1, 0)
+    end = _number_end(text, at)
+    return (end, 0) if end > at else (-1, 0)
+
+
+@compiled
+def _object_end(
+    text: Any, words: Any, at: int, limit: int, code: int, begun: int, size: int,
+    pool: Any, members: Any, table: Any, seen: Any, row: int,
+) -> int:  # fmt: skip
+    """Where the object of TYPES or CODES ends; -1 for another one."""
+    if code == TYPES:
+        return _types_end(text, words, at, limit, pool, members, table, begun, size, seen, row)
+    if _same(words, at, pool, begun, size):
+        return at + size
+    return _codes_end(text, words, at, limit)
+
+
+@inlined
+def _change(text: Any, words: Any, at: int, code: int, kinds: int, pool: Any) -> int:
+    """The change that a WORD or a KIND names; 0 for none."""
+    if code == KIND:
+        if text[at] == 117 and kinds & 1:
+            return INSERT
+        return DELETE if text[at] == 100 and kinds & 2 else 0
+    if _same(words, at, pool, 0, 6):
+        return INSERT
+    if _same(words, at, pool, 6, 6):
+        return UPDATE
+    return DELETE if _same(words, at, pool, 12, 6) else 0
+
+
+@inlined
+def _row(
+    text: Any, words: Any, row: int, at: int, limit: int, step: int, steps: Any, pool: Any, members: Any, table: Any,
+    seen: Any, cell: int, width: int, at_cell: Any, at_end: Any, marks: Any, ops: Any, numbers: Any,
+) -> int:  # fmt: skip
+    """Run a program from `step` on; the step that the row is not like, or READ."""
+    first = True
+    while True:
+        code, begun, size, slot, jump = steps[step, 0], steps[step, 1], steps[step, 2], steps[step, 3], steps[step, 4]
+        if code == LITERAL:
+            if not _same(words, at, pool, begun, size):
+                return step
+            at += size
+        elif code == PIECE:
+            ahead = at if first else at + 1
+            if (first or text[at] == 44) and _same(words, ahead, pool, begun, size):
+                at, first = ahead + size, False
+            elif jump:
+                at_cell[cell + slot * width] = ABSENT
+                step = jump
+                continue
+            else:
+                return step
+        elif code <= NUMBER:
+            end, found = _value_end(text, words, at, limit, code)
+            if end < 0:
+                return step
+            place = cell + slot * width
+            at_cell[place], at_end[place], marks[place] = at, end, found
+            at = end
+        elif code == DIGITS:
+            end, value = _digits(text, at)
+            if end < 0:
+                return step
+            if slot >= 0:
+                numbers[row, slot] = value
+            at = end
+        elif code <= KIND:
+            ops[row] = _change(text, words, at, code, size, pool)
+            if ops[row] == 0:
+                return step
+            at += 6 if code == WORD else 1
+        elif code <= CODES:
+            at = _object_end(text, words, at, limit, code, begun, size, pool, members, table, seen, row)
+            if at < 0:
+                return step
+        elif code == END:
+            return READ if at == limit else step
+        else:
+            at, jumps = _branch(text, words, at, limit, code, begun, size, pool, ops, row)
+            if at < 0:
+                return step
+            first = True
+            if jumps:
+                step = jump
+                continue
+        step += 1
+
+
+@compiled
+def _branch(
+    text: Any, words: Any, at: int, limit: int, code: int, begun: int, size: int, pool: Any, ops: Any, row: int
+) -> tuple[int, bool]:
+    """Where OPEN, OLD and ALONE lead to, and whether behind the old image; -1 for what is none of both."""
+    if code == OPEN:
+        return (at + 1, False) if text[at] == 123 else (-1, False)
+    if code == OLD:
+        if not _is_null(text, at):
+            return (at + 1, False) if text[at] == 91 else (-1, False)
+        if ops[row] == UPDATE:
+            ops[row] = INSERT
+        return at + 4, True
+    if at + 1 == limit:
+        return at, True
+    if ops[row] != INSERT or not _same(words, at, pool, begun, size):
+        return -1, False
+    ops[row] = UPDATE
+    return at + size, False
+
+
+@compiled
+def scan(
+    text: Any, words: Any, rows: Any, starts: Any, ends: Any, programs: Any, first_steps: Any, steps: Any, pool: Any,
+    members: Any, table: Any, seen: Any, cells: Any, widths: Any, at_cell: Any, at_end: Any, marks: Any,
+    ops: Any, numbers: Any, stopped: Any,
+) -> None:  # fmt: skip
+    """Run the program of each of `rows` on its text.
+
+    text, starts, ends      all texts, and where each row's is
+    words                   the eight bytes from each place of the text on
+    programs, first_steps   the program of each row, and the first step of each program
+    steps                   (n, 5): step, offset and size of its literal, its cell or number, where to go on
+    pool                    the literals, as eight bytes from each place on; the words of WORD are the first
+    members, table          of TYPES: (n, 4) offset and size of a member, size of its name, how many there are; and
+                            numbers of members by hash, -1 where none is
+    seen                    of each member the row that had it last
+    cells, widths           of each row its first cell, of each program what is between two cells of a row
+    at_cell, at_end, marks  of each cell, filled in here, as are
+    ops, numbers            of each row which change it makes, and its DIGITS
+    stopped                 of each row the step that it is not like, or READ"""
+    for row in rows:
+        program = programs[row]
+        stopped[row] = _row(
+            text, words, row, starts[row], ends[row], first_steps[program], steps, pool, members, table,
+            seen, cells[row], widths[program], at_cell, at_end, marks, ops, numbers,
+        )  # fmt: skip

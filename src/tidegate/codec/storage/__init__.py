@@ -1,0 +1,1 @@
+"""TiCDC's storage layout: names of files, index files, schema files and `metadata`."""

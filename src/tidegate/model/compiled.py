@@ -1,0 +1,64 @@
+"""Loops over bytes that are compiled when they first run: numba makes machine code of the Python that stands there.
+
+    @compiled
+    def total(text: Any) -> int: ...        the first call compiles it, or loads what an earlier process has compiled
+    @inlined
+    def one(text: Any) -> int: ...          becomes part of each compiled function that calls it
+
+What was compiled is kept beside the source, or in the user's cache where that cannot be written, for as long as the
+file of the function stays as it is: who changes a function that one of another file calls runs `make clean`.  Without
+numba, and on machines whose numbers begin with their high bytes, the same functions run as Python, some hundred times
+slower: whoever calls them in a hot path asks `AVAILABLE` first.
+"""
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
+from typing import Any, Final, TypeVar, cast
+
+import numpy as np
+
+AVAILABLE: Final = find_spec("numba") is not None and sys.byteorder == "little"
+
+_EIGHT: Final = np.uint64(8)
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def compiled(function: _Function, *, inline: str = "never") -> _Function:
+    """Return `function` as machine code, or as it is where there is no numba."""
+    if not AVAILABLE:
+        return function
+    import numba
+
+    make = partial(numba.njit, nogil=True, inline=inline)
+    try:
+        return cast("_Function", make(function, cache=True))
+    except RuntimeError:  # no directory that can be written
+        return cast("_Function", make(function))
+
+
+inlined: Final = partial(compiled, inline="always")
+
+
+def windows(array: Any, kind: str = "u8") -> Any:
+    """Return what stands from every place of some bytes on, as one value each, for which they must have room."""
+    size = np.dtype(kind).itemsize
+    return np.ndarray((max(0, len(array) - size + 1),), kind, array, strides=(1,))
+
+
+@inlined
+def copy(words: Any, at: int, stop: int, data_words: Any, to: int) -> int:
+    """Copy some bytes, eight at a time; where the next byte goes."""
+    here, there = np.uint64(at), np.uint64(to)
+    for _ in range(at, stop, 8):
+        data_words[there] = words[here]
+        here, there = here + _EIGHT, there + _EIGHT
+    return to + stop - at
+
+
+@compiled
+def gather(words: Any, start: Any, offsets: Any, to: Any) -> None:
+    """Copy what stands at each place to where it goes, one behind the other; the next lies over what was too much."""
+    for cell in range(len(start)):
+        copy(words, start[cell], start[cell] + offsets[cell + 1] - offsets[cell], to, offsets[cell])

@@ -1,0 +1,1 @@
+"""Rows as documents: what a cache and a search index have in common."""

@@ -1,0 +1,32 @@
+"""What names a row within its table: the values of its key, `1:a%3Ab` for 1 and "a:b". Pure.
+
+`%`, `:`, `/`, `{`, `}` and control characters are written %XX, bytes in hexadecimal: no two rows share a name.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from tidegate.model.event import Value
+
+_ESCAPED: Final = re.compile(rb"[\x00-\x20\x7f%:/{}]")
+
+
+def row_id(values: Sequence[Value]) -> bytes:
+    """Return the name of the row whose key columns have these values."""
+    return b":".join(map(_part, values))
+
+
+def _part(value: Value) -> bytes:
+    match value:
+        case bytes():
+            return value.hex().encode()
+        case str():
+            return escaped(value.encode("utf-8", "surrogateescape"))
+        case _:
+            return repr(value).encode()
+
+
+def escaped(text: bytes) -> bytes:
+    """Return a text without separators, braces and control characters, which are written %XX."""
+    return _ESCAPED.sub(lambda hit: b"%%%02X" % hit[0][0], text) if _ESCAPED.search(text) else text

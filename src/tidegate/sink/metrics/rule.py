@@ -1,0 +1,295 @@
+"""Rules that make numbers of changes, as a changefeed file has them. Pure.
+
+    [[sink.metrics-config.rules]]
+    metric = "withdrawals_total"                     its name; a counter's ends in _total
+    type = "counter"                                 counter, gauge or histogram
+    matcher = ["bank.accounts"]                      table filter rules
+    events = ["update"]                              of which changes; not for gauges
+    when = "old.balance - new.balance > 1000"        SQL: changes for which it is the integer 1
+    value = "old.balance - new.balance"              SQL: what is added or observed, else 1
+    labels = ["branch", "day=date(new.at)"]          a column, or NAME=SQL
+    alert-above = 10                                 an alert while it rose by more in alert-window
+
+    counter, histogram    of each change: old.c, new.c, or c, which is new.c and of a DELETE old.c; event.op,
+                          event.table_schema, event.table_name, event.commit_ts
+    gauge                 of each live row: c; the old row of a change is taken off and the new one added, and rows go
+                          with their table; event.table_schema, event.table_name
+
+Source: Prometheus, "Metric and label naming", "Data model".
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from tidegate.feed.filter import DEFAULT_RULES, TableFilter
+from tidegate.model.errors import ConfigError
+from tidegate.model.table import TableName
+from tidegate.sink.metrics.row_text import EVENT_COLUMNS, RowText, row_text
+
+Kind = Literal["counter", "gauge", "histogram"]
+KINDS: Final[tuple[Kind, ...]] = ("counter", "gauge", "histogram")
+EVENTS: Final = {"insert": "I", "update": "U", "delete": "D"}
+OTHER: Final = "_other"
+"""The value of all labels of what is beyond max-series."""
+_METRIC: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_RESERVED: Final = frozenset({"changefeed", "namespace", "le", "quantile"})
+_OURS: Final = ("tidegate_", "ticdc_", "process_", "python_")
+_OF_TABLE: Final = frozenset({"table_schema", "table_name"})
+_WINDOW_SLOTS: Final = 30
+SERIES_MAX: Final = 10_000
+
+
+class RuleText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="kebab"):
+    """One entry of `sink.metrics-config.rules`, as the file has it."""
+
+    metric: str = ""
+    type: str = "counter"
+    matcher: tuple[str, ...] = ()
+    events: tuple[str, ...] = ()
+    when: str = ""
+    value: str = ""
+    labels: tuple[str, ...] = ()
+    buckets: tuple[int | float, ...] = ()
+    help: str = ""
+    max_series: int = 1000
+    alert_above: int | float | None = None
+    alert_below: int | float | None = None
+    alert_window: str = "5m"
+
+
+class Label(NamedTuple):
+    """A label's name and what it says of a row."""
+
+    name: str
+    text: RowText
+
+
+class MetricRule(msgspec.Struct, frozen=True):
+    """A rule that can be followed; it travels to tasks. Times in ms."""
+
+    metric: str
+    kind: Kind
+    matcher: tuple[str, ...]
+    case_sensitive: bool
+    ops: frozenset[str]
+    when: str
+    value: str
+    labels: tuple[tuple[str, str], ...]
+    bounds: tuple[Decimal, ...]
+    about: str
+    max_series: int
+    above: Decimal | None
+    below: Decimal | None
+    window_ms: int
+    sql_mode: frozenset[str] = frozenset()
+
+    def takes(self, name: TableName) -> bool:
+        """Return whether it is about a table."""
+        return _filter(self.matcher, self.case_sensitive).matches(*name)
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The names of its labels."""
+        return tuple(name for name, _ in self.labels)
+
+    @property
+    def texts(self) -> tuple[RowText, ...]:
+        """What it says in SQL."""
+        return tuple(row_text(text, self.sql_mode) for text in self._every if text)
+
+    @property
+    def _every(self) -> tuple[str, ...]:
+        return (self.when, self.value, *(text for _, text in self.labels))
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The names of the table's columns that it looks at, as they are written."""
+        return frozenset(name for text in self.texts for image, name in text.columns if image != "event")
+
+    @property
+    def is_watched(self) -> bool:
+        """True where an alert hangs on it."""
+        return self.above is not None or self.below is not None
+
+    @property
+    def slot_ms(self) -> int:
+        """How finely the past is kept that an alert looks back on; 0: it does not."""
+        return max(self.window_ms // _WINDOW_SLOTS, 1) if self.is_watched and self.kind != "gauge" else 0
+
+    @property
+    def form(self) -> list[object]:
+        """What has to be the same for values to go on: type, labels, buckets."""
+        return [self.kind, list(self.label_names), [str(bound) for bound in self.bounds]]
+
+    @property
+    def overflow(self) -> tuple[str, ...]:
+        """The labels of what is beyond max-series."""
+        return (OTHER,) * len(self.labels)
+
+
+_FILTERS: Final[dict[tuple[tuple[str, ...], bool], TableFilter]] = {}
+
+
+def _filter(rules: tuple[str, ...], case_sensitive: bool) -> TableFilter:  # noqa: FBT001
+    key = rules, case_sensitive
+    if key not in _FILTERS:
+        _FILTERS[key] = TableFilter.parse(rules, case_sensitive=case_sensitive)
+    return _FILTERS[key]
+
+
+DEFAULT: Final = RuleText(
+    metric="changes_total",
+    labels=("table_schema=event.table_schema", "table_name=event.table_name", "op=event.op"),
+    help="Row changes by table and kind",
+)
+"""What is counted where no rule is given."""
+
+
+def metric_rules(
+    entries: object, window_ms: Sequence[int], *, case_sensitive: bool = False, sql_mode: frozenset[str] = frozenset()
+) -> tuple[MetricRule, ...]:
+    """Return the rules in the value of `sink.metrics-config.rules`, whose windows are read already.
+
+    Raises ConfigError for what cannot be meant, FilterRuleInvalid, ExpressionParseFailed."""
+    texts = rule_texts(entries)
+    rules = []
+    for number, (text, window) in enumerate(zip(texts, window_ms, strict=True)):
+        where = f"sink.metrics-config.rules[{number}]" + (f" ({text.metric})" if text.metric else "")
+        rules.append(_checked(text, window, where, case_sensitive=case_sensitive, sql_mode=sql_mode))
+    for rule in rules:
+        if sum(other.metric == rule.metric for other in rules) > 1:
+            raise ConfigError(f"sink.metrics-config.rules: two rules make {rule.metric}; give each a name of its own")
+    return tuple(rules)
+
+
+def rule_texts(entries: object) -> tuple[RuleText, ...]:
+    """Return the rules as they are written; the default where there are none. ConfigError for another shape."""
+    try:
+        return msgspec.convert(entries, tuple[RuleText, ...]) or (DEFAULT,)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"sink.metrics-config.rules: {error}") from error
+
+
+def _checked(
+    text: RuleText, window_ms: int, where: str, *, case_sensitive: bool, sql_mode: frozenset[str]
+) -> MetricRule:
+    if text.type not in KINDS:
+        raise ConfigError(f"{where}: type {text.type!r} is none of {', '.join(KINDS)}{_near(text.type, KINDS)}")
+    unknown = [word for word in text.events if word not in EVENTS]
+    if unknown:
+        raise ConfigError(f"{where}: {unknown[0]!r} is none of {', '.join(EVENTS)}{_near(unknown[0], tuple(EVENTS))}")
+    _check_name(text, where)
+    try:
+        labels = tuple(_label(each, sql_mode) for each in text.labels)
+        _filter(text.matcher or DEFAULT_RULES, case_sensitive)
+        rule = MetricRule(
+            metric=text.metric,
+            kind=text.type,
+            matcher=text.matcher or DEFAULT_RULES,
+            case_sensitive=case_sensitive,
+            ops=frozenset(EVENTS[word] for word in text.events or EVENTS),
+            when=text.when,
+            value=text.value,
+            labels=tuple((label.name, label.text.text) for label in labels),
+            bounds=tuple(Decimal(repr(bound)) for bound in text.buckets),
+            about=text.help or text.metric,
+            max_series=text.max_series,
+            above=None if text.alert_above is None else Decimal(repr(text.alert_above)),
+            below=None if text.alert_below is None else Decimal(repr(text.alert_below)),
+            window_ms=window_ms,
+            sql_mode=sql_mode,
+        )
+        texts = rule.texts
+    except ConfigError as error:
+        raise type(error)(f"{where}: {error}") from error
+    _check_labels(labels, where)
+    _check_kind(text, rule, texts, where)
+    if not 1 <= text.max_series <= SERIES_MAX:
+        raise ConfigError(f"{where}: max-series {text.max_series} is not between 1 and {SERIES_MAX}")
+    return rule
+
+
+def _check_name(text: RuleText, where: str) -> None:
+    if not _METRIC.fullmatch(text.metric):
+        raise ConfigError(f"{where}: metric = {text.metric!r} is no name of a metric, such as orders_total")
+    if text.metric.startswith(_OURS):
+        raise ConfigError(f"{where}: {text.metric} begins as names of ours do; choose another one")
+    if text.type == "counter" and not text.metric.endswith("_total"):
+        raise ConfigError(f'{where}: the name of a counter ends in _total; did you mean "{text.metric}_total"?')
+
+
+def _check_labels(labels: Sequence[Label], where: str) -> None:
+    names = [label.name for label in labels]
+    for name in names:
+        if not _LABEL.fullmatch(name) or name.startswith("__"):
+            raise ConfigError(f"{where}: {name!r} is no name of a label; write NAME=EXPRESSION")
+        if name in _RESERVED:
+            raise ConfigError(f"{where}: the label {name} is set by us; write another NAME=EXPRESSION")
+        if names.count(name) > 1:
+            raise ConfigError(f"{where}: the label {name} is there twice")
+
+
+def _check_kind(text: RuleText, rule: MetricRule, texts: Sequence[RowText], where: str) -> None:
+    """What goes with a type and what does not."""
+    if (rule.kind == "histogram") != bool(rule.bounds):
+        raise ConfigError(f"{where}: buckets are for histograms, and a histogram needs them")
+    if rule.kind == "histogram" and not rule.value:
+        raise ConfigError(f"{where}: a histogram needs a value, such as value = 'amount'")
+    if list(rule.bounds) != sorted(set(rule.bounds)) or not all(math.isfinite(bound) for bound in rule.bounds):
+        raise ConfigError(f"{where}: buckets are numbers that rise")
+    if rule.above is not None and rule.below is not None:
+        raise ConfigError(f"{where}: give alert-above or alert-below; a second rule may have the other one")
+    for name in (name for each in texts for image, name in each.columns if image == "event"):
+        if name not in EVENT_COLUMNS:
+            known = tuple(EVENT_COLUMNS)
+            raise ConfigError(f"{where}: event.{name} is none of {', '.join(known)}{_near(name, known)}")
+    if rule.kind == "gauge":
+        _check_gauge(text, rule, texts, where)
+
+
+def _check_gauge(text: RuleText, rule: MetricRule, texts: Sequence[RowText], where: str) -> None:
+    """A gauge knows rows that live, and the tables that they are in."""
+    if text.events:
+        raise ConfigError(f"{where}: a gauge follows each change of a row; leave events out, or make it a counter")
+    named = [(each, image, name) for each in texts for image, name in each.columns]
+    labels = [row_text(expression, rule.sql_mode) for _, expression in rule.labels]
+    for each, image, name in named:
+        if image == "event" and not (name in _OF_TABLE and each in labels and each.single is not None):
+            raise ConfigError(
+                f"{where}: in a gauge a label may be event.table_name or event.table_schema alone, since tables are "
+                f"renamed; {each.text!r} is no such label"
+            )
+        if image in {"old", "new"}:
+            raise ConfigError(
+                f"{where}: a gauge is about rows that live, so {image}.{name} is nothing that it knows; name columns "
+                "without old. and new., or count changes with a counter"
+            )
+
+
+def _label(text: str, sql_mode: frozenset[str]) -> Label:
+    """A column by its own name, or NAME=SQL."""
+    name, equals, expression = text.partition("=")
+    if equals and _LABEL.fullmatch(name.strip()):
+        return Label(name.strip(), row_text(expression.strip(), sql_mode))
+    found = row_text(text, sql_mode)
+    if found.single is None:
+        raise ConfigError(f"label {text!r} is neither a column nor NAME=EXPRESSION")
+    return Label(found.single[1], found)
+
+
+def _near(word: str, known: Sequence[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.5)
+    return f'; did you mean "{close[0]}"?' if close else ""
+
+
+def nearest_column(name: str, known: Sequence[str]) -> str:
+    """Return the words that point to the nearest of some columns, or list them."""
+    return _near(name, known) or f"; it has {', '.join(known)}"

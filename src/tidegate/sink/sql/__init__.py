@@ -1,0 +1,1 @@
+"""Databases as sinks: MySQL, MariaDB and TiDB."""

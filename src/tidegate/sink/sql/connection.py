@@ -1,0 +1,238 @@
+"""One session with the server: how it is opened, what it sends at once, and whose errors it tells.
+
+    connect     TLS if asked, utf8mb4, strict, UTC, READ COMMITTED, no foreign key checks
+    ask         statements, and the rows of the last
+    sent        several statements in one packet, what each changed
+
+    what the server or the driver says                      error          try again
+    1045, 1044, 1142, 1227, ..        account, privileges    AccountRefused later: the other side may put it right
+    1062, 1264, 1406, 1292, 1054, ..  the row or the table   SinkRefused    no
+    all others, and no answer                                SinkError      later
+
+Source: MySQL reference manual, "Server Error Message Reference".
+"""
+
+import re
+import socket
+import ssl
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+from tidegate.model.errors import AccountRefused, ConfigError, EnvironmentFault, SinkError, SinkRefused
+from tidegate.sink.sql.options import SqlOptions
+from tidegate.sink.sql.target import VARIABLES, ServerKind, TargetServer, target_of
+
+LOGIN: Final = frozenset({1044, 1045, 1142, 1143, 1227, 1251, 1698, 2059, 3118, 4151})
+REFUSED: Final = frozenset(
+    {
+        *(1048, 1049, 1054, 1062, 1064, 1101, 1110, 1136, 1146, 1149, 1153, 1166, 1171, 1232, 1264, 1265, 1292),
+        *(1364, 1365, 1366, 1364, 1406, 1411, 1441, 1526, 1690, 1748, 3140, 3819, 4025, 1067, 1071, 1072, 1075),
+    }
+)
+"""What the same statement meets again."""
+_SQL_MODE: Final = "STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES"
+"""Strict, so that nothing is cut off; what the upstream holds, such as a day 0, is taken."""
+_OPTIONAL: Final = {
+    "tidb_txn_mode": "'{txn_mode}'",
+    "allow_auto_random_explicit_insert": "1",
+    "tidb_placement_mode": "'ignore'",
+    "tidb_enable_external_ts_read": "OFF",
+    "tidb_cdc_write_source": "1",
+}
+_KEEPALIVE: Final = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6, "TCP_USER_TIMEOUT": 120_000}
+"""A server whose machine is gone is found out within minutes, however long an answer may take (systems that have the
+options; the last one in ms)."""
+_LOST: Final = 2013
+_DUPLICATES: Final = re.compile(rb"Duplicates: (\d+)")
+_CHANGED: Final = "somebody changed the table; give it the columns of the upstream, then resume"
+_GRANT: Final = (
+    "GRANT the account SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX on the replicated databases and on "
+    "tidegate; views, foreign keys and new databases need their own rights"
+)
+_ADVICE: Final = {
+    **dict.fromkeys((1044, 1142, 1143, 1227), _GRANT),
+    **dict.fromkeys((1054, 1136, 1264, 1265, 1292, 1364, 1366, 1406), _CHANGED),
+    1045: "check user and password of the address; '@', ':' and '/' of a password are written %40, %3A and %2F",
+    1062: "a row is there that should not be: somebody else writes the table, the feed began too early, or its topic "
+    "tells UPDATEs without old values (output-old-value=false); safe-mode=true replaces such rows. While the upstream "
+    "drops a unique key, rows may come that share its value: drop it here, too, then resume",
+    1146: "somebody dropped or renamed the table; bring it back, then resume",
+    1049: "somebody dropped the database, or the upstream had it before the feed began, as TiDBs have `test`; CREATE "
+    "DATABASE, then resume",
+    1290: "SET GLOBAL read_only = OFF on the server, or give the account READ_ONLY ADMIN",
+    1836: "the server is read-only; SET GLOBAL read_only = OFF",
+    1021: "the server's disk is full: make room there, and the feed goes on",
+    1114: "the server's disk or a limit of its tables is full: make room there, and the feed goes on",
+    2003: "is it running, and is the port right? Without a port an address means 4000, TiDB's",
+}
+
+
+class RowCounts(NamedTuple):
+    """What a statement changed: affected rows, and those of several that were there already."""
+
+    affected: int
+    duplicates: int
+
+
+def driver() -> Any:
+    """Return PyMySQL. EnvironmentFault where it is not installed."""
+    try:
+        import pymysql
+    except ImportError as missing:
+        raise EnvironmentFault("a database is written with PyMySQL: pip install 'tidegate[mysql]'") from missing
+    return pymysql
+
+
+def advice(code: int) -> str:
+    """Return what a user can do about an error of a server, behind a semicolon; nothing where that is not known."""
+    return f"; {_ADVICE[code]}" if code in _ADVICE else ""
+
+
+def sink_error(error: Exception, options: SqlOptions) -> SinkError:
+    """Return the error of ours for one of the driver's."""
+    if isinstance(error.__context__, ssl.SSLError):
+        why = getattr(error.__context__, "verify_message", "") or error.__context__.reason
+        return AccountRefused(f"{options.place}: no TLS: {why}; check ssl-ca, ssl-cert, ssl-key and the host's name")
+    code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    text = str(error.args[1] if len(error.args) > 1 else error)
+    kind = AccountRefused if code in LOGIN else SinkRefused if code in REFUSED else SinkError
+    told = _late(options) if code == _LOST and isinstance(error.__context__, TimeoutError) else advice(code)
+    return kind(f"{options.place}: {text} ({code}){told}" if code else f"{options.place}: {text}")
+
+
+def _late(options: SqlOptions) -> str:
+    return (
+        f"; no answer within read-timeout={options.read_s:g}s. Is the server busy, or does another session hold locks "
+        "on the rows? read-timeout of the address waits longer, a smaller max-txn-row asks for less at once"
+    )
+
+
+class TargetSession:
+    """A connection; `read_s` None waits for answers as long as they take."""
+
+    def __init__(self, options: SqlOptions, *, read_s: float | None = None) -> None:
+        self.options = options
+        pymysql = driver()
+        flags = pymysql.constants.CLIENT
+        try:
+            self.connection = pymysql.connect(
+                host=options.host,
+                port=options.port,
+                user=options.user,
+                password=options.password,
+                charset="utf8mb4",
+                connect_timeout=max(1, round(options.dial_s)),
+                read_timeout=read_s,
+                write_timeout=options.write_s,
+                autocommit=True,
+                client_flag=flags.FOUND_ROWS | flags.MULTI_STATEMENTS,
+                ssl=_tls(options) if options.tls else None,
+                ssl_disabled=not options.tls,
+            )
+        except pymysql.MySQLError as error:
+            raise sink_error(error, options) from error
+        except OSError as error:
+            raise ConfigError(f"{options.place}: a file of its TLS cannot be used: {error}") from error
+        except RuntimeError as error:
+            raise EnvironmentFault(f"{options.place}: {error}") from error
+        with self._told():
+            for name, value in _KEEPALIVE.items():
+                if hasattr(socket, name):
+                    self.connection._sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)  # noqa: SLF001
+            for statement in _FIRST:
+                self.connection.query(statement)
+
+    def prepare(self, target: TargetServer, *, wait_s: int | None = None) -> "TargetSession":
+        """Set the variables that only some servers have. The server ends the session, and the transaction that it is
+        in, when it is silent for `wait_s`."""
+        isolation = "transaction_isolation" if target.has("transaction_isolation") else "tx_isolation"
+        wanted = {isolation: "'READ-COMMITTED'"}
+        wanted |= {name: text.format(txn_mode=self.options.txn_mode) for name, text in _OPTIONAL.items()}
+        if target.kind is ServerKind.MARIADB:
+            self.ask("SET SESSION in_predicate_conversion_threshold = 0")
+        if wait_s is not None:
+            self.ask(f"SET SESSION wait_timeout = {wait_s}")
+        for name, value in wanted.items():
+            if target.has(name):
+                self.ask(f"SET SESSION {name} = {value}")
+        return self
+
+    def ask(self, *questions: str | bytes, values: Sequence[object] = ()) -> Sequence[Sequence[Any]]:
+        """Send statements one by one; return the rows of the last. `values` are those of its %s."""
+        rows: Sequence[Sequence[Any]] = ()
+        with self._told(), self.connection.cursor() as cursor:
+            for question in questions:
+                cursor.execute(question, tuple(values) or None)
+                rows = cursor.fetchall()
+        return rows
+
+    def stream(self, question: str) -> Iterator[Sequence[Any]]:
+        """Send a statement; return its rows as they come. The session is taken until the last one, or an end of the
+        iterator, which reads the others away."""
+        with self._told(), self.connection.cursor(driver().cursors.SSCursor) as cursor:
+            cursor.execute(question)
+            yield from cursor
+
+    def changed(self, statement: str, *values: object) -> int:
+        """Return how many rows a statement found."""
+        with self._told(), self.connection.cursor() as cursor:
+            found: int = cursor.execute(statement, values)
+            return found
+
+    def send(self, texts: Sequence[bytes]) -> Iterator[RowCounts]:
+        """Send statements in one packet; return the answer of each."""
+        with self._told():
+            self.connection.query(b";".join(texts))
+            yield self._answer()
+            while self.connection._result.has_next:  # noqa: SLF001  the driver's cursor reads it as well
+                self.connection.next_result()
+                yield self._answer()
+
+    def close(self) -> None:
+        """End the session, what it has not committed with it."""
+        if self.connection.open:
+            try:
+                self.connection.close()
+            except (OSError, struct.error, driver().MySQLError):
+                return
+
+    def _answer(self) -> RowCounts:
+        result = self.connection._result  # noqa: SLF001
+        told = _DUPLICATES.search(result.message or b"")
+        return RowCounts(result.affected_rows, int(told[1]) if told else -1)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except (driver().MySQLError, OSError) as error:
+            raise sink_error(error, self.options) from error
+
+
+_FIRST: Final = (
+    f"SET SESSION sql_mode = '{_SQL_MODE}'",
+    "SET SESSION time_zone = '+00:00'",
+    "SET SESSION foreign_key_checks = 0",
+)
+
+Connect = Callable[[], TargetSession]
+
+
+def probe(session: TargetSession) -> TargetServer:
+    """Return what the server says of itself."""
+    ((version,),) = session.ask("SELECT VERSION()")
+    variables: dict[str, str] = {}
+    session.ask("USE information_schema")  # a TiDB shows variables to those alone who have chosen a database
+    for name in VARIABLES:
+        for found, value in session.ask(f"SHOW SESSION VARIABLES LIKE '{name}'"):
+            variables[str(found).lower()] = str(value)
+    return target_of(str(version), variables)
+
+
+def _tls(options: SqlOptions) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=options.ssl_ca or None)
+    if options.ssl_cert:
+        context.load_cert_chain(options.ssl_cert, options.ssl_key or None)
+    return context

@@ -1,0 +1,362 @@
+"""The text of a DDL for a target: passes, rewritten, skipped or refused. Pure.
+
+    query ── schema/restore ──► TiDB's form ── comments off ── TEXT ── parts ── charsets ──► the target's text
+
+    CREATE TABLE `t` (`a` INT /*T![..] .. */) STATS_TOPN = 3    CREATE TABLE `t` (`a` INT) DEFAULT CHARACTER SET ..
+
+A TiDB gets its own form, with features in comments; placement is left out and TTL is off in it.  MySQL and MariaDB get
+a text without what they do not know (`rules.py`), and with TiDB's default collations written out: `utf8mb4` alone
+means utf8mb4_bin in TiDB, and a collation without case in MySQL, under which two rows of the upstream would be one key.
+DROP says IF EXISTS, so that a statement whose first run stopped half way can run again.
+
+A text that nobody here can read goes out as it is.
+Source: TiCDC's MySQL sink (which statements it leaves out); docs/formats/ddl-targets.md.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from tidegate.expr.syntax.tokens import TokenKind, quote_name
+from tidegate.model.errors import SqlError
+from tidegate.model.name import lowered
+from tidegate.model.table import TableName
+from tidegate.schema.charset import CHARSETS, default_collation
+from tidegate.schema.columns import normal_charset
+from tidegate.schema.cursor import Cursor
+from tidegate.schema.restore.statement import restore_ddl
+from tidegate.sink.sql.ddl.pattern import split
+from tidegate.sink.sql.ddl.rules import (
+    EXPRESSION_KEY,
+    KEEP,
+    PARTIAL_KEY,
+    PARTS,
+    TEXT,
+    WHOLE,
+    DdlRule,
+    charset_for,
+    collation_for,
+)
+from tidegate.sink.sql.ddl.spelling import path, spelled
+from tidegate.sink.sql.target import ServerKind, TargetServer
+
+
+class DdlVerdict(Enum):
+    """What becomes of a statement."""
+
+    PASSES = "passes"
+    REWRITTEN = "rewritten"
+    SKIPPED = "skipped"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class TargetDdl:
+    """A statement for a target; `text` is "" where nothing is to run, `why` says what was left out or is refused."""
+
+    verdict: DdlVerdict
+    text: str = ""
+    why: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DdlPlace:
+    """What a text does not say itself: the charset of new tables of its database (None: the target's own is right), the
+    table that it alters where that is called otherwise now, renames in full, how its table is partitioned, the database
+    of names without one, how tables, databases and an exchanged partition are spelled (the former two by their folded
+    names), and how the keys are called that its foreign keys bring along (by folded names of table and columns)."""
+
+    charset: str | None = "utf8mb4"
+    table: TableName | None = None
+    renames: Sequence[tuple[TableName, TableName]] = ()
+    partitioned: str = ""
+    schema: str = ""
+    tables: Mapping[tuple[str, str], TableName] = field(default_factory=dict)
+    databases: Mapping[str, str] = field(default_factory=dict)
+    exchanged: str = ""
+    brought: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+
+
+def statement_for(target: TargetServer, query: str, place: DdlPlace = DdlPlace()) -> TargetDdl:
+    """Return what a target is to run for one DDL statement."""
+    try:
+        several = statements_of(query)
+        if len(several) > 1:
+            return _joined([statement_for(target, one, place) for one in several])
+        whole = _restored(query)
+    except SqlError:
+        return TargetDdl(DdlVerdict.PASSES, query)
+    text = spelled(_named(whole, place), place.schema, place.tables, place.databases, place.exchanged)
+    if not text:
+        return TargetDdl(DdlVerdict.SKIPPED, "", ("placement is the upstream's",))
+    refused = _refused(target, text, place)
+    if refused is not None:
+        return refused
+    writing = _Writing(target, place)
+    if target.kind is not ServerKind.TIDB:
+        text = _COMMENT.sub(lambda found: found[0] if found[0][0] in "'`" else "", text)
+    text = writing.worded(text)
+    text = writing.parted(text)
+    if text and target.kind is not ServerKind.TIDB:
+        text = writing.collated(text, place.charset)
+    if writing.refusals:
+        return TargetDdl(DdlVerdict.REFUSED, "", tuple(writing.refusals))
+    if not text:
+        return TargetDdl(DdlVerdict.SKIPPED, "", tuple(writing.left_out) or ("nothing of it is the target's",))
+    text = _IF_EXISTS.sub(r"\1 IF EXISTS \2", text)
+    verdict = DdlVerdict.PASSES if text == whole else DdlVerdict.REWRITTEN
+    return TargetDdl(verdict, text, tuple(dict.fromkeys(writing.left_out)))
+
+
+_COMMENT: Final = re.compile(r"""'(?:[^'\\]++|\\.|'')*+'|`(?:[^`]++|``)*+`|\ ?/\*.*?\*/""", re.DOTALL)
+_IF_EXISTS: Final = re.compile(r"^(DROP (?:TABLE|VIEW|DATABASE))(?! IF EXISTS) (.*)", re.DOTALL)
+_GLOBAL_INDEX: Final = "/*T![global_index]"
+
+
+def statements_of(text: str) -> list[str]:
+    """Return the statements of a text. SqlError for one that cannot be read."""
+    cursor, parts, start = Cursor(text), list[str](), 0
+    while cursor.peek().kind is not TokenKind.END:
+        token = cursor.next()
+        if token.kind is TokenKind.SIGN and token.text == ";":
+            parts.append(text[start : token.start].strip())
+            start = token.end
+    return [part for part in (*parts, text[start:].strip()) if part]
+
+
+def _joined(found: Sequence[TargetDdl]) -> TargetDdl:
+    """Several CREATE TABLE of one job: those that are there already are not made again."""
+    refused = [one for one in found if one.verdict is DdlVerdict.REFUSED]
+    why = tuple(dict.fromkeys(phrase for one in refused or found for phrase in one.why))
+    if refused:
+        return TargetDdl(DdlVerdict.REFUSED, "", why)
+    texts = [_ONCE.sub(r"\1 IF NOT EXISTS \2", one.text) for one in found if one.text]
+    return TargetDdl(DdlVerdict.REWRITTEN if texts else DdlVerdict.SKIPPED, ";\n".join(texts), why)
+
+
+_ONCE: Final = re.compile(r"^(CREATE (?:TABLE|DATABASE))(?! IF NOT EXISTS) (.*)", re.DOTALL)
+
+
+def _restored(query: str) -> str:
+    try:
+        return restore_ddl(query, exact=True).text
+    except SqlError:
+        if "\\" not in query:
+            raise
+    return restore_ddl(query, ("NO_BACKSLASH_ESCAPES",), exact=True).text
+
+
+def _named(text: str, place: DdlPlace) -> str:
+    """The text with the names that its tables have now."""
+    if place.renames:
+        pairs = ", ".join(f"{path(old)} TO {path(new)}" for old, new in place.renames)
+        return f"RENAME TABLE {pairs}" if text.startswith("RENAME TABLE") else text
+    if place.table is None:
+        return text
+    if text.startswith("RECOVER TABLE BY JOB"):
+        return f"RECOVER TABLE {path(place.table)}"
+    cursor = Cursor(text)
+    if not cursor.accept("ALTER TABLE", "TRUNCATE TABLE"):
+        while cursor.peek().kind is not TokenKind.END and not cursor.accept("ON"):
+            cursor.next()
+        if not text.startswith(("CREATE INDEX", "CREATE UNIQUE INDEX", "DROP INDEX")):
+            return text
+    start = cursor.peek().start
+    cursor.qualified()
+    return text[:start] + path(place.table) + text[cursor.tokens[cursor.at - 1].end :]
+
+
+def _refused(target: TargetServer, text: str, place: DdlPlace) -> TargetDdl | None:
+    """What becomes of the whole statement, if its first words or its features tell."""
+    cursor = Cursor(text)
+    for rule in WHOLE:
+        if rule.on(target) and rule.words.move(cursor):
+            return TargetDdl(DdlVerdict.REFUSED if rule.becomes is None else DdlVerdict.SKIPPED, "", (rule.why,))
+    if target.kind is ServerKind.TIDB:
+        return None
+    if any(found[0].lstrip().startswith(_GLOBAL_INDEX) for found in _COMMENT.finditer(text)):
+        return TargetDdl(DdlVerdict.REFUSED, "", ("a GLOBAL index",))
+    moves = re.match(r"ALTER TABLE \S+ (?:TRUNCATE|EXCHANGE) PARTITION", text)
+    if moves and place.partitioned == "KEY":
+        return TargetDdl(
+            DdlVerdict.REFUSED, "", ("a partition by KEY, in which the target keeps other rows than TiDB",)
+        )
+    return None
+
+
+_NO_TABLE: Final = TableName("", "")
+
+
+@dataclass(slots=True)
+class _Writing:
+    """One statement on its way to a target other than TiDB: what is left out of it, and what it cannot say."""
+
+    target: TargetServer
+    place: DdlPlace
+    left_out: list[str] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+    table: TableName = _NO_TABLE
+
+    def note(self, rule: DdlRule) -> None:
+        """Take down that a rule was met."""
+        (self.refusals if rule.becomes is None else self.left_out).append(rule.why)
+
+    def worded(self, text: str) -> str:
+        """Return the text after the rules of TEXT."""
+        rules = [rule for rule in TEXT if rule.on(self.target)]
+        cursor, parts, at = Cursor(text), list[str](), 0
+        while cursor.peek().kind is not TokenKind.END:
+            start = cursor.peek().start
+            rule = next((one for one in rules if one.words.move(cursor)), None)
+            if rule is None:
+                cursor.next()
+            elif rule.becomes != KEEP:
+                self.note(rule)
+                before = text[at:start]
+                parts.append(before if rule.becomes else before.rstrip())
+                parts.append(rule.becomes or "")
+                at = cursor.tokens[cursor.at - 1].end
+        return "".join([*parts, text[at:]])
+
+    def parted(self, text: str) -> str:
+        """Return the text without the parts that the target does not know; "" if nothing is left."""
+        cursor = Cursor(text)
+        if cursor.accept("ALTER TABLE"):
+            return self._altered(text, cursor)
+        if cursor.accept("CREATE TABLE"):
+            cursor.accept("IF NOT EXISTS")
+            self.table = cursor.qualified().within(self.place.schema)
+            return text if not cursor.is_sign("(") or cursor.looking_at("LIKE", 1) else self._grouped(text, cursor)
+        if cursor.accept("CREATE INDEX", "CREATE UNIQUE INDEX"):
+            return text if self._fits(text) else ""
+        return text
+
+    def _altered(self, text: str, cursor: Cursor) -> str:
+        self.table = cursor.qualified().within(self.place.schema)
+        head, rest = text[: cursor.tokens[cursor.at - 1].end], text[cursor.tokens[cursor.at - 1].end :]
+        at = _partitioning(rest)
+        kept = ", ".join(part for part in map(self._clause, split(rest[:at])) if part)
+        return " ".join(part for part in (head, kept, rest[at:].strip()) if part) if kept or rest[at:].strip() else ""
+
+    def _clause(self, clause: str) -> str:
+        if clause in ("", "ADD") or not self._fits(clause):
+            return ""
+        if clause.startswith("ADD COLUMN ("):
+            cursor = Cursor(clause)
+            cursor.accept("ADD COLUMN")
+            return self._grouped(clause, cursor)
+        return self._keyed(clause)
+
+    def _grouped(self, text: str, cursor: Cursor) -> str:
+        start = cursor.peek().end
+        cursor.skip_group()
+        end = cursor.tokens[cursor.at - 1].start
+        kept = [self._keyed(part) for part in split(text[start:end]) if part and self._fits(part)]
+        return f"{text[:start]}{','.join(kept)}{text[end:]}"
+
+    def _keyed(self, part: str) -> str:
+        """The clause or key, after the key that a foreign key brings along in TiDB: the target knows fewer reasons for
+        one, and another name."""
+        found = _FOREIGN.match(part)
+        if found is None or self.target.kind is ServerKind.TIDB:
+            return part
+        cursor = Cursor(found["columns"])
+        columns = [token.text for token in cursor.tokens if token.kind is TokenKind.NAME]
+        name = self.place.brought.get((*self.table.key, *map(lowered, columns)))
+        return part if name is None else f"{found['add']}INDEX {quote_name(name)}{found['columns']}, {part}"
+
+    def _fits(self, part: str) -> bool:
+        """Whether the target knows a clause or key; what it does not know is noted."""
+        rules = [rule for rule in PARTS if rule.on(self.target) and rule.words.move(Cursor(part))]
+        if _KEY.match(part):
+            bare = _QUOTED.sub("x", part)
+            rules += [EXPRESSION_KEY] * (EXPRESSION_KEY.on(self.target) and _EXPRESSION.search(bare) is not None)
+            rules += [PARTIAL_KEY] * (PARTIAL_KEY.on(self.target) and " WHERE " in bare)
+        refusing = [rule for rule in rules if rule.becomes is None]
+        for rule in refusing or rules:
+            self.note(rule)
+        return not rules
+
+    def collated(self, text: str, charset: str | None) -> str:
+        """Return the text with the target's charsets and collations, and TiDB's defaults written out."""
+        cursor = Cursor(text)
+        if cursor.accept("CREATE TABLE"):
+            cursor.accept("IF NOT EXISTS")
+            cursor.qualified()
+            if not cursor.is_sign("(") or cursor.looking_at("LIKE", 1):
+                return text
+            start = cursor.peek().end
+            cursor.skip_group()
+            end = cursor.tokens[cursor.at - 1].start
+            inside = ",".join(self._collation_of(part) for part in split(text[start:end]))
+            at = end + _partitioning(text[end:])
+            return f"{text[:start]}{inside}{self._collation_of(text[end:at].rstrip(), charset)} {text[at:]}".rstrip()
+        if cursor.accept("CREATE DATABASE"):
+            return self._collation_of(text, "utf8mb4")
+        if cursor.accept("ALTER TABLE"):
+            cursor.qualified()
+            head = text[: cursor.tokens[cursor.at - 1].end]
+            return f"{head} {', '.join(map(self._collation_of, split(text[len(head) :])))}"
+        return self._collation_of(text) if cursor.accept("ALTER DATABASE") else text
+
+    def _collation_of(self, part: str, default: str | None = None) -> str:
+        """A column, a clause or a table's options; `default` is its charset where it names neither."""
+        cursor, pieces, at = Cursor(part), list[str](), 0
+        words = cursor.words
+        collated = "COLLATE" in words
+        found = False
+        while cursor.peek().kind is not TokenKind.END:
+            if cursor.accept("CHARACTER SET"):
+                found = True
+                cursor.sign("=")
+                token = cursor.next()
+                pieces += [part[at : token.start], charset_for(self.target, token.text)]
+                if not collated and token.text.upper() != "BINARY":
+                    pieces.append(f" COLLATE {collation_for(self.target, _collation(token.text))}")
+                at = token.end
+            elif cursor.accept("COLLATE"):
+                found = True
+                cursor.sign("=")
+                token = cursor.next()
+                pieces += [part[at : token.start], collation_for(self.target, token.text)]
+                at = token.end
+            else:
+                cursor.next()
+        text = "".join([*pieces, part[at:]])
+        if found or default is None:
+            return text
+        collation = collation_for(self.target, _collation(default))
+        return f"{text} DEFAULT CHARACTER SET {charset_for(self.target, default)} COLLATE {collation}"
+
+
+_KEY: Final = re.compile(r"(ADD )?(INDEX|UNIQUE|PRIMARY KEY)|CREATE (UNIQUE )?INDEX")
+_FOREIGN: Final = re.compile(
+    r"(?P<add>(?:ADD )?)CONSTRAINT (?:`(?:[^`]++|``)*+` )?FOREIGN KEY ?(?P<columns>\((?:[^`)]++|`(?:[^`]++|``)*+`)*+\))"
+)
+_EXPRESSION: Final = re.compile(r"\(\(|, \(")
+_QUOTED: Final = re.compile(r"""'(?:[^'\\]++|\\.|'')*+'|`(?:[^`]++|``)*+`""", re.DOTALL)
+
+
+def _partitioning(text: str) -> int:
+    """Where PARTITION BY or REMOVE PARTITIONING begins; the end if neither stands there."""
+    cursor = Cursor(text.replace(")", " ", 1) if text.startswith(")") else text)
+    while cursor.peek().kind is not TokenKind.END:
+        if cursor.looking_at("PARTITION BY") or cursor.looking_at("REMOVE PARTITIONING"):
+            return cursor.peek().start
+        if cursor.is_sign("("):
+            cursor.skip_group()
+        else:
+            cursor.next()
+    return len(text)
+
+
+def _collation(charset: str) -> str:
+    named = normal_charset(charset)
+    return default_collation(named) if named in CHARSETS else f"{named}_bin"
+
+
+def shown(found: Iterable[str]) -> str:
+    """Return phrases as one text."""
+    return "; ".join(found)

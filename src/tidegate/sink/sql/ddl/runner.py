@@ -1,0 +1,328 @@
+"""Runs DDLs at a database, each once, whoever dies.
+
+    1  the lock of the feed: no other session runs a statement of it       one that does is waited for
+    2  the ledger: done before?                                            done ──► nothing
+    3  statement_for the target                                            skipped, refused ──► ledger, warning, error
+    4  ledger `planned`, with what the tables look like now
+    5  ledger `running`, then the statement, with a mark
+    6  ledger `done`, once the tables look as schema/ says
+
+A DDL is no transaction: whoever finds `planned` or `running` looks.  A server that still runs the statement is waited
+for, however long; a TiDB tells by its job whether it was done; else the shape of the tables tells (shape.py).  What was
+not done is done; where nobody can tell, the feed ends with an error that shows what stands there.  So no read timeout,
+no lost answer and no KILL makes a DDL happen twice, and none is reported done before it is.
+
+A zombie, a writer whose epoch is over, cannot write the ledger.  Its session is ended by the next writer, which wants
+the lock, unless it runs a statement; that is waited for, and found done.
+
+An error of an object that is there, or gone, already is passed over only where the tables look as after the DDL.
+Source: TiCDC's MySQL sink, by what it lacks: its ledger keeps one row a table, and a timeout counts as a failure.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from hashlib import sha256
+from secrets import token_hex
+from typing import Final
+
+from tidegate.expr.syntax.tokens import quote_name
+from tidegate.feed.change import PlacedDdl
+from tidegate.model.errors import AccountRefused, SinkError, SinkRefused
+from tidegate.model.event import Ddl
+from tidegate.model.name import qualified
+from tidegate.objectstore.failpoint import reach
+from tidegate.schema.state import SchemaState
+from tidegate.sink.sql.connection import LOGIN, advice
+from tidegate.sink.sql.ddl import look
+from tidegate.sink.sql.ddl.ledger import DdlLedger, DdlRecord, DdlWriter, id_of
+from tidegate.sink.sql.ddl.rewrite import DdlVerdict, statement_for, statements_of
+from tidegate.sink.sql.ddl.rewrite import shown as phrases
+from tidegate.sink.sql.ddl.session import Connect, DdlConnection, StatementFailed
+from tidegate.sink.sql.ddl.shape import Executed, ShapeChange, difference, ids_of, is_exchange, shown
+from tidegate.sink.sql.ddl.task import DdlTask, task_of
+from tidegate.sink.sql.target import ServerKind, TargetServer
+
+IGNORABLE: Final = frozenset({1007, 1008, 1050, 1051, 1054, 1060, 1061, 1068, 1091, 1176, 1507, 1517, 1831})
+"""Errors of an object that is there, or gone, already."""
+_UNSEEN: Final = frozenset({1007, 1008, 1050, 1051, 1061, 1091, 1176})
+"""Those of databases, views and keys on expressions, of which the shape tells nothing."""
+REFUSING: Final = frozenset(
+    {1046, 1049, 1054, 1060, 1061, 1064, 1066, 1067, 1068, 1071, 1072, 1074, 1075, 1082, 1089, 1091, 1101, 1113, 1115}
+    | {1118, 1146, 1149, 1166, 1170, 1171, 1235, 1264, 1265, 1273, 1286, 1292, 1366, 1406, 1478, 1503, 1505}
+    | {1506, 1564, 1659, 1690, 1731, 1736, 1901, 3105, 3106, 3140, 3750, 3757, 3819, 4161, 8200}
+    | {1007, 1008, 1050, 1051, 1062, 1176, 1507, 1517, 1822, 1823, 1826, 1831}
+)
+"""What the same statement meets again."""
+_NO_LOCKS: Final = frozenset({1235, 1305, 8108, 1064})
+"""A server that does not know GET_LOCK."""
+LOST_TRIES: Final = 8
+"""How often a statement is settled whose answer did not come, before the engine's patience begins."""
+_MOMENTS: Final = ("CURRENT_TIMESTAMP", "CURRENT_DATE", "NOW", "LOCALTIME", "UTC_")
+POLL_S: Final = 0.2
+POLL_MAX_S: Final = 5.0
+SAY_S: Final = 30.0
+Warn = Callable[[str], None]
+
+
+class DdlRunner:
+    """Runs the DDLs of one writer at one server; `connect` opens a connection without read timeout, `said` is what
+    users were told before."""
+
+    def __init__(
+        self,
+        connect: Connect,
+        target: TargetServer,
+        writer: DdlWriter,
+        warn: Warn = lambda _: None,
+        said: set[str] | None = None,
+    ) -> None:
+        self._connect, self._target, self._writer, self._warn = connect, target, writer, warn
+        self._ledger = DdlLedger(writer)
+        self._lock = f"tidegate-ddl-{sha256(writer.feed.encode()).hexdigest()[:32]}"
+        self._is_made = False
+        self._said = set() if said is None else said
+
+    def run(self, placed: PlacedDdl, state: SchemaState, seq: int = 1) -> SchemaState:
+        """Do a DDL once; return the schema behind it. When this returns the DDL is done and known to be.
+
+        SinkRefused for what the target cannot do or does not say, Fenced, SinkError where trying again may help."""
+        ddl = placed.ddl
+        task = task_of(state, ddl, seq, placed.moment)
+        try:
+            self._run(task)
+        except SinkError as error:
+            error.at(table=qualified(ddl.schema, ddl.table) if ddl.table else ddl.schema, commit_ts=ddl.commit_ts or 0)
+            raise
+        return task.after
+
+    def _run(self, task: DdlTask) -> None:
+        for _ in range(LOST_TRIES):
+            try:
+                with self._session() as session:
+                    return self._settle(session, task)
+            except StatementFailed as error:
+                if not error.is_lost:
+                    raise self._failure(error, task.ddl) from error
+                lost = error
+                time.sleep(POLL_S)
+        raise SinkError(f"the connection was lost {LOST_TRIES} times amid DDL {task.ddl.query[:500]!r}: {lost}")
+
+    def _settle(self, session: DdlConnection, task: DdlTask) -> None:
+        """Do a DDL that may have been begun before."""
+        ddl = task.ddl
+        with session.transaction():
+            self._writer.fence(session)
+        record = self._ledger.read(session, ddl)
+        if record is not None and record.state in ("done", "skipped"):
+            return
+        found = statement_for(
+            self._target, ddl.query, task.place(inherits=self._ledger.made_database(session, ddl.schema))
+        )
+        if found.verdict is DdlVerdict.REFUSED:
+            self._refuse(session, ddl, phrases(found.why))
+        if found.verdict is DdlVerdict.SKIPPED:
+            self._note(session, ddl, "skipped", phrases(found.why))
+            self._say(f"left out of {self._target}: {phrases(found.why)}, as in {ddl.query[:300]!r}")
+            return
+        keys = task.keys
+        if record is None or record.state == "refused":
+            record = DdlRecord("planned", found.text, note=token_hex(4), facts=look.facts(session, keys, self._target))
+            reach("ddl/before-plan")
+            self._ledger.write(session, ddl, record)
+            reach("ddl/planned")
+        elif self._was_done(session, task, record):
+            self._verify(session, task, record)
+            self._end(session, ddl, record)
+            return
+        self._do(session, task, record)
+        reach("ddl/executed")
+        self._verify(session, task, record)
+        self._end(session, ddl, record)
+        if found.why:
+            self._say(f"left out of {self._target}: {phrases(found.why)}, as in {ddl.query[:300]!r}")
+
+    def _do(self, session: DdlConnection, task: DdlTask, record: DdlRecord) -> None:
+        ddl, change = task.ddl, self._change(task, record)
+        if task.schema and not _is_of_server(record.executed):
+            session.ask(f"USE {quote_name(task.schema)}")
+        ((number,),) = session.ask("SELECT CONNECTION_ID()")
+        self._ledger.write(session, ddl, replace(record, state="running", connection_id=int(number)))
+        reach("ddl/running")
+        moment = any(word in record.executed.upper() for word in _MOMENTS)
+        at_s = task.clock_s if moment else 0
+        session.ask(f"SET TIMESTAMP = {at_s:.6f}" if at_s else "SET TIMESTAMP = DEFAULT")
+        for text, mark in self._marks(task, record):
+            try:
+                session.ask(_marked(text, mark))
+            except StatementFailed as error:
+                if not self._is_settled(session, task, change, error):
+                    raise
+                self._warn(f"DDL of ts {ddl.commit_ts}: {error}; the tables look as after it: {ddl.query[:300]!r}")
+        session.ask("SET TIMESTAMP = DEFAULT")
+
+    def _is_settled(self, session: DdlConnection, task: DdlTask, change: ShapeChange, error: StatementFailed) -> bool:
+        """Return whether an error says that what the statement makes or takes away is there, or gone, already."""
+        if error.number not in IGNORABLE or not task.is_followed:
+            return False
+        if not (change.gone or change.come):
+            return error.number in _UNSEEN
+        return change.stands(look.facts(session, task.keys, self._target))
+
+    def _change(self, task: DdlTask, record: DdlRecord) -> ShapeChange:
+        return difference(task.before, task.after, task.effects, self._target, ids_of(record.facts))
+
+    def _was_done(self, session: DdlConnection, task: DdlTask, record: DdlRecord) -> bool:
+        """Return whether a statement that somebody began was done, once the server runs it no more."""
+        ddl, mark = task.ddl, self._mark(task.ddl, record)
+        self._wait(lambda: look.running(session, mark) is None, f"DDL of ts {ddl.commit_ts}: {ddl.query[:200]!r}")
+        if self._target.kind is ServerKind.TIDB:
+            marks = [one for _, one in self._marks(task, record)]
+            self._wait(
+                lambda: all(look.job(session, one) is not Executed.UNCLEAR for one in marks),
+                f"the job of the DDL of ts {ddl.commit_ts}: {ddl.query[:200]!r}",
+            )
+            if not task.has_job_each:
+                return all(look.job(session, one) is Executed.YES for one in marks)
+        change = self._change(task, record)
+        now = look.facts(session, task.keys, self._target)
+        if is_exchange(task.effects) and not (change.gone or change.come):
+            raise SinkRefused(
+                f"nobody can tell whether this DDL was done before the feed stopped, since the account may not see "
+                f"the numbers of tables: {ddl.query[:500]!r}. Was it done: {self._done_by_hand(ddl)}; if not, "
+                f"--again. GRANT PROCESS ON *.* to the account lets the next one be told apart"
+            )
+        if task.is_blind:
+            return not task.is_again and now != record.facts
+        executed = change.executed(record.facts, now)
+        if executed is Executed.UNCLEAR and task.is_repeatable(change):
+            return False
+        if executed is Executed.UNCLEAR:
+            missing, left = change.come - now, change.gone & now
+            raise SinkRefused(
+                f"the tables of this DDL look neither as before nor as after it, so somebody has altered them: "
+                f"{ddl.query[:500]!r}. Missing: {shown(missing) or 'nothing'}; still there: "
+                f"{shown(left) or 'nothing'}. Bring them to the shape after the DDL, then {self._done_by_hand(ddl)}"
+            )
+        return executed is Executed.YES
+
+    def _verify(self, session: DdlConnection, task: DdlTask, record: DdlRecord) -> None:
+        """Compare what stands there with what schema/ says; columns, keys and partitions have to be there."""
+        ddl, change = task.ddl, self._change(task, record)
+        now = look.facts(session, task.keys, self._target)
+        wanted = ShapeChange(change.gone - ids_of(change.gone), change.come - ids_of(change.come))
+        if not wanted.stands(now):
+            missing, left = wanted.come - now, wanted.gone & now
+            raise SinkRefused(
+                f"the statement went through, but the tables do not look as after it: {ddl.query[:500]!r}. Missing: "
+                f"{shown(missing) or 'nothing'}; still there: {shown(left) or 'nothing'}. The table in the target was "
+                f"another one; bring it to the shape of the upstream, then {self._done_by_hand(ddl)}"
+            )
+
+    def _end(self, session: DdlConnection, ddl: Ddl, record: DdlRecord) -> None:
+        self._ledger.write(session, ddl, replace(record, state="done"))
+        reach("ddl/done")
+
+    def _note(self, session: DdlConnection, ddl: Ddl, state: str, why: str) -> None:
+        """Write into the ledger that a DDL is not run, and why."""
+        self._ledger.write(session, ddl, DdlRecord(state, note=why))
+        reach("ddl/noted")
+
+    def _refuse(self, session: DdlConnection, ddl: Ddl, why: str) -> None:
+        self._note(session, ddl, "refused", why)
+        raise SinkRefused(
+            f"{self._target} cannot do this DDL: {why}: {ddl.query[:500]!r}. Do by hand what the replica needs, then "
+            f"{self._done_by_hand(ddl)}; or leave the DDL out by an event filter"
+        )
+
+    def _failure(self, error: StatementFailed, ddl: Ddl) -> SinkError:
+        """Return the error of a statement that the server refused, with the ways out where trying again is none."""
+        text = f"DDL of ts {ddl.commit_ts} failed: {error}{advice(error.number)}: {ddl.query[:500]!r}"
+        if error.number in LOGIN:
+            return AccountRefused(text)
+        if error.number not in REFUSING:
+            return SinkError(text)
+        return SinkRefused(
+            f"{text}. Mend what stands in its way and resume the feed; or do by hand what the replica needs, then "
+            f"{self._done_by_hand(ddl)}; or leave the DDL out by an event filter"
+        )
+
+    def _done_by_hand(self, ddl: Ddl) -> str:
+        return f"`tidegate sink ddl SINK-URI --changefeed {self._writer.feed} --done {id_of(ddl)}`"
+
+    @contextmanager
+    def _session(self) -> Iterator[DdlConnection]:
+        """A session that alone runs DDLs of this feed."""
+        session = DdlConnection(self._connect)
+        try:
+            if not self._is_made:
+                self._ledger.create(session)
+                self._is_made = True
+            self._take_lock(session)
+            yield session
+        finally:
+            session.close()
+
+    def _take_lock(self, session: DdlConnection) -> None:
+        """Wait until no other session runs a statement of this feed; end one that only holds the lock."""
+
+        def taken() -> bool:
+            ((got,),) = session.ask("SELECT GET_LOCK(%s, 1)", (self._lock,))
+            if got == 1:
+                return True
+            with session.transaction():
+                self._writer.fence(session)
+            rows = session.ask(
+                "SELECT id, command FROM information_schema.processlist WHERE id = IS_USED_LOCK(%s)", (self._lock,)
+            )
+            for number, command in rows:
+                if command == "Sleep":
+                    session.ask(f"KILL {int(number)}")
+            return False
+
+        try:
+            self._wait(taken, "another session that runs a DDL of this feed")
+        except StatementFailed as error:
+            if error.number not in _NO_LOCKS:
+                raise
+            raise SinkRefused(
+                f"{self._target} has no GET_LOCK ({error}), by which a DDL of this feed is run by one writer alone; "
+                "write to a server that has it, as MySQL, MariaDB and newer TiDBs have"
+            ) from error
+
+    def _wait(self, over: Callable[[], bool], what: str) -> None:
+        """Ask again and again, ever slower, until it is over; say now and then what is waited for."""
+        pause_s, since_s, said_s = POLL_S, time.monotonic(), 0.0
+        while not over():
+            waited_s = time.monotonic() - since_s
+            if waited_s - said_s > SAY_S:
+                said_s = waited_s
+                self._warn(f"waiting since {waited_s:.0f} s for {what}")
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, POLL_MAX_S)
+
+    def _mark(self, ddl: Ddl, record: DdlRecord) -> str:
+        return f"tidegate:{self._lock[-12:]}:{ddl.commit_ts}:{id_of(ddl)}:{record.note}"
+
+    def _marks(self, task: DdlTask, record: DdlRecord) -> list[tuple[str, str]]:
+        """The statements, each with its mark: several of one text are told apart by their numbers."""
+        mark = self._mark(task.ddl, record)
+        texts = statements_of(record.executed) if task.is_followed else [record.executed]
+        return [(text, f"{mark}.{at};" if len(texts) > 1 else mark) for at, text in enumerate(texts)]
+
+    def _say(self, what: str) -> None:
+        key = what.partition(", as in ")[0]
+        if key not in self._said:
+            self._said.add(key)
+            self._warn(what)
+
+
+def _marked(text: str, mark: str) -> str:
+    """The statement with its mark behind the first word, where servers and their lists of jobs keep it."""
+    verb, _, rest = text.partition(" ")
+    return f"{verb} /* {mark} */ {rest}"
+
+
+def _is_of_server(text: str) -> bool:
+    return text.startswith(("CREATE DATABASE", "ALTER DATABASE", "DROP DATABASE"))

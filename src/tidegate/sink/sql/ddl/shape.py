@@ -1,0 +1,201 @@
+"""What tables look like, as facts: what schema/ says of them, and what a server says. Pure.
+
+    TableInfo ──told──┐                                    ("table", "d.t")  ("named", "d.t", "a")
+                      ├──► facts, a set that can be        ("column", "d.t", "a", "int unsigned", "YES")
+    information_schema┘    compared                        ("order", "d.t", "id,a")
+                                                           ("index", "d.t", "i", "unique", "a")
+                                                           ("partitions", "d.t", "p0,p1")
+                                                           ("id", "d.t", "p0", "1047")       the server's own number
+
+A DDL takes some facts away (`gone`) and brings others (`come`).  Was it done?  `now` is what the server says,
+`before` what it said when the DDL was planned:
+
+    now == before                          no
+    come in now, nothing of gone in it     yes
+    else                                   nobody can tell: someone else altered the table
+
+EXCHANGE PARTITION and RENAME in a circle leave tables that look as before.  Their facts are the numbers under which the
+server keeps rows, which move with the rows.
+
+A TiDB has neither partitions nor numbers here: it tells by its jobs what was done.
+
+Source: MySQL manual, "INFORMATION_SCHEMA Tables" (INNODB_TABLES; INNODB_SYS_TABLES in MariaDB).
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, TypeAlias
+
+from tidegate.model.mysql import MysqlType as T
+from tidegate.model.mysql import sql_name
+from tidegate.model.name import lowered
+from tidegate.model.table import ColumnType, TableInfo, TableName
+from tidegate.schema.effects import Effect, PartitionExchanged, TableRenamed
+from tidegate.schema.snapshot import SchemaState
+from tidegate.sink.sql.target import ServerKind, TargetServer
+
+Fact: TypeAlias = tuple[str, ...]
+Facts: TypeAlias = frozenset[Fact]
+
+
+class Executed(Enum):
+    """Whether a DDL was done."""
+
+    NO = "no"
+    YES = "yes"
+    UNCLEAR = "unclear"
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeChange:
+    """What a DDL takes away and brings."""
+
+    gone: Facts
+    come: Facts
+
+    def executed(self, before: Facts, now: Facts) -> Executed:
+        """Return whether the DDL was done, where the server said `before` and says `now`."""
+        if now == before:
+            return Executed.NO
+        return Executed.YES if self.stands(now) else Executed.UNCLEAR
+
+    def stands(self, now: Facts) -> bool:
+        """Return whether tables look as they do after the DDL; True for one that nothing shows."""
+        return self.come <= now and not self.gone & now
+
+
+def named(name: TableName) -> str:
+    """Return the name of a table in facts."""
+    return ".".join(name.key)
+
+
+def told(tables: Iterable[TableInfo], target: TargetServer) -> Facts:
+    """Return the facts of tables as schema/ knows them and a target can have them."""
+    facts: set[Fact] = set()
+    for table in tables:
+        name = named(table.name)
+        facts.add(("table", name))
+        facts |= {("named", name, lowered(column.name)) for column in table.columns}
+        if table.inferred:
+            continue
+        for column in table.columns:
+            null = "YES" if column.nullable else "NO"
+            facts.add(("column", name, lowered(column.name), type_in(column.type, target), null))
+        facts.add(("order", name, ",".join(lowered(column.name) for column in table.columns)))
+        for index in table.indexes:
+            if "" not in index.columns:
+                title = "primary" if index.primary else lowered(index.name)
+                unique = "unique" if index.unique or index.primary else ""
+                facts.add(("index", name, title, unique, ",".join(map(lowered, index.columns))))
+        if table.partition is not None and target.kind is not ServerKind.TIDB:
+            facts.add(("partitions", name, ",".join(lowered(one.name) for one in table.partition.definitions)))
+    return frozenset(facts)
+
+
+def difference(
+    before: SchemaState, after: SchemaState, effects: Sequence[Effect], target: TargetServer, ids: Facts
+) -> ShapeChange:
+    """Return what a DDL changes: by its tables before and after, and by the numbers `ids` that the target has for
+    them."""
+    keys = touched(before, after)
+    old = set(told((before.tables[key] for key in keys if key in before.tables), target))
+    new = set(told((after.tables[key] for key in keys if key in after.tables), target))
+    moved = _last(effects, ids)
+    return ShapeChange(frozenset(old - new | (ids - moved)), frozenset(new - old | (moved - ids)))
+
+
+def touched(before: SchemaState, after: SchemaState) -> list[tuple[str, str]]:
+    """Return the keys of the tables that differ between two states."""
+    keys = dict.fromkeys([*before.tables, *after.tables])
+    return [key for key in keys if before.tables.get(key) is not after.tables.get(key)]
+
+
+def is_exchange(effects: Sequence[Effect]) -> bool:
+    """Return whether rows change places between tables that may look alike: only numbers tell whether it was done."""
+    return any(isinstance(effect, PartitionExchanged) for effect in effects) or _is_circle(effects)
+
+
+def _is_circle(effects: Sequence[Effect]) -> bool:
+    renames = [effect for effect in effects if isinstance(effect, TableRenamed)]
+    old = {effect.old.name.key for effect in renames}
+    return any(effect.new.name.key in old for effect in renames)
+
+
+def _moves(effect: Effect, ids: Facts) -> Iterable[tuple[Fact, Fact]]:
+    match effect:
+        case PartitionExchanged():
+            part = (named(effect.partitioned.name), lowered(effect.partition))
+            other = (named(effect.other.name), "")
+            for kind, table, place, number in ids:
+                if (table, place) == part:
+                    yield (kind, table, place, number), (kind, *other, number)
+                elif (table, place) == other:
+                    yield (kind, table, place, number), (kind, *part, number)
+        case TableRenamed():
+            for kind, table, place, number in ids:
+                if table == named(effect.old.name):
+                    yield (kind, table, place, number), (kind, named(effect.new.name), place, number)
+        case _:
+            return
+
+
+def _last(effects: Sequence[Effect], ids: Facts) -> Facts:
+    """Where all numbers are in the end."""
+    for effect in effects:
+        moves = dict(_moves(effect, ids))
+        ids = frozenset(moves.get(fact, fact) for fact in ids)
+    return ids
+
+
+def ids_of(facts: Facts) -> Facts:
+    """Return the numbers among facts."""
+    return frozenset(fact for fact in facts if fact[0] == "id")
+
+
+_WHOLE: Final = {T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG, T.FLOAT, T.DOUBLE}
+_LENGTHS: Final = {T.STRING: 1, T.VARCHAR: 0, T.BIT: 1}
+_MOMENTS: Final = {T.DATETIME, T.TIMESTAMP, T.TIME}
+_ELEMENT: Final = re.compile(r"'((?:[^']|'')*)'")
+
+
+def type_in(kind: ColumnType, target: TargetServer) -> str:
+    """Return the type of a column as a target shows it, without widths that mean nothing."""
+    name = sql_name(kind.code, binary=kind.charset == "binary").lower()
+    sign = " unsigned" if kind.unsigned else ""
+    if kind.code in _WHOLE:
+        return name + sign
+    if kind.code is T.DECIMAL:
+        return f"{name}({10 if kind.flen < 0 else kind.flen},{max(kind.decimal, 0)}){sign}"
+    if kind.code in _LENGTHS:
+        return f"{name}({_LENGTHS[kind.code] if kind.flen < 0 else kind.flen})"
+    if kind.code in _MOMENTS:
+        return f"{name}({kind.decimal})" if kind.decimal > 0 else name
+    if kind.code in (T.ENUM, T.SET):
+        return _listed(name, kind.elems or ())
+    is_text = (kind.code is T.JSON and target.kind is ServerKind.MARIADB) or (
+        name == "vector" and target.kind is not ServerKind.TIDB
+    )
+    return "longtext" if is_text else name
+
+
+def type_shown(column_type: str) -> str:
+    """Return a COLUMN_TYPE of information_schema in the form of `type_in`."""
+    name = re.split(r"[ (]", column_type, maxsplit=1)[0].lower()
+    if name in ("enum", "set"):
+        return _listed(name, [found.replace("''", "'") for found in _ELEMENT.findall(column_type)])
+    text = column_type.lower().replace(" zerofill", "")
+    if name in ("tinyint", "smallint", "mediumint", "int", "bigint", "float", "double", "year", "vector"):
+        return name + (" unsigned" if " unsigned" in text else "")
+    return text.split(" /*")[0]
+
+
+def _listed(name: str, elements: Sequence[str]) -> str:
+    return f"{name}({','.join(elements)})"
+
+
+def shown(facts: Iterable[Fact], most: int = 6) -> str:
+    """Return facts as a text for users."""
+    texts = [" ".join(filter(None, fact)) for fact in sorted(facts)]
+    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")

@@ -1,0 +1,40 @@
+"""What the sink of a database is asked to do, and how its server is reached: a value that travels to tasks."""
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+Atomicity: TypeAlias = Literal["none", "table", "global"]
+
+
+@dataclass(frozen=True, slots=True)
+class SqlOptions:
+    """Parameters of the address, times in seconds. Printing it shows no password."""
+
+    feed: str
+    host: str
+    port: int = 4000
+    user: str = "root"
+    password: str = field(default="", repr=False)
+    ssl_ca: str = ""
+    ssl_cert: str = ""
+    ssl_key: str = ""
+    tls: bool = False
+    dial_s: float = 120.0
+    read_s: float = 120.0
+    write_s: float = 120.0
+    workers: int = 16
+    txn_rows: int = 256
+    safe_mode: bool = False
+    atomicity: Atomicity = "global"
+    multi_statements: bool = True
+    batch: bool = True
+    txn_mode: str = "optimistic"
+    time_zone: str = "UTC"
+    """The zone in which TIMESTAMPs come as texts."""
+    sync_point_ms: tuple[int, int] | None = None
+    """Interval and retention of sync points; None: there are none."""
+
+    @property
+    def place(self) -> str:
+        """The server, for messages."""
+        return f"{self.host}:{self.port}"

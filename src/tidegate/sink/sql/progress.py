@@ -1,0 +1,188 @@
+"""Where a feed stands in its target: rows of `tidegate.progress`, moved in the transactions of the data.
+
+    feed   shard   epoch   position            state
+    shop   -1      7       checkpoint ts       the checkpoint and the layout, as JSON; `definitions` has the schema
+    shop   0       7       commit_ts of its last transaction
+    shop   1       7       ..
+
+    a data transaction      BEGIN; UPDATE .. SET position = P WHERE shard = 0 AND epoch = 7 AND position = O;
+                            .. rows ..; COMMIT                          one row found, or it ends
+
+A writer that begins raises the epoch of all rows, and waits for transactions that hold one of them.  So what an older
+writer still sends finds no row and changes nothing, whenever it arrives.  Within one writer the same holds for what an
+earlier try left behind: the position is not the old one any more.  No transaction can be left out either.
+
+    epoch    (7 << 32) + 12        the seventh writer, in its twelfth round
+
+So a writer whose COMMIT got no answer tells its own epochs from those of another.
+
+Shards are numbered by the layout, which stays while one of them is ahead of the checkpoint: which rows a shard has
+done is then told by its position alone.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from tidegate.feed.plan import Checkpoint
+from tidegate.feed.ports import Standing
+from tidegate.model.errors import Fenced, SinkRefused
+from tidegate.objectstore.failpoint import reach
+from tidegate.schema.state import SchemaState
+from tidegate.sink.sql.connection import TargetSession
+from tidegate.sink.sql.hold import CREATE_HOLDS
+from tidegate.sink.sql.options import Atomicity
+
+SCHEMA: Final = "tidegate"
+MAIN: Final = -1
+"""The shard whose row holds the checkpoint."""
+TABLE: Final = f"{SCHEMA}.progress"
+WRITER: Final = 1 << 32
+"""The epochs of a writer: as many as it has rounds, at most."""
+_COLUMNS: Final = (
+    "feed VARBINARY(200) NOT NULL, shard INT NOT NULL, epoch BIGINT NOT NULL, position BIGINT UNSIGNED NOT NULL, "
+    "state LONGBLOB, definitions LONGBLOB, PRIMARY KEY (feed, shard)"
+)
+_CREATE: Final = (f"CREATE DATABASE IF NOT EXISTS {SCHEMA}", f"CREATE TABLE IF NOT EXISTS {TABLE} ({_COLUMNS})")
+
+
+class ShardLayout(msgspec.Struct, frozen=True):
+    """How rows fall into shards: into how many, and which tables' rows do (`splits`); others stay together, and with
+    those that they are tied to (`ties`: table, name of its family)."""
+
+    shards: int = 1
+    atomicity: Atomicity = "global"
+    splits: tuple[tuple[str, str], ...] = ()
+    ties: tuple[tuple[tuple[str, str], tuple[str, str]], ...] = ()
+
+
+class _State(msgspec.Struct, frozen=True):
+    checkpoint: Checkpoint = Checkpoint()
+    layout: ShardLayout = ShardLayout()
+
+
+class TargetProgress:
+    """The rows of one feed, as its driver moves them; `session` is the driver's."""
+
+    def __init__(self, feed: str) -> None:
+        self._feed = feed.encode()
+        self.epoch = self._taken = 0
+        self._state = _State()
+        self._known: SchemaState | None = None
+        self.is_fresh = True
+        """Nothing was written yet."""
+
+    @property
+    def layout(self) -> ShardLayout:
+        """How the rows of this round fall into shards."""
+        return self._state.layout
+
+    def take(self, session: TargetSession) -> Standing:
+        """Become the writer of the feed; return where it stands. Of two at once one waits for the other."""
+        session.ask(*_CREATE, CREATE_HOLDS)
+        name = self._feed
+        session.changed(f"INSERT IGNORE INTO {TABLE} VALUES (%s, %s, 0, 0, NULL, NULL)", name, MAIN)
+        session.ask("BEGIN")
+        ((epoch, state, definitions),) = session.ask(
+            f"SELECT epoch, state, definitions FROM {TABLE} WHERE feed = %s AND shard = %s FOR UPDATE",
+            values=(name, MAIN),
+        )
+        self._taken = self.epoch = (int(epoch) // WRITER + 1) * WRITER
+        session.changed(f"UPDATE {TABLE} SET epoch = %s WHERE feed = %s", self.epoch, name)
+        session.ask("COMMIT")
+        self.is_fresh = state is None
+        try:
+            self._state = _State() if state is None else msgspec.json.decode(state, type=_State)
+        except msgspec.DecodeError as error:
+            raise SinkRefused(
+                f"{TABLE} of {session.options.place} holds another release's progress: {error}"
+            ) from error
+        if definitions is None:
+            return Standing(Checkpoint(), SchemaState(), is_new=True)
+        self._known = SchemaState.from_json(bytes(definitions))
+        return Standing(self._state.checkpoint, self._known)
+
+    def start(self, standing: Standing) -> None:
+        """Take notice of where the first round begins."""
+        self._state = msgspec.structs.replace(self._state, checkpoint=standing.checkpoint)
+
+    def lay_out(self, session: TargetSession, wanted: ShardLayout) -> None:
+        """Raise the epoch, and take `wanted` as layout if no shard is ahead of the checkpoint. Fenced where another
+        writer began."""
+        self._raise(session)
+        rows = session.ask(f"SELECT shard, position FROM {TABLE} WHERE feed = %s AND shard >= 0", values=(self._feed,))
+        found = {int(shard): int(position) for shard, position in rows}
+        behind = max(found.values(), default=0) <= self._state.checkpoint.ts
+        layout = wanted if behind else self._state.layout
+        if layout == self._state.layout and len(found) == layout.shards:
+            return
+        state = msgspec.structs.replace(self._state, layout=layout)
+        position = self._state.checkpoint.ts
+        session.ask("BEGIN")
+        self._move(session, "state = %s", msgspec.json.encode(state))
+        session.changed(f"DELETE FROM {TABLE} WHERE feed = %s AND shard >= 0", self._feed)
+        for shard in range(layout.shards):
+            session.changed(
+                f"INSERT INTO {TABLE} VALUES (%s, %s, %s, %s, NULL, NULL)", self._feed, shard, self.epoch, position
+            )
+        session.ask("COMMIT")
+        reach("sql/laid-out")
+        self._state = state
+
+    def advance(self, session: TargetSession, standing: Standing, also: Callable[[], None] | None = None) -> None:
+        """Make `standing` the checkpoint, with what `also` writes. Fenced where another writer began."""
+        state = msgspec.structs.replace(self._state, checkpoint=standing.checkpoint)
+        values = [standing.checkpoint.ts, msgspec.json.encode(state)]
+        what = "position = %s, state = %s"
+        if standing.state is not self._known:
+            what, values = f"{what}, definitions = %s", [*values, standing.state.to_json()]
+        if also is not None:
+            session.ask("BEGIN")
+        self._move(session, what, *values)
+        if also is not None:
+            also()
+            reach("sql/point-written")
+            session.ask("COMMIT")
+        reach("sql/advanced")
+        self._state, self._known = state, standing.state
+
+    def _move(self, session: TargetSession, what: str, *values: object) -> None:
+        where = "WHERE feed = %s AND shard = %s AND epoch BETWEEN %s AND %s"
+        mine = (self._feed, MAIN, self._taken, self.epoch)
+        if session.changed(f"UPDATE {TABLE} SET {what} {where}", *values, *mine) != 1:
+            raise Fenced("another run of this changefeed has taken over")
+
+    def _raise(self, session: TargetSession) -> None:
+        """Raise the epoch of all rows, once those who write them have ended or are refused."""
+        self.epoch += 1  # first: a try whose COMMIT got no answer may have come through
+        session.ask("BEGIN")
+        self._move(session, "epoch = %s", self.epoch)
+        session.changed(f"UPDATE {TABLE} SET epoch = %s WHERE feed = %s AND shard >= 0", self.epoch, self._feed)
+        session.ask("COMMIT")
+        reach("sql/raised")
+
+
+def forget(session: TargetSession, feed: str) -> None:
+    """Remove what a server holds of a feed: a new one of that name begins anew."""
+    tables = session.ask("SELECT table_name FROM information_schema.tables WHERE table_schema = %s", values=(SCHEMA,))
+    for (table,) in tables:
+        session.changed(f"DELETE FROM {SCHEMA}.`{table}` WHERE feed = %s", feed.encode())
+
+
+def fence(feed: str, shard: int, epoch: int, before: int, position: int) -> bytes:
+    """Return the statement that moves a shard in a data transaction; it has to find one row."""
+    name = feed.encode().hex()
+    return (
+        f"UPDATE {TABLE} SET position = {position} "
+        f"WHERE feed = x'{name}' AND shard = {shard} AND epoch = {epoch} AND position = {before}"
+    ).encode()
+
+
+def position_of(session: TargetSession, feed: str, shard: int, epoch: int) -> int:
+    """Return how far a shard is. Fenced where another writer began."""
+    where = "WHERE feed = %s AND shard = %s AND epoch = %s"
+    rows = session.ask(f"SELECT position FROM {TABLE} {where}", values=(feed.encode(), shard, epoch))
+    if not rows:
+        raise Fenced("another run of this changefeed has taken over")
+    return int(rows[0][0])

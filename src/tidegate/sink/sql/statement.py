@@ -1,0 +1,178 @@
+"""Net changes of a table as statements of many rows, and how many rows each has to change. Pure.
+
+    DELETE FROM t WHERE id IN (1,2)                        all that go, and what shares another unique key
+    INSERT INTO t (id,n) VALUES (3,'a'),(4,'b')
+    INSERT .. ON DUPLICATE KEY UPDATE n=VALUES(n)          UPDATE of many rows; the server tells how many were there
+    UPDATE t SET n='a' WHERE id=5                          of one
+    DELETE FROM t WHERE a<=>1 AND n<=>'a' .. LIMIT 1       a table without a key
+    REPLACE INTO t (id,n) VALUES ..                        safe mode: whatever is there
+
+A statement has at most so many rows, and so many bytes that the server takes it.
+
+Source: MySQL reference manual, "INSERT ... ON DUPLICATE KEY UPDATE": with CLIENT_FOUND_ROWS a row that stays as it is
+counts as one that was there; "mysql_info()": `Records: 3  Duplicates: 2  Warnings: 0`.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.sink.sql.fold import DELETE, INSERT, UPDATE, Net
+from tidegate.sink.sql.literal import around, joined
+from tidegate.sink.sql.shape import WrittenTable, is_json, is_text
+
+ROOM_BYTES: Final = 1024
+"""What a statement takes beside its rows and names, at most."""
+
+
+class Counted(Enum):
+    """Which number of a statement's answer has to be that of its rows."""
+
+    AFFECTED = "affected rows"
+    DUPLICATES = "duplicates"
+    NONE = "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement; `rows` is what `counted` has to be."""
+
+    text: bytes
+    rows: int
+    counted: Counted
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatementLimits:
+    """How large a statement may be; `upserts` says that many rows may be updated at once."""
+
+    rows: int
+    size_bytes: int
+    upserts: bool
+    safe: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """The entries of a table's rows as SQL: rows of VALUES, and keys, or conditions that find a row without a key.
+
+    `columns` are the literals of rows that come, by the place of their field; `at` is the place of each entry there."""
+
+    rows: Any
+    keys: Any
+    columns: Sequence[Any]
+    at: Any
+
+    def take(self, entries: Any) -> "Texts":
+        """Return the texts of some entries."""
+        places = pa.array(entries)
+        return Texts(self.rows.take(places), self.keys.take(places), self.columns, self.at[entries])
+
+
+def statements(table: WrittenTable, net: Net, texts: Texts, limits: StatementLimits) -> Iterator[Statement]:
+    """Return the statements of one group's net changes, in order."""
+    if not table.key:
+        yield from _keyless(table, net, texts, limits)
+        return
+    gone, there = net.op == DELETE, net.op == UPDATE
+    if table.meets or not limits.upserts or limits.safe:
+        gone = gone | (there & (not limits.safe or table.meets))
+        there = there & False
+    comes = (net.op != DELETE) & ~there
+    yield from _deletes(table, texts.keys.take(pa.array(net.entry[gone])), limits)
+    yield from _updates(table, texts.take(net.entry[there]), limits)
+    yield from _inserts(table, texts.rows.take(pa.array(net.entry[comes])), limits)
+
+
+def _deletes(table: WrittenTable, keys: Any, limits: StatementLimits) -> Iterator[Statement]:
+    one = len(table.key) == 1
+    opening = f"DELETE FROM {table.sql} WHERE " + (f"{table.key_columns[0]} IN (" if one else "")
+    counted = Counted.NONE if limits.safe else Counted.AFFECTED
+    for rows, count in packed(keys, b"," if one else b" OR ", limits, len(opening)):
+        yield Statement(opening.encode() + rows + (b")" if one else b""), count, counted, table.sql)
+
+
+def _inserts(table: WrittenTable, rows: Any, limits: StatementLimits) -> Iterator[Statement]:
+    verb = "REPLACE" if limits.safe and table.key else "INSERT"
+    counted = Counted.NONE if limits.safe and table.key else Counted.AFFECTED
+    opening = f"{verb} INTO {table.sql} ({','.join(table.columns)}) VALUES ".encode()
+    for text, count in packed(rows, b",", limits, len(opening)):
+        yield Statement(opening + text, count, counted, table.sql)
+
+
+def _updates(table: WrittenTable, texts: Texts, limits: StatementLimits) -> Iterator[Statement]:
+    """Return what updates rows; the server tells duplicates of several rows alone, so a lone one goes by its key."""
+    opening = f"INSERT INTO {table.sql} ({','.join(table.columns)}) VALUES ".encode()
+    written = list(zip(table.columns, table.places, strict=True))
+    others = [(name, place) for name, place in written if place not in table.key] or written[:1]
+    closing = (" ON DUPLICATE KEY UPDATE " + ",".join(f"{name}=VALUES({name})" for name, _ in others)).encode()
+    done = 0
+    for text, count in packed(texts.rows, b",", limits, len(opening) + len(closing)):
+        if count > 1:
+            yield Statement(opening + text + closing, count, Counted.DUPLICATES, table.sql)
+        else:
+            sets = [name.encode() + b"=" + texts.columns[place][texts.at[done]].as_py() for name, place in others]
+            where = f" WHERE {table.key_columns[0]}=" if len(table.key) == 1 else " WHERE "
+            lone = [f"UPDATE {table.sql} SET ".encode(), b",".join(sets), where.encode(), texts.keys[done].as_py()]
+            yield Statement(b"".join(lone), 1, Counted.AFFECTED, table.sql)
+        done += count
+
+
+def _keyless(table: WrittenTable, net: Net, texts: Texts, limits: StatementLimits) -> Iterator[Statement]:
+    opening = f"DELETE FROM {table.sql} WHERE ".encode()
+    counted = Counted.NONE if limits.safe else Counted.AFFECTED
+    gone = net.op == DELETE
+    conditions = texts.keys.take(pa.array(net.entry[gone])).to_pylist()
+    for text, times in zip(conditions, net.times[gone].tolist(), strict=True):
+        yield Statement(opening + text + b" LIMIT %d" % times, times, counted, table.sql)
+    entries = net.entry[net.op == INSERT].repeat(net.times[net.op == INSERT])
+    yield from _inserts(table, texts.rows.take(pa.array(entries)), limits)
+
+
+def packed(rows: Any, between: bytes, limits: StatementLimits, names_bytes: int) -> Iterator[tuple[bytes, int]]:
+    """Return `rows` joined, in pieces that are within the limits; a row above them is a piece of its own."""
+    sizes = pc.binary_length(rows).to_pylist()
+    most = limits.size_bytes - names_bytes - ROOM_BYTES
+    start = taken = 0
+    for at, length in enumerate(sizes):
+        size = length + len(between)
+        if at > start and (at - start >= limits.rows or taken + size > most):
+            yield between.join(rows.slice(start, at - start).to_pylist()), at - start
+            start, taken = at, 0
+        taken += size
+    if len(rows) > start:
+        yield between.join(rows.slice(start).to_pylist()), len(rows) - start
+
+
+def key_texts(table: WrittenTable, columns: Sequence[Any]) -> Any:
+    """Return what finds each row, for `columns` of literals by the place of their field: 5, or (a=5 AND b='x')."""
+    if len(table.key) == 1:
+        return columns[table.key[0]]
+    terms = [
+        around(f"{name}=".encode(), columns[place], b"")
+        for name, place in zip(table.key_columns, table.key, strict=True)
+    ]
+    return around(b"(", joined(terms, b" AND "), b")")
+
+
+def condition_texts(table: WrittenTable, columns: Sequence[Any], *, documents: bool) -> Any:
+    """Return the conditions that a row of a table without a key, and its twins alone, meets.
+
+    A text is compared by its collation, which an index may serve, and by its bytes. `documents` says that the server
+    compares JSON as documents, not as text."""
+    terms: list[Any] = []
+    for name, place in zip(table.columns, table.places, strict=True):
+        field, values = table.fields[place], columns[place]
+        if is_json(field) and documents:
+            terms.append(around(f"{name}<=>CAST(".encode(), values, b" AS JSON)"))
+            continue
+        terms.append(around(f"{name}<=>".encode(), values, b""))
+        if is_text(field) or is_json(field):
+            left = f"CAST(CONVERT({name} USING utf8mb4) AS BINARY)<=>CAST("
+            terms.append(around(left.encode(), values, b" AS BINARY)"))
+    return joined(terms, b" AND ")

@@ -1,0 +1,269 @@
+"""What a task does of a round: read changes, fold them, and write those of its shard, transaction by transaction.
+
+    changes ─► chunk ─► entries of the shard ─► groups of whole transactions ─► BEGIN; fence; statements ─► COMMIT
+               one thread reads, folds and renders the next chunk                while another one writes this one
+
+A group is written once.  Its transaction moves the shard's position from that of the group before it, and finds one
+row; so after any error, an answer to COMMIT that never came among them, a look at the position tells whether to write
+the group again.  A task begins where its shard is by then, which a try before it may have moved.
+
+A statement that changes another number of rows than it has is an error: a row that is not there, or one that is.
+"""
+
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow.compute as pc
+
+from tidegate.feed.change import Chunk
+from tidegate.feed.ports import Changes, Written
+from tidegate.model.errors import Retry, SinkError, SinkRefused, TidegateError
+from tidegate.model.table import TableInfo, TableName
+from tidegate.objectstore.failpoint import reach
+from tidegate.sink.sql.connection import RowCounts, TargetSession
+from tidegate.sink.sql.entries import Entries, EntryReader
+from tidegate.sink.sql.fold import Net, fold_counted, fold_keyed, groups_of
+from tidegate.sink.sql.options import SqlOptions
+from tidegate.sink.sql.progress import fence, position_of
+from tidegate.sink.sql.statement import Counted, Statement, StatementLimits, statements
+from tidegate.sink.sql.target import ServerKind, TargetServer
+from tidegate.sink.sql.zone import to_utc
+
+TRIES: Final = 8
+"""As TiCDC tries a transaction."""
+PAUSE_S: Final = 0.1
+SILENT_S: Final = 60
+"""How long a task that does not live any more holds what it has locked."""
+AHEAD: Final = 2
+"""Chunks that wait to be written, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardJob:
+    """Rows of the tables `names` with after < commit_ts <= upto, of which those of `shard` are written; `splits` are
+    the tables whose rows fall into `shards`."""
+
+    changes: Changes
+    after: int
+    upto: int
+    names: tuple[TableName, ...]
+    tables: Mapping[tuple[str, str], TableInfo]
+    splits: frozenset[tuple[str, str]]
+    shards: int
+    shard: int
+    epoch: int
+    options: SqlOptions
+    target: TargetServer
+
+
+class Group(NamedTuple):
+    """Whole transactions up to `ts` and what their `rows` make, together; `first_ts` is the first of them."""
+
+    first_ts: int
+    ts: int
+    rows: int
+    statements: tuple[Statement, ...]
+
+
+def write_shard(job: ShardJob) -> Written:
+    """Write the job's rows; return when they are committed. Raises what reading and writing do."""
+    done = Written()
+    waiting: deque[Future[None]] = deque()
+    writer = _Writer(job, done)
+    with ThreadPoolExecutor(1, "sql-writer") as pool:
+        try:
+            for groups in _groups(job, writer.begin(), done):
+                waiting.append(pool.submit(writer.write, groups))
+                while len(waiting) > AHEAD:
+                    waiting.popleft().result()
+            while waiting:
+                waiting.popleft().result()
+        finally:
+            for one in waiting:
+                one.cancel()
+            pool.shutdown(wait=True)
+            writer.close()
+    return done
+
+
+def _groups(job: ShardJob, position: int, done: Written) -> Iterator[list[Group]]:
+    """The groups of each chunk behind `position`."""
+    options = job.options
+    upserts = job.target.kind is not ServerKind.TIDB
+    rows = options.txn_rows if options.batch else 1
+    limits = StatementLimits(rows, job.target.packet_bytes, upserts and options.batch, options.safe_mode)
+    utc = None if options.time_zone == "UTC" else partial(to_utc, zone=options.time_zone)
+    shards = dict.fromkeys(job.splits, job.shards)
+    documents = job.target.kind is not ServerKind.MARIADB
+    reader = EntryReader(job.tables, shards, documents=documents, utc=utc)
+    for chunk in job.changes.in_order(job.names, max(job.after, position), job.upto):
+        done.came(chunk)
+        entries = [_mine(job, one) for one in _read(reader, chunk)]
+        entries = [one for one in entries if len(one.number)]
+        if entries:
+            yield _cut(entries, limits, options.txn_rows)
+
+
+def _read(reader: EntryReader, chunk: Chunk) -> list[Entries]:
+    try:
+        return reader.read(chunk)
+    except TidegateError as error:
+        batch = chunk.parts[0].batch
+        raise error.at(table=f"{batch.schema}.{batch.table}", commit_ts=batch.commit_ts[0].as_py()) from None
+
+
+def _mine(job: ShardJob, entries: Entries) -> Entries:
+    name = TableName(entries.table.schema, entries.table.table)
+    if name.key not in job.splits:
+        return entries
+    return entries.of(entries.shard == job.shard)
+
+
+def _cut(entries: list[Entries], limits: StatementLimits, txn_rows: int) -> list[Group]:
+    """The groups of some entries, each with the statements of all its tables."""
+    times = np.sort(np.concatenate([one.commit_ts for one in entries]))
+    group, ends = groups_of(times, txn_rows)
+    starts = times[np.searchsorted(group, np.arange(len(ends)))].tolist()
+    found: list[list[Statement]] = [[] for _ in ends]
+    rows = np.zeros(len(ends), np.int64)
+    for one in entries:
+        mine = np.searchsorted(np.array(ends), one.commit_ts)
+        code = pc.dictionary_encode(one.identity).indices.to_numpy().astype(np.int64)
+        keyed = bool(one.table.key)
+        net = fold_keyed(mine, code, one.put, one.existed) if keyed else fold_counted(mine, code, one.put)
+        rows += np.bincount(mine[np.unique(one.number, return_index=True)[1]], minlength=len(ends))
+        bounds = np.searchsorted(net.group, np.arange(len(ends) + 1))
+        for number in np.unique(net.group).tolist():
+            here = slice(bounds[number], bounds[number + 1])
+            part = Net(*(array[here] for array in net))
+            found[number] += statements(one.table, part, one.texts, limits)
+    told = zip(starts, ends, rows.tolist(), map(tuple, found), strict=True)
+    return [Group(*each) for each in told]
+
+
+class _Writer:
+    """Writes groups in order, over one session that is made anew when it breaks."""
+
+    def __init__(self, job: ShardJob, done: Written) -> None:
+        self._job, self._done = job, done
+        self._session: TargetSession | None = None
+        self._position = 0
+        self._failed = False
+
+    def begin(self) -> int:
+        """Return how far the shard is. Fenced where another writer began."""
+        job = self._job
+        self._position = position_of(self._connected(), job.options.feed, job.shard, job.epoch)
+        return self._position
+
+    def write(self, groups: list[Group]) -> None:
+        """Write each group once, in order; after an error none of those behind it."""
+        for group in groups:
+            if self._failed:
+                return
+            self._failed = True
+            self._write(group)
+            self._position, self._failed = group.ts, False
+
+    def close(self) -> None:
+        """End the session."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def _write(self, group: Group) -> None:
+        for tries in range(1, TRIES + 1):
+            try:
+                self._transaction(self._connected(), group)
+            except TidegateError as error:
+                self.close()
+                error.at(table=error.where.table or _tables(group), commit_ts=group.first_ts)
+                if self._is_done(group, error):
+                    break
+                if error.retry is Retry.NEVER or tries == TRIES:
+                    raise
+                time.sleep(PAUSE_S * 2 ** (tries - 1))
+            else:
+                break
+        self._done.rows += group.rows
+        self._done.messages += len(group.statements)
+        self._done.size_bytes += sum(len(one.text) for one in group.statements)
+
+    def _is_done(self, group: Group, error: TidegateError) -> bool:
+        """Return whether a group that met an error is committed all the same. Raises Fenced; SinkError where another
+        try of this task writes the shard; `error` while the server does not tell."""
+        job = self._job
+        try:
+            position = position_of(self._connected(), job.options.feed, job.shard, job.epoch)
+        except TidegateError as unknown:
+            self.close()
+            if unknown.retry is Retry.NEVER or error.retry is Retry.NEVER:
+                raise unknown from error
+            return False
+        if position not in (self._position, group.ts):
+            raise SinkError(f"shard {job.shard} is at {position}: another try of this task writes it") from error
+        return position == group.ts
+
+    def _connected(self) -> TargetSession:
+        if self._session is None:
+            job = self._job
+            self._session = TargetSession(job.options, read_s=job.options.read_s).prepare(job.target, wait_s=SILENT_S)
+        return self._session
+
+    def _transaction(self, session: TargetSession, group: Group) -> None:
+        job = self._job
+        moves = fence(job.options.feed, job.shard, job.epoch, self._position, group.ts)
+        moved = Statement(moves, 1, Counted.AFFECTED, "tidegate.progress")
+        for packet in _packets([moved, *group.statements], job.target.packet_bytes, many=job.options.multi_statements):
+            first = packet[0] is moved
+            texts = ([b"BEGIN"] if first else []) + [one.text for one in packet]
+            reach("sql/before-statements")
+            try:
+                answers = list(session.send(texts)) if job.options.multi_statements else _one_by_one(session, texts)
+            except SinkRefused as error:
+                raise error.at(table=_tables(group)) from error
+            for one, answer in zip(packet, answers[first:], strict=True):
+                _check(one, answer, group)
+        reach("sql/before-commit")
+        list(session.send([b"COMMIT"]))
+        reach("sql/after-commit")
+
+
+def _one_by_one(session: TargetSession, texts: list[bytes]) -> list[RowCounts]:
+    return [answer for text in texts for answer in session.send([text])]
+
+
+def _packets(group: list[Statement], most: int, *, many: bool) -> Iterator[list[Statement]]:
+    """The statements that go in one packet."""
+    packet: list[Statement] = []
+    size = 0
+    for one in group:
+        if packet and many and size + len(one.text) > most - 1024:
+            yield packet
+            packet, size = [], 0
+        packet.append(one)
+        size += len(one.text) + 1
+    yield packet
+
+
+def _check(one: Statement, answer: RowCounts, group: Group) -> None:
+    found = {Counted.AFFECTED: answer.affected, Counted.DUPLICATES: answer.duplicates}.get(one.counted, one.rows)
+    if found == one.rows:
+        return
+    if one.table == "tidegate.progress":
+        raise SinkError("the shard has moved: an earlier try has come through, or another run has taken over")
+    what = one.text[:300].decode(errors="replace")
+    raise SinkRefused(
+        f"{one.table}: {found} of {one.rows} rows are there that ts {group.first_ts} to {group.ts} change: somebody "
+        f"else writes the table, or it was not equal at the start; safe-mode=true writes whatever is there: {what}"
+    ).at(table=one.table.replace("`", ""), commit_ts=group.first_ts)
+
+
+def _tables(group: Group) -> str:
+    return ", ".join(dict.fromkeys(one.table.replace("`", "") for one in group.statements))

@@ -1,0 +1,1 @@
+"""An HTTP address as a sink: CloudEvents."""

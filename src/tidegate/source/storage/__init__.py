@@ -1,0 +1,1 @@
+"""Files in TiCDC's storage layout as a source."""

@@ -1,0 +1,1 @@
+"""Tests of a replica beside its upstream."""

@@ -1,0 +1,1 @@
+"""The page of the server, in a browser, and the JSON that it shows."""

@@ -1,0 +1,138 @@
+"""The sink of a database keeps the contract of tidegate.testing, on a real MariaDB."""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+
+from tests.mariadb import Server, running_server
+from tidegate.app.trial import run_here
+from tidegate.app.upstream.process import UpstreamOptions, start_upstream, stop_upstream
+from tidegate.feed.ports import Sink
+from tidegate.sink.sql.options import Atomicity, SqlOptions
+from tidegate.sink.sql.sink import SqlSink
+from tidegate.testing.contract import ReadBack, SinkContract
+
+pytestmark = pytest.mark.slow
+
+OWN = {"mysql", "information_schema", "performance_schema", "metrics_schema", "sys", "tidegate", "tidb_cdc", "test"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A MariaDB for the cases of this file."""
+    with running_server(tmp_path_factory.mktemp("mariadb")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def tidb() -> Iterator[Server]:
+    """An embedded TiDB for the cases of this file."""
+    upstream = start_upstream(UpstreamOptions())
+    port = upstream.port_of(1)
+    connection = pymysql.connect(host="127.0.0.1", port=port, user="root", charset="utf8mb4", autocommit=True)
+    yield Server(port, connection)
+    connection.close()
+    stop_upstream(upstream)
+
+
+def emptied(server: Server) -> None:
+    """Leaves a server without the databases of the case before."""
+    for name in databases(server):
+        server.run(f"DROP DATABASE `{name}`")
+    server.run("DROP DATABASE IF EXISTS tidegate")
+
+
+def databases(server: Server) -> list[str]:
+    """The databases that are not the server's own."""
+    return sorted(name for (name,) in asked(server, "SHOW DATABASES") if name.lower() not in OWN)
+
+
+def asked(server: Server, query: str) -> list[Any]:
+    """The rows of a query."""
+    with server.connection.cursor() as cursor:
+        cursor.execute(query)
+        return list(cursor.fetchall())
+
+
+def tables_of(server: Server) -> dict[str, list[dict[str, Any]]]:
+    """All rows of all tables, views left out."""
+    found = {}
+    for schema in databases(server):
+        for table, kind in asked(server, f"SHOW FULL TABLES IN `{schema}`"):
+            if kind == "BASE TABLE":
+                names = [row[0] for row in asked(server, f"SHOW COLUMNS IN `{schema}`.`{table}`")]
+                rows = asked(server, f"SELECT * FROM `{schema}`.`{table}`")
+                found[f"{schema}.{table}"] = [dict(zip(names, map(plain, row), strict=True)) for row in rows]
+    return found
+
+
+def plain(value: Any) -> Any:
+    """A value as scripts have it."""
+    return value if value is None or isinstance(value, int | float | str) else str(value)
+
+
+class TestGlobal(SinkContract):
+    """Whole transactions."""
+
+    run = staticmethod(run_here)
+    guarantee = "exactly once"
+    refuses = ("unreadable",)
+    poison = ("taken", "no time at all")
+    atomicity: Atomicity = "global"
+
+    @pytest.fixture(autouse=True)
+    def _server(self, server: Server, request: pytest.FixtureRequest) -> None:
+        emptied(server)
+        if request.node.originalname == "test_a_row_that_cannot_be_taken":
+            server.run("CREATE DATABASE shop")  # its script has the table alone
+        self.server = server
+
+    def sink(self, home: Path) -> Sink[Any]:
+        """A sink whose progress lies in the server."""
+        feed = hashlib.md5(str(home).encode()).hexdigest()
+        return SqlSink(SqlOptions(feed, "127.0.0.1", self.server.port, atomicity=self.atomicity, txn_rows=2))
+
+    def read(self, _home: Path) -> ReadBack:
+        """The tables of the server."""
+        return ReadBack(tables_of(self.server))
+
+
+class TestNone(TestGlobal):
+    """Rows side by side."""
+
+    atomicity = "none"
+
+
+class TestTable(TestGlobal):
+    """Transactions of tables."""
+
+    atomicity = "table"
+
+
+class TestTidb(TestGlobal):
+    """Whole transactions, into an embedded TiDB."""
+
+    @pytest.fixture(autouse=True)
+    def _server(self, tidb: Server, request: pytest.FixtureRequest) -> None:
+        emptied(tidb)
+        if request.node.originalname == "test_a_row_that_cannot_be_taken":
+            tidb.run("CREATE DATABASE shop")
+        self.server = tidb
+
+
+@pytest.mark.soak
+class TestTidbNone(TestTidb):
+    """Rows side by side, into an embedded TiDB."""
+
+    atomicity = "none"
+
+
+@pytest.mark.soak
+class TestTidbTable(TestTidb):
+    """Transactions of tables, into an embedded TiDB."""
+
+    atomicity = "table"

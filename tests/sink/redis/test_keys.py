@@ -1,0 +1,67 @@
+"""Names of keys: no two rows share one, no table's pattern finds another's, tombstones lie in the row's slot."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redis.crc import key_slot
+
+from tidegate.model.errors import UriInvalid
+from tidegate.model.table import TableName
+from tidegate.sink.redis.keys import parse_template, row_key, tombstone_key
+
+PLAIN = parse_template("{schema}:{table}:{pk}")
+NAMES = st.text(st.sampled_from("ab:/{}%*é\\"), min_size=1, max_size=4)
+ROWS = st.tuples(st.builds(TableName, NAMES, NAMES), st.lists(NAMES, min_size=1, max_size=2))
+
+
+@pytest.mark.parametrize(
+    ("template", "name", "values", "wanted"),
+    [
+        ("{schema}:{table}:{pk}", ("shop", "orders"), (17,), b"shop:orders:17"),
+        ("{schema}:{table}:{pk}", ("shop", "pairs"), (1, "a:b"), b"shop:pairs:1:a%3Ab"),
+        ("c/{schema}/{table}/{pk}", ("shop", "a/b"), (b"\x00\xff",), b"c/shop/a%2Fb/00ff"),
+        ("{{{schema}:{table}}}:{pk}", ("shop", "t"), ("{x}",), b"{shop:t}:%7Bx%7D"),
+    ],
+)
+def test_rows(template: str, name: tuple[str, str], values: tuple[int | str | bytes, ...], wanted: bytes) -> None:
+    """Keys are the template's text with names and values, whose separators and braces are escaped."""
+    assert row_key(parse_template(template).prefix(TableName(*name)), values) == wanted
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        *("{schema}:{pk}", "{table}:{pk}", "{schema}:{table}", "{table}:{schema}:{pk}", "{schema}:{table}:{pk}:x"),
+        *("{schema}{table}:{pk}", "{schema}:{table}-{pk}", "{schema}:{table}:{id}", "{schema"),
+        *("}}{{:{schema}:{table}:{pk}", "{{}}:{schema}:{table}:{pk}", "_tidegate:{schema}:{table}:{pk}"),
+    ],
+)  # fmt: skip
+def test_templates_that_are_refused(template: str) -> None:
+    """A template by which tables or rows could share keys is an error of the address."""
+    with pytest.raises(UriInvalid):
+        parse_template(template)
+
+
+@given(ROWS, ROWS)
+def test_keys_tell_rows_apart(one: tuple[TableName, list[str]], other: tuple[TableName, list[str]]) -> None:
+    """Rows of different tables or values have different keys, and a pattern finds the keys of its table alone."""
+    if len(one[1]) != len(other[1]):
+        return
+    keys = [row_key(PLAIN.prefix(name), values) for name, values in (one, other)]
+    assert (keys[0] == keys[1]) == (one == other)
+    assert fits(PLAIN.pattern(one[0]), keys[1]) == (one[0] == other[0])
+
+
+def fits(pattern: bytes, key: bytes) -> bool:
+    """Whether a pattern of SCAN, of which only the last character is not itself, fits a key."""
+    assert pattern.endswith(b"*")
+    return key.startswith(re.sub(rb"\\(.)", rb"\1", pattern[:-1]))
+
+
+@given(ROWS, st.sampled_from(["{schema}:{table}:{pk}", "{{{schema}:{table}}}:{pk}"]))
+def test_a_tombstone_lies_with_its_row(row: tuple[TableName, list[str]], template: str) -> None:
+    """Whatever names, values and braces of a template are, a cluster keeps a row and its tombstone in one slot."""
+    key = row_key(parse_template(template).prefix(row[0]), row[1])
+    assert key_slot(tombstone_key(key)) == key_slot(key)

@@ -1,0 +1,1 @@
+"""DDL of a database as target."""

@@ -1,0 +1,45 @@
+"""An embedded TiDB in this process, and the log of what it did."""
+
+from pathlib import Path
+
+from tidegate.app.segment_log import SegmentLog
+from tidegate.feed.event_filter import EventFilter
+from tidegate.feed.filter import TableFilter
+from tidegate.source.tidb.changes import MountOptions
+from tidegate.source.tidb.source import LogSource
+from tidegate.tidb.change_log import ChangeLog
+from tidegate.tidb.cluster import Cluster
+from tidegate.tidb.region import RegionMap
+from tidegate.tidb.segment import SegmentWriter
+from tidegate.tidb.sql.session.session import Session
+
+
+class Upstream:
+    """A cluster of one node whose log lies in `directory`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.cluster = directory, Cluster.open()
+        storage = self.cluster.storage
+        self._writer = SegmentWriter(ChangeLog(storage.store, storage.oracle, RegionMap()), directory, 0)
+        self._session = Session(self.cluster.node)
+
+    def run(self, *statements: str) -> None:
+        """Execute statements, in their order, and write down what they did."""
+        for text in statements:
+            self._session.execute(text)
+        self._writer.write(empty=True)
+
+    def rows(self, query: str) -> list[tuple[object, ...]]:
+        """The rows of a query."""
+        return [tuple(row) for row in self._session.execute(query)[-1].rows]
+
+    def source(self) -> LogSource:
+        """Its log, from the begin."""
+        return LogSource(
+            SegmentLog(self.directory),
+            "feed",
+            rules=TableFilter.parse(["shop.*"]),
+            mount=MountOptions(force_replicate=True),
+            events=EventFilter(),
+            start_ts=None,
+        )
