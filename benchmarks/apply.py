@@ -21,17 +21,15 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
 import numpy as np
-import psutil
 from bigtable import big
 from peer import PeerTables, digest, rows_of
-from rig import PARTITIONS, Rig, Topic, arguments, raw, rig, send
+from rig import PARTITIONS, Rig, Topic, arguments, cpu_s, raw, rig, send
 from traffic import (
     LOGICAL_BITS,
     PROTOCOLS,
@@ -46,6 +44,7 @@ from traffic import (
 )
 
 from tidegate import Changefeed, lake
+from tidegate.app.progress import Progress
 
 Rates = dict[str, float]
 
@@ -121,7 +120,7 @@ def measured(bench: Rig, name: str, case: Case, protocol: str, rows: int, *, pee
         more = messages(traffic, protocol, partitions=PARTITIONS, ts_start=traffic.ts)
         send(bench.bootstrap, topic.name, more)
     begun = cpu_s()
-    found = {"ours_s": feed(bench, topic, home, traffic.ts), "ours_cpu_s": cpu_s() - begun}
+    found = {"ours_s": feed(bench, topic, home, traffic.ts)[0], "ours_cpu_s": cpu_s() - begun}
     check(home, traffic)
     if theirs is not None:
         begun = cpu_s()
@@ -130,23 +129,12 @@ def measured(bench: Rig, name: str, case: Case, protocol: str, rows: int, *, pee
     return found
 
 
-def cpu_s() -> float:
-    """Seconds of CPU that this process, Spark and its workers have used so far, the broker's left out."""
-    spent = 0.0
-    me = psutil.Process()
-    for one in (me, *me.children(recursive=True)):
-        with suppress(psutil.Error):
-            if "kafka.Kafka" not in one.cmdline():
-                spent += sum(one.cpu_times()[:4])
-    return spent
-
-
-def feed(bench: Rig, topic: Topic, home: Path, until: int) -> float:
-    """Seconds that our feed takes from its start to the published snapshot of `until`."""
+def feed(bench: Rig, topic: Topic, home: Path, until: int) -> tuple[float, Progress]:
+    """Seconds that our feed takes from its start to the published snapshot of `until`, and what it reports."""
     begun = time.perf_counter()
     done = Changefeed(topic.uri(), f"delta://{home}").run(bench.spark, until=until)
     assert (done.checkpoint_ts or 0) >= until, (done, until)
-    return time.perf_counter() - begun
+    return time.perf_counter() - begun, done
 
 
 def ends(bench: Rig, topic: Topic) -> dict[int, int]:

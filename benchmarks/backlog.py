@@ -2,18 +2,24 @@
 
     write_backlog(directory, "sysbench", 400_000)      4 tables of 4 columns
     write_backlog(directory, "wide", 100_000)          4 tables of 16 mixed columns, NULLs among them
+    write_backlog(directory, "40 columns", 100_000)    a shape of shapes.py: 4 tables, or as many as it says
+    log_of(directory)                                  how the log's rows are read and mounted
 
 The tables are made by the embedded TiDB, so their DDLs stand in the log as jobs; the rows are TiDB's bytes.  60 % of
 them are UPDATEs with the old row, 25 % INSERTs, 15 % DELETEs, ten to a transaction, which writes one table.  Contents
-are drawn from some thousand different ones, so that a long log is made quickly.
+are drawn from some thousand different ones (a shape's tables share one thousand), so that a long log is made quickly.
 """
 
+import json
 import random
+import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from shapes import CASES, Shape, value_of
 
 from tidegate.app.segment_log import SegmentLog
 from tidegate.feed.filter import TableFilter
@@ -21,12 +27,15 @@ from tidegate.kv import Row, encode_row
 from tidegate.kv.datum import DecimalDatum, JsonDatum, Unsigned
 from tidegate.kv.decimal_bin import DecimalForm
 from tidegate.kv.handle import IntHandle
+from tidegate.kv.json.value import JsonValue
 from tidegate.kv.packed_time import Time
 from tidegate.kv.row.row import select_stored
 from tidegate.kv.table_key import record_prefix
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.schema.stored.definition import StoredTable
 from tidegate.schema.stored.layout import table_layout
+from tidegate.schema.stored.snapshot import TableVersion
+from tidegate.source.tidb.changes import LogChanges
 from tidegate.source.tidb.timeline import Timeline
 from tidegate.tidb.change_log import ChangeLog
 from tidegate.tidb.cluster import Cluster
@@ -34,7 +43,7 @@ from tidegate.tidb.segment import SegmentWriter, encode_segment, segments
 from tidegate.tidb.span_feed import in_order
 from tidegate.tidb.sql.session.session import Session
 
-__all__ = ["CREATE", "SCHEMA", "TABLES", "write_backlog"]
+__all__ = ["CREATE", "SCHEMA", "TABLES", "Backlog", "log_of", "write_backlog"]
 
 SCHEMA: Final = "bench"
 TABLES: Final = ("t1", "t2", "t4", "t5")
@@ -62,10 +71,12 @@ class Backlog(NamedTuple):
     high: int
 
 
-def write_backlog(directory: Path, kind: str, rows: int, seed: int = 1, *, tables: Sequence[str] = TABLES) -> Backlog:
+def write_backlog(directory: Path, kind: str, rows: int, seed: int = 1, *, tables: Sequence[str] = ()) -> Backlog:
     """Writes a log of so many rows, or a few more. `directory` does not exist yet."""
     directory.mkdir(parents=True)
-    made, low = _tables(directory, kind, tables)
+    shape = CASES.get(kind)
+    versions, low = _tables(directory, kind, tables or (shape.names if shape and shape.tables > 1 else TABLES))
+    made = [version.stored for version in versions]
     held: list[KvChange] = []
     count, edge, ts = 0, low, low
     for ts, changes in _transactions(made, kind, low, random.Random(seed)):
@@ -80,18 +91,29 @@ def write_backlog(directory: Path, kind: str, rows: int, seed: int = 1, *, table
     return Backlog(count, low, ts)
 
 
-def _tables(directory: Path, kind: str, names: Sequence[str]) -> tuple[list[StoredTable], int]:
+def log_of(directory: Path) -> LogChanges:
+    """All that a log holds of its tables."""
+    high = segments(directory)[-1][1]
+    return LogChanges(SegmentLog(directory), 0, high, tuple(_versions(directory, high)))
+
+
+def _versions(directory: Path, high: int) -> list[TableVersion]:
+    timeline = Timeline(SegmentLog(directory), TableFilter.parse((f"{SCHEMA}.*",)))
+    timeline.start(high)
+    return list(timeline.tables.replicated(timeline.snapshot))
+
+
+def _tables(directory: Path, kind: str, names: Sequence[str]) -> tuple[list[TableVersion], int]:
     """Makes the tables; their definitions, and how far the log goes."""
+    create = CREATE[kind] if kind in CREATE else f"CREATE TABLE {{}} {CASES[kind].statement}"
     cluster = Cluster.open()
     session = Session(cluster.node)
-    for statement in (f"CREATE DATABASE {SCHEMA}", f"USE {SCHEMA}", *(CREATE[kind].format(name) for name in names)):
+    for statement in (f"CREATE DATABASE {SCHEMA}", f"USE {SCHEMA}", *(create.format(name) for name in names)):
         session.execute(statement)
     SegmentWriter(ChangeLog(cluster.storage.store, cluster.storage.oracle), directory, 0).write(empty=True)
     cluster.close()
     high = segments(directory)[-1][1]
-    timeline = Timeline(SegmentLog(directory), TableFilter.parse((f"{SCHEMA}.*",)))
-    timeline.start(high)
-    return [version.stored for version in timeline.tables.replicated(timeline.snapshot)], high
+    return _versions(directory, high), high
 
 
 class _Table(NamedTuple):
@@ -107,14 +129,19 @@ def _transactions(
     tables: list[StoredTable], kind: str, low: int, chance: random.Random
 ) -> Iterator[tuple[int, list[KvChange]]]:
     """Transactions without end, with their commit_ts."""
-    made = [_Table(record_prefix(table.id), _contents(table, kind, chance), {}, []) for table in tables]
+    shared = _contents(tables[0], _shaped(CASES[kind]), chance, CONTENTS // 4) if kind in CASES else None
+    made = [
+        _Table(record_prefix(table.id), shared or _contents(table, ROWS[kind], chance, CONTENTS), {}, [])
+        for table in tables
+    ]
+    together = CASES[kind].together if kind in CASES else ROWS_PER_TRANSACTION
     ts, fresh = low, 0
     while True:
         ts += MS
         table, changes = made[chance.randrange(len(made))], dict[bytes, KvChange]()
-        for _ in range(ROWS_PER_TRANSACTION):
+        for _ in range(together):
             draw, fresh = chance.random(), fresh + 1
-            new = table.contents[chance.randrange(CONTENTS)]
+            new = table.contents[chance.randrange(len(table.contents))]
             if draw < 0.25 or not table.keys:
                 key = table.prefix + IntHandle(fresh).encoded
                 table.keys.append(key)
@@ -134,13 +161,13 @@ def _transactions(
         yield ts, list(changes.values())
 
 
-def _contents(table: StoredTable, kind: str, chance: random.Random) -> list[bytes]:
+def _contents(table: StoredTable, rows: "RowMaker", chance: random.Random, count: int) -> list[bytes]:
     """Values of rows; keys are not in them."""
     layout = table_layout(table)
     ids = {column.name.original: column.id for column in table.cols or []}
     found = []
-    for number in range(CONTENTS):
-        named = {"id": 0, **ROWS[kind](chance, number)}
+    for number in range(count):
+        named = {"id": 0, **rows(chance, number)}
         columns = {ids[name]: value for name, value in named.items()}
         row = Row(table.id, IntHandle(0), columns, select_stored(layout, columns))
         found.append(encode_row(layout, row)[1])
@@ -156,7 +183,12 @@ def _wide(chance: random.Random, number: int) -> dict[str, Any]:
     word = f"{chance.getrandbits(160):040x}"
     clock = chance.randrange(24), chance.randrange(60), chance.randrange(60)
     day = chance.randrange(1, 13), chance.randrange(1, 29)
-    document = {"a": number % 100, "k": word[:6], "list": [1, 2, number % 7], "nested": {"x": number % 2 == 0}}
+    document: dict[str, JsonValue] = {
+        "a": number % 100,
+        "k": word[:6],
+        "list": [1, 2, number % 7],
+        "nested": {"x": number % 2 == 0},
+    }
     row: dict[str, Any] = {
         "user_id": chance.randrange(1 << 31),
         "name": word[:12].encode(),
@@ -180,4 +212,33 @@ def _wide(chance: random.Random, number: int) -> dict[str, Any]:
     return row
 
 
-ROWS: Final[dict[str, Callable[[random.Random, int], dict[str, Any]]]] = {"sysbench": _sysbench, "wide": _wide}
+def _shaped(shape: Shape) -> "RowMaker":
+    """Rows of a shape, each with values as TiDB stores them."""
+
+    def row(chance: random.Random, _: int) -> dict[str, Any]:
+        values = ((kind, value_of(kind, chance, shape.nulls)) for kind in shape.columns)
+        return {f"c{number}": _datum(kind, value) for number, (kind, value) in enumerate(values)}
+
+    return row
+
+
+def _datum(kind: str, value: Any) -> Any:
+    """A value of an event as TiDB stores it."""
+    if value is None:
+        return None
+    match kind.partition("(")[0]:
+        case "int unsigned" | "enum":
+            return Unsigned(value)
+        case "decimal":
+            precision, scale = map(int, kind.partition("(")[2].rstrip(")").split(","))
+            return DecimalDatum(Decimal(value), DecimalForm(precision, scale))
+        case "date" | "datetime" | "timestamp":
+            whole, _, fraction = value.partition(".")
+            return Time(*map(int, re.split("[- :]", whole)), *([int(fraction.ljust(6, "0"))] if fraction else []))
+        case "json":
+            return JsonDatum(json.loads(value))
+    return value.encode() if isinstance(value, str) else value
+
+
+RowMaker: TypeAlias = Callable[[random.Random, int], dict[str, Any]]
+ROWS: Final[dict[str, RowMaker]] = {"sysbench": _sysbench, "wide": _wide}

@@ -6,8 +6,10 @@
     the topic's messages in memory  ──  the same client, settings, broker  ──►  another topic       raw
 
     part      what                                                                            goal
-    rates     rows a second of the feed ÷ those of the raw producer, both protocols, 4 and    0.25 at least
-              16 columns; the feed is timed from its start to the checkpoint of the last row
+    rates     rows a second of the feed ÷ those of the raw producer, both protocols, 4        0.25 at least;
+              columns and the shapes of shapes.py (`--only 16` names some); the feed is timed 16 columns 0.35,
+              from its start to the checkpoint of the last row; roads: the share of rows     40 columns 0.3
+              that were mounted and encoded by columns, and row by row
     latency   2,000 rows/s by SQL on the embedded TiDB: commit_ts to the message in a         p50 1.5 s, p95 4 s
               consumer's hands
     topics    rows/s from a topic to one of the other protocol, 4 columns, and its ratio to   100,000 rows/s
@@ -29,12 +31,14 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from typing import Any, Final
 
 import psutil
 from backlog import SCHEMA, Backlog, write_backlog
 from confluent_kafka import Consumer, TopicPartition
 from rig import PARTITIONS, Rig, arguments, rig, seconds
+from shapes import CASES
 from traffic import PROTOCOLS
 from upstream_rows import run_upstream
 
@@ -43,13 +47,14 @@ from tidegate.app.config.kafka_target import parse_target
 from tidegate.app.config.load import load
 from tidegate.app.demo.recorded import create_topic
 from tidegate.app.progress import Progress
-from tidegate.app.wiring import topic_target
+from tidegate.app.targets import topic_target
 from tidegate.codec import DecodeOptions, decode
 from tidegate.model.event import Delete, Insert, Update
 from tidegate.model.tso import physical_ms
 
 PARTS: Final = ("rates", "topics", "latency", "cores", "memory")
-KINDS: Final = ("sysbench", "wide")
+KINDS: Final = ("sysbench", "wide", *(name for name, shape in CASES.items() if shape.whole and shape.batched == 1))
+SHARES: Final = {"sysbench": 1, "40 columns": 8, "120 columns": 20, "documents": 8, "long texts": 16}
 WIDE_SHARE: Final = 4
 """Wide rows are so many times fewer."""
 ROUNDS: Final = 3
@@ -68,9 +73,15 @@ def uri_of(bench: Rig, topic: str, protocol: str, *words: str) -> str:
     return f"kafka://{bench.bootstrap}/{topic}?" + "&".join([f"protocol={protocol}", *extension, *words])
 
 
-def sink_of(bench: Rig, topic: str, protocol: str) -> str:
+def sink_of(bench: Rig, topic: str, protocol: str, *words: str) -> str:
     """The address of a topic that is written."""
-    return uri_of(bench, topic, protocol, f"partition-num={PARTITIONS}")
+    return uri_of(bench, topic, protocol, f"partition-num={PARTITIONS}", *words)
+
+
+def words_of(kind: str) -> list[str]:
+    """What a shape tells the encoder, as parameters of an address; batches of Open Protocol have 16 rows anyway."""
+    encode = CASES[kind].encode if kind in CASES else {}
+    return [f"{name.replace('_', '-')}={str(value).lower()}" for name, value in encode.items()]
 
 
 def feed_of(bench: Rig, source: str, sink: str) -> Changefeed:
@@ -79,10 +90,12 @@ def feed_of(bench: Rig, source: str, sink: str) -> Changefeed:
     return Changefeed(load(source_uri=source, sink_uri=sink, rules=rules, state_dir=bench.directory("state")))
 
 
-def run_feed(bench: Rig, source: str, backlog: Backlog, topic: str, protocol: str) -> tuple[float, Progress]:
+def run_feed(
+    bench: Rig, source: str, backlog: Backlog, topic: str, protocol: str, *words: str
+) -> tuple[float, Progress]:
     """Seconds of a feed from the source's begin to its last row, and what it reports."""
     create_topic(bench.bootstrap, topic, PARTITIONS)
-    feed = feed_of(bench, source, sink_of(bench, topic, protocol))
+    feed = feed_of(bench, source, sink_of(bench, topic, protocol, *words))
     begun = time.perf_counter()
     progress = feed.run(bench.spark, until=backlog.high)
     took_s = time.perf_counter() - begun
@@ -124,19 +137,19 @@ def raw_seconds(bench: Rig, messages: Sequence[Message], topic: str, protocol: s
     return seconds(produce)
 
 
-def rates(bench: Rig, protocol: str, kind: str, rows: int) -> dict[str, float]:
+def rates(bench: Rig, protocol: str, kind: str, rows: int) -> dict[str, Any]:
     """One protocol, one kind of table."""
-    rows = rows if kind == "sysbench" else rows // WIDE_SHARE
-    name = f"{protocol}-{kind}"
+    rows, words = rows // SHARES.get(kind, WIDE_SHARE), words_of(kind)
+    name = f"{protocol}-{kind}".replace(" ", "-")
     tenth, log = bench.directory("tenth"), bench.directory("log")
-    run_feed(bench, f"tidb://{tenth}", write_backlog(tenth, kind, rows // 10), f"warm-{name}", protocol)
+    run_feed(bench, f"tidb://{tenth}", write_backlog(tenth, kind, rows // 10), f"warm-{name}", protocol, *words)
     backlog = write_backlog(log, kind, rows)
-    run_feed(bench, f"tidb://{log}", backlog, f"first-{name}", protocol)
+    _, progress = run_feed(bench, f"tidb://{log}", backlog, f"first-{name}", protocol, *words)
     messages = consumed(bench, f"first-{name}")
     feed_s = raw_s = float("inf")
     for n in range(ROUNDS):
         raw_s = min(raw_s, raw_seconds(bench, messages, f"raw-{name}-{n}", protocol))
-        feed_s = min(feed_s, run_feed(bench, f"tidb://{log}", backlog, f"feed-{name}-{n}", protocol)[0])
+        feed_s = min(feed_s, run_feed(bench, f"tidb://{log}", backlog, f"feed-{name}-{n}", protocol, *words)[0])
     size_bytes = sum(len(key or b"") + len(value) for _, key, value in messages)
     return {
         "feed_over_raw": raw_s / feed_s,
@@ -147,6 +160,7 @@ def rates(bench: Rig, protocol: str, kind: str, rows: int) -> dict[str, float]:
         "megabytes": size_bytes / 1e6,
         "feed_s": feed_s,
         "raw_s": raw_s,
+        "roads": {road: count / backlog.rows for road, count in progress.roads.items()},
     }
 
 
@@ -280,6 +294,7 @@ def main() -> None:
     parser = arguments(__doc__, 400_000)
     parser.add_argument("--part", choices=(*PARTS, "one"), action="append", help="only this one")
     parser.add_argument("--protocol", choices=PROTOCOLS, action="append", help="only this one")
+    parser.add_argument("--only", default="", help="of `rates`, the cases with this in their names")
     parser.add_argument("--cores", type=int, help="keep to so many cores")
     given = parser.parse_args()
     if given.cores:
@@ -288,12 +303,12 @@ def main() -> None:
     if parts == ["one"]:
         print(json.dumps(one(given.rows)))
         return
-    found: dict[str, dict[str, float]] = {}
+    found: dict[str, dict[str, Any]] = {}
     with rig() as bench:
         if "rates" in parts:
-            for protocol in protocols:
-                for kind in KINDS:
-                    found[f"{protocol} {kind}"] = rates(bench, protocol, kind, given.rows)
+            for protocol, kind in product(protocols, KINDS):
+                if given.only in f"{protocol}, {kind}" and protocol in _protocols(kind):
+                    found[f"{protocol}, {kind}"] = rates(bench, protocol, kind, given.rows)
         if "topics" in parts:
             found |= topics(bench, given.rows)
         if "latency" in parts:
@@ -305,9 +320,15 @@ def main() -> None:
     print(json.dumps(found, indent=2) if given.json else "\n".join(map(_line, found.items())))
 
 
-def _line(case: tuple[str, dict[str, float]]) -> str:
+def _protocols(kind: str) -> tuple[str, ...]:
+    return CASES[kind].protocols if kind in CASES else PROTOCOLS
+
+
+def _line(case: tuple[str, dict[str, Any]]) -> str:
     name, figures = case
-    return f"{name:24} " + "   ".join(f"{label} {value:,.2f}" for label, value in figures.items())
+    roads = ", ".join(f"{share:.0%} {road}" for road, share in figures.get("roads", {}).items())
+    numbers = (f"{label} {value:,.2f}" for label, value in figures.items() if label != "roads")
+    return f"{name:34} " + "   ".join(numbers) + (f"   ({roads})" if roads else "")
 
 
 if __name__ == "__main__":

@@ -1,17 +1,19 @@
 """Encoding on one core: typed Arrow columns to messages, the plain encoder, and `json.dumps` as the measure.
 
-    python benchmarks/encode.py [--json] [--repeat 5] [--times 10]
+    python benchmarks/encode.py [--json] [--repeat 5] [--times 10] [--rows 8000] [--only 16]
 
-Four cases: each protocol with a table of 4 columns (as sysbench has it) and one of 16 mixed columns; 25 % INSERT, 60 %
-UPDATE with the old row, 15 % DELETE; the events are those of messages recorded from TiCDC, and what is made of them is
-compared with the recording before anything is timed.  All three write the same events in one run, taking turns, and
-the best of some rounds counts, so that the ratios mean something on a busy machine:
+Recorded from TiCDC: each protocol with a table of 4 columns (as sysbench has it) and one of 16 mixed columns; 25 %
+INSERT, 60 % UPDATE with the old row, 15 % DELETE; what is made of the events is compared with the recording before
+anything is timed.  Made here (shapes.py): rows as people have them; what columns give is compared with what rows give.
+All three write the same events in one run, taking turns, and the best of some rounds counts, so that the ratios mean
+something on a busy machine.  Rows of a batch that the columnar encoder does not take go one by one, as they do in a
+feed: `roads` is the share of each.
 
     json.dumps   each event's key and value (canal-json: the value) from dicts, every text dropped at once
     plain        `BatchEncoder`, event by event, to Kafka messages
     columnar     `ColumnarEncoder`, 4,000 events a batch, from what `decode_chunk` gives to the keys and values of Kafka
                  messages as Python bytes, all columns of all images, frames and batches of 16 included; every message
-                 dropped at once
+                 dropped at once; a batch of another table every so many rows where there are several
 
 The process keeps to one core, and its CPU time is what counts: what runs beside it costs it caches, but no turns.
 """
@@ -21,46 +23,83 @@ import gzip
 import json
 import os
 import time
-from collections import deque
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias
 
+import numpy as np
 import pyarrow as pa
-from decode import CASES, CHUNK_EVENTS, DATA, Message, events
+from decode import CASES, DATA, Message, events
+from shapes import CASES as SHAPES
+from shapes import Shape, chunks
 
 from tidegate.codec import BatchEncoder, DecodeOptions, EncodeOptions, decode
 from tidegate.codec.columnar import Batch, ColumnarEncoder, decode_chunk
+from tidegate.codec.columnar.values import MISFITS
 from tidegate.codec.frame import read_frames
-from tidegate.model.event import Delete, Insert, RowChange, Update
+from tidegate.model.event import Delete, Insert, Update
 
 TIMES: Final = 10
 """A recording has 2,000 events and is written so many times in a row."""
+CHUNK_EVENTS: Final = 4_000
+MADE_ROWS: Final = 8_000
+"""Rows of a case that is made here."""
+
+Rows: TypeAlias = list[Insert | Update | Delete]
 
 
 class Work(NamedTuple):
-    """The same events in three forms: dicts, rows, and batches with their row ids."""
+    """The same events in three forms: dicts, rows, and batches with their row ids and rows.
+
+    `singly` are those of `rows` that no batch has."""
 
     dicts: list[tuple[Any, ...]]
-    rows: list[RowChange]
-    batches: list[tuple[Batch, Any]]
+    rows: Rows
+    batches: list[tuple[Batch, Any, Rows]]
+    singly: Rows
 
 
 def work_of(messages: list[Message], protocol: str, times: int) -> Work:
     """`times` times the events of `messages`."""
     options = DecodeOptions(protocol=protocol)
     single = list(events(messages)) * times
-    dicts = [(json.loads(key), json.loads(value)) if key else (json.loads(value),) for key, value in single]
-    rows = [row for key, value in messages for row in decode(key, value, options)]
-    assert all(isinstance(row, Insert | Update | Delete) for row in rows)
+    rows = _rows(messages, options)
     chunk = messages * max(1, CHUNK_EVENTS // len(rows))
     decode_chunk(messages, options)  # the first chunk teaches the layout
     (batch,) = decode_chunk(chunk, options).batches
-    row_ids = [row.row_id for row in rows if isinstance(row, Insert | Update | Delete)]
+    row_ids = [row.row_id for row in rows]
     ids = pa.array(row_ids * (batch.rows // len(rows)), pa.int64())
-    return Work(dicts, rows * times, [(batch, ids)] * (len(single) // batch.rows))  # type: ignore[arg-type]
+    work = batch, ids, rows * (batch.rows // len(rows))
+    return Work(_dicts(single), rows * times, [work] * (len(single) // batch.rows), [])
 
 
-def cpu_seconds(work: Callable[[], None]) -> float:
+def work_of_shape(shape: Shape, protocol: str, count: int) -> Work:
+    """The rows of a shape: as typed columns by chunks, and those that have none."""
+    options, pieces = DecodeOptions(protocol=protocol), chunks(shape, protocol, count, CHUNK_EVENTS)
+    messages = [one for piece in pieces for one in piece]
+    decode_chunk(pieces[0], options)  # the first chunk teaches the layout
+    rows, batches, singly = _rows(messages, options), [], []
+    for number, piece in enumerate(pieces):
+        here = rows[number * CHUNK_EVENTS :]  # one a message
+        chunk = decode_chunk(piece, options)
+        batches += [(batch, None, [here[at] for at in np.asarray(batch.message).tolist()]) for batch in chunk.batches]
+        singly += [here[one.message] for one in chunk.rest]
+    return Work(_dicts(list(events(messages))), rows, batches, singly)
+
+
+def _dicts(single: list[Message]) -> list[tuple[Any, ...]]:
+    return [(json.loads(key), json.loads(value)) if key else (json.loads(value),) for key, value in single]
+
+
+def _rows(messages: list[Message], options: DecodeOptions) -> Rows:
+    found = [event for key, value in messages for event in decode(key, value, options)]
+    rows = [event for event in found if isinstance(event, Insert | Update | Delete)]
+    assert len(rows) == len(found)
+    return rows
+
+
+def cpu_seconds(work: Callable[[], object]) -> float:
     """CPU time that `work` takes once."""
     begun = time.process_time()
     work()
@@ -75,21 +114,61 @@ def clock_of(messages: list[Message]) -> int:
 def check(name: str, messages: list[Message], work: Work, options: EncodeOptions) -> None:
     """Columns give what rows give, and Open Protocol what was recorded (canal-json's clock went on)."""
     encoder, plain = ColumnarEncoder(options), BatchEncoder(options)
-    batch, ids = work.batches[0]
+    batch, ids, _ = work.batches[0]
     found = [*encoder.append(batch, row_ids=ids).pairs(), *encoder.flush().pairs()]
     made = [*(message for row in work.rows[: batch.rows] for message in plain.append(row)), *plain.flush()]
     assert found == [(message.key, message.value) for message in made], name
     assert not options.protocol.startswith("open") or found[: len(messages)] == messages, name
 
 
-def measure(name: str, repeat: int, times: int) -> dict[str, float]:
-    """Rates of one case in events a second, and their ratios."""
+def recorded(name: str, times: int) -> dict[str, Any]:
+    """The best seconds of CPU of one recording by work, and its rows by road."""
     messages = list(read_frames(gzip.decompress((DATA / f"{name}.bin.gz").read_bytes())))
     protocol = "open-protocol" if name.startswith("open") else "canal-json"
     work = work_of(messages, protocol, times)
     options = EncodeOptions(protocol=protocol, enable_tidb_extension=True)
-    now_ms = clock_of(messages)
     check(name, messages, work, options)
+    return {"work": work, "options": options, "now_ms": clock_of(messages)}
+
+
+def made(shape: Shape, protocol: str, count: int) -> dict[str, Any]:
+    """The same of a shape."""
+    options = EncodeOptions(protocol=protocol, enable_tidb_extension=True, **shape.encode)
+    return {"work": work_of_shape(shape, protocol, count), "options": options, "now_ms": 1_700_000_000_123}
+
+
+def cases(times: int, count: int) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+    """All cases by name."""
+    for name in CASES:
+        yield name, partial(recorded, name, times)
+    for name, shape in SHAPES.items():
+        for protocol in shape.protocols if shape.whole and shape.batched == 1 else ():
+            yield f"{protocol.partition('-')[0]}, {name}", partial(made, shape, protocol, count)
+
+
+def by_columns(work: Work, options: EncodeOptions, now_ms: int) -> Counter[str]:
+    """Write the batches, one by one the rows of those that cannot be; return the rows by road."""
+    encoder = ColumnarEncoder(options, now_ms=lambda: now_ms)
+    single = BatchEncoder(options, now_ms=lambda: now_ms)
+    roads: Counter[str] = Counter()
+    left = [work.singly]
+    for batch, ids, rows in work.batches:
+        try:
+            deque(encoder.append(batch, row_ids=ids).pairs(), maxlen=0)
+        except MISFITS:
+            left.append(rows)
+    deque(encoder.flush().pairs(), maxlen=0)
+    roads.update({road.partition("/")[2]: rows for road, rows in encoder.take_roads().by_road().items()})
+    for rows in left:
+        for row in rows:
+            single.append(row)
+        roads["rows"] += len(rows)
+    single.flush()
+    return roads
+
+
+def measure(work: Work, options: EncodeOptions, now_ms: int, repeat: int) -> dict[str, Any]:
+    """Rates of one case in events a second, their ratios, and the share of rows by road."""
 
     def dumps() -> None:
         for texts in work.dicts:
@@ -102,14 +181,9 @@ def measure(name: str, repeat: int, times: int) -> dict[str, float]:
             encoder.append(row)
         encoder.flush()
 
-    def columnar() -> None:
-        encoder = ColumnarEncoder(options, now_ms=lambda: now_ms)
-        for batch, ids in work.batches:
-            deque(encoder.append(batch, row_ids=ids).pairs(), maxlen=0)
-        deque(encoder.flush().pairs(), maxlen=0)
-
-    works = {"json_dumps": dumps, "plain": plain, "columnar": columnar}
-    counts = {"columnar": sum(batch.rows for batch, _ in work.batches)}
+    works = {"json_dumps": dumps, "plain": plain, "columnar": lambda: by_columns(work, options, now_ms)}
+    roads = by_columns(work, options, now_ms)
+    counts = {"columnar": roads.total()}
     best = dict.fromkeys(works, 0.0)
     for _ in range(repeat):
         for label, run in works.items():
@@ -117,6 +191,7 @@ def measure(name: str, repeat: int, times: int) -> dict[str, float]:
     return {
         "columnar_over_json_dumps": best["columnar"] / best["json_dumps"],
         "plain_over_json_dumps": best["plain"] / best["json_dumps"],
+        "roads": {road: count / roads.total() for road, count in roads.items() if count},
         **{f"{label}_events_per_s": rate for label, rate in best.items()},
     }
 
@@ -129,19 +204,27 @@ def main() -> None:
     parser.add_argument(
         "--times", type=int, default=TIMES, help="how often the 2,000 recorded events are written a round"
     )
+    parser.add_argument("--rows", type=int, default=MADE_ROWS, help="rows of a case that is made here")
+    parser.add_argument("--only", default="", help="the cases with this in their names")
     arguments = parser.parse_args()
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     pa.set_cpu_count(1)
-    found = {name: measure(name, arguments.repeat, arguments.times) for name in CASES}
+    found: dict[str, dict[str, Any]] = {}
+    for name, make in cases(arguments.times, arguments.rows):
+        if arguments.only not in name:
+            continue
+        found[name] = rates = measure(**make(), repeat=arguments.repeat)
+        roads = ", ".join(f"{share:.0%} {road}" for road, share in rates["roads"].items())
+        if not arguments.json:
+            print(
+                f"{name:26}  columnar {rates['columnar_over_json_dumps']:5.2f} x   plain "
+                f"{rates['plain_over_json_dumps']:5.2f} x   of json.dumps at {rates['json_dumps_events_per_s']:,.0f}/s "
+                f"(columnar {rates['columnar_events_per_s']:,.0f}/s, plain {rates['plain_events_per_s']:,.0f}/s; "
+                f"{roads})",
+                flush=True,
+            )
     if arguments.json:
         print(json.dumps(found, indent=2))
-        return
-    for name, rates in found.items():
-        print(
-            f"{name:16}  columnar {rates['columnar_over_json_dumps']:5.2f} x   plain "
-            f"{rates['plain_over_json_dumps']:5.2f} x   of json.dumps at {rates['json_dumps_events_per_s']:,.0f}/s "
-            f"(columnar {rates['columnar_events_per_s']:,.0f}/s, plain {rates['plain_events_per_s']:,.0f}/s)"
-        )
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ def _added(path: str, low: int) -> dict[str, Any]:
 
 def _peer(verb: str, *given: object) -> float:
     """Seconds that PyIceberg takes: iceberg_peer.py."""
-    words = [READERS, Path(__file__).with_name("iceberg_peer.py"), verb, *map(str, given)]
+    words = [str(READERS), str(Path(__file__).with_name("iceberg_peer.py")), verb, *map(str, given)]
     return float(subprocess.run(words, check=True, capture_output=True, text=True, timeout=1800).stdout.split()[-1])
 
 
@@ -195,7 +195,7 @@ def session_of(cases: list[str]) -> Iterator[Rig | None]:
     if not WITH_SPARK & set(cases):
         yield None
         return
-    jars = [jar for conf in ("spark", "iceberg") for jar in sorted(ensure_jars(conf).glob("*.jar"))]  # type: ignore[arg-type]
+    jars = [jar for conf in ("spark", "iceberg") for jar in sorted(ensure_jars(conf).glob("*.jar"))]
     with tempfile.TemporaryDirectory() as warehouse:
         conf = {
             "spark.jars": ",".join(map(str, jars)),

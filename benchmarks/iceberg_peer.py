@@ -93,4 +93,4 @@ def upsert(home: str, metadata: str, changes: str) -> float:
 
 
 if __name__ == "__main__":
-    print({"overwrite": overwrite, "upsert": upsert}[sys.argv[1]](*sys.argv[2:]))
+    print(overwrite(*sys.argv[2:]) if sys.argv[1] == "overwrite" else upsert(*sys.argv[2:]))

@@ -53,8 +53,8 @@ def accept(schema: str, _: str) -> bool:
     return schema == SCHEMA
 
 
-def land(topic: Topic, lake: Path, bench: Rig) -> float:
-    """Seconds from the start of a landing to the commit that holds the topic's last message."""
+def land(topic: Topic, lake: Path, bench: Rig) -> tuple[float, dict[str, int]]:
+    """Seconds from the start of a landing to the commit that holds the topic's last message, and rows by road."""
     landing = Landing(
         kafka_topics(topic.uri(order="ts", max_messages_per_batch=1_000_000)), str(lake), "bench", accept=accept
     )
@@ -67,7 +67,7 @@ def land(topic: Topic, lake: Path, bench: Rig) -> float:
                 raise failed
             assert time.perf_counter() - begun < PATIENCE_S, "nothing more landed"
             time.sleep(0.002)
-        return time.perf_counter() - begun
+        return time.perf_counter() - begun, landing.progress().roads.by_road()
     finally:
         landing.stop()
 
@@ -175,8 +175,8 @@ def measure(bench: Rig, protocol: str, tenth: Topic, rows: int) -> dict[str, flo
     """One protocol."""
     topic = bench.topic(f"whole-{protocol}", mixture(rows), protocol)
     lake, table = bench.directory("lake"), bench.directory("table")
-    tenth_s = land(tenth, bench.directory("lake"), bench)
-    landing_s = land(topic, lake, bench)
+    tenth_s, _ = land(tenth, bench.directory("lake"), bench)
+    landing_s, roads = land(topic, lake, bench)
     append_s = append(topic, table, bench)
     appended = bench.spark.read.format("delta").load(str(table)).count()
     assert landed_rows(lake) == appended == rows, (landed_rows(lake), appended, rows)
@@ -188,6 +188,7 @@ def measure(bench: Rig, protocol: str, tenth: Topic, rows: int) -> dict[str, flo
         "landing_rows_per_s": rows / landing_s,
         "from_json_rows_per_s": rows / append_s,
         "decoding_rows_per_s_per_core": rate,
+        "landed_row_by_row": roads.get("land/rows", 0) / rows,
         "landing_s": landing_s,
         "tenth_landing_s": tenth_s,
         "megabytes": topic.bytes / 1e6,

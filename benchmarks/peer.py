@@ -13,6 +13,7 @@ import json
 import tempfile
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,17 +24,52 @@ from traffic import NEW_COLUMN, SCHEMA
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["PeerTables", "TailSource", "digest", "merge_statement", "rows_of"]
+__all__ = ["Layout", "PeerTables", "TailSource", "digest", "layout_of", "merge_statement", "rows_of"]
 
 BATCH_MESSAGES: Final = 50_000
 MERGES_AT_ONCE: Final = 4
-COLUMNS: Final = ("id", "k", "c", "pad")
-TYPES: Final = {"id": "bigint", "k": "int", "c": "string", "pad": "string", NEW_COLUMN: "string"}
-TEXTS: Final = f"struct<id:string,k:string,c:string,pad:string,{NEW_COLUMN}:string>"
-ROW: Final = f"struct<id:bigint,k:int,c:string,pad:string,{NEW_COLUMN}:string>"
-OPEN_ROW: Final = (
-    f"struct<id:struct<v:bigint>,k:struct<v:int>,c:struct<v:string>,pad:struct<v:string>,{NEW_COLUMN}:struct<v:string>>"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The columns of the tables and those that an ALTER TABLE adds, with Spark's types; `id` is the key."""
+
+    columns: Mapping[str, str]
+    added: Mapping[str, str] = field(default_factory=dict)
+
+    def struct(self, form: str) -> str:
+        """All of them as a struct, each as `form` says it of its type."""
+        every = {**self.columns, **self.added}
+        return f"struct<{','.join(f'{name}:{form.format(kind)}' for name, kind in every.items())}>"
+
+
+NARROW: Final = Layout(
+    {"id": "bigint", "k": "int", "c": "string", "pad": "string"},
+    {NEW_COLUMN: "string"},
 )
+SPARK_TYPES: Final = {
+    "bigint": "bigint",
+    "int": "int",
+    "int unsigned": "bigint",
+    "smallint": "smallint",
+    "tinyint": "tinyint",
+    "double": "double",
+    "float": "float",
+    "date": "date",
+    "datetime": "timestamp_ntz",
+    "timestamp": "timestamp",
+}
+"""MySQL's type to Spark's; decimal takes its digits along, anything else is a text."""
+
+
+def layout_of(columns: Mapping[str, str]) -> Layout:
+    """The layout of tables whose columns have these types of MySQL."""
+    return Layout(
+        {
+            name: kind if kind.startswith("decimal") else SPARK_TYPES.get(kind.partition("(")[0], "string")
+            for name, kind in columns.items()
+        }
+    )
 
 
 class TailSource(RawSource):
@@ -57,13 +93,13 @@ class TailSource(RawSource):
         return reader
 
 
-def rows_of(messages: "DataFrame", protocol: str) -> "DataFrame":
+def rows_of(messages: "DataFrame", protocol: str, layout: Layout = NARROW) -> "DataFrame":
     """(commit_ts, offset, op, table, row) of row changes of one event a message; DDLs have op A and `query`."""
     from pyspark.sql.functions import coalesce, col, expr, from_json, get, lit, when
 
     if protocol == "canal-json":
         schema = (
-            f"database string, table string, type string, sql string, data array<{TEXTS}>, "
+            f"database string, table string, type string, sql string, data array<{layout.struct('string')}>, "
             "_tidb struct<commitTs:bigint>"
         )
         event = messages.select("offset", from_json(col("value").cast("string"), schema).alias("e"))
@@ -75,15 +111,16 @@ def rows_of(messages: "DataFrame", protocol: str) -> "DataFrame":
             "offset",
             op.alias("op"),
             col("e.table").alias("table"),
-            get("e.data", lit(0)).cast(ROW).alias("row"),
+            get("e.data", lit(0)).cast(layout.struct("{}")).alias("row"),
             col("e.sql").alias("query"),
         ).where(f"e.database = '{SCHEMA}' and op is not null")
     head = from_json(expr("cast(substring(key, 17) as string)"), "ts bigint, scm string, tbl string, t int")
-    body = from_json(expr("cast(substring(value, 9) as string)"), f"u {OPEN_ROW}, d {OPEN_ROW}, q string, t int")
+    image_of = layout.struct("struct<v:{}>")
+    body = from_json(expr("cast(substring(value, 9) as string)"), f"u {image_of}, d {image_of}, q string, t int")
     event = messages.select("offset", "value", head.alias("h")).where(f"h.t in (1, 2) and h.scm = '{SCHEMA}'")
     rows = event.select("offset", "h", body.alias("e"))
     image = coalesce("e.u", "e.d")
-    names = (*COLUMNS, NEW_COLUMN)
+    names = (*layout.columns, *layout.added)
     fields = ", ".join(f"'{name}', image.{name}.v" for name in names)
     op = when(col("h.t") == 1, when(col("e.d").isNotNull(), "D").otherwise("U")).when(col("e.t") == 5, "A")
     return (
@@ -103,11 +140,11 @@ def rows_of(messages: "DataFrame", protocol: str) -> "DataFrame":
 class PeerTables:
     """Delta tables of the other job, one directory each."""
 
-    def __init__(self, spark: "SparkSession", home: Any, names: list[str]) -> None:
-        self.spark, self.home = spark, home
-        self.columns: dict[str, tuple[str, ...]] = dict.fromkeys(names, COLUMNS)
+    def __init__(self, spark: "SparkSession", home: Any, names: list[str], layout: Layout = NARROW) -> None:
+        self.spark, self.home, self.layout = spark, home, layout
+        self.columns: dict[str, tuple[str, ...]] = dict.fromkeys(names, tuple(layout.columns))
+        columns = ", ".join(f"{column} {kind}" for column, kind in layout.columns.items())
         for name in names:
-            columns = ", ".join(f"{column} {TYPES[column]}" for column in COLUMNS)
             spark.sql(
                 f"CREATE TABLE {self.place(name)} ({columns}) USING delta "
                 "TBLPROPERTIES (delta.enableDeletionVectors = true)"
@@ -153,7 +190,7 @@ class PeerTables:
         """One micro-batch."""
         from pyspark.sql.functions import col, max_by, struct
 
-        rows = rows_of(batch, protocol)
+        rows = rows_of(batch, protocol, self.layout)
         last = rows.groupBy("table", col("row.id").alias("id")).agg(
             max_by(struct("op", "row", "query", "commit_ts"), struct("commit_ts", "offset")).alias("last")
         )
@@ -166,10 +203,11 @@ class PeerTables:
         last.unpersist()
 
     def alter(self, name: str) -> None:
-        """Add the new column, once."""
-        if NEW_COLUMN not in self.columns[name]:
-            self.spark.sql(f"ALTER TABLE {self.place(name)} ADD COLUMN {NEW_COLUMN} {TYPES[NEW_COLUMN]}")
-            self.columns[name] = (*COLUMNS, NEW_COLUMN)
+        """Add the new columns, once."""
+        for column, kind in self.layout.added.items():
+            if column not in self.columns[name]:
+                self.spark.sql(f"ALTER TABLE {self.place(name)} ADD COLUMN {column} {kind}")
+                self.columns[name] = (*self.columns[name], column)
 
     def merge(self, last: "DataFrame", name: str) -> None:
         """MERGE a batch's changes of one table."""

@@ -17,12 +17,13 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import psutil
 from raw_source import FORMAT, RawSource
 from traffic import Change, messages
 
@@ -33,7 +34,7 @@ from tidegate.spark.session import session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["PARTITIONS", "Rig", "Topic", "arguments", "raw", "raw_stream", "rig", "seconds", "send"]
+__all__ = ["PARTITIONS", "Rig", "Topic", "arguments", "cpu_s", "raw", "raw_stream", "rig", "seconds", "send"]
 
 PARTITIONS: Final = 2
 """As many as the cores that the goals are stated for."""
@@ -148,6 +149,17 @@ def seconds(work: Callable[[], Any]) -> float:
     begun = time.perf_counter()
     work()
     return time.perf_counter() - begun
+
+
+def cpu_s() -> float:
+    """Seconds of CPU that this process, Spark and its workers have used so far, the broker's left out."""
+    spent = 0.0
+    me = psutil.Process()
+    for one in (me, *me.children(recursive=True)):
+        with suppress(psutil.Error):
+            if "kafka.Kafka" not in one.cmdline():
+                spent += sum(one.cpu_times()[:4])
+    return spent
 
 
 def arguments(doc: str | None, rows: int) -> argparse.ArgumentParser:

@@ -1,0 +1,166 @@
+"""Landing rows as people have them, against Flink SQL reading the same topic to nowhere.
+
+    python benchmarks/land_shapes.py [--rows 400000] [--protocol canal-json] [--only 16] [--peer-only] [--json]
+
+    topic (2 partitions)  ──  our landing, as a feed runs it, to the commit    ──►  changelog        landing
+      canal-json          ──  Flink SQL: kafka, canal-json, two slots          ──►  blackhole        peers/flink.py
+
+`narrow` is the mixture of traffic.py; all others are those of shapes.py, wide ones with fewer rows.  Flink's rate is
+net of the start of its job, by a topic of N messages and one of 2 N; ours is that of 2 N from its start to its commit,
+`net` the same as theirs.  Both have read a topic before that counts for neither, and the best of the rounds counts.
+
+    landing_over_flink    messages a second of landing ÷ Flink's, canal-json alone           goal 1.2
+    net_over_flink        the same, both net of their start
+    by_cpu_over_flink     the same by seconds of CPU: holds on a machine that is busy with other things
+                          A ratio is left out where the longer topic took no longer, as happens on a busy machine.
+    Flink into Parquet    the ratios of `narrow` where Flink writes files as well: of new images alone, by plain JSON
+    roads                 the share of rows by the road that they landed by
+"""
+
+import argparse
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from land import land, landed_rows
+from peers.flink import flink
+from rig import PARTITIONS, Rig, Topic, arguments, cpu_s, rig, send
+from shapes import CASES, Shape, churn, topic_of
+from traffic import PROTOCOLS, Sent, messages, mixture
+
+from tidegate.app.demo.recorded import create_topic
+
+NARROW: Final = "narrow"
+COLUMNS: Final = {"id": "bigint", "k": "int", "c": "char(120)", "pad": "char(60)"}
+WATERMARK: Final = b'"type":"TIDB_WATERMARK"'
+ROUNDS: Final = 2
+
+
+def share(name: str) -> int:
+    """A case has so many times fewer rows, since its rows are so many times larger."""
+    return {NARROW: 1, "40 columns": 4, "120 columns": 10, "documents": 4, "long texts": 8}.get(name, 2)
+
+
+def sent_of(name: str, protocol: str, rows: int) -> Iterator[Sent]:
+    """A case's messages, without watermarks."""
+    if name == NARROW:
+        made = messages(mixture(rows), protocol, partitions=PARTITIONS)
+        yield from (one for one in made if WATERMARK not in one[2][-400:])
+    else:
+        yield from topic_of(churn(CASES[name], rows), CASES[name], protocol, partitions=PARTITIONS, resolved=False)
+
+
+def filled(bench: Rig, name: str, protocol: str, sent: Iterable[Sent]) -> Topic:
+    """A new topic that holds these messages."""
+    create_topic(bench.bootstrap, name, PARTITIONS)
+    count, size_bytes = send(bench.bootstrap, name, sent)
+    return Topic(bench.bootstrap, name, protocol, PARTITIONS, count, size_bytes)
+
+
+def landed(bench: Rig, topic: Topic, rows: int) -> tuple[float, float, dict[str, int]]:
+    """Seconds of a landing, those of CPU, and its rows by road."""
+    lake, begun = bench.directory("lake"), cpu_s()
+    took_s, roads = land(topic, lake, bench)
+    spent_s = cpu_s() - begun
+    assert landed_rows(lake) == rows, (landed_rows(lake), rows)
+    return took_s, spent_s, roads
+
+
+def shares(roads: dict[str, int]) -> dict[str, float]:
+    """Counts as parts of their sum, without those of nothing."""
+    return {road: count / sum(roads.values()) for road, count in roads.items() if count}
+
+
+def measure(bench: Rig, name: str, protocol: str, given: argparse.Namespace) -> dict[str, Any]:
+    """One case of one protocol."""
+    rows = given.rows // share(name)
+    sent = list(sent_of(name, protocol, 2 * rows))
+    half = list(sent_of(name, protocol, rows))
+    short = filled(bench, f"{name.replace(' ', '-')}-{protocol}-n", protocol, half)
+    long = filled(bench, f"{name.replace(' ', '-')}-{protocol}-2n", protocol, sent)
+    found: dict[str, Any] = {"rows": 2 * rows, "messages": long.messages, "megabytes": long.bytes / 1e6}
+    if not given.peer_only:
+        landed(bench, short, rows)
+        rounds = [(landed(bench, short, rows), landed(bench, long, 2 * rows)) for _ in range(ROUNDS)]
+        long_s = min(long_one[0] for _, long_one in rounds)
+        found |= {
+            "landing_rows_per_s": 2 * rows / long_s,
+            "net_rows_per_s": net(rows, min(one[0] for one, _ in rounds), long_s),
+            "net_rows_per_cpu_s": net(rows, *(min(both[at][1] for both in rounds) for at in range(2))),
+            "roads": shares(rounds[0][1][2]),
+        }
+    if protocol == "canal-json":
+        found |= against_flink(bench, name, (short, long), found)
+        if name == NARROW:
+            found["into_parquet"] = against_flink(bench, name, (short, long), found, sink="parquet")
+    return found
+
+
+def against_flink(
+    bench: Rig, name: str, topics: tuple[Topic, Topic], found: dict[str, Any], *, sink: str = "blackhole"
+) -> dict[str, Any]:
+    """The other job's rate, and the ratios where it could be had."""
+    short, long = topics
+    columns = COLUMNS if name == NARROW else CASES[name].types
+    answer = flink(bench.bootstrap, (short.name, long.name), columns, sink=sink, rounds=ROUNDS)
+    if "skipped" in answer:
+        return {"flink": answer}
+    count = long.messages - short.messages
+    rate, by_cpu = (net(count, *(answer[which][topic.name] for topic in topics)) for which in ("seconds", "cpu_s"))
+    return {
+        "flink_rows_per_s": rate,
+        "flink_rows_per_cpu_s": by_cpu,
+        "flink_s": answer["seconds"][long.name],
+        "landing_over_flink": over(found.get("landing_rows_per_s"), rate),
+        "net_over_flink": over(found.get("net_rows_per_s"), rate),
+        "by_cpu_over_flink": over(found.get("net_rows_per_cpu_s"), by_cpu),
+    }
+
+
+def net(count: int, short_s: float, long_s: float) -> float | None:
+    """What the longer run did more, a second; None where it took no longer, as happens on a busy machine."""
+    return count / (long_s - short_s) if long_s > short_s else None
+
+
+def over(mine: float | None, other: float | None) -> float | None:
+    """A ratio, where both could be had."""
+    return mine / other if mine and other else None
+
+
+def told(name: str, rates: dict[str, Any]) -> str:
+    """One case as a line."""
+    roads = (f"{part:.0%} {road}" for road, part in rates.get("roads", {}).items())
+    keys = ("landing_over_flink", "net_over_flink", "by_cpu_over_flink")
+    ratios = (f"{key} {rates[key]:.2f}" for key in keys if rates.get(key))
+    numbers = (f"{key} {rates[key]:,.0f}" for key in ("landing_rows_per_s", "flink_rows_per_s") if rates.get(key))
+    skipped = rates.get("flink", {}).get("skipped", "")
+    return f"{name:26} {'   '.join([*ratios, *numbers, skipped])}   ({', '.join(roads)})"
+
+
+def main() -> None:
+    """Print each case when it is done."""
+    parser = arguments(__doc__, 400_000)
+    parser.add_argument("--protocol", choices=PROTOCOLS, action="append", help="only this one")
+    parser.add_argument("--only", default="", help="the cases with this in their names")
+    parser.add_argument("--peer-only", action="store_true", help="Flink alone")
+    given = parser.parse_args()
+    shapes: dict[str, Shape | None] = {NARROW: None, **{name: one for name, one in CASES.items() if one.whole}}
+    found: dict[str, dict[str, Any]] = {}
+    with rig() as bench:
+        for name, shape in shapes.items():
+            for protocol in given.protocol or PROTOCOLS:
+                case = f"{protocol.partition('-')[0]}, {name}"
+                if given.only not in case or (shape is not None and protocol not in shape.protocols):
+                    continue
+                measured = measure(bench, name, protocol, given)
+                into_parquet = measured.pop("into_parquet", {})
+                new = {case: measured, **({"canal, Flink into Parquet": into_parquet} if into_parquet else {})}
+                found |= new
+                if not given.json:
+                    print("\n".join(told(key, rates) for key, rates in new.items()), flush=True)
+    if given.json:
+        print(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()
