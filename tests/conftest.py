@@ -1,8 +1,10 @@
-"""What holds for every test: a time limit, no process that outlives the run, JVMs soon at work, files in memory.
+"""What holds for every test: a time limit, no process that outlives the run, JVMs soon at work, files in memory, and
+levels of the log as the test found them.
 
 A broker and a Spark are for the modules of folders that have none in common."""
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -34,6 +36,18 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the folders whose files take long, so that no process of tests waits for another in the end."""
     items.sort(key=lambda item: LONG.isdisjoint(item.path.parts))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """A command or a server of this process sets levels for good."""
+    loggers = [logging.getLogger(name) for name in ("", "tidegate")]
+    levels = [logger.level for logger in loggers]
+    try:
+        return (yield)
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 @pytest.fixture(scope="module")
