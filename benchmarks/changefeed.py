@@ -43,6 +43,7 @@ from traffic import PROTOCOLS
 from upstream_rows import run_upstream
 
 from tidegate.app.changefeed import Changefeed
+from tidegate.app.config.document import Document, document_of
 from tidegate.app.config.kafka_target import parse_target
 from tidegate.app.config.load import load
 from tidegate.app.demo.recorded import create_topic
@@ -73,29 +74,29 @@ def uri_of(bench: Rig, topic: str, protocol: str, *words: str) -> str:
     return f"kafka://{bench.bootstrap}/{topic}?" + "&".join([f"protocol={protocol}", *extension, *words])
 
 
-def sink_of(bench: Rig, topic: str, protocol: str, *words: str) -> str:
+def sink_of(bench: Rig, topic: str, protocol: str) -> str:
     """The address of a topic that is written."""
-    return uri_of(bench, topic, protocol, f"partition-num={PARTITIONS}", *words)
+    return uri_of(bench, topic, protocol, f"partition-num={PARTITIONS}")
 
 
-def words_of(kind: str) -> list[str]:
-    """What a shape tells the encoder, as parameters of an address; batches of Open Protocol have 16 rows anyway."""
+def file_of(kind: str) -> Document:
+    """What a shape tells the encoder, as a configuration file has it; batches of Open Protocol have 16 rows anyway."""
     encode = CASES[kind].encode if kind in CASES else {}
-    return [f"{name.replace('_', '-')}={str(value).lower()}" for name, value in encode.items()]
+    return document_of({"sink": {name.replace("_", "-"): value for name, value in encode.items()}})
 
 
-def feed_of(bench: Rig, source: str, sink: str) -> Changefeed:
+def feed_of(bench: Rig, source: str, sink: str, file: Document | None = None) -> Changefeed:
     """A feed as the command line makes it, without a past."""
     rules = (f"{SCHEMA}.*",)
-    return Changefeed(load(source_uri=source, sink_uri=sink, rules=rules, state_dir=bench.directory("state")))
+    return Changefeed(load(file, source_uri=source, sink_uri=sink, rules=rules, state_dir=bench.directory("state")))
 
 
 def run_feed(
-    bench: Rig, source: str, backlog: Backlog, topic: str, protocol: str, *words: str
+    bench: Rig, source: str, backlog: Backlog, topic: str, protocol: str, *, file: Document | None = None
 ) -> tuple[float, Progress]:
     """Seconds of a feed from the source's begin to its last row, and what it reports."""
     create_topic(bench.bootstrap, topic, PARTITIONS)
-    feed = feed_of(bench, source, sink_of(bench, topic, protocol, *words))
+    feed = feed_of(bench, source, sink_of(bench, topic, protocol), file)
     begun = time.perf_counter()
     progress = feed.run(bench.spark, until=backlog.high)
     took_s = time.perf_counter() - begun
@@ -139,17 +140,17 @@ def raw_seconds(bench: Rig, messages: Sequence[Message], topic: str, protocol: s
 
 def rates(bench: Rig, protocol: str, kind: str, rows: int) -> dict[str, Any]:
     """One protocol, one kind of table."""
-    rows, words = rows // SHARES.get(kind, WIDE_SHARE), words_of(kind)
+    rows, file = rows // SHARES.get(kind, WIDE_SHARE), file_of(kind)
     name = f"{protocol}-{kind}".replace(" ", "-")
     tenth, log = bench.directory("tenth"), bench.directory("log")
-    run_feed(bench, f"tidb://{tenth}", write_backlog(tenth, kind, rows // 10), f"warm-{name}", protocol, *words)
+    run_feed(bench, f"tidb://{tenth}", write_backlog(tenth, kind, rows // 10), f"warm-{name}", protocol, file=file)
     backlog = write_backlog(log, kind, rows)
-    _, progress = run_feed(bench, f"tidb://{log}", backlog, f"first-{name}", protocol, *words)
+    _, progress = run_feed(bench, f"tidb://{log}", backlog, f"first-{name}", protocol, file=file)
     messages = consumed(bench, f"first-{name}")
     feed_s = raw_s = float("inf")
     for n in range(ROUNDS):
         raw_s = min(raw_s, raw_seconds(bench, messages, f"raw-{name}-{n}", protocol))
-        feed_s = min(feed_s, run_feed(bench, f"tidb://{log}", backlog, f"feed-{name}-{n}", protocol, *words)[0])
+        feed_s = min(feed_s, run_feed(bench, f"tidb://{log}", backlog, f"feed-{name}-{n}", protocol, file=file)[0])
     size_bytes = sum(len(key or b"") + len(value) for _, key, value in messages)
     return {
         "feed_over_raw": raw_s / feed_s,

@@ -103,6 +103,7 @@ def measured(part: Part, *, quick: bool, only: str, cache: dict[str, Any]) -> di
     if part.file not in cache:
         words = [*part.words, *(part.quick if quick else ()), "--only", only, "--json"]
         command = [sys.executable, str(HERE / part.file), *words]
+        print(part.file, file=sys.stderr)
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
         cache[part.file] = (
             json.loads(done.stdout)
