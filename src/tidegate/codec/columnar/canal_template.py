@@ -23,10 +23,10 @@ from tidegate.codec.columnar.swept import SweptChunk, nothing_swept, too_few
 from tidegate.codec.columnar.texts import TextRun
 from tidegate.codec.columnar.values import Misfit
 from tidegate.codec.kept import LayoutMemory
-from tidegate.model.compiled import compiled
+from tidegate.model.compiled import compiled, windows
 
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_KEY_END: Final = np.frombuffer(b',"type":', np.uint8)
+_KEY_END: Final = np.uint64(int.from_bytes(b',"type":', "little"))
 _NAMES: Final = ("type", "es", "ts", "sqlType", "mysqlType", "old", "data", "commitTs")
 
 _known: Final = LayoutMemory[int, tuple[Template, ...]]()
@@ -58,7 +58,7 @@ class _Looks:
         """A number for what stands before `type`: database, table and key."""
         text = self.texts[0]
         found = np.empty(len(text.starts), np.int64)
-        _keys_before(text.array, text.starts, text.ends, _KEY_END, found)
+        _keys_before(windows(text.array), text.starts, text.ends, _KEY_END, found)
         return found ^ np.int64(self._legacy)
 
     def learned(self, row: int) -> Template | None:
@@ -76,21 +76,13 @@ class _Looks:
 
 
 @compiled
-def _keys_before(text: Any, starts: Any, ends: Any, mark: Any, found: Any) -> None:
+def _keys_before(words: Any, starts: Any, ends: Any, mark: Any, found: Any) -> None:
     """A hash of each text up to `mark`, or of all of it."""
     for row in range(len(starts)):
-        value, at, end = scan.HASH, starts[row], ends[row]
-        while at < end:
-            byte = text[at]
-            if byte == mark[0]:
-                size = 1
-                while size < len(mark) and text[at + size] == mark[size]:
-                    size += 1
-                if size == len(mark):
-                    break
-            value = scan.hashed(value, byte)
+        at, end = starts[row], ends[row]
+        while at < end and words[np.uint64(at)] != mark:
             at += 1
-        found[row] = np.int64(value)
+        found[row] = np.int64(scan.text_hash(words, starts[row], at))
 
 
 def _template(text: str, layout: StructLayout) -> Template:

@@ -157,7 +157,7 @@ def programs_of(templates: tuple[Template, ...], number: int) -> Programs:
         np.array(firsts, np.int64),
         np.array(steps, np.int64).reshape(-1, 5),
         windows(np.frombuffer(bytes(pool) + bytes(8), np.uint8)),
-        np.array(entries, np.int64).reshape(-1, 4),
+        np.array(entries, np.int64).reshape(-1, 3),
         np.array(table, np.int64),
     )
 
@@ -171,11 +171,12 @@ def _add_members(
         mask = 2 * mask + 1
     slots = [-1] * (mask + 1)
     for text, name_size in found:
-        probe = scan.name_hash(np.frombuffer(text, np.uint8), 0, name_size) & mask
+        name = windows(np.frombuffer(text[1 : name_size - 1] + bytes(8), np.uint8))
+        probe = scan.name_hash(name, 0, name_size - 2) & mask
         while slots[probe] >= 0:
             probe = (probe + 1) & mask
         slots[probe] = len(entries)
-        entries.append((len(pool), len(text), name_size, len(found)))
+        entries.append((len(pool), len(text), len(found)))
         pool += text
     table += slots
     return mask

@@ -46,8 +46,11 @@ INSERT, UPDATE, DELETE = b"IUD"
 
 ONES, HIGH, SPACES = (np.uint64(0x0101010101010101 * byte) for byte in (1, 0x80, 0x20))
 QUOTES, SLASHES = (np.uint64(0x0101010101010101 * byte) for byte in (0x22, 0x5C))
-EIGHT: Final = np.uint64(8)
+NONE, ONE, EIGHT = map(np.uint64, (0, 1, 8))
 """A byte eight times: a loop looks at eight at once, and at each of them where one is of interest."""
+
+MIX: Final = np.uint64(0x9E3779B97F4A7C15)
+"""2^64 by the golden ratio: what a hash is multiplied by."""
 
 
 HASH: Final = np.uint64(14695981039346656037)
@@ -60,13 +63,35 @@ def hashed(found: Any, byte: int) -> Any:
     return (found ^ np.uint64(byte)) * np.uint64(1099511628211)
 
 
-@compiled
-def name_hash(text: Any, start: int, end: int) -> int:
-    """Return what a table of members is entered by: a number of 32 bits for the bytes from `start` to `end`."""
-    found = 7
-    for at in range(start, end):
-        found = (found * 31 + text[at]) & 0xFFFFFFFF
+@inlined
+def name_hash(words: Any, at: int, size: int) -> Any:
+    """Return what a table of members is entered by: a number of 32 bits for the first and the last eight bytes of a
+    name."""
+    first = words[np.uint64(at)]
+    if size < 8:
+        return (first & (ONE << np.uint64(8 * size)) - ONE) * MIX >> np.uint64(32)
+    return (first * MIX ^ words[np.uint64(at + size - 8)]) * MIX >> np.uint64(32)
+
+
+@inlined
+def text_hash(words: Any, at: int, end: int) -> Any:
+    """Return a hash of 64 bits of a text."""
+    found = HASH
+    while at < end:
+        word = words[np.uint64(at)]
+        if end - at < 8:
+            word &= (ONE << np.uint64(8 * (end - at))) - ONE
+        found = (found ^ word) * MIX
+        found ^= found >> np.uint64(32)
+        at += 8
     return found
+
+
+@inlined
+def first_byte(found: Any) -> Any:
+    """Return the number of the lowest byte whose high bit is set, of those of which some are."""
+    below = (found - ONE) & ~found
+    return np.int64((below & ONES) * ONES >> np.uint64(56)) - 1
 
 
 @inlined
@@ -83,35 +108,36 @@ def _same(words: Any, at: int, pool: Any, begun: int, size: int) -> Any:
 @inlined
 def _string_end(text: Any, words: Any, at: int, limit: int) -> tuple[int, int]:
     """Where the string ends that begins at `at`, and its marks; -1 for one that does not end, or that no JSON has."""
-    marks, at = 0, at + 1
+    marks, at, wide = 0, at + 1, HIGH
     while at < limit:
         word = words[np.uint64(at)]
         quotes, slashes = word ^ QUOTES, word ^ SLASHES
-        found = (quotes - ONES) & ~quotes | (slashes - ONES) & ~slashes | (word - SPACES) & ~word | word
-        if found & HIGH == 0:
+        plain = (quotes - ONES) & ~quotes | (slashes - ONES) & ~slashes | (word - SPACES) & ~word
+        found = plain & HIGH | word & wide
+        if found == 0:
             at += 8
             continue
-        while at < limit:
-            byte = text[np.uint64(at)]
+        at += first_byte(found)
+        if at >= limit:
+            return -1, 0
+        byte = text[np.uint64(at)]
+        at += 1
+        if byte == 34:
+            return at, marks
+        if byte == 92:
+            marks |= 2
             at += 1
-            if byte == 34:
-                return at, marks
-            if byte == 92:
-                marks |= 2
-                at += 1
-                break
-            if byte >= 128:
-                marks |= 4
-                break
-            if byte < 32:
-                return -1, 0
+        elif byte >= 128:
+            marks, wide = marks | 4, NONE
+        else:
+            return -1, 0
     return -1, 0
 
 
 @compiled
 def _number_end(text: Any, at: int) -> int:
     while True:
-        byte = text[at]
+        byte = text[np.uint64(at)]
         if not (48 <= byte <= 57 or byte == 45 or byte == 46 or byte == 43 or byte == 101 or byte == 69):
             return at
         at += 1
@@ -123,12 +149,12 @@ def _is_null(text: Any, at: int) -> Any:
 
 
 @compiled
-def _digits(text: Any, at: int) -> tuple[int, int]:
+def _digits(text: Any, at: int) -> tuple[int, Any]:
     """The end and the value of an integer of 63 bits; -1 where none stands."""
-    begun, value = at, 0
-    while 48 <= text[at] <= 57:
-        digit = text[at] - 48
-        if at - begun == 19 or value > (9223372036854775807 - digit) // 10:
+    begun, value = at, np.int64(0)
+    while 48 <= text[np.uint64(at)] <= 57:
+        digit = np.int64(text[np.uint64(at)]) - 48
+        if at - begun >= 18 and (at - begun > 18 or value > (9223372036854775807 - digit) // 10):
             return -1, 0
         value = value * 10 + digit
         at += 1
@@ -153,21 +179,21 @@ def _types_end(
         end, marks = _string_end(text, words, at, limit)
         if end < 0 or marks & 2:
             return -1
-        probe = name_hash(text, begun, end) & mask
+        probe = np.int64(name_hash(words, begun + 1, end - begun - 2)) & mask
         while True:
             member = table[entry + probe]
             if member < 0:
                 return -1
-            if members[member, 2] == end - begun and _same(words, begun, pool, members[member, 0], end - begun):
+            if _same(words, begun, pool, members[member, 0], members[member, 1]):
                 break
             probe = (probe + 1) & mask
-        if seen[member] == row or not _same(words, begun, pool, members[member, 0], members[member, 1]):
+        if seen[member] == row:
             return -1
         seen[member] = row
         count += 1
         at = begun + members[member, 1]
         if text[at] == 125:
-            return at + 1 if count == members[member, 3] else -1
+            return at + 1 if count == members[member, 2] else -1
         if text[at] != 44:
             return -1
 
@@ -326,8 +352,8 @@ def scan(
     programs, first_steps   the program of each row, and the first step of each program
     steps                   (n, 5): step, offset and size of its literal, its cell or number, where to go on
     pool                    the literals, as eight bytes from each place on; the words of WORD are the first
-    members, table          of TYPES: (n, 4) offset and size of a member, size of its name, how many there are; and
-                            numbers of members by hash, -1 where none is
+    members, table          of TYPES: (n, 3) offset and size of a member, and how many there are; and numbers of members
+                            by hash, -1 where none is
     seen                    of each member the row that had it last
     cells, widths           of each row its first cell, of each program what is between two cells of a row
     at_cell, at_end, marks  of each cell, filled in here, as are

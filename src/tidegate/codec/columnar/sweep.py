@@ -143,10 +143,11 @@ def _scanned(looks: Looks, templates: tuple[Template, ...], program: Any, rows: 
     rank = np.empty(len(rows), np.int64)
     rank[order] = np.arange(len(rows)) - (np.cumsum(strides) - strides)[of_row[order]]
     cells = np.zeros(len(program), np.int64)
-    cells[rows] = bases[of_row] + rank
+    cells[rows] = bases[of_row] + 2 * columns[of_row] * rank
     room = int((2 * columns * strides).sum())
     start, end, marks = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.uint8)
     stopped = np.zeros(len(program), np.int64)
+    strides = np.ones_like(strides)  # the cells of a row lie together
     for number, text in enumerate(looks.texts):
         of = programs_of(templates, number)
         seen = np.full(len(of.members), -1, np.int64)
