@@ -4,13 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.log_source import log_source
 from tests.source.tidb.kit import recorded_log
-from tidegate.app.segment_log import SegmentLog
-from tidegate.feed.event_filter import EventFilter
-from tidegate.feed.filter import TableFilter
 from tidegate.feed.ports import Source
-from tidegate.source.tidb.changes import MountOptions
-from tidegate.source.tidb.source import LogSource
 from tidegate.testing.contract.sources import SourceContract
 
 pytestmark = pytest.mark.slow
@@ -32,14 +28,7 @@ class TestLog(SourceContract):
 
     def of(self, log: Path) -> Source:
         """A log in a directory."""
-        return LogSource(
-            SegmentLog(log),
-            "feed",
-            rules=TableFilter.parse(["*.*"]),
-            mount=MountOptions(force_replicate=True),
-            events=EventFilter(),
-            start_ts=None,
-        )
+        return log_source(log)
 
     def away(self, home: Path) -> Source:
         """A log that nobody has begun to write."""

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.app.replica.test_cache import differing, said
-from tests.e2e.rig import Running, running
+from tests.e2e.rig import Running
 from tests.failpoint import REDIS_PLACES
 from tests.kill.conftest import MOMENT
 from tests.kill.seeds import chance
 from tests.kill.test_cluster import ON_CLUSTER
-from tests.kill.victims import LIFE_S, Victim, armed_processes, driver, executor, group, jvm, live, worker
+from tests.kill.victims import Victim, driver, executor, group, jvm, lives, worker
 from tests.redis_server import running_redis
 from tests.replay.test_database import WORKLOAD, recorded, truths
 from tests.sink.redis.test_outages import DURABLE
@@ -45,18 +45,8 @@ def test_every_place_of_a_redis(tmp_path: Path, mode: str) -> None:
         sink = f"redis://127.0.0.1:{server.port}/?mode={mode}&batch-rows=16"
         words = ["run", "--source-uri", f"tidb://{tmp_path / 'segments'}", "--sink-uri", sink, "-c", "kill"]
         words += ["--state-dir", str(tmp_path / "state"), "--until", str(truths()[MOMENT - 1]["ts"])]
-        deaths: list[str] = []
-        for number in range(2 * len(plan)):
-            with (
-                armed_processes(deeds, tmp_path / "marks"),
-                running(words, tmp_path / f"life-{number}", ON_CLUSTER, hang_s=LIFE_S) as run,
-            ):
-                status, died = live(run, tmp_path / "marks", plan.__getitem__)
-            deaths += died
-            assert status == 0 or died, (tmp_path / f"life-{number}" / "stderr").read_text()[-2000:]
-            if status == 0:
-                break
-        status, lines, error = said(server, str(WORKLOAD), query=f"?mode={mode}")
+        deaths = lives(words, ON_CLUSTER, tmp_path, plan, deeds)
+        status, told, error = said(server, str(WORKLOAD), query=f"?mode={mode}")
 
-    assert (status, differing(lines), error) == (0, {}, ""), deaths
+    assert (status, differing(told), error) == (0, {}, ""), deaths
     assert {death.partition(" at ")[2] for death in deaths} == set(plan), deaths

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.counts import some
-from tests.e2e.rig import Running, running
+from tests.e2e.rig import Running
 from tests.failpoint import DDL_PLACES, SQL_PLACES
 from tests.kill.conftest import MOMENT
 from tests.kill.seeds import chance
 from tests.kill.test_cluster import ON_CLUSTER
-from tests.kill.victims import LIFE_S, Victim, armed_processes, driver, executor, group, jvm, live, worker
+from tests.kill.victims import Victim, driver, executor, group, jvm, lives, worker
 from tests.mariadb import Server, connected, needed
 from tests.replay.test_database import recorded, truths, unlike
 from tidegate.app.demo.mariadb import MariaDb
@@ -53,18 +53,8 @@ def test_every_place_of_a_database(tmp_path: Path) -> None:
     sink = f"mysql://root@127.0.0.1:{server.port}/?transaction-atomicity={by_chance.choice(['none', 'global'])}"
     words = ["run", "--source-uri", f"tidb://{tmp_path / 'segments'}", "--sink-uri", sink, "-c", "kill"]
     words += ["--state-dir", str(tmp_path / "state"), "--until", str(truth["ts"])]
-    deaths: list[str] = []
     try:
-        for number in range(2 * len(plan)):
-            with (
-                armed_processes(deeds, tmp_path / "marks"),
-                running(words, tmp_path / f"life-{number}", ON_CLUSTER, hang_s=LIFE_S) as run,
-            ):
-                status, died = live(run, tmp_path / "marks", plan.__getitem__)
-            deaths += died
-            assert status == 0 or died, (tmp_path / f"life-{number}" / "stderr").read_text()[-2000:]
-            if status == 0:
-                break
+        deaths = lives(words, ON_CLUSTER, tmp_path, plan, deeds)
         connection = connected(server.port)
         wrong = list(unlike(Server(server.port, connection), truth))
         connection.close()

@@ -9,14 +9,14 @@ outlived its driver, and must do no harm.
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 import psutil
 
-from tests.e2e.rig import Running
+from tests.e2e.rig import Running, running
 from tidegate.objectstore.failpoint import DEEDS_VARIABLE, DIRECTORY_VARIABLE
 
 LIFE_S: Final = 480.0
@@ -112,3 +112,21 @@ def live(
         mark.unlink()
         deaths.append(f"left over at {mark.stem.replace('.', '/', 1)}")
     return status, deaths
+
+
+def lives(
+    words: Sequence[str], program: Sequence[str], home: Path, plan: Mapping[str, Victim], deeds: Sequence[str]
+) -> list[str]:
+    """Run a command again and again until it ends by itself, at most twice for each place; who died where."""
+    deaths: list[str] = []
+    for number in range(2 * len(plan)):
+        with (
+            armed_processes(deeds, home / "marks"),
+            running(words, home / f"life-{number}", program, hang_s=LIFE_S) as run,
+        ):
+            status, died = live(run, home / "marks", plan.__getitem__)
+        deaths += died
+        assert status == 0 or died, (home / f"life-{number}" / "stderr").read_text()[-2000:]
+        if status == 0:
+            break
+    return deaths

@@ -1,18 +1,18 @@
 """`tidegate apply`: a replica whose changefeed died is brought to one ts, from what another one has landed."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from tests.contract.test_sql_sink import asked, emptied
+from tests.contract.test_sql_sink import asked
 from tests.failpoint import armed
-from tests.mariadb import Server, running_server
+from tests.mariadb import Server
 from tests.recorded import RecordedLanding, partitions_of
 from tests.replay.test_database import WORKLOAD, recorded, truths, unlike
 from tests.replay.test_history import PROTOCOLS
+from tests.sink.sql.conftest import running, server
 from tests.sink.sql.test_exactly_once import times
 from tidegate.app.cli.main import main
 from tidegate.app.trial import run_here
@@ -24,23 +24,11 @@ from tidegate.sink.sql.options import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing.tasks import HereTasks
 
+__all__ = ["running", "server"]
+
 pytestmark = pytest.mark.slow
 in_open = pytest.mark.parametrize("home", ["open", pytest.param("canal", marks=pytest.mark.soak)], indirect=True)
 """Of one protocol, of both in the soak."""
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A MariaDB for the tests of this file."""
-    with running_server(tmp_path_factory.mktemp("mariadb")) as found:
-        yield found
-
-
-@pytest.fixture
-def server(running: Server) -> Server:
-    """The server without databases."""
-    emptied(running)
-    return running
 
 
 @pytest.fixture(scope="module", params=["open", "canal"])

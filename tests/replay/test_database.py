@@ -13,18 +13,14 @@ import pymysql
 import pytest
 
 from tests.contract.test_sql_sink import databases
+from tests.log_source import log_source
 from tests.mariadb import Server, running_server
 from tests.recorded import WORKLOAD, recorded_changes
 from tests.source.tidb.kit import write_log
-from tidegate.app.segment_log import SegmentLog
 from tidegate.app.trial import run_here
 from tidegate.app.upstream.process import UpstreamOptions, start_upstream, stop_upstream
-from tidegate.feed.event_filter import EventFilter
-from tidegate.feed.filter import TableFilter
 from tidegate.sink.sql.options import Atomicity, SqlOptions
 from tidegate.sink.sql.sink import SqlSink
-from tidegate.source.tidb.changes import MountOptions
-from tidegate.source.tidb.source import LogSource
 from tidegate.tidb.segment import encode_segment
 
 pytestmark = pytest.mark.slow
@@ -123,14 +119,7 @@ def tables_in(server: Server, schema: str) -> list[str]:
 def replayed(server: Server, log: Path, atomicity: Atomicity) -> None:
     """The recording, stopped and compared at each moment."""
     for truth in truths():
-        source = LogSource(
-            SegmentLog(log),
-            "feed",
-            rules=TableFilter.parse(["*.*"]),
-            mount=MountOptions(force_replicate=True),
-            events=EventFilter(),
-            start_ts=None,
-        )
+        source = log_source(log)
         sink = SqlSink(SqlOptions("replay", "127.0.0.1", server.port, atomicity=atomicity))
         run_here(source, sink, until=truth["ts"])
         wrong = list(unlike(server, truth))

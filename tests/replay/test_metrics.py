@@ -10,21 +10,17 @@ from typing import Any
 import pytest
 
 from tests.contract.test_metrics_sink import shown
+from tests.log_source import log_source
 from tests.recorded import partitions_of
 from tests.replay.test_database import WORKLOAD, known, recorded, truths
 from tests.replay.test_history import PROTOCOLS
 from tests.replay.test_redis import landed
 from tests.sink.metrics.rules import rules_of, sink_of
-from tidegate.app.segment_log import SegmentLog
 from tidegate.app.trial import run_here
 from tidegate.changelog.source import ChangelogSource
 from tidegate.codec import decode
 from tidegate.codec.options import DecodeOptions
-from tidegate.feed.event_filter import EventFilter
-from tidegate.feed.filter import TableFilter
 from tidegate.model.event import Delete, Insert, RowChange, Update, images
-from tidegate.source.tidb.changes import MountOptions
-from tidegate.source.tidb.source import LogSource
 
 pytestmark = pytest.mark.slow
 BOUNDS = (50, 100, 1000)
@@ -108,14 +104,7 @@ def test_each_moment_of_a_log(tmp_path: Path) -> None:
     segments = recorded(tmp_path / "segments")
     rows = happened("open")
     for truth in truths():
-        source = LogSource(
-            SegmentLog(segments),
-            "feed",
-            rules=TableFilter.parse(["*.*"]),
-            mount=MountOptions(force_replicate=True),
-            events=EventFilter(),
-            start_ts=None,
-        )
+        source = log_source(segments)
         run_here(source, sink_of(tmp_path / "state", RULES), until=truth["ts"])
         found = shown(sink_of(tmp_path / "state", RULES))
         wanted = numbers(truth, (row for row in rows if (row.commit_ts or 0) <= truth["ts"]))

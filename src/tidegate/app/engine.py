@@ -195,9 +195,7 @@ class Engine:
     def known(self, standing: Standing, begun: int) -> Standing:
         """Return where the feed goes on, with the tables that the source alone knows: all of a new feed, or of a
         checkpoint that was kept without a schema, and those that other filter rules bring in."""
-        state = standing.state
-        for table in self.source.definitions(begun):
-            state = state if state.table(table.name) else state.with_table(table)
+        state = standing.state.with_unknown(self.source.definitions(begun))
         return Standing(Checkpoint(begun) if standing.is_new else standing.checkpoint, state)
 
     def wait_for_source(self, at: int | None, idle_s: float | None) -> int | None:

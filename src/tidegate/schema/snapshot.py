@@ -10,7 +10,7 @@ JSON form: {"databases": [..], "tables": [..], "dropped": [..], "views": [..]}, 
 that is bytes stands as {"hex": "00ff"}.  `from_json(to_json(state)) == state`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -84,6 +84,13 @@ class SchemaState:
     def with_table(self, table: TableInfo) -> "SchemaState":
         """Return the state where `table` stands under its name."""
         return SchemaState(self.databases, {**self.tables, table.name.key: table}, self.dropped, self.views)
+
+    def with_unknown(self, tables: Iterable[TableInfo]) -> "SchemaState":
+        """Return the state with those of some tables that it does not know, whose rows came without a DDL."""
+        state = self
+        for table in tables:
+            state = state if state.table(table.name) else state.with_table(table)
+        return state
 
     def without_table(self, name: TableName) -> "SchemaState":
         """Return the state without the table of that name."""

@@ -15,18 +15,14 @@ from click.testing import CliRunner
 from tests.app.replica.conftest import embedded
 from tests.app.replica.shop import TABLES, filled, now_ts
 from tests.lakes.stages import Play
+from tests.log_source import log_source
 from tests.mariadb import Server
 from tests.redis_server import RedisServer, running_redis
 from tests.replay.test_database import WORKLOAD, recorded, truths
 from tidegate.app.cli.main import main
-from tidegate.app.segment_log import SegmentLog
 from tidegate.app.trial import run_here
-from tidegate.feed.event_filter import EventFilter
-from tidegate.feed.filter import TableFilter
 from tidegate.sink.redis.options import Mode, RedisOptions
 from tidegate.sink.redis.sink import RedisSink
-from tidegate.source.tidb.changes import MountOptions
-from tidegate.source.tidb.source import LogSource
 
 pytestmark = pytest.mark.slow
 MOMENT = 3
@@ -35,14 +31,12 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "cache_aside.py"
 
 def feed(server: RedisServer, log: Path, until: int, mode: Mode = "hash", **more: Any) -> None:
     """Brings a Redis to a ts."""
-    mount, every = MountOptions(force_replicate=True), TableFilter.parse(["*.*"])
     end_s = time.monotonic() + 60
     reached = 0
     while reached < until:  # a log that is being written ends before that
         assert time.monotonic() < end_s
-        source = LogSource(SegmentLog(log), "feed", rules=every, mount=mount, events=EventFilter(), start_ts=None)
         sink = RedisSink(RedisOptions("feed", (("127.0.0.1", server.port),), mode=mode, **more))
-        reached = run_here(source, sink, until=until).checkpoint_ts or 0
+        reached = run_here(log_source(log), sink, until=until).checkpoint_ts or 0
 
 
 def said(server: RedisServer, source: str, *more: str, query: str = "") -> tuple[int, list[dict[str, Any]], str]:

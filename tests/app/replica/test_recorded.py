@@ -8,16 +8,12 @@ import pytest
 from tests.app.replica.shop import verified
 from tests.lakes.stages import WORKLOAD, Play, truths
 from tests.lakes.test_selected_columns import RULES
+from tests.log_source import log_source
 from tests.mariadb import running_server
 from tests.replay.test_database import recorded
-from tidegate.app.segment_log import SegmentLog
 from tidegate.app.trial import run_here
-from tidegate.feed.event_filter import EventFilter
-from tidegate.feed.filter import TableFilter
 from tidegate.sink.sql.options import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
-from tidegate.source.tidb.changes import MountOptions
-from tidegate.source.tidb.source import LogSource
 
 pytestmark = pytest.mark.slow
 MOMENTS = (3, 6, 12)
@@ -45,14 +41,7 @@ def test_recorded(tmp_path: Path, lakes: list[Path]) -> None:
     with running_server(tmp_path) as mariadb:
         for n in MOMENTS:
             ts = truths()[n - 1].ts
-            source = LogSource(
-                SegmentLog(log),
-                "feed",
-                rules=TableFilter.parse(["*.*"]),
-                mount=MountOptions(force_replicate=True),
-                events=EventFilter(),
-                start_ts=None,
-            )
+            source = log_source(log)
             run_here(source, SqlSink(SqlOptions("recorded", "127.0.0.1", mariadb.port)), until=ts)
             for upstream in (WORKLOAD, *lakes):
                 said = verified(mariadb, str(upstream), "--at", str(ts))

@@ -11,18 +11,14 @@ import pytest
 
 from tests.app.replica.shop import FEED, filled, now_ts, verified
 from tests.contract.test_sql_sink import asked
+from tests.log_source import log_source
 from tests.mariadb import Server
 from tidegate.app.engine import Engine, Feed
 from tidegate.app.meter import Meter
-from tidegate.app.segment_log import SegmentLog
 from tidegate.app.upstream.process import UpstreamOptions, start_upstream, stop_upstream
-from tidegate.feed.event_filter import EventFilter
-from tidegate.feed.filter import TableFilter
 from tidegate.feed.retry_policy import RetryPolicy
 from tidegate.sink.sql.options import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
-from tidegate.source.tidb.changes import MountOptions
-from tidegate.source.tidb.source import LogSource
 from tidegate.testing.tasks import HereTasks
 
 pytestmark = pytest.mark.slow
@@ -46,14 +42,7 @@ def logged(log: Path) -> Iterator[Server]:
 @contextmanager
 def feeding(log: Path, replica: Server) -> Iterator[None]:
     """A changefeed that runs in a thread until the block ends."""
-    source = LogSource(
-        SegmentLog(log),
-        FEED,
-        rules=TableFilter.parse(["*.*"]),
-        mount=MountOptions(force_replicate=True),
-        events=EventFilter(),
-        start_ts=None,
-    )
+    source = log_source(log, feed=FEED)
     sink = SqlSink(SqlOptions(FEED, "127.0.0.1", replica.port, atomicity="none", workers=4))
     feed = Feed(FEED, source, sink, accept=lambda *_: True, patience=RetryPolicy(quick=3, stuck_s=None))
     with going(lambda stop: Engine(feed, HereTasks(), Meter(lambda _: None), stop).run()):

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.log_source import log_source
 from tests.source.tidb.kit import recorded_log
 from tests.source.tidb.test_landing import landed, landing
-from tests.source.tidb.test_log_source import source
 from tidegate.changelog.changelog import Changelog
 from tidegate.feed.change import PlacedDdl
 from tidegate.feed.filter import TableFilter
@@ -62,7 +62,7 @@ class Fed:
 
 def straight(log: Path, fed: Fed) -> None:
     """One round between two DDLs after the other, as long as the log goes on."""
-    found = source(log)
+    found = log_source(log)
     at = found.start(TASKS, None)
     while True:
         found.refresh()

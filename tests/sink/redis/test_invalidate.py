@@ -1,6 +1,5 @@
 """Keys that an application caches: none outlives what it was made of, and what is not of the change stays."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ import pytest
 from redis.cluster import RedisCluster
 
 from tests.failpoint import REDIS_PLACES, armed
-from tests.redis_server import RedisServer, running_cluster, running_redis
+from tests.redis_server import RedisServer, running_cluster
 from tests.sink.sql.test_exactly_once import away, times
 from tidegate.app.trial import run_here
 from tidegate.model.errors import ConfigError, SinkRefused, UriInvalid
@@ -24,20 +23,6 @@ from tidegate.testing.scripted import ScriptedSource
 pytestmark = pytest.mark.slow
 
 KEYS = "row:{table}:{id},shop.t*=by:v:{v}:{n},all:{schema}:{table}:{pk}"
-
-
-@pytest.fixture(scope="module")
-def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """A Redis for the cases of this file."""
-    with running_redis(tmp_path_factory.mktemp("redis")) as found:
-        yield found
-
-
-@pytest.fixture
-def server(redis: RedisServer) -> RedisServer:
-    """The server, emptied."""
-    redis.client.flushall()
-    return redis
 
 
 def options(server: RedisServer, keys: str = KEYS, **more: Any) -> RedisOptions:

@@ -2,13 +2,12 @@
 
 import json
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.failpoint import REDIS_PLACES, armed
-from tests.redis_server import RedisServer, running_cluster, running_redis
+from tests.redis_server import RedisServer, running_cluster
 from tests.sink.sql.test_exactly_once import times
 from tidegate.app.trial import run_here
 from tidegate.sink.redis.options import Mode, RedisOptions
@@ -22,20 +21,6 @@ pytestmark = pytest.mark.slow
 TABLE = (
     "CREATE TABLE shop.u (id INT PRIMARY KEY, mail VARCHAR(20), a INT, b INT, UNIQUE KEY mail (mail), UNIQUE ab (a, b))"
 )
-
-
-@pytest.fixture(scope="module")
-def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """A Redis for the cases of this file."""
-    with running_redis(tmp_path_factory.mktemp("redis")) as found:
-        yield found
-
-
-@pytest.fixture
-def server(redis: RedisServer) -> RedisServer:
-    """The server, emptied."""
-    redis.client.flushall()
-    return redis
 
 
 def options(*servers: RedisServer, **more: Any) -> RedisOptions:

@@ -30,13 +30,6 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
         yield found
 
 
-@pytest.fixture
-def server(redis: RedisServer) -> RedisServer:
-    """The server, emptied."""
-    redis.client.flushall()
-    return redis
-
-
 def options(server: RedisServer, **more: Any) -> RedisOptions:
     """How tests write: two entries a call, into one stream."""
     shared: dict[str, Any] = {"mode": "stream", "stream": "changes", "batch_rows": 2, "timeout_s": 5.0, **more}

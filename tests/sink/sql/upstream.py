@@ -2,10 +2,7 @@
 
 from pathlib import Path
 
-from tidegate.app.segment_log import SegmentLog
-from tidegate.feed.event_filter import EventFilter
-from tidegate.feed.filter import TableFilter
-from tidegate.source.tidb.changes import MountOptions
+from tests.log_source import log_source
 from tidegate.source.tidb.source import LogSource
 from tidegate.tidb.change_log import ChangeLog
 from tidegate.tidb.cluster import Cluster
@@ -35,11 +32,4 @@ class Upstream:
 
     def source(self) -> LogSource:
         """Its log, from the begin."""
-        return LogSource(
-            SegmentLog(self.directory),
-            "feed",
-            rules=TableFilter.parse(["shop.*"]),
-            mount=MountOptions(force_replicate=True),
-            events=EventFilter(),
-            start_ts=None,
-        )
+        return log_source(self.directory, rules=["shop.*"])

@@ -1,12 +1,13 @@
 """A change log as a source: frontier, DDLs and changes as an engine asks for them, from any checkpoint on."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from tests.app.test_chain import Upstream
+from tests.log_source import FORCED, log_source
 from tests.source.tidb.kit import changes, recorded_log
 from tests.source.tidb.mounted import transactions
 from tidegate.app.log_safe_points import safe_point_name, safe_points
@@ -22,8 +23,7 @@ from tidegate.model.event import RowChange
 from tidegate.model.feed_errors import SourceBehind
 from tidegate.model.table import TableInfo
 from tidegate.schema.stored.table import table_info
-from tidegate.source.tidb.changes import MountOptions, mounter_of
-from tidegate.source.tidb.log import KvLog
+from tidegate.source.tidb.changes import mounter_of
 from tidegate.source.tidb.source import LogSource
 from tidegate.source.tidb.tables import Tables
 from tidegate.source.tidb.timeline import Timeline
@@ -35,18 +35,6 @@ from tidegate.tidb.segment_base import trim
 from tidegate.tidb.sql.session.session import Session
 
 TASKS = HereTasks()
-FORCED = MountOptions(force_replicate=True)
-
-
-def source(
-    log: Path | KvLog, *, rules: Sequence[str] = ("*.*",), start_ts: int | None = None, **given: Any
-) -> LogSource:
-    """A source of some tables of a log."""
-    events, mount = given.pop("events", EventFilter()), given.pop("mount", FORCED)
-    log = SegmentLog(log) if isinstance(log, Path) else log
-    return LogSource(
-        log, "feed", rules=TableFilter.parse(rules), mount=mount, events=events, start_ts=start_ts, **given
-    )
 
 
 class Walked(NamedTuple):
@@ -116,7 +104,7 @@ def test_an_engine_gets_everything(tmp_path: Path, stream: str) -> None:
     """Rows, DDLs with the names that tables had before, and definitions are those of the log, stop by stop; from every
     checkpoint on the rest is the same."""
     log = recorded_log(tmp_path, stream)
-    found, wanted = walked(source(log)), plainly(log)
+    found, wanted = walked(log_source(log)), plainly(log)
 
     assert (found.rows, found.ddls) == (wanted.rows, wanted.ddls)
     assert {ts: found.definitions[ts] for ts in found.definitions if ts} == {
@@ -124,7 +112,7 @@ def test_an_engine_gets_everything(tmp_path: Path, stream: str) -> None:
     }
     times = sorted(found.definitions)
     for at in times[1 :: max(len(times) // 4, 1)]:
-        again = walked(source(log), at)
+        again = walked(log_source(log), at)
         assert again.rows == [row for row in found.rows if (row.commit_ts or 0) > at]
         assert again.ddls == [placed for placed in found.ddls if (placed.ddl.commit_ts or 0) > at]
         assert again.definitions == {ts: tables for ts, tables in found.definitions.items() if ts >= at}
@@ -148,7 +136,7 @@ class Counted:
 def test_asking_again_reads_nothing(tmp_path: Path) -> None:
     """DDLs are found ahead once; asking again, or a log without news, reads no row, and the schema stays behind."""
     log: Any = Counted(SegmentLog(recorded_log(tmp_path, "ddl")))
-    found = source(log)
+    found = log_source(log)
     at = found.start(TASKS, None)
     frontier = found.frontier()
     assert frontier is not None
@@ -170,16 +158,16 @@ def test_where_a_feed_begins(tmp_path: Path) -> None:
     reach it may come."""
     log = tmp_path / "log"
     with pytest.raises(SourceBehind, match="is empty"):
-        source(log).start(TASKS, None)
+        log_source(log).start(TASKS, None)
     *_, middle, high = (part.high for part in SegmentLog(recorded_log(log, "ddl")).parts(0))
 
-    assert source(log).start(TASKS, None) == 0
-    assert source(log, start_ts=middle + 7).start(TASKS, None) == middle + 7
-    assert source(log, start_ts=5).start(TASKS, middle) == middle
-    end = source(log)
+    assert log_source(log).start(TASKS, None) == 0
+    assert log_source(log, start_ts=middle + 7).start(TASKS, None) == middle + 7
+    assert log_source(log, start_ts=5).start(TASKS, middle) == middle
+    end = log_source(log)
     assert (end.start(TASKS, high), end.frontier(), end.ddls(high, high)) == (high, high, [])
     with pytest.raises(SourceBehind, match=f"goes up to {high}, below {high + 1}"):
-        source(log).start(TASKS, high + 1)
+        log_source(log).start(TASKS, high + 1)
 
 
 def test_a_log_that_was_trimmed(tmp_path: Path) -> None:
@@ -193,12 +181,12 @@ def test_a_log_that_was_trimmed(tmp_path: Path) -> None:
     upstream.writer.write()
     assert begin is not None
 
-    told = walked(source(tmp_path, rules=("test.*",)))
+    told = walked(log_source(tmp_path, rules=("test.*",)))
     assert min(told.definitions) == begin > 0
     assert [one.name.table for one in told.definitions[begin]] == ["a", "b", "c"]
     assert [row.after[0] for row in told.rows] == [2, 3]  # type: ignore[union-attr]
     with pytest.raises(HistoryLost, match="--log-keep"):
-        source(tmp_path).start(TASKS, begin - 1)
+        log_source(tmp_path).start(TASKS, begin - 1)
 
 
 def test_the_log_hears_who_needs_it(tmp_path: Path) -> None:
@@ -215,10 +203,10 @@ def test_the_log_hears_who_needs_it(tmp_path: Path) -> None:
 def test_transactions_that_are_left_out(tmp_path: Path) -> None:
     """Their DDLs are told as left out and change the schema all the same; their rows do not come."""
     log = recorded_log(tmp_path, "types")
-    whole = walked(source(log))
+    whole = walked(log_source(log))
     starts = {row.commit_ts: row.start_ts for row in changes("types")}
     chosen = [whole.ddls[3].ddl.commit_ts or 0, whole.rows[5].commit_ts or 0]
-    left = walked(source(log, events=EventFilter(frozenset(starts[ts] for ts in chosen))))
+    left = walked(log_source(log, events=EventFilter(frozenset(starts[ts] for ts in chosen))))
 
     assert [placed.ddl for placed in left.ddls] == [placed.ddl for placed in whole.ddls]
     assert [placed.ddl.commit_ts for placed in left.ddls if placed.left_out] == chosen[:1]
@@ -239,7 +227,9 @@ def test_both_directions(tmp_path: Path) -> None:
     upstream.execute("SET tidb_cdc_write_source = 0; ALTER TABLE test.t ADD COLUMN own INT")
     upstream.execute("INSERT INTO test.t VALUES (3, 3, 3); UPDATE test.t SET own = 4 WHERE id = 2")
     writer.write(empty=True)
-    whole, own = (walked(source(tmp_path, mount=FORCED._replace(bdr=bdr), rules=["test.*"])) for bdr in (False, True))
+    whole, own = (
+        walked(log_source(tmp_path, mount=FORCED._replace(bdr=bdr), rules=["test.*"])) for bdr in (False, True)
+    )
 
     assert [(type(row).__name__, row.row_id) for row in own.rows] == [("Insert", 1), ("Insert", 3), ("Update", 2)]
     assert len(whole.rows) == len(own.rows) + 101
@@ -252,7 +242,7 @@ def test_both_directions(tmp_path: Path) -> None:
 def test_a_ddl_that_cannot_be_followed(tmp_path: Path) -> None:
     """What comes before it is read first; then the source has failed, and so it has for whoever starts again there."""
     log = recorded_log(tmp_path, "rename_swap")
-    found = source(log, rules=("gs.s1",))
+    found = log_source(log, rules=("gs.s1",))
     told = walked(found)
     failure, frontier = found.failure(), found.frontier()
 
@@ -260,10 +250,10 @@ def test_a_ddl_that_cannot_be_followed(tmp_path: Path) -> None:
     assert isinstance(failure, RenameRefused)
     assert "rename table s1" in str(failure)
     assert frontier == max(told.definitions)
-    again = source(log, rules=("gs.s1",))
+    again = log_source(log, rules=("gs.s1",))
     again.start(TASKS, frontier)
     assert isinstance(again.failure(), RenameRefused)
-    early = source(log, rules=("gs.s1",))
+    early = log_source(log, rules=("gs.s1",))
     early.start(TASKS, None)
     assert early.failure() is None
 
@@ -279,7 +269,7 @@ def test_an_exchange_with_a_table_outside_the_filter(tmp_path: Path) -> None:
         "INSERT INTO s VALUES (2, 2); CREATE TABLE y (id INT PRIMARY KEY); INSERT INTO s VALUES (3, 3)"
     )
     upstream.writer.write(empty=True)
-    told = walked(source(tmp_path / "log", rules=("test.s",)))
+    told = walked(log_source(tmp_path / "log", rules=("test.s",)))
 
     assert [(row.table, row.after[0]) for row in told.rows] == [("s", 1), ("s", 2), ("s", 3)]  # type: ignore[union-attr]
     assert [placed.ddl.query.split()[:3] for placed in told.ddls] == [["CREATE", "TABLE", "s"]]

@@ -10,7 +10,6 @@ $ tidegate cache verify 'redis://cache:6379/?mode=json' --source-uri /srv/lake -
 The changefeed may go on meanwhile: a key that changed behind the moment is no difference (app/replica/cache.py).
 """
 
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -18,13 +17,12 @@ from typing import Any, Final
 
 import click
 
-from tidegate.app.cli.sink.verify import upstream_of
-from tidegate.app.cli.verify import SHOWN, conclude
+from tidegate.app.cli.sink.verify import moment_of, moment_options, tell_begun, tell_sides, upstream_of
+from tidegate.app.cli.verify import conclude
 from tidegate.app.config.document import Document
 from tidegate.app.config.redis_sink import parse_redis
 from tidegate.app.config.uri import told
 from tidegate.app.replica.cache import LOOKUP_KINDS, ROW_KINDS, CacheSide
-from tidegate.app.replica.chunk import CHUNK_ROWS
 from tidegate.app.replica.comparison import Side, compare_sides
 from tidegate.app.say import say, say_json
 from tidegate.app.stop_signals import wait_until
@@ -33,7 +31,6 @@ from tidegate.feed.filter import TableFilter
 from tidegate.feed.ports import Standing
 from tidegate.model.errors import ConfigError
 from tidegate.model.name import lowered
-from tidegate.model.tso import parse_ts, to_datetime
 from tidegate.sink.redis.progress import feeds_of
 from tidegate.sink.redis.servers import RedisServers
 
@@ -51,14 +48,7 @@ def cache() -> None:
 @cache.command()
 @click.argument("uri", metavar="SINK_URI")
 @click.option("--source-uri", required=True, metavar="URI", help="A tidb:// server, a lake or a recording.")
-@click.option("-c", "--changefeed", "feed", metavar="NAME", help="Who writes it; needed if several do.")
-@click.option("--at", default="latest", show_default=True, metavar="latest|TSO|TIME", help="The moment to compare.")
-@click.option(
-    "--wait", "wait_s", default=30.0, show_default=True, type=click.FloatRange(0), help="Seconds to wait for it."
-)
-@click.option("--filter", "rules", multiple=True, metavar="RULE", help="Only these tables, such as 'shop.*'.")
-@click.option("--limit", default=SHOWN, show_default=True, type=click.IntRange(0), help="Differences shown a table.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
+@moment_options
 @click.pass_context
 def verify(
     ctx: click.Context,
@@ -78,7 +68,7 @@ def verify(
     compared with rows, too. Tables without a key are left out."""
     as_json, limit = bool(shown["as_json"]), int(shown["limit"])
     opened, passes = upstream_of(source_uri, SOURCE), TableFilter.parse(rules).matches
-    ts = None if at == "latest" else parse_ts(at, now_ms=time.time_ns() // 1_000_000)
+    ts = moment_of(at)
     address = parse_redis(told(uri, "sink-uri"), Document())
     if address.mode not in {"hash", "json"}:
         raise ConfigError(f"mode={address.mode} keeps no rows; what is compared are rows of mode=hash and mode=json")
@@ -89,7 +79,7 @@ def verify(
         with opened(ts, passes) as source:
             _keyed_alike(source, side)
             if not as_json:
-                say(f"ts {ts} ({to_datetime(ts):%Y-%m-%d %H:%M:%S} UTC): {side.place} beside {source.place}")
+                tell_sides(ts, side.place, source.place)
             total = wrong = 0
             for report, found in _reports(source, side, ts, lookups=address.lookups):
                 total += 1
@@ -129,7 +119,7 @@ def _keyed_alike(source: Side, side: CacheSide) -> None:
 
 
 def _reports(source: Side, side: CacheSide, ts: int, *, lookups: bool) -> Iterator[tuple[TableReport, Keyed]]:
-    for report in compare_sides(source, side, _begin):
+    for report in compare_sides(source, side, tell_begun):
         rows = [one for one in report.differences if one.kind in ROW_KINDS]
         found: Keyed = [("", one) for one in report.differences if one.kind not in ROW_KINDS]
         if rows:
@@ -141,11 +131,6 @@ def _reports(source: Side, side: CacheSide, ts: int, *, lookups: bool) -> Iterat
 
 def _shown_key(key: bytes) -> str:
     return key.decode("utf-8", "backslashreplace")
-
-
-def _begin(name: str, rows: int) -> None:
-    if rows > CHUNK_ROWS:
-        say(f"{name}: comparing {rows:,} rows", err=True)
 
 
 def _tell(report: TableReport, found: Keyed, limit: int) -> None:

@@ -45,7 +45,6 @@ class ReadRows(NamedTuple):
     rows: Any
     text: Any
     cells: Any
-    strides: Any
     start: Any
     end: Any
     marks: Any
@@ -186,8 +185,8 @@ def _filled(work: _Work, stretches: Stretches, steps: Any, *, written: bool) -> 
         columns = np.array([len(template.layout.columns) for template in one.templates])
         done, here = np.zeros((len(one.templates), 2), np.int64), slice(first, first + len(one.templates))
         to = fill(
-            one.text, windows(one.text), one.rows, one.program, work.ops, one.cells, one.strides, one.start, one.end,
-            one.marks, columns, stretches.first[here], stretches.at, ways, done, steps[here], work.quotes,
+            one.text, windows(one.text), one.rows, one.program, work.ops, one.cells, one.start, one.end, one.marks,
+            columns, stretches.first[here], stretches.at, ways, done, steps[here], work.quotes,
             numbers, start, size, marks, row_of, data, windows(data), to, written,
         )  # fmt: skip
     return Values(numbers, start, size, marks, data, to), row_of

@@ -159,8 +159,8 @@ def _numbers(array: Any) -> Any:
 
 @compiled
 def fill(
-    text: Any, words: Any, rows: Any, program: Any, ops: Any, cells: Any, strides: Any, start: Any, end: Any,
-    marks: Any, columns: Any, first: Any, at: Any, ways: Any, done: Any, steps: Any, quotes: int,
+    text: Any, words: Any, rows: Any, program: Any, ops: Any, cells: Any, start: Any, end: Any, marks: Any,
+    columns: Any, first: Any, at: Any, ways: Any, done: Any, steps: Any, quotes: int,
     numbers: Any, to_start: Any, to_size: Any, to_marks: Any, row_of: Any,
     data: Any, data_words: Any, begun: int, written: bool,
 ) -> int:  # fmt: skip
@@ -176,14 +176,14 @@ def fill(
     for index in range(len(rows)):
         row = rows[index]
         of, op = program[row], ops[row]
-        width, stride = columns[of], strides[of]
+        width = columns[of]
         for image in range(2):
             if (image == 0 and op == INSERT) or (image == 1 and op == DELETE):
                 continue
             for column in range(width):
-                cell = cells[row] + column * stride
-                if image == 0 and op == UPDATE and start[cell + width * stride] != ABSENT:
-                    cell += width * stride
+                cell = cells[row] + column
+                if image == 0 and op == UPDATE and start[cell + width] != ABSENT:
+                    cell += width
                 stretch = first[of] + image * width + column
                 place = at[stretch] + done[of, image] * steps[of]
                 mark, bounds = marks[cell], ways[stretch]

@@ -262,7 +262,7 @@ def _change(text: Any, words: Any, at: int, code: int, kinds: int, pool: Any) ->
 @inlined
 def _row(
     text: Any, words: Any, row: int, at: int, limit: int, step: int, steps: Any, pool: Any, members: Any, table: Any,
-    seen: Any, cell: int, width: int, at_cell: Any, at_end: Any, marks: Any, ops: Any, numbers: Any,
+    seen: Any, cell: int, at_cell: Any, at_end: Any, marks: Any, ops: Any, numbers: Any,
 ) -> int:  # fmt: skip
     """Run a program from `step` on; the step that the row is not like, or READ."""
     first = True
@@ -277,7 +277,7 @@ def _row(
             if (first or text[at] == 44) and _same(words, ahead, pool, begun, size):
                 at, first = ahead + size, False
             elif jump:
-                at_cell[cell + slot * width] = ABSENT
+                at_cell[cell + slot] = ABSENT
                 step = jump
                 continue
             else:
@@ -286,7 +286,7 @@ def _row(
             end, found = _value_end(text, words, at, limit, code)
             if end < 0:
                 return step
-            place = cell + slot * width
+            place = cell + slot
             at_cell[place], at_end[place], marks[place] = at, end, found
             at = end
         elif code == DIGITS:
@@ -342,7 +342,7 @@ def _branch(
 @compiled
 def scan(
     text: Any, words: Any, rows: Any, starts: Any, ends: Any, programs: Any, first_steps: Any, steps: Any, pool: Any,
-    members: Any, table: Any, seen: Any, cells: Any, widths: Any, at_cell: Any, at_end: Any, marks: Any,
+    members: Any, table: Any, seen: Any, cells: Any, at_cell: Any, at_end: Any, marks: Any,
     ops: Any, numbers: Any, stopped: Any,
 ) -> None:  # fmt: skip
     """Run the program of each of `rows` on its text.
@@ -355,7 +355,7 @@ def scan(
     members, table          of TYPES: (n, 3) offset and size of a member, and how many there are; and numbers of members
                             by hash, -1 where none is
     seen                    of each member the row that had it last
-    cells, widths           of each row its first cell, of each program what is between two cells of a row
+    cells                   of each row its first cell; the others of both images lie behind it
     at_cell, at_end, marks  of each cell, filled in here, as are
     ops, numbers            of each row which change it makes, and its DIGITS
     stopped                 of each row the step that it is not like, or READ"""
@@ -363,5 +363,5 @@ def scan(
         program = programs[row]
         stopped[row] = _row(
             text, words, row, starts[row], ends[row], first_steps[program], steps, pool, members, table,
-            seen, cells[row], widths[program], at_cell, at_end, marks, ops, numbers,
+            seen, cells[row], at_cell, at_end, marks, ops, numbers,
         )  # fmt: skip

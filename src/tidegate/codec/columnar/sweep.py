@@ -136,26 +136,19 @@ class _Tries:
 def _scanned(looks: Looks, templates: tuple[Template, ...], program: Any, rows: Any, chunk: ChunkRows) -> ReadRows:
     """What the templates of some rows read of them."""
     columns = np.array([len(one.layout.columns) for one in templates], np.int64)
-    of_row = program[rows]
-    strides = np.bincount(of_row, minlength=len(templates))
-    bases = np.cumsum(2 * columns * strides) - 2 * columns * strides
-    order = np.argsort(of_row, kind="stable")
-    rank = np.empty(len(rows), np.int64)
-    rank[order] = np.arange(len(rows)) - (np.cumsum(strides) - strides)[of_row[order]]
-    cells = np.zeros(len(program), np.int64)
-    cells[rows] = bases[of_row] + 2 * columns[of_row] * rank
-    room = int((2 * columns * strides).sum())
+    sizes = 2 * columns[program[rows]]
+    cells, room = np.zeros(len(program), np.int64), int(sizes.sum())
+    cells[rows] = np.cumsum(sizes) - sizes
     start, end, marks = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.uint8)
     stopped = np.zeros(len(program), np.int64)
-    strides = np.ones_like(strides)  # the cells of a row lie together
     for number, text in enumerate(looks.texts):
         of = programs_of(templates, number)
         seen = np.full(len(of.members), -1, np.int64)
         scan.scan(
-            text.array, windows(text.array), rows, text.starts, text.ends, program, *of, seen, cells, strides,
+            text.array, windows(text.array), rows, text.starts, text.ends, program, *of, seen, cells,
             start, end, marks, chunk.ops, chunk.numbers, stopped,
         )  # fmt: skip
         rows = rows[stopped[rows] == scan.READ]
     text = looks.texts[-1]
     most = 2 * int((text.ends[rows] - text.starts[rows]).sum())
-    return ReadRows(templates, program, rows, text.array, cells, strides, start, end, marks, most)
+    return ReadRows(templates, program, rows, text.array, cells, start, end, marks, most)

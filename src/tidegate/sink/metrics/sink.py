@@ -121,9 +121,7 @@ class MetricsSink(Sink[CountedRows]):
         self._ddls, self._results = [], []
         limits = [Limit(frozenset(tally.labels), tally.room) for tally in self._tallies]
         steps = [step for unit in units for step in unit.steps if isinstance(step, Rows)]
-        for step in steps:  # those that only their rows have told
-            if self._state.table(step.table.name) is None:
-                self._state = self._state.with_table(step.table)
+        self._state = self._state.with_unknown(step.table for step in steps)
         jobs = [CountJob(changes, step, rules, self.options) for step in steps if (rules := self._about(step, limits))]
         workers = min(tasks.slots, len(jobs))
         done = tasks.run(count_tables, [jobs[worker::workers] for worker in range(workers)]) if jobs else []

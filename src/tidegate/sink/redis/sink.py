@@ -104,9 +104,8 @@ class RedisSink(Sink[Written]):
     def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> Sequence[Written]:
         """Write the rows of the units; return when Redis has them."""
         steps = [step for unit in units for step in unit.steps if isinstance(step, Rows)]
-        for step in steps:  # tables that only their rows have told
-            if self._state.table(step.table.name) is None:
-                self._state = self._state.with_table(step.table)
+        self._state = self._state.with_unknown(step.table for step in steps)
+        for step in steps:
             if self._mode.needs_key and not step.table.handle_key:
                 self._leave_out(step.table)
         if self._mode.needs_key:

@@ -33,6 +33,7 @@ from tidegate.model.errors import TidegateError
 from tidegate.model.event import Event, RowChange
 from tidegate.model.name import qualified
 from tidegate.model.table import TableInfo, TableName
+from tidegate.sink.calls import calls_of
 from tidegate.sink.redis.options import RedisOptions
 from tidegate.sink.redis.places import amid_ddl, writing
 from tidegate.sink.redis.scripts import APPEND
@@ -119,7 +120,7 @@ def add_rows(job: StreamJob) -> Written:
         for chunk in job.changes.in_order(names, after, upto):
             done.came(chunk)
             done.rows += len(chunk)
-            for entries in _calls(numbers.entries(chunk), job.options.batch_rows):
+            for entries in calls_of(numbers.entries(chunk), _size, most=job.options.batch_rows, most_bytes=CALL_BYTES):
                 with writing():
                     done.size_bytes += _append(servers, job.stream, entries, job.run_ids)
                 done.messages += len(entries)
@@ -169,22 +170,12 @@ def _shown(name: TableName) -> str:
     return qualified(*filter(None, name)).encode("utf-8", "replace").decode()
 
 
+def _size(entry: StreamEntry) -> int:
+    return len(entry.event)
+
+
 def _rendered(event: Event) -> str:
     return render(event_object(event)).decode()
-
-
-def _calls(entries: Iterable[StreamEntry], most: int) -> Iterator[list[StreamEntry]]:
-    """The entries of a call each, in order."""
-    call: list[StreamEntry] = []
-    size = 0
-    for entry in entries:
-        if call and (len(call) == most or size + len(entry.event) > CALL_BYTES):
-            yield call
-            call, size = [], 0
-        call.append(entry)
-        size += len(entry.event)
-    if call:
-        yield call
 
 
 def _append(servers: RedisServers, stream: bytes, entries: Sequence[StreamEntry], run_ids: Sequence[str]) -> int:

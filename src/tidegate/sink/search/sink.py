@@ -94,9 +94,8 @@ class SearchSink(Sink[Written]):
         self.store.check(self._epoch)
         steps = [step for unit in units for step in unit.steps if isinstance(step, Rows)]
         keyed = [step for step in steps if step.table.handle_key]
+        self._state = self._state.with_unknown(step.table for step in steps)
         for step in steps:
-            if self._state.table(step.table.name) is None:  # only its rows have told of it
-                self._state = self._state.with_table(step.table)
             if not step.table.handle_key:
                 self._say(f"table {step.table.name} has no primary key and no unique key of NOT NULL columns: left out")
         follower = self._follower(self._checkpoint.ts, "rows")

@@ -144,9 +144,7 @@ class SqlSink(Sink[Written]):
         steps = [step for unit in units for step in unit.steps if isinstance(step, Rows)]
         if not steps:
             return []
-        for step in steps:  # those that only their rows have told
-            if self._state.table(step.table.name) is None:
-                self._state = self._state.with_table(step.table)
+        self._state = self._state.with_unknown(step.table for step in steps)
         with self._connected() as session:
             wanted = self._layout(session, steps, tasks.slots)
             self._progress.lay_out(session, wanted)

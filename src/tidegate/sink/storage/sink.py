@@ -145,9 +145,7 @@ class StorageSink(Sink[StoredRows]):
         steps = [step for unit in units for step in unit.steps if isinstance(step, Rows)]
         if not steps:
             return []
-        for step in steps:  # those that only their rows have told
-            if self._state.table(step.table.name) is None:
-                self._state = self._state.with_table(step.table)
+        self._state = self._state.with_unknown(step.table for step in steps)
         date = date_part(self._now(self._options.time_zone).date(), self._options.date_separator)
         known = {step.table.name.key: self._places.pop(step.table.name.key, None) for step in steps}
         self._written = self._met(steps, known, date)

@@ -26,7 +26,7 @@ from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.storage.layout import data_directory
 from tidegate.codec.wire_table import WireTable, wire_table
 from tidegate.feed.change import Chunk
-from tidegate.feed.ports import Changes
+from tidegate.feed.ports import Changes, Written
 from tidegate.feed.route import Router
 from tidegate.feed.split import Splitter
 from tidegate.feed.split_columns import in_order, split_rows
@@ -34,8 +34,6 @@ from tidegate.feed.step import Rows
 from tidegate.model.errors import EncodeError, SinkRefused
 from tidegate.model.event import RowChange
 from tidegate.model.name import lowered
-from tidegate.model.roads import RoadCounts
-from tidegate.model.table import TableName
 from tidegate.objectstore.failpoint import reach
 from tidegate.sink.storage.lines import Lines, lines_of
 from tidegate.sink.storage.options import StorageOptions
@@ -55,16 +53,9 @@ class FilesJob:
 
 
 @dataclass(slots=True)
-class StoredRows:
+class StoredRows(Written):
     """What a task wrote of a table; `numbers` are the last files of the directories that it wrote to."""
 
-    name: TableName
-    rows: int = 0
-    messages: int = 0
-    size_bytes: int = 0
-    ahead: int = 0
-    corrupt: int = 0
-    roads: RoadCounts = field(default_factory=RoadCounts)
     numbers: dict[str, int] = field(default_factory=dict)
 
 
@@ -100,7 +91,7 @@ def write_table(job: FilesJob) -> StoredRows:
     table, encoder = _TableLines(job), lines_of(options.protocol, time.time_ns() // 1_000_000)
     writers: dict[str, _DirectoryWriter] = {}
     for chunk in job.changes.batches(step.table.name, step.after, step.upto):
-        done.roads.update(chunk.roads)
+        done.came(chunk)
         try:
             found = table.by_columns(chunk, encoder)
             done.roads.add("encode/columns", len(chunk))
@@ -110,7 +101,6 @@ def write_table(job: FilesJob) -> StoredRows:
         if any(batch.start_ts is None for batch, _ in chunk.parts):
             found = _once(found)
         done.rows, done.messages = done.rows + len(chunk), done.messages + len(found.lines)
-        done.corrupt += chunk.corrupt
         for partition in np.unique(found.partition).tolist():
             chosen = np.flatnonzero(found.partition == partition)
             directory = data_directory(job.version, job.date, None if partition < 0 else partition)

@@ -22,6 +22,7 @@ from zlib import crc32
 from tidegate.codec.neutral import event_object, render
 from tidegate.model.event import Ddl, Event, Resolved, RowChange, Update, Values, images
 from tidegate.model.tso import to_datetime
+from tidegate.sink.calls import calls_of
 
 _TYPES: Final = {"Insert": "row.insert", "Update": "row.update", "Delete": "row.delete", "Ddl": "ddl"}
 _DIGEST_BYTES: Final = 16
@@ -141,13 +142,4 @@ def in_lanes(events: Iterable[CloudEvent], lanes: int) -> Iterator[list[list[Clo
 
 def batches(events: Sequence[CloudEvent], most: int, most_bytes: int) -> Iterator[list[CloudEvent]]:
     """Return the events in calls of at most so many and, but for a single one, so many bytes."""
-    batch: list[CloudEvent] = []
-    size = 0
-    for event in events:
-        if batch and (len(batch) == most or size + len(event.body) > most_bytes):
-            yield batch
-            batch, size = [], 0
-        batch.append(event)
-        size += len(event.body) + 1
-    if batch:
-        yield batch
+    return calls_of(events, lambda event: len(event.body) + 1, most=most, most_bytes=most_bytes + 1)  # a comma

@@ -10,9 +10,9 @@ A table is a line when it was compared; a table of many rows is told on standard
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -34,6 +34,20 @@ from tidegate.model.tso import parse_ts, to_datetime
 UPSTREAM: Final = "--upstream"
 Passes = Callable[[str, str], bool]
 Open = Callable[[int, Passes], AbstractContextManager[Side]]
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_OPTIONS: Final = (
+    click.option("-c", "--changefeed", "feed", metavar="NAME", help="Who writes it; needed if several do."),
+    click.option("--at", default="latest", show_default=True, metavar="latest|TSO|TIME", help="The moment to compare."),
+    click.option(
+        "--wait", "wait_s", default=30.0, show_default=True, type=click.FloatRange(0), help="Seconds to wait for it."
+    ),
+    click.option("--filter", "rules", multiple=True, metavar="RULE", help="Only these tables, such as 'shop.*'."),
+    click.option(
+        "--limit", default=SHOWN, show_default=True, type=click.IntRange(0), help="Differences shown a table."
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line."),
+)
 
 
 def upstream_of(uri: str, where: str) -> Open:
@@ -59,7 +73,23 @@ def _database(uri: str, ts: int, passes: Passes) -> Iterator[Side]:
         yield upstream_at(session, ts, passes)
 
 
-def _begin(name: str, rows: int) -> None:
+def moment_options(command: Command) -> Command:
+    """Give a command the options of a comparison at one moment."""
+    return reduce(lambda made, option: option(made), reversed(_OPTIONS), command)
+
+
+def moment_of(at: str) -> int | None:
+    """Return the ts that --at names; None for the latest."""
+    return None if at == "latest" else parse_ts(at, now_ms=time.time_ns() // 1_000_000)
+
+
+def tell_sides(ts: int, place: str, source: str) -> None:
+    """Say what is compared with which source, and of which moment."""
+    say(f"ts {ts} ({to_datetime(ts):%Y-%m-%d %H:%M:%S} UTC): {place} beside {source}")
+
+
+def tell_begun(name: str, rows: int) -> None:
+    """Say that a table of many rows is begun."""
     if rows > CHUNK_ROWS:
         say(f"{name}: comparing {rows:,} rows", err=True)
 
@@ -67,14 +97,7 @@ def _begin(name: str, rows: int) -> None:
 @click.command()
 @click.argument("sink_uri", metavar="SINK_URI")
 @click.option("--upstream", required=True, metavar="URI", help="A tidb:// or mysql:// server, a lake or a recording.")
-@click.option("-c", "--changefeed", "feed", metavar="NAME", help="Who writes it; needed if several do.")
-@click.option("--at", default="latest", show_default=True, metavar="latest|TSO|TIME", help="The moment to compare.")
-@click.option(
-    "--wait", "wait_s", default=30.0, show_default=True, type=click.FloatRange(0), help="Seconds to wait for it."
-)
-@click.option("--filter", "rules", multiple=True, metavar="RULE", help="Only these tables, such as 'shop.*'.")
-@click.option("--limit", default=SHOWN, show_default=True, type=click.IntRange(0), help="Differences shown a table.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
+@moment_options
 @click.pass_context
 def verify(
     ctx: click.Context,
@@ -92,13 +115,13 @@ def verify(
     A moment is a sync point of a TiDB; in any replica the one where its changefeed stands, as after --until TSO."""
     as_json, limit = bool(shown["as_json"]), int(shown["limit"])
     opened, passes = upstream_of(upstream, UPSTREAM), TableFilter.parse(rules).matches
-    wanted = WantedMoment(None if at == "latest" else parse_ts(at, now_ms=time.time_ns() // 1_000_000), shown["wait_s"])
+    wanted = WantedMoment(moment_of(at), shown["wait_s"])
     with closing(session_of(sink_uri)) as session:
         replica, ts = replica_at(session, feed_of(session, feed), wanted, passes)
         with opened(ts, passes) as source:
             if not as_json:
-                say(f"ts {ts} ({to_datetime(ts):%Y-%m-%d %H:%M:%S} UTC): {replica.place} beside {source.place}")
-            total, wrong = (tell_json if as_json else tell)(compare_sides(source, replica, _begin), shown=limit)
+                tell_sides(ts, replica.place, source.place)
+            total, wrong = (tell_json if as_json else tell)(compare_sides(source, replica, tell_begun), shown=limit)
     if not total:
         raise ConfigError(f"nothing was compared: no table passes the filter {' '.join(rules) or '*.*'}")
     conclude(ctx, total, wrong, as_json=as_json, ts=ts)

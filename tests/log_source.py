@@ -1,0 +1,25 @@
+"""A change log as a source, of everything that it has unless a test says otherwise."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tidegate.app.segment_log import SegmentLog
+from tidegate.feed.event_filter import EventFilter
+from tidegate.feed.filter import TableFilter
+from tidegate.source.tidb.changes import MountOptions
+from tidegate.source.tidb.log import KvLog
+from tidegate.source.tidb.source import LogSource
+
+__all__ = ["FORCED", "log_source"]
+
+FORCED = MountOptions(force_replicate=True)
+
+
+def log_source(
+    log: Path | KvLog, *, feed: str = "feed", rules: Sequence[str] = ("*.*",), start_ts: int | None = None, **given: Any
+) -> LogSource:
+    """A source of some tables of a log."""
+    events, mount = given.pop("events", EventFilter()), given.pop("mount", FORCED)
+    log = SegmentLog(log) if isinstance(log, Path) else log
+    return LogSource(log, feed, rules=TableFilter.parse(rules), mount=mount, events=events, start_ts=start_ts, **given)
