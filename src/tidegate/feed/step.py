@@ -7,6 +7,7 @@ each table in the very commit that moves it there; a step at or below it is done
 made on the driver, run by a worker, repeated after a crash with the same result.
 """
 
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import msgspec
@@ -100,3 +101,8 @@ class Unit(msgspec.Struct, frozen=True):
 def position_of(step: Step) -> Position:
     """Return where a table stands once `step` is done."""
     return (step.upto, 0) if isinstance(step, Rows) else (step.ts, step.seq)
+
+
+def row_steps(units: Iterable[Unit]) -> list[Rows]:
+    """Return the steps of some units that are rows."""
+    return [step for unit in units for step in unit.steps if isinstance(step, Rows)]

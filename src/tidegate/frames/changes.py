@@ -35,7 +35,7 @@ from pyspark.sql.types import StructType
 
 from tidegate.changelog.changelog import Changelog
 from tidegate.feed.pace import ROUND, Most, round_end
-from tidegate.feed.step import Rows
+from tidegate.feed.step import row_steps
 from tidegate.frames.lake import check_options
 from tidegate.frames.rows import CHANGES, IMAGES, ChangeForm, ChangeTask, tasks_of
 from tidegate.lakes.lake import Lake, moment_ts
@@ -146,7 +146,7 @@ class TableChanges:
                 f"(changelog-retention); they are there from ts {self.oldest()} on"
             )
         changes, round_ = planned(base, self._changelog, upto, self.options)
-        steps = [step for unit in round_.units for step in unit.steps if isinstance(step, Rows)]
+        steps = row_steps(round_.units)
         return [task for step in steps if form.takes(step.table) for task in tasks_of(step, changes, after, form)]
 
     def done(self, ts: int) -> None:

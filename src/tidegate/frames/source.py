@@ -24,7 +24,7 @@ from tidegate.feed.plan import Checkpoint, Round
 from tidegate.feed.ports import Changes, Saved, Standing
 from tidegate.feed.retry_policy import FailureRun, RetryPolicy
 from tidegate.feed.segment import Planning, plan_from
-from tidegate.feed.step import Rows
+from tidegate.feed.step import row_steps
 from tidegate.frames.rows import ChangeForm, ChangeTask, tasks_of
 from tidegate.model.errors import ConfigError, HistoryLost, Retry, TidegateError
 from tidegate.model.name import lowered
@@ -115,7 +115,7 @@ class SourceChanges:
             )
         tasks: list[ChangeTask] = []
         for planned, changes in self._rounds(standing, upto):
-            steps = [step for unit in planned.units for step in unit.steps if isinstance(step, Rows)]
+            steps = row_steps(planned.units)
             mine = [step for step in steps if form.takes(step.table)]
             tasks += [task for step in mine for task in tasks_of(step, changes, after, form)]  # type: ignore[arg-type]
             standing = Standing(planned.checkpoint, planned.state)

@@ -13,7 +13,7 @@ from tidegate.codec.columnar import typed_batch
 from tidegate.feed.change import Batch, PlacedDdl
 from tidegate.feed.plan import Barrier, Round
 from tidegate.feed.ports import Changes, Checkpoints, Rhythm, Saved, Sink, Standing, Tasks, Written, standing_of
-from tidegate.feed.step import Rows, Unit
+from tidegate.feed.step import Rows, Unit, row_steps
 from tidegate.model.errors import SinkError, TidegateError
 from tidegate.model.event import Ddl
 
@@ -44,7 +44,7 @@ class CallbackSink(Sink[Written]):
 
     def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> list[Written]:
         """Write each table in a task of its own."""
-        steps = [step for unit in units for step in unit.steps if isinstance(step, Rows)]
+        steps = row_steps(units)
         return tasks.run(partial(_write, self._callback.write, changes), steps)
 
     def ddl(self, placed: PlacedDdl) -> None:

@@ -36,7 +36,7 @@ from tidegate.feed.pace import Most
 from tidegate.feed.plan import Barrier, Checkpoint, Round
 from tidegate.feed.ports import Changes, Checkpoints, Rhythm, Saved, Sink, Standing, Tasks, Written
 from tidegate.feed.route import Router
-from tidegate.feed.step import Rows, Unit
+from tidegate.feed.step import Rows, Unit, row_steps
 from tidegate.model.errors import EncodeError, SinkError
 from tidegate.model.event import Ddl, Resolved
 from tidegate.model.table import TableInfo, TableName
@@ -139,7 +139,7 @@ class KafkaSink(Sink[Written]):
         """Write the rows of the units; return when all are acknowledged.
 
         Raises SinkError, and what reading, placing and encoding raise in tasks."""
-        steps = [step for unit in units for step in unit.steps if isinstance(step, Rows)]
+        steps = row_steps(units)
         with self._connected() as writer:
             answers = tasks.run(write_group, self._jobs(steps, changes, writer, tasks.slots)) if steps else []
         reach("topic/rows-written")

@@ -22,7 +22,7 @@ from tidegate.feed.change import PlacedDdl
 from tidegate.feed.pace import Most
 from tidegate.feed.plan import Barrier, Checkpoint, Round, identity
 from tidegate.feed.ports import Changes, Checkpoints, Rhythm, Saved, Sink, Standing, Tasks, standing_of
-from tidegate.feed.step import Rows, Unit
+from tidegate.feed.step import Rows, Unit, row_steps
 from tidegate.model.errors import ConfigError, EnvironmentFault, InputError, SchemaError, SinkError, SinkRefused
 from tidegate.model.name import qualified
 from tidegate.objectstore.failpoint import reach
@@ -120,7 +120,7 @@ class MetricsSink(Sink[CountedRows]):
         """Count the rows of the units, in tasks."""
         self._ddls, self._results = [], []
         limits = [Limit(frozenset(tally.labels), tally.room) for tally in self._tallies]
-        steps = [step for unit in units for step in unit.steps if isinstance(step, Rows)]
+        steps = row_steps(units)
         self._state = self._state.with_unknown(step.table for step in steps)
         jobs = [CountJob(changes, step, rules, self.options) for step in steps if (rules := self._about(step, limits))]
         workers = min(tasks.slots, len(jobs))

@@ -30,7 +30,7 @@ from tidegate.feed.change import PlacedDdl
 from tidegate.feed.pace import Most
 from tidegate.feed.plan import Barrier, Checkpoint, Round
 from tidegate.feed.ports import Changes, Rhythm, Sink, Standing, Tasks, Written
-from tidegate.feed.step import Rows, Unit
+from tidegate.feed.step import Unit, row_steps
 from tidegate.model.errors import ConfigError, InputError, SchemaError, SinkError, SinkRefused, TidegateError
 from tidegate.model.event import Ddl
 from tidegate.model.name import qualified
@@ -103,7 +103,7 @@ class RedisSink(Sink[Written]):
 
     def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> Sequence[Written]:
         """Write the rows of the units; return when Redis has them."""
-        steps = [step for unit in units for step in unit.steps if isinstance(step, Rows)]
+        steps = row_steps(units)
         self._state = self._state.with_unknown(step.table for step in steps)
         for step in steps:
             if self._mode.needs_key and not step.table.handle_key:

@@ -24,7 +24,7 @@ from tidegate.feed.change import PlacedDdl
 from tidegate.feed.pace import Most
 from tidegate.feed.plan import Barrier, Checkpoint, Round
 from tidegate.feed.ports import Changes, Rhythm, Sink, Standing, Tasks, Written
-from tidegate.feed.step import Rows, Unit
+from tidegate.feed.step import Unit, row_steps
 from tidegate.model.errors import InputError, SchemaError, SinkRefused, TidegateError
 from tidegate.model.name import qualified
 from tidegate.model.table import TableInfo
@@ -92,7 +92,7 @@ class SearchSink(Sink[Written]):
         """Write the rows of the units; return when their indexes have them."""
         self._tasks, self._ddls = tasks, []
         self.store.check(self._epoch)
-        steps = [step for unit in units for step in unit.steps if isinstance(step, Rows)]
+        steps = row_steps(units)
         keyed = [step for step in steps if step.table.handle_key]
         self._state = self._state.with_unknown(step.table for step in steps)
         for step in steps:

@@ -30,7 +30,7 @@ from tidegate.feed.filter import TableFilter
 from tidegate.feed.pace import Most
 from tidegate.feed.plan import Barrier, Round
 from tidegate.feed.ports import Changes, Rhythm, Sink, Standing, Tasks, Written
-from tidegate.feed.step import Rows, Unit
+from tidegate.feed.step import Rows, Unit, row_steps
 from tidegate.model.errors import SinkError, SinkRefused
 from tidegate.model.table import TableInfo
 from tidegate.objectstore.failpoint import reach
@@ -141,7 +141,7 @@ class SqlSink(Sink[Written]):
 
     def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> Sequence[Written]:
         """Write the rows of the units; return when all are committed."""
-        steps = [step for unit in units for step in unit.steps if isinstance(step, Rows)]
+        steps = row_steps(units)
         if not steps:
             return []
         self._state = self._state.with_unknown(step.table for step in steps)

@@ -50,7 +50,7 @@ from tidegate.feed.ddl_event import acting
 from tidegate.feed.pace import Most
 from tidegate.feed.plan import Barrier, Round
 from tidegate.feed.ports import Changes, Checkpoints, Rhythm, Saved, Sink, Standing, Tasks, standing_of
-from tidegate.feed.step import Rows, Unit
+from tidegate.feed.step import Rows, Unit, row_steps
 from tidegate.model.errors import InputError, SchemaError, SinkRefused
 from tidegate.model.name import qualified
 from tidegate.model.table import TableInfo
@@ -142,7 +142,7 @@ class StorageSink(Sink[StoredRows]):
         """Write the rows of the units into files; return when all are there.
 
         Raises SinkError, and what reading and encoding raise in tasks."""
-        steps = [step for unit in units for step in unit.steps if isinstance(step, Rows)]
+        steps = row_steps(units)
         if not steps:
             return []
         self._state = self._state.with_unknown(step.table for step in steps)

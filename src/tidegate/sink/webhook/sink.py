@@ -20,7 +20,7 @@ from tidegate.codec.columnar.encode.encoder import events_of
 from tidegate.feed.change import PlacedDdl
 from tidegate.feed.plan import Barrier, Round
 from tidegate.feed.ports import Changes, Checkpoints, Rhythm, Saved, Sink, Standing, Tasks, Written, standing_of
-from tidegate.feed.step import Rows, Unit
+from tidegate.feed.step import Rows, Unit, row_steps
 from tidegate.sink.webhook.cloud_event import CloudEvent, EventMaker, batches, in_lanes
 from tidegate.sink.webhook.options import WebhookOptions
 from tidegate.sink.webhook.sender import WebhookSender
@@ -55,7 +55,7 @@ class WebhookSink(Sink[Posted]):
 
     def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> list[Posted]:
         """Post the rows of each table in a task of its own."""
-        steps = [step for unit in units for step in unit.steps if isinstance(step, Rows)]
+        steps = row_steps(units)
         side_by_side = max(1, min(tasks.slots, len(steps), self._options.concurrency))
         lanes = self._options.concurrency // side_by_side
         groups = [steps[number::side_by_side] for number in range(side_by_side)] if steps else []
