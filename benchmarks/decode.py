@@ -12,6 +12,8 @@ that what runs beside it costs caches, but no turns:
     columnar     `decode_chunk`, the function that landing calls, from the same bytes, all columns of all images, by
                  landing's chunks: at most 4,000 messages and about 4 MiB
     landing      the same as landing calls it: values as texts
+
+The process keeps the memory that it frees, as workers do that land (spark/daemon.py).
 """
 
 import argparse
@@ -32,6 +34,7 @@ from tidegate.codec import DecodeOptions, decode
 from tidegate.codec.columnar import decode_chunk
 from tidegate.codec.frame import read_frames
 from tidegate.source.kafka.fetch import CHUNK, CHUNK_BYTES
+from tidegate.spark.daemon import keep_freed
 
 DATA = Path(__file__).parent.parent / "tests" / "data" / "speed"
 CASES = ("open_sysbench", "open_wide", "canal_sysbench", "canal_wide")
@@ -140,6 +143,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="the cases with this in their names")
     parser.add_argument("--rows", type=int, default=MADE_ROWS, help="rows of a case that is made here")
     arguments = parser.parse_args()
+    keep_freed()
     found = {name: measure(*make(), arguments.repeat) for name, make in cases(arguments.rows) if arguments.only in name}
     if arguments.json:
         print(json.dumps(found, indent=2))

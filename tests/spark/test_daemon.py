@@ -2,6 +2,7 @@
 
 import gc
 import importlib.util
+import subprocess
 import sys
 
 import pytest
@@ -35,3 +36,26 @@ def test_module_can_be_started() -> None:
     """The name that Spark is given is that of the module."""
     assert importlib.util.find_spec(daemon.MODULE) is not None
     assert daemon.__name__ == daemon.MODULE
+
+
+FAULTS = """
+import ctypes, resource, sys
+from tidegate.spark.daemon import keep_freed
+
+if not hasattr(ctypes.CDLL(None), "mallopt"):
+    sys.exit(print("no glibc"))
+assert keep_freed()
+first = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    arrays = [b"x" * (1 << 20) for _ in range(40)]
+    del arrays
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - first)
+"""
+
+
+def test_freed_memory_is_used_again() -> None:
+    """Forty arrays of a mebibyte, twenty times over, cost the page faults of two times at most."""
+    done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True)
+    if done.stdout.strip() == "no glibc":
+        pytest.skip("no glibc")
+    assert int(done.stdout) < 2 * (40 << 20) // 4096

@@ -4,12 +4,14 @@
                  ├─ fork ── worker    task, task, task ...       shares those pages, starts in milliseconds
                  └─ fork ── worker
 
-Three things are changed, nothing of the protocol:
+Four things are changed, nothing of the protocol:
 
 1. The libraries of our tasks are imported before the fork, so that no worker imports and holds them for itself.
 2. What was imported is taken out of the collector's sight: PySpark runs a full collection after each task, which would
    walk through all of it, a tenth of a second, and make the shared pages the worker's own.
-3. After each task free memory goes back to the system: a worker that waits for its next one is small.
+3. While a task runs, memory that it frees stays with the process (`keep_freed`): arrays of one chunk lie where those
+   of the chunk before lay, and no page of them is asked of the system again.
+4. After each task free memory goes back to the system: a worker that waits for its next one is small.
 
 Source: pyspark/daemon.py and pyspark/worker_util.py of 4.1.
 """
@@ -38,7 +40,18 @@ WARM: Final = (
 TASKS: Final = "pyspark.worker"
 """The module that runs tasks; others, each with a daemon of its own, plan data sources now and then."""
 
+M_TRIM_THRESHOLD: Final = -1
+M_MMAP_THRESHOLD: Final = -3
+FREED: Final = {M_MMAP_THRESHOLD: 32 << 20, M_TRIM_THRESHOLD: 64 << 20}
+"""What glibc's `mallopt` is told, in bytes: smaller arrays lie in the heap, of whose end so much may be free."""
+
 Serve = Callable[[Any, Any], None]
+
+
+def keep_freed() -> bool:
+    """Let this process, and those forked from it, reuse the memory of large arrays; False where there is no glibc."""
+    tell = getattr(ctypes.CDLL(None), "mallopt", None)
+    return tell is not None and all(tell(name, size) for name, size in FREED.items())
 
 
 class Tidy:
@@ -76,6 +89,7 @@ def main() -> None:
     for name in WARM if sys.argv[1:] == [TASKS] else ():
         with suppress(ImportError):
             importlib.import_module(name)
+    keep_freed()
     from pyspark import daemon
 
     daemon.worker_main = Tidy(daemon.worker_main)
