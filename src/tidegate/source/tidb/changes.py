@@ -108,9 +108,9 @@ def _table_of(row: KvChange, mounter: Mounter) -> str:
     return ""
 
 
-FEW_ROWS: Final = 32
-"""Fewer rows of a table are mounted one by one: the calls for columns cost as much as 35 rows of 4 columns, or 28 of
-16."""
+FEW_ROWS: Final = 12
+"""Fewer rows of a table are mounted one by one: the calls for columns cost as much as 7 rows of 16 columns, or 16 of
+4."""
 
 
 class LogSpan(NamedTuple):
