@@ -148,9 +148,12 @@ class ClaimReader:
         if len(locations) == 1:
             yield self._read(self._sized(locations[0]))
             return
-        with ThreadPoolExecutor(min(WORKERS, len(locations))) as pool:
+        pool = ThreadPoolExecutor(min(WORKERS, len(locations)))
+        try:
             for group in _groups(pool.map(self._sized, locations)):
                 yield from pool.map(self._read, group)
+        finally:  # the collector may close this where a thread begins, under a lock that a wait for threads would take
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def _sized(self, location: str) -> _Sized:
         assert self._storage is not None
