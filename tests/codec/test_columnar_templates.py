@@ -23,7 +23,7 @@ from tests.codec.columnar_kit import (
 from tests.golden.codec_cases import cases, sampled
 from tests.golden.test_totality import reframed
 from tests.source.kit import ddl, delete, insert, recording, resolved
-from tidegate.codec.columnar import RowTexts, as_texts, decode_chunk, row_texts, swept
+from tidegate.codec.columnar import RowTexts, as_texts, decode_chunk, row_texts, sweep, swept
 from tidegate.codec.columnar.chunk import TEMPLATES
 from tidegate.codec.frame import read_frames
 
@@ -176,6 +176,32 @@ def test_a_message_goes_one_way():
     agree(messages, OPEN)
 
     assert by_template(messages, OPEN) == [0, 1, 2, 5, 6]
+
+
+@pytest.mark.usefixtures("_all_templates")
+def test_a_chunk_begins_with_the_look_that_most_of_the_last_one_had(monkeypatch):
+    """Rows of an older look are tried with the newer one once, not chunk after chunk."""
+    tries = []
+    scanned = sweep.scan.scan
+    monkeypatch.setattr(sweep.scan, "scan", lambda *given: (tries.append(len(given[2])), scanned(*given))[1])
+    old, new = (
+        [canal(mysqlType=dict.fromkeys(names, "int"), data=[dict.fromkeys(names, str(row))]) for row in range(5)]
+        for names in (("id", "a"), ("id", "a", "b"))
+    )
+
+    def tried(*messages):
+        tries.clear()
+        agree(list(messages), CANAL)
+        tries.clear()
+        assert by_template(messages, CANAL) == list(range(len(messages)))
+        return list(tries)
+
+    assert tried(*old) == [5]
+    assert tried(*new) == [5]
+    assert tried(*old) == [5]
+    assert tried(*old, *new[:2]) == [7, 2]
+    assert tried(*old[:2], *new) == [7, 2]
+    assert tried(*new) == [5]
 
 
 @pytest.mark.usefixtures("_all_templates")

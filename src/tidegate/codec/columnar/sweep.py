@@ -63,7 +63,7 @@ class Looks(Protocol):
 
     @property
     def known(self) -> LayoutMemory[int, tuple[Template, ...]]:
-        """Templates by key, the last learned first."""
+        """Templates by key: the one that read most of the last chunk first, those behind it as they were."""
 
     def learned(self, row: int, /) -> Template | None:
         """Return what the text of a row teaches; None where its layout is not known, or it cannot be a template."""
@@ -90,7 +90,7 @@ def sweep(events: Events, looks: Looks, *, as_texts: bool) -> SweptChunk:
 def _read(looks: Looks, chunk: ChunkRows, notes: SweepNotes) -> list[ReadRows]:
     """What templates read, try by try."""
     keys, group = np.unique(looks.keys, return_inverse=True)
-    tries, left, done = _Tries(looks, keys.tolist(), chunk.message, notes), np.arange(len(group)), []
+    tries, left, done = _Tries(looks, keys.tolist(), chunk.message, notes), np.arange(len(group)), list[ReadRows]()
     for _ in range(LOOKS_MAX + 1):
         present, first, counts = np.unique(group[left], return_index=True, return_counts=True)
         chosen: list[Template | None] = [None] * len(keys)
@@ -104,6 +104,8 @@ def _read(looks: Looks, chunk: ChunkRows, notes: SweepNotes) -> list[ReadRows]:
         one = _scanned(looks, templates, program, left[program[left] >= 0], chunk)
         done.append(one)
         left = np.setdiff1d(left, one.rows, assume_unique=True)
+    if len(done) > 1:
+        tries.put_first(np.argmax([np.bincount(group[one.rows], minlength=len(keys)) for one in done], axis=0))
     return done
 
 
@@ -131,6 +133,14 @@ class _Tries:
         size = sum(width(field.name for field in one.layout.fields) for one in kept)
         self._looks.known.keep(self._keys[number], kept, size)
         return found
+
+    def put_first(self, most: Any) -> None:
+        """Begin the next chunk with the try that read most rows of each key; one that was learned is the first."""
+        for number in np.flatnonzero(most).tolist():
+            known, at = self._known[number], most[number]
+            if at < len(known):
+                key, one = self._keys[number], known[at]
+                self._looks.known[key] = (one, *(other for other in self._looks.known[key] if other is not one))
 
 
 def _scanned(looks: Looks, templates: tuple[Template, ...], program: Any, rows: Any, chunk: ChunkRows) -> ReadRows:
