@@ -16,7 +16,7 @@ and not the chunk.  Compressed values take the plain way.
 """
 
 import gc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Final, NamedTuple, Protocol, TypeAlias
@@ -30,7 +30,7 @@ from tidegate.codec.columnar.swept import SweepNotes, SweptChunk
 from tidegate.codec.columnar.values import Misfit
 from tidegate.codec.columnar.why import why_plain, why_structs
 from tidegate.codec.options import DecodeOptions, protocol_name
-from tidegate.codec.table import decode
+from tidegate.codec.table import DECODERS
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Event, RowChange
 from tidegate.model.roads import Reason, Why
@@ -48,8 +48,7 @@ class Pairs(NamedTuple):
     values: Sequence[bytes | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Rest:
+class Rest(NamedTuple):
     """What the plain decoder said of one message: its events, or why it has none."""
 
     message: int
@@ -149,17 +148,18 @@ def _pairs(messages: Messages | Pairs) -> Pairs:
 def _decode_chunk(messages: Pairs, options: DecodeOptions, *, as_texts: bool) -> MessageChunk:
     if options.compression != "none":
         why = Why(Reason.COMPRESSED, f"values are compressed with {options.compression}")
-        return MessageChunk((), tuple([_plain(index, messages, options, why) for index in range(len(messages.values))]))
+        plain = _Plain(messages, options)
+        return MessageChunk((), tuple([plain.read(index, why) for index in range(len(messages.values))]))
     read, numbers, notes = _by_template(messages, options, as_texts=as_texts)
-    rest: dict[int, Rest] = {}
+    plain, rest = _Plain(messages, options), dict[int, Rest]()
     while True:
-        gathered = _gather(messages, [number for number in numbers if number not in rest], options, rest)
+        gathered = _gather(plain, [number for number in numbers if number not in rest], rest)
         try:
             batches = batches_of(gathered, texts=as_texts)
         except Misfit:
             misfits = {index: text for rows in gathered for index, text in _misfits(rows).items()}
             for index, text in misfits.items():
-                rest[index] = _plain(index, messages, options, Why(Reason.VALUE, text))
+                rest[index] = plain.read(index, Why(Reason.VALUE, text))
         else:
             return MessageChunk((*read, *batches), tuple([rest[index] for index in sorted(rest)]), len(read), notes)
 
@@ -183,35 +183,44 @@ def _filled(texts: Sequence[bytes | None]) -> Sequence[bytes]:
     return texts if all(texts) else [text or b"" for text in texts]  # type: ignore[return-value]
 
 
-def _gather(messages: Pairs, numbers: list[int], options: DecodeOptions, rest: dict[int, Rest]) -> list[PlacedRows]:
+class _Plain:
+    """The plain decoder, for messages of one chunk."""
+
+    def __init__(self, messages: Pairs, options: DecodeOptions) -> None:
+        self.keys, self.values = messages
+        self.options, self.protocol = options, protocol_name(options.protocol)
+        self._decode = DECODERS[self.protocol]
+
+    def read(self, index: int, why: Why | Reason) -> Rest:
+        """Return what a message holds; a reason is looked at more closely."""
+        try:
+            events = self._decode(self.keys[index], self.values[index], self.options)
+        except DecodeError as error:
+            return Rest(index, (), _light(error))
+        return Rest(index, events, None, why if isinstance(why, Why) else why_plain(events, why))
+
+    def taught(self, index: int, learn: Callable[[bytes, tuple[Event, ...]], Reason]) -> Rest:
+        """Return what a message holds, of which `learn` takes what it teaches."""
+        found = self.read(index, Reason.OTHER_TEXT)
+        return found._replace(why=why_plain(found.events, learn(self.values[index] or b"", found.events)))
+
+
+def _gather(plain: _Plain, numbers: list[int], rest: dict[int, Rest]) -> list[PlacedRows]:
     """The rows of the messages `numbers`; `rest` grows by those that do not fit."""
-    protocol = protocol_name(options.protocol)
-    lanes, mark = LANES[protocol](legacy=options.legacy), _HANDLE_ONLY[protocol]
+    lanes, mark = LANES[plain.protocol](legacy=plain.options.legacy), _HANDLE_ONLY[plain.protocol]
+    left = []
     for number in numbers:
-        if mark in (messages.keys[number] or b"") or mark in (messages.values[number] or b""):
-            found = _plain(number, messages, options)
-            rest[number] = _told(found, Reason.OTHER_TEXT)
-    numbers = [number for number in numbers if number not in rest]
-    keys = [messages.keys[number] or b"" for number in numbers]
-    values = [messages.values[number] or b"" for number in numbers]
-    at = lanes.take(numbers, keys, values, 0)
-    while at < len(numbers):
-        found = _plain(numbers[at], messages, options)
-        rest[numbers[at]] = _told(found, lanes.learn(values[at], found.events))
-        at = lanes.take(numbers, keys, values, at + 1)
+        if mark in (plain.values[number] or b"") or mark in (plain.keys[number] or b""):
+            rest[number] = plain.read(number, Reason.OTHER_TEXT)
+        else:
+            left.append(number)
+    keys = [plain.keys[number] or b"" for number in left]
+    values = [plain.values[number] or b"" for number in left]
+    at = lanes.take(left, keys, values, 0)
+    while at < len(left):
+        rest[left[at]] = plain.taught(left[at], lanes.learn)
+        at = lanes.take(left, keys, values, at + 1)
     return lanes.rows()
-
-
-def _told(found: Rest, taught: Reason) -> Rest:
-    why = why_plain(found.events, taught)
-    return found if why is None else Rest(found.message, found.events, found.error, why)
-
-
-def _plain(index: int, messages: Pairs, options: DecodeOptions, why: Why | None = None) -> Rest:
-    try:
-        return Rest(index, decode(messages.keys[index], messages.values[index], options), None, why)
-    except DecodeError as error:
-        return Rest(index, (), _light(error))
 
 
 def _light(error: DecodeError) -> DecodeError:

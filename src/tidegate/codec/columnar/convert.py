@@ -170,40 +170,47 @@ def fill(
     columns, first, done         of each program its columns, its first stretch, how many images of both kinds there are
     at, ways                     of each stretch where it begins, and (way, lowest, highest)
     steps                        of each program what is between two places of a column
-    numbers .. row_of            of each place what it holds, filled in here
-    written                      integers become bytes, too"""
+    numbers .. row_of            of each place what it holds, filled in here: a number of integers, bytes of the others
+    written                      integers become bytes instead"""
     to = begun
     for index in range(len(rows)):
         row = rows[index]
-        of, op = program[row], ops[row]
+        of, op, cell_0 = program[row], ops[row], cells[row]
         width = columns[of]
         for image in range(2):
             if (image == 0 and op == INSERT) or (image == 1 and op == DELETE):
                 continue
+            stretch_0, behind = first[of] + image * width, done[of, image] * steps[of]
             for column in range(width):
-                cell = cells[row] + column
+                cell = cell_0 + column
                 if image == 0 and op == UPDATE and start[cell + width] != ABSENT:
                     cell += width
-                stretch = first[of] + image * width + column
-                place = at[stretch] + done[of, image] * steps[of]
-                mark, bounds = marks[cell], ways[stretch]
-                to_start[place], row_of[place], numbers[place], stop = to, row, 0, to
-                if not mark & NULL:
-                    if bounds[0] <= UNSIGNED:
-                        numbers[place], mark = _checked(text, start[cell] + quotes, end[cell] - quotes, mark, bounds)
-                        if written:
-                            stop = copy(words, start[cell] + quotes, end[cell] - quotes, data_words, to)
-                    elif bounds[0] == NUMBER:
-                        stop = number(text, start[cell] + quotes, end[cell] - quotes, data, to)
-                    elif bounds[0] == TEXT and not mark & (ESCAPED | WIDE):
-                        stop = copy(words, start[cell] + 1, end[cell] - 1, data_words, to)
+                stretch = stretch_0 + column
+                place = at[stretch] + behind
+                mark, way, begins, ends, stop = marks[cell], ways[stretch, 0], start[cell], end[cell], to
+                row_of[place] = row
+                if way <= UNSIGNED and not written:
+                    if mark & NULL:
+                        numbers[place] = 0
                     else:
-                        stop = string(text, words, start[cell] + 1, end[cell] - 1, mark, data, data_words, to)
-                        if stop >= 0 and bounds[0] > TEXT:
-                            stop = undo(bounds[0], data, data_words, to, stop)
+                        numbers[place], mark = _checked(text, begins + quotes, ends - quotes, mark, ways[stretch])
+                    to_marks[place] = mark
+                    continue
+                if not mark & NULL:
+                    if way == TEXT and not mark & (ESCAPED | WIDE):
+                        stop = copy(words, begins + 1, ends - 1, data_words, to)
+                    elif way <= UNSIGNED:
+                        _, mark = _checked(text, begins + quotes, ends - quotes, mark, ways[stretch])
+                        stop = copy(words, begins + quotes, ends - quotes, data_words, to)
+                    elif way == NUMBER:
+                        stop = number(text, begins + quotes, ends - quotes, data, to)
+                    else:
+                        stop = string(text, words, begins + 1, ends - 1, mark, data, data_words, to)
+                        if stop >= 0 and way > TEXT:
+                            stop = undo(way, data, data_words, to, stop)
                     if stop < 0:
                         data[to], mark, stop = 48, mark | BAD, to + 1  # a number, since Arrow reads all of them
-                to_size[place], to_marks[place] = stop - to, mark
+                to_start[place], to_size[place], to_marks[place] = to, stop - to, mark
                 to = stop
             done[of, image] += 1
     return to

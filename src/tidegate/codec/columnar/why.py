@@ -50,8 +50,10 @@ _NO_COMMIT_TS: Final = Why(Reason.NO_COMMIT_TS, "a row without commit_ts")
 
 def why_plain(events: Sequence[Event], taught: Reason) -> Why | None:
     """Return why the plain decoder read a message, by its first row; None for a message without rows."""
-    row = next(_rows(events), None)
-    if row is None:
+    for row in events:
+        if isinstance(row, RowChange):
+            break
+    else:
         return None
     if row.handle_only:
         return _HANDLE_ONLY
