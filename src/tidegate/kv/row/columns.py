@@ -72,7 +72,7 @@ def locate(values: Any, wanted: Sequence[int], unwanted: Collection[int] = ()) -
     known = np.array([*wanted, *unwanted], np.int64)
     order = np.argsort(known)
     lines = np.where(order < len(wanted), order, _UNWANTED)
-    at, size = np.zeros((len(wanted), count), np.int64), np.full((len(wanted), count), MISSING)
+    at, size = np.zeros((len(wanted), count), np.int32), np.full((len(wanted), count), MISSING, np.int32)
     fits = np.zeros(count, np.bool_)
     _place(data, ends, known[order], lines, at, size, fits)
     return RowCells(data, {column: Cells(at[line], size[line]) for line, column in enumerate(wanted)}, fits)
@@ -114,8 +114,18 @@ def _place_row(data: Any, begin: int, end: int, known: Any, lines: Any, at: Any,
     flags = _number(data, begin + 1, 1)
     if data[begin] != VERSION_BYTE or flags & ~(LARGE | CHECKSUM):
         return False
+    if flags & LARGE:
+        return _place_cells(data, begin, end, flags, 4, 4, known, lines, at, size, row)
+    return _place_cells(data, begin, end, flags, 1, 2, known, lines, at, size, row)
+
+
+@inlined
+def _place_cells(
+    data: Any, begin: int, end: int, flags: int, id_bytes: int, end_bytes: int, known: Any, lines: Any, at: Any,
+    size: Any, row: int,
+) -> bool:  # fmt: skip
+    """Note the places of a row whose ids and ends take so many bytes each, which are constants where this is called."""
     count, nulls = _number(data, begin + 2, 2), _number(data, begin + 4, 2)
-    id_bytes, end_bytes = (4, 4) if flags & LARGE else (1, 2)
     ids = begin + _HEAD_BYTES
     ends = ids + (count + nulls) * id_bytes
     first = ends + count * end_bytes
@@ -129,9 +139,10 @@ def _place_row(data: Any, begin: int, end: int, known: Any, lines: Any, at: Any,
             return False
         here = _seek(known, here, column)
         if here < len(known) and known[here] == column:
-            if lines[here] == _UNWANTED:
+            line = lines[here]
+            if line == _UNWANTED:
                 return False
-            at[lines[here], row], size[lines[here], row] = first + done, stop - done
+            at[line, row], size[line, row] = first + done, stop - done
         before, done = column, stop
     here, before, beside = 0, -1, 0
     for place in range(count, count + nulls):

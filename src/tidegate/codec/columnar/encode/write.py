@@ -45,7 +45,7 @@ _PAIRS: Final = np.frombuffer(b"".join(b"%02d" % number for number in range(100)
 _SIXES: Final = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8).copy()
 
 
-@compiled
+@inlined
 def _digits(value: Any, out: Any, to: int) -> int:
     """Write a number without a sign; where the next byte goes."""
     size, most = 1, _TEN
@@ -63,7 +63,7 @@ def _digits(value: Any, out: Any, to: int) -> int:
     return to + size
 
 
-@compiled
+@inlined
 def _integer(word: Any, width: int, out: Any, to: int) -> int:
     """Write the number that the first bytes of a word are."""
     shift = np.uint64(64 - 8 * abs(width))
