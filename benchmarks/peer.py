@@ -159,8 +159,9 @@ class PeerTables:
         return self.spark.read.format("delta").load(f"{self.home}/{name}")
 
     def load(self, rows: "DataFrame", name: str) -> None:
-        """Append the rows of a topic that holds nothing but INSERTs."""
-        found = rows.where("op = 'U'").select(*[f"row.{column}" for column in self.columns[name]])
+        """Append a table's rows of a topic that holds nothing but INSERTs."""
+        mine = rows.where(f"op = 'U' and table = '{name}'")
+        found = mine.select(*[f"row.{column}" for column in self.columns[name]])
         found.write.format("delta").mode("append").save(f"{self.home}/{name}")
 
     def follow(self, topic: Topic, start: Mapping[int, int]) -> float:

@@ -129,9 +129,10 @@ def rows_of(shape: Shape, count: int, seed: int = 1) -> Iterator[RowChange]:
 
 
 def churn(
-    shape: Shape, count: int, seed: int = 1, *, updates: float = 0.60, deletes: float = 0.15
+    shape: Shape, count: int, seed: int = 1, *, updates: float = 0.60, deletes: float = 0.15, base: int = 0
 ) -> Iterator[RowChange]:
-    """Changes of rows that come again, those of the tables by turns: each table is empty at first."""
+    """Changes of rows that come again, those of the tables by turns: each table is empty at first, and the first `base`
+    changes are INSERTs."""
     chance, common = random.Random(seed), _Common(shape)
     live: list[list[tuple[Value, ...]]] = [[] for _ in range(shape.tables)]
     touched: set[Value] = set()  # a transaction leaves one change of a row
@@ -140,7 +141,7 @@ def churn(
             touched.clear()
         rows, draw = live[number % shape.tables], chance.random()
         at = chance.randrange(len(rows)) if rows else 0
-        if not rows or rows[at][0] in touched or draw >= updates + deletes:
+        if number < base or not rows or rows[at][0] in touched or draw >= updates + deletes:
             rows.append((number, *(value_of(kind, chance, shape.nulls) for kind in shape.columns)))
             touched.add(number)
             yield Insert(after=rows[-1], **common.of(number))
