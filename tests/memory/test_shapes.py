@@ -7,6 +7,8 @@ Peaks are logged (`--log-cli-level=INFO`), which is where docs/performance.md ha
 """
 
 import sys
+import uuid
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
@@ -23,6 +25,7 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from backlog import write_backlog
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 from shapes import CASES, PROTOCOLS, TS, churn, topic_of
 
 TOPIC_BYTES = (300 if SOAK else 40) << 20
@@ -50,6 +53,16 @@ def cases(*, whole: bool) -> list[object]:
     ]
 
 
+@pytest.fixture
+def topic(bootstrap: str) -> Iterator[str]:
+    """A new topic, which goes when the test has ended: all of them would be too much for a disk in memory."""
+    name = f"shapes-{uuid.uuid4().hex}"
+    create_topic(bootstrap, name, PARTITIONS)
+    yield name
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([name], operation_timeout=30)[name].result(30)
+
+
 def rows_for(name: str, protocol: str) -> int:
     """How many rows of a shape fill the topic."""
     sent = topic_of(churn(CASES[name], SOME_ROWS), CASES[name], protocol, tables=False, resolved=False)
@@ -57,10 +70,9 @@ def rows_for(name: str, protocol: str) -> int:
 
 
 @pytest.mark.parametrize(("name", "protocol"), cases(whole=True))
-def test_into_a_lake(bootstrap: str, tmp_path: Path, name: str, protocol: str) -> None:
+def test_into_a_lake(bootstrap: str, topic: str, tmp_path: Path, name: str, protocol: str) -> None:
     """A topic's backlog lands and is merged."""
-    shape, topic, rows = CASES[name], f"{name}-{protocol}".replace(" ", "-"), rows_for(name, protocol)
-    create_topic(bootstrap, topic, PARTITIONS)
+    shape, rows = CASES[name], rows_for(name, protocol)
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "log_level": 2})
     for at, (partition, key, value) in enumerate(topic_of(churn(shape, rows), shape, protocol, partitions=PARTITIONS)):
         producer.produce(topic, value, key, partition)
@@ -79,13 +91,12 @@ def test_into_a_lake(bootstrap: str, tmp_path: Path, name: str, protocol: str) -
 
 
 @pytest.mark.parametrize(("name", "protocol"), cases(whole=False))
-def test_from_a_change_log(bootstrap: str, tmp_path: Path, name: str, protocol: str) -> None:
+def test_from_a_change_log(bootstrap: str, topic: str, tmp_path: Path, name: str, protocol: str) -> None:
     """A log's backlog is mounted and becomes messages."""
-    shape, topic, config = CASES[name], f"from-log-{name}-{protocol}".replace(" ", "-"), tmp_path / "feed.toml"
+    shape, config = CASES[name], tmp_path / "feed.toml"
     encode = {key.replace("_", "-"): value for key, value in shape.encode.items() if value is True}
     config.write_text("[sink]\n" + "".join(f"{key} = true\n" for key in encode) + ("" if shape.whole else LARGE))
     backlog = write_backlog(tmp_path / "log", name, rows_for(name, protocol))
-    create_topic(bootstrap, topic, PARTITIONS)
     limit = shape.encode.get("max_message_bytes", MESSAGE_MAX_BYTES)
     sink = f"kafka://{bootstrap}/{topic}?protocol={protocol}{EXTENSION[protocol]}&partition-num={PARTITIONS}"
     words = ["run", str(config), "--source-uri", f"tidb://{tmp_path / 'log'}", "--until", str(backlog.high)]
