@@ -18,7 +18,7 @@ __all__ = ["write_there"]
 
 PLACE: Final = Path("/dev/shm")
 ROOM_BYTES: Final = 6 << 30
-"""A run writes less than a gigabyte a process; directories of the last three runs are kept."""
+"""A run writes some two gigabytes a process, and what a test wrote goes with it unless the test failed."""
 VARIABLE: Final = "TMPDIR"
 
 

@@ -5,6 +5,7 @@ read as of a time: AS_OF takes the same parameter, so that rows have a past here
 """
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,16 +54,19 @@ def needed() -> None:
 
 @contextmanager
 def running_server(home: Path, *more: str) -> Iterator[Server]:
-    """A server, with `more` options, that is gone when the block ends; where none is installed the test is skipped, in
-    CI it fails."""
+    """A server, with `more` options, that is gone with its data when the block ends; where none is installed the
+    test is skipped, in CI it fails."""
     needed()
-    with running_mariadb(home, more) as port, connected(port) as connection:
-        server = Server(port, connection)
-        server.run(
-            f"CREATE USER reader@'127.0.0.1' IDENTIFIED BY '{PASSWORD.replace(chr(39), chr(39) * 2)}'",
-            "GRANT SELECT ON *.* TO reader@'127.0.0.1'",
-        )
-        yield server
+    try:
+        with running_mariadb(home, more) as port, connected(port) as connection:
+            server = Server(port, connection)
+            server.run(
+                f"CREATE USER reader@'127.0.0.1' IDENTIFIED BY '{PASSWORD.replace(chr(39), chr(39) * 2)}'",
+                "GRANT SELECT ON *.* TO reader@'127.0.0.1'",
+            )
+            yield server
+    finally:
+        shutil.rmtree(home / "data", ignore_errors=True)
 
 
 def connected(port: int) -> Any:
