@@ -55,7 +55,7 @@ def auto_cdc() -> str | None:
 
 
 @dataclass
-class Traffic:
+class GrowingTopic:
     """A topic that is filled piece by piece, and the last commit_ts in it."""
 
     bench: Rig
@@ -73,13 +73,13 @@ class Traffic:
         self.until = TS + ((self.rows - 1) // self.shape.together << 18)
 
 
-def begun(bench: Rig, name: str, shape: Shape, changes: Iterator[RowChange]) -> Traffic:
+def begun(bench: Rig, name: str, shape: Shape, changes: Iterator[RowChange]) -> GrowingTopic:
     """A new topic without messages."""
     create_topic(bench.bootstrap, name, PARTITIONS)
-    return Traffic(bench, Topic(bench.bootstrap, name, PROTOCOL, PARTITIONS, 0, 0), shape, changes)
+    return GrowingTopic(bench, Topic(bench.bootstrap, name, PROTOCOL, PARTITIONS, 0, 0), shape, changes)
 
 
-def ours(bench: Rig, traffic: Traffic, home: Path) -> tuple[float, float, Progress]:
+def ours(bench: Rig, traffic: GrowingTopic, home: Path) -> tuple[float, float, Progress]:
     """Seconds of our feed, those of CPU, and what it reports."""
     begun_s = cpu_s()
     took_s, progress = feed(bench, traffic.topic, home, traffic.until)

@@ -3,7 +3,7 @@
     topic of 300 MiB ──► tidegate run ──► lake                  landing and merging
     change log       ──► tidegate run ──► topic                 mounting and encoding
 
-Peaks are logged (`--log-cli-level=INFO`), which is where docs/performance.md has them from.
+Peaks are logged (`--log-cli-level=INFO`), which is where docs/limits.md has them from.
 """
 
 import sys
@@ -24,8 +24,8 @@ from tidegate.app.demo.recorded import create_topic
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from backlog import write_backlog
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
+from rig import send
 from shapes import CASES, PROTOCOLS, TS, churn, topic_of
 
 TOPIC_BYTES = (300 if SOAK else 40) << 20
@@ -73,12 +73,7 @@ def rows_for(name: str, protocol: str) -> int:
 def test_into_a_lake(bootstrap: str, topic: str, tmp_path: Path, name: str, protocol: str) -> None:
     """A topic's backlog lands and is merged."""
     shape, rows = CASES[name], rows_for(name, protocol)
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "log_level": 2})
-    for at, (partition, key, value) in enumerate(topic_of(churn(shape, rows), shape, protocol, partitions=PARTITIONS)):
-        producer.produce(topic, value, key, partition)
-        if at % 1_000 == 0:
-            assert producer.flush(60) == 0
-    assert producer.flush(60) == 0
+    send(bootstrap, topic, topic_of(churn(shape, rows), shape, protocol, partitions=PARTITIONS))
     source = f"kafka://{bootstrap}/{topic}?protocol={protocol}{EXTENSION[protocol]}"
     last = TS + ((rows - 1) // shape.together << 18)
 
@@ -94,8 +89,8 @@ def test_into_a_lake(bootstrap: str, topic: str, tmp_path: Path, name: str, prot
 def test_from_a_change_log(bootstrap: str, topic: str, tmp_path: Path, name: str, protocol: str) -> None:
     """A log's backlog is mounted and becomes messages."""
     shape, config = CASES[name], tmp_path / "feed.toml"
-    encode = {key.replace("_", "-"): value for key, value in shape.encode.items() if value is True}
-    config.write_text("[sink]\n" + "".join(f"{key} = true\n" for key in encode) + ("" if shape.whole else LARGE))
+    told = "".join(f"{key.replace('_', '-')} = true\n" for key, value in shape.encode.items() if value is True)
+    config.write_text(f"[sink]\n{told}{'' if shape.whole else LARGE}")
     backlog = write_backlog(tmp_path / "log", name, rows_for(name, protocol))
     limit = shape.encode.get("max_message_bytes", MESSAGE_MAX_BYTES)
     sink = f"kafka://{bootstrap}/{topic}?protocol={protocol}{EXTENSION[protocol]}&partition-num={PARTITIONS}"
