@@ -14,6 +14,8 @@ RECORDING ?=
 JOBS ?= 3
 # How many processes run the fast tests, which never wait: make check CORES=8
 CORES ?= 2
+# The commit that make bench-pair compares this tree with
+BASE ?=
 # What a soak runs, instead of everything: make soak SUITE='tests/kill tests/replay'
 SUITE ?=
 
@@ -33,7 +35,7 @@ unexport PYTHONDONTWRITEBYTECODE
 OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-replica demo-recorded test check audit soak bench bench-table clean
+.PHONY: help setup demo demo-replica demo-recorded test check audit soak bench bench-table bench-pair clean
 
 help: ## Tell what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -70,13 +72,17 @@ soak: setup $(S3)/.ready $(READERS)/.ready ## Run everything, with the full coun
 
 bench: setup ## Measure the hot paths, beside Flink where it can be installed
 	@$(MAKE) --no-print-directory $(FLINK)/.ready || echo "no Flink here: it is left out"
-	@set -e; for bench in $$(grep -l '^if __name__' benchmarks/*.py | grep -v /table.py); do \
+	@set -e; for bench in $$(grep -l '^if __name__' benchmarks/*.py | grep -vE '/(table|pair).py'); do \
 	  echo "== $$bench"; $(BIN)/python "$$bench"; \
 	done
 
 bench-table: setup ## Print the table of docs/performance.md: goals and what is measured here
 	@$(MAKE) --no-print-directory $(FLINK)/.ready || echo "no Flink here: it is left out" >&2
 	@$(BIN)/python benchmarks/table.py
+
+bench-pair: setup ## Compare our rates with those of another commit, in turns: make bench-pair BASE=COMMIT
+	@test -n '$(BASE)' || { echo 'name the commit to compare with: make bench-pair BASE=COMMIT' >&2; exit 2; }
+	@$(BIN)/python benchmarks/pair.py '$(BASE)'
 
 clean: ## Remove what was made here; the per-user cache of jars stays
 	rm -rf $(VENV) build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse
