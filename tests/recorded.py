@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from tidegate.changelog import ledger
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.files import DEAD, HALT, ControlFiles, RowFiles
@@ -154,7 +156,9 @@ class RecordedLanding(BatchLoop):
     def _claim(self) -> State:
         self._chosen = recorded(self.lake)
         fresh = {self.topic: dict.fromkeys(self.messages, Reached(0))}
-        return ledger.claim(self.uri, self._feed, self.decode, lambda state: dict(state.positions) or fresh)
+        return ledger.claim(
+            self.uri, self._feed, self.decode, lambda state: replace(state, positions=state.positions or fresh)
+        )
 
     def _batch(self) -> None:
         """Nothing lands by itself."""

@@ -65,7 +65,7 @@ def test_a_log_moves_the_frontier_alone():
 
 def test_a_log_is_fenced_by_its_frontier(uri):
     """A batch of a log that was committed already is not committed again, and another landing fences this one."""
-    state = ledger.claim(uri, "f", None, lambda _: {})
+    state = ledger.claim(uri, "f", None, lambda state: state)
     landed = ledger.commit_batch(uri, state, [stretch(0, 9)])
     with pytest.raises(Fenced):
         ledger.commit_batch(uri, state, [stretch(0, 9)])
@@ -76,7 +76,7 @@ def test_a_log_is_fenced_by_its_frontier(uri):
 
 def test_a_topic_does_not_follow_a_log(uri):
     """A changelog that a change log has filled is no place for a topic, whose positions would begin anew."""
-    ledger.commit_batch(uri, ledger.claim(uri, "f", None, lambda _: {}), [stretch(0, 9)])
+    ledger.commit_batch(uri, ledger.claim(uri, "f", None, lambda state: state), [stretch(0, 9)])
 
     with pytest.raises(ConfigError, match="was landed from a change log"):
         begin(uri)
@@ -149,7 +149,7 @@ def test_a_race_for_a_version_is_settled(uri, monkeypatch):
 def test_claims_show_no_storage_address(uri):
     """The changelog remembers how messages are read, but not the claim-check storage, whose address may hold keys."""
     options = DecodeOptions(protocol="open-protocol", compression="lz4", claim_check_storage_uri="s3://k:secret@b")
-    ledger.claim(uri, "f", options, lambda state: state.positions)
+    ledger.claim(uri, "f", options, lambda state: state)
     _, state = ledger.newest(uri)
 
     assert state.decode == DecodeOptions(protocol="open-protocol", compression="lz4")

@@ -1,5 +1,6 @@
 """A broker and a Spark session, once for all slow tests of this folder."""
 
+import time
 from collections.abc import Iterable, Iterator
 from uuid import uuid4
 
@@ -31,6 +32,14 @@ class Topics:
         name = f"t-{uuid4().hex[:8]}"
         self.admin.create_topics([NewTopic(name, partitions)])[name].result()
         return name
+
+    def again(self, topic: str) -> None:
+        """Delete a topic and make it again."""
+        self.admin.delete_topics([topic])[topic].result()
+        while topic in self.admin.list_topics().topics:
+            time.sleep(0.05)
+        self.admin.create_topics([NewTopic(topic, 1)])[topic].result()
+        self.producer = self.ordered_producer()  # the old one counts on from the topic before
 
     def produce(self, topic: str, partition: int, messages: Iterable[TopicMessage]) -> None:
         """Write messages to one partition, in order."""

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from tidegate.changelog import ledger
 from tidegate.changelog.files import DEAD, HALT, ControlFiles, RowFiles
 from tidegate.changelog.report import State, TaskReport
@@ -65,9 +67,9 @@ def manifest(name: str) -> dict[str, Any]:
 def begin(uri: str, partitions: int = 1, feed: str = "f") -> State:
     """Claim a changelog for a topic whose partitions begin at 0."""
 
-    def positions(state: State) -> dict[str, dict[int, Reached]]:
-        known = {topic: dict(some) for topic, some in state.positions.items()}
-        return {TOPIC: {**dict.fromkeys(range(partitions), Reached(0)), **known.get(TOPIC, {})}}
+    def positions(state: State) -> State:
+        fresh = dict.fromkeys(range(partitions), Reached(0))
+        return replace(state, positions={TOPIC: {**fresh, **state.positions.get(TOPIC, {})}})
 
     return ledger.claim(uri, feed, OPEN, positions)
 

@@ -25,6 +25,7 @@ def topics_of(source: KafkaSource, decode: DecodeOptions | None = None) -> Kafka
         decode=decode or source.decode_options(),
         client_config=source.client_config(),
         start=source.start,
+        made_anew=source.made_anew,
         dead_letter=source.dead_letter,
         order=source.order,
         partition_num=source.partition_num,

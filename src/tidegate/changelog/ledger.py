@@ -76,13 +76,11 @@ def state_of(uri: str, metadata: Mapping[str, object]) -> State:
         ) from broken
 
 
-def claim(
-    uri: str, feed: str, decode: DecodeOptions | None, positions: Callable[[State], dict[str, dict[int, Reached]]]
-) -> State:
-    """Take the changelog over for a new landing; `positions` completes those of the last State.
+def claim(uri: str, feed: str, decode: DecodeOptions | None, completed: Callable[[State], State]) -> State:
+    """Take the changelog over for a new landing; `completed` completes the positions of the last State.
 
     Raises SinkRefused when it belongs to another changefeed, ConfigError when a change log has landed there and
-    `positions` names partitions."""
+    `completed` names partitions."""
     shown = decode and msgspec.structs.replace(decode, claim_check_storage_uri="", upstream_uri="")
 
     def next_state(state: State) -> State:
@@ -91,17 +89,18 @@ def claim(
                 f"{uri} belongs to changefeed {state.feed!r}, not {feed!r}: "
                 "give --changefeed-id or another sink directory"
             )
-        completed = positions(state)
-        if completed and not state.positions and state.frontier is not None:
+        begun = completed(state)
+        if begun.positions and not state.positions and state.frontier is not None:
             raise ConfigError(f"{uri} was landed from a change log; start a fresh feed in a lake of its own")
         return State(
             feed=feed,
             epoch=state.epoch + 1,
             batch=state.batch,
             decode=shown,
-            positions=completed,
+            positions=begun.positions,
+            identities=begun.identities,
             frontier=state.frontier,
-            halted=state.halted,
+            halted=begun.halted,
             floor=state.floor,
         )
 

@@ -88,6 +88,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How the topics are read, without the addresses of claim-check storage and upstream, which may carry secrets."""
     positions: dict[str, dict[int, Reached]] = {}
     """What is durable of each partition; empty for a change log, whose position is the frontier."""
+    identities: dict[str, str] = {}
+    """What tells each topic from another of the same name; "" where nothing does, which was said."""
     frontier: int | None = None
     halted: tuple[Halt, ...] = ()
     floor: int | None = None

@@ -16,11 +16,21 @@
        +- RowsLackDdl              rows are made by a DDL that event filters left out
     +- SourceError
        +- SourceBehind             the source does not reach the feed's checkpoint yet: waited for, without end
+       +- HistoryLost
+          +- MadeAnew              what bears the name of what was read is another                NEVER
 
 The others do not pass by waiting: TiCDC fails a changefeed for most of them at once, and so do we.
 """
 
-from tidegate.model.errors import ConfigError, KafkaConfigInvalid, Retry, SchemaError, SourceError, TidegateError
+from tidegate.model.errors import (
+    ConfigError,
+    HistoryLost,
+    KafkaConfigInvalid,
+    Retry,
+    SchemaError,
+    SourceError,
+    TidegateError,
+)
 
 
 class EventTypeInvalid(ConfigError):
@@ -86,6 +96,13 @@ class StateUnwritable(TidegateError):
 
 class SourceBehind(SourceError):
     """The source is empty, or does not reach the ts where the feed goes on; whoever writes it may be late."""
+
+
+class MadeAnew(HistoryLost):
+    """A topic or a directory was deleted and made again, so positions in the one before mean nothing in it; the message
+    names both and the ways out."""
+
+    code = "CDC:ErrSourceMadeAnew"
 
 
 class SameUpstream(ConfigError):

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 from pyspark import cloudpickle
 
 from tests.source.kit import OPEN
+from tidegate.changelog.report import State
 from tidegate.feed.change import Place
 from tidegate.feed.filter import TableFilter
 from tidegate.feed.frontier import Reached
 from tidegate.model.errors import ConfigError, HistoryLost, Retry, SourceError
 from tidegate.source.kafka import fetch, reader
-from tidegate.source.kafka.client import KafkaTopics
+from tidegate.source.kafka.client import Described, KafkaTopics
 from tidegate.source.kafka.reader import OffsetRange, Planner, TopicPlan, share, start_of
 
 SOURCE = KafkaTopics("broker:9092", ("a",), OPEN, {"sasl.password": "secret"}, max_messages_per_batch=10)
@@ -31,7 +32,7 @@ def broker(monkeypatch):
         return {place: marks[place][latest] for place in wanted}
 
     def described(_source):
-        return {"a": tuple(sorted(number for _, number in marks))}
+        return {"a": Described(tuple(sorted(number for _, number in marks)), "")}
 
     for module in (reader, fetch):
         monkeypatch.setattr(module, "offsets", offsets)
@@ -56,17 +57,17 @@ def test_a_long_backlog_does_not_starve_a_short_one():
     assert share({("a", 0): 0, ("a", 1): 0}, {("a", 0): 2, ("a", 1): 1000}, 10) == {("a", 0): 2, ("a", 1): 8}
 
 
-def positions(**offsets: int) -> dict[str, dict[int, Reached]]:
+def positions(**offsets: int) -> State:
     """Where a changelog of topic a stands: `positions(p0=7)`."""
-    return {"a": {int(name[1:]): Reached(offset) for name, offset in offsets.items()}}
+    return State(positions={"a": {int(name[1:]): Reached(offset) for name, offset in offsets.items()}})
 
 
 def test_batches_follow_each_other(broker):
     """Ends grow batch by batch until everything is read, and then there is no batch."""
     planner, at, ends = Planner(SOURCE), positions(p0=0, p1=0), []
     while ranges := planner.batch(at):
-        at["a"] |= {one.start.partition: Reached(one.end) for one in ranges}
-        ends.append({number: one.offset for number, one in at["a"].items()})
+        at.positions["a"] |= {one.start.partition: Reached(one.end) for one in ranges}
+        ends.append({number: one.offset for number, one in at.positions["a"].items()})
 
     assert ends[0] == {0: 5, 1: 5}
     assert ends[-1] == {0: 7, 1: 30}

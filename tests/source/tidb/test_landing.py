@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from tests.source.tidb.kit import recorded_log
 from tidegate.app.segment_log import SegmentLog, create_statements
@@ -83,7 +84,7 @@ def test_a_changelog_of_the_time_before_goes_on(tmp_path: Path) -> None:
     middle = SegmentLog(log).parts(0)[2].high
     uri, known = changelog_uri(str(tmp_path / "old")), Changelog(changelog_uri(str(tmp_path / "new")))
     known.refresh()
-    before = ledger.claim(uri, "f", None, lambda _: {"tidb": {0: Reached(0)}})
+    before = ledger.claim(uri, "f", None, lambda new: replace(new, positions={"tidb": {0: Reached(0)}}))
     files, whole = RowFiles(uri, flush_bytes=1 << 20), known.slice(0, middle)
     for name in whole.tables():
         files.add([(name, _placed(whole.read(name)))])

@@ -87,6 +87,13 @@ KAFKA_SOURCE: Final[Mapping[str, Param]] = {
         "earliest",
         "where a new changefeed begins: `earliest`, or a list such as `shop/0:120,shop/1:98` (topic/partition:offset)",
     ),
+    "made-anew": Param(
+        "topic_ids",
+        "made_anew",
+        "",
+        "topics that were deleted and made again, and are read from their first message: a list such as "
+        "`shop:GmQv0TnYQ3mC4uTPQ2VQ0A` (topic:id); with `:same-offsets` behind it, on from the offsets stored",
+    ),
     "max-messages-per-batch": Param(
         "int", "max_messages_per_batch", "1000000", "most messages that one micro-batch takes", low=1
     ),
@@ -207,6 +214,8 @@ class KafkaSource(KafkaClient, frozen=True, kw_only=True):
     dead_letter: str = "halt"
     start: tuple[tuple[str, int, int], ...] = ()
     """(topic, partition, offset) to begin at; partitions not named begin at their earliest offset."""
+    made_anew: tuple[tuple[str, str, bool], ...] = ()
+    """(topic, id, whether its offsets are those of the one before)."""
     max_messages_per_batch: int = 1_000_000
     max_message_bytes: int = 10 << 20
     partition_num: int | None = None
@@ -333,8 +342,9 @@ def _check(source: KafkaSource) -> None:
         )
     if source.protocol == "open-protocol" and source.claim_check_raw_value:
         raise KafkaConfigInvalid("source-uri: claim-check-raw-value is for canal-json only")
-    strange = [topic for topic, _, _ in source.start if topic not in source.topics]
-    if strange:
-        raise KafkaConfigInvalid(f"source-uri: start names the topic {strange[0]!r}, which is not read")
+    for name, given in (("start", source.start), ("made-anew", source.made_anew)):
+        strange = [topic for topic, *_ in given if topic not in source.topics]
+        if strange:
+            raise KafkaConfigInvalid(f"source-uri: {name} names the topic {strange[0]!r}, which is not read")
     if source.upstream_uri:
         parse_address(source.upstream_uri)

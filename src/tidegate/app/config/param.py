@@ -52,12 +52,14 @@ TIME_MAX_MS: Final = 100 * 366 * 86_400_000
 _DURATION: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 _UNIT_MS: Final = {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3, "m": 6e4, "h": 3.6e6}
 _START: Final = re.compile(r"([A-Za-z0-9._-]+)/(\d{1,9}):(\d{1,18})")
+_TOPIC_ID: Final = re.compile(r"([A-Za-z0-9._-]+):([A-Za-z0-9_-]{22})(:same-offsets)?")
 _WORDS: Final = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
 _EXPECTED: Final = {
     "bool": "true or false",
     "int": "a whole number",
     "duration": 'a time such as "10s" or "1m30s"',
     "zone": 'a time zone such as "UTC" or "Asia/Shanghai"',
+    "topic_ids": '"topic:id,..." with the ids that the broker gives (kafka-topics --describe)',
     "start": '"earliest" or "topic/partition:offset,..."',
 }
 
@@ -89,7 +91,13 @@ def read_all(
 
 
 def _read(param: Param, where: str, value: object, error: type[ConfigError]) -> object:
-    readers = {"bool": _read_bool, "int": _read_int, "duration": _read_duration, "start": _read_start}
+    readers = {
+        "bool": _read_bool,
+        "int": _read_int,
+        "duration": _read_duration,
+        "start": _read_start,
+        "topic_ids": _read_topic_ids,
+    }
     reader = readers.get(param.kind)
     found = reader(value) if reader else value if isinstance(value, str) else None
     if found is None:
@@ -139,6 +147,12 @@ def _read_start(value: object) -> object:
         return ()
     parts = [_START.fullmatch(part.strip()) for part in value.split(",")]
     return tuple((part[1], int(part[2]), int(part[3])) for part in parts if part) if all(parts) else None
+
+
+def _read_topic_ids(value: object) -> object:
+    """((topic, id, whether with the same offsets), ...)."""
+    parts = [_TOPIC_ID.fullmatch(part.strip()) for part in value.split(",")] if isinstance(value, str) else []
+    return tuple((part[1], part[2], bool(part[3])) for part in parts if part) if parts and all(parts) else None
 
 
 def _read_choice(param: Param, where: str, text: str, error: type[ConfigError]) -> str:

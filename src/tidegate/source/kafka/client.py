@@ -8,6 +8,7 @@ Connections are kept for the life of a process, one per configuration.  Offsets 
 changelog alone knows the positions.
 """
 
+import base64
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -64,6 +65,7 @@ class KafkaTopics:
     TiCDC's parameter of that name: where it is set, only that many partitions of each topic are used.  A batch holds
     at most `max_messages_per_batch` messages, and no more than go in some seconds (reader.py); a task writes its rows
     out whenever it holds `max_bytes_per_flush`.  A message above `max_message_bytes` counts as one that cannot be read.
+    `made_anew` names topics that are read though another of that name was read before (identity.py).
     """
 
     bootstrap: str
@@ -77,6 +79,7 @@ class KafkaTopics:
     max_messages_per_batch: int = 1_000_000
     max_bytes_per_flush: int = 32 << 20
     max_message_bytes: int = MESSAGE_BYTES
+    made_anew: tuple[tuple[str, str, bool], ...] = ()
     timeout_s: float = 30.0
 
     def __post_init__(self) -> None:
@@ -103,6 +106,14 @@ def consumer(connection: tuple[tuple[str, str], ...]) -> Any:
     return _made(Consumer, {**CONSUMER, **dict(connection)})
 
 
+class Described(NamedTuple):
+    """What a broker says of a topic."""
+
+    partitions: tuple[int, ...]
+    topic_id: str
+    """As Kafka's tools print it; "" where the broker gives none (before Kafka 2.8, and some that are not Kafka)."""
+
+
 class Admin(NamedTuple):
     """An admin client, and what it tells aside."""
 
@@ -125,8 +136,8 @@ def _made(kind: Any, config: dict[str, Any]) -> Any:
         raise ConfigError(f"kafka client of {config['bootstrap.servers']}: {text}") from refused
 
 
-def described(source: KafkaTopics) -> dict[str, tuple[int, ...]]:
-    """Return the partitions of every topic. Raises ConfigError for a topic that does not exist, SourceError
+def described(source: KafkaTopics) -> dict[str, Described]:
+    """Return partitions and id of every topic. Raises ConfigError for a topic that does not exist, SourceError
     otherwise."""
     futures = admin(source.connection).client.describe_topics(
         TopicCollection(list(source.topics)), request_timeout=source.timeout_s
@@ -135,8 +146,17 @@ def described(source: KafkaTopics) -> dict[str, tuple[int, ...]]:
     for topic, future in futures.items():
         description = _answer(source, f"topic {topic}", future)
         numbers = sorted(partition.id for partition in description.partitions)
-        found[topic] = tuple(numbers[: source.partition_num] if source.partition_num else numbers)
+        chosen = tuple(numbers[: source.partition_num] if source.partition_num else numbers)
+        found[topic] = Described(chosen, _id_text(description.topic_id))
     return {topic: found[topic] for topic in source.topics}
+
+
+def _id_text(topic_id: Any) -> str:
+    if topic_id is None:
+        return ""
+    words = (topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits())
+    raw = b"".join((word & (1 << 64) - 1).to_bytes(8, "big") for word in words)
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=") if any(raw) else ""
 
 
 def offsets(source: KafkaTopics, wanted: Iterable[tuple[str, int]], *, latest: bool) -> dict[tuple[str, int], int]:
@@ -156,7 +176,7 @@ def offsets(source: KafkaTopics, wanted: Iterable[tuple[str, int]], *, latest: b
 
 def watermarks(source: KafkaTopics) -> Marks:
     """Return the (low, high) marks of every partition of every topic."""
-    places = [(topic, number) for topic, numbers in described(source).items() for number in numbers]
+    places = [(topic, number) for topic, told in described(source).items() for number in told.partitions]
     lows, highs = (offsets(source, places, latest=latest) for latest in (False, True))
     marks: Marks = {topic: {} for topic in source.topics}
     for topic, partition in places:

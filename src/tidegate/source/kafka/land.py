@@ -11,6 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from tidegate.changelog import ledger
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.landing import TRIGGER_MS, BatchLoop, Message
@@ -21,6 +23,7 @@ from tidegate.feed.frontier import Reached
 from tidegate.model.errors import ConfigError, PoisonMessage, TidegateError
 from tidegate.source.kafka.client import KafkaTopics, described, offsets
 from tidegate.source.kafka.fetch import history_lost, messages_at
+from tidegate.source.kafka.identity import check_same, recognised
 from tidegate.source.kafka.messages import Accept
 from tidegate.source.kafka.reader import Planner, TopicPlan, land_range, start_of
 from tidegate.source.kafka.resolution import recorded
@@ -46,17 +49,20 @@ class Landing(BatchLoop):
         self.changelog = changelog_uri(lake)
         self._lake, self._accept, self._events = lake, accept, events or EventFilter()
         self._planner = Planner(source)
+        self._told: tuple[str, ...] = ()
         self.skips_dead = source.dead_letter == "skip"
 
     def _claim(self) -> State:
         """Raises what is wrong with brokers, topics and positions."""
         state = ledger.claim(self.changelog, self._feed, self.source.decode, self._completed)
+        for words in self._told:
+            LOGGER.warning("%s", words)
         self._plan = TopicPlan(
             source=self.source,
             changelog=self.changelog,
             accept=self._accept,
             events=self._events,
-            resolutions=recorded(self._lake),
+            resolutions=recorded(self._lake, state.identities),
             halted=frozenset(halt.place for halt in state.halted),
         )
         return state
@@ -75,25 +81,30 @@ class Landing(BatchLoop):
         """Return the messages that stand at `places`, as far as the broker still has them."""
         return messages_at(self.source, places)
 
-    def _completed(self, state: State) -> dict[str, dict[int, Reached]]:
-        """The positions of `state` plus a beginning for every partition that it does not know."""
-        positions = {topic: dict(numbers) for topic, numbers in state.positions.items()}
-        strangers = sorted(set(positions) - set(self.source.topics))
+    def _completed(self, before: State) -> State:
+        """`before` with the topics that are there, and a beginning for every partition that it does not know."""
+        strangers = sorted(set(before.positions) - set(self.source.topics))
         if strangers:
             raise ConfigError(
                 f"{self.changelog} was landed from topic {strangers[0]!r} too, which is no longer subscribed: "
                 "subscribe to it again, or start a fresh feed"
             )
+        found = described(self.source)
+        state, self._told = recognised(before, found, self.source.made_anew)
+        positions = {topic: dict(numbers) for topic, numbers in state.positions.items()}
         added = [
             (topic, number)
-            for topic, numbers in described(self.source).items()
-            for number in numbers
+            for topic, told in found.items()
+            for number in told.partitions
             if number not in positions.get(topic, {})
         ]
-        for (topic, number), offset in start_of(self.source, added).items():
+        anew = [place for place in added if place[0] in before.positions and place[0] not in state.positions]
+        begins = start_of(self.source, [place for place in added if place not in anew])
+        begins |= offsets(self.source, anew, latest=False)  # `start` is about the topic before
+        for (topic, number), offset in begins.items():
             positions.setdefault(topic, {})[number] = Reached(offset)
         self._check_kept(state.positions)
-        return positions
+        return msgspec.structs.replace(state, positions=positions)
 
     def _check_kept(self, positions: Mapping[str, Mapping[int, Reached]]) -> None:
         known = {(topic, number): one.offset for topic, numbers in positions.items() for number, one in numbers.items()}
@@ -103,10 +114,13 @@ class Landing(BatchLoop):
                 raise history_lost(self.source, Place(*place, offset))
 
     def _batch(self) -> None:
-        ranges = self._planner.batch(self._state.positions)
+        ranges = self._planner.batch(self._state)
         if not ranges:
             return
-        reports = self._tasks.run(partial(land_range, self._plan, self._state.frontier or 0), ranges)
+        try:
+            reports = self._tasks.run(partial(land_range, self._plan, self._state.frontier or 0), ranges)
+        finally:  # what was read belongs to the topics of the positions, and so does what was not found
+            check_same(self._state, described(self.source))
         if not self._late:
             self._land(reports)
 

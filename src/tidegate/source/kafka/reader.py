@@ -25,13 +25,14 @@ from typing import Final
 
 from tidegate.changelog.columns import Encoder
 from tidegate.changelog.files import DEAD, HALT, ControlFiles, RowFiles
-from tidegate.changelog.report import TaskReport
+from tidegate.changelog.report import State, TaskReport
 from tidegate.feed.change import Place
 from tidegate.feed.event_filter import EventFilter
-from tidegate.feed.frontier import Positions
+from tidegate.model.errors import ConfigError
 from tidegate.model.tso import LOGICAL_BITS
 from tidegate.source.kafka.client import KafkaTopics, described, offsets
 from tidegate.source.kafka.fetch import fetch_range, history_lost
+from tidegate.source.kafka.identity import check_same
 from tidegate.source.kafka.messages import Accept, LandedMessages, LandPlan, land_chunk
 from tidegate.source.kafka.resolution import Resolution
 
@@ -117,14 +118,22 @@ class Planner:
         self.source = source
         self.pace = BatchPace(source.max_messages_per_batch)
 
-    def batch(self, positions: Positions) -> list[OffsetRange]:
+    def batch(self, state: State) -> list[OffsetRange]:
         """New messages of every partition, shared fairly up to the batch's limit; nothing when there are none.
 
-        Raises HistoryLost when a topic was made anew."""
+        Raises MadeAnew for a topic of another id, HistoryLost for one that is shorter than what was read."""
         self.pace.end()
-        starts = {(topic, number): one.offset for topic, some in positions.items() for number, one in some.items()}
-        highs = offsets(self.source, starts, latest=True)
-        every = [(topic, number) for topic, numbers in described(self.source).items() for number in numbers]
+        starts = {
+            (topic, number): one.offset for topic, some in state.positions.items() for number, one in some.items()
+        }
+        try:
+            highs = offsets(self.source, starts, latest=True)
+        except ConfigError:  # a topic that was made anew may have fewer partitions
+            check_same(state, described(self.source))
+            raise
+        found = described(self.source)
+        check_same(state, found)
+        every = [(topic, number) for topic, told in found.items() for number in told.partitions]
         added = [place for place in every if place not in starts]
         if added:
             starts |= start_of(self.source, added)

@@ -12,7 +12,7 @@ must stand still while letters are replayed, and the caller checks that the chec
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from tidegate.changelog import ledger
 from tidegate.changelog.changelog import Changelog, changelog_uri
@@ -37,6 +37,9 @@ class Bytes:
     key: bytes | None = None
     value: bytes | None = None
     options: Mapping[str, str] | None = None
+
+
+UNCHANGED: Final = Bytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ def skip(lake: str, place: Place, *, checkpoint_ts: int = 0) -> str | None:
     if state == "refused":
         put_aside(changelog, [letter])
         return None
-    return record(lake, Resolution(topic=place.topic, partition=place.partition, offset=place.offset, action="skip"))
+    return record(lake, _resolution(changelog, place, "skip"))
 
 
 def replay(lake: str, place: Place, instead: Bytes, *, checkpoint_ts: int) -> Replayed:
@@ -94,9 +97,9 @@ def replay(lake: str, place: Place, instead: Bytes, *, checkpoint_ts: int) -> Re
     cannot be read."""
     changelog = opened_changelog(lake)
     letter, state = find(changelog, place, checkpoint_ts)
-    if state == "refused" and instead == Bytes():
+    if state == "refused" and instead == UNCHANGED:
         raise ConfigError(f"{place} can be read, and was refused: give other bytes (--value-file), or skip it")
-    resolution = _resolution(place, instead)
+    resolution = _resolution(changelog, place, "replace", instead)
     options = changelog.state.decode or DecodeOptions(protocol="open-protocol")
     plan = LandPlan(place.topic, place.partition, options, resolutions={place.offset: resolution})
     landed = land_messages([TopicMessage(place.offset, letter.raw_key, letter.raw_value)], plan, start=place.offset)
@@ -117,15 +120,16 @@ def replay(lake: str, place: Place, instead: Bytes, *, checkpoint_ts: int) -> Re
     return Replayed(rows=rows, ddls=len(landed.ddls), first_ts=first)
 
 
-def _resolution(place: Place, instead: Bytes) -> Resolution:
+def _resolution(changelog: Changelog, place: Place, action: str, instead: Bytes = UNCHANGED) -> Resolution:
     return Resolution(
         topic=place.topic,
         partition=place.partition,
         offset=place.offset,
-        action="replace",
+        action=action,
         key_b64=_text(instead.key),
         value_b64=_text(instead.value),
         options=dict(instead.options or {}),
+        topic_id=changelog.state.identities.get(place.topic, ""),
     )
 
 

@@ -14,6 +14,7 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -39,6 +40,8 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     key_b64: str | None = None
     value_b64: str | None = None
     options: dict[str, str] = {}
+    topic_id: str = ""
+    """Of the topic that has the message, where it is known: an offset of another one means another message."""
 
     @property
     def place(self) -> Place:
@@ -63,15 +66,18 @@ def record(lake: str, resolution: Resolution) -> str:
     return path
 
 
-def recorded(lake: str) -> dict[Place, Resolution]:
-    """Return every resolution of a lake by its place. Raises ConfigError for a file that holds none."""
+def recorded(lake: str, identities: Mapping[str, str] = MappingProxyType({})) -> dict[Place, Resolution]:
+    """Return every resolution of a lake by its place, those of topics that were made anew since left out.
+
+    Raises ConfigError for a file that holds none."""
     found = {}
     for entry in (entry for chunk in obstore.list(store(lake), prefix=FOLDER) for entry in chunk):
         path = str(entry["path"])
         if not path.endswith(".json"):
             continue
         resolution = _parse(f"{lake}/{path}", obstore.get(store(lake), path).bytes().to_bytes())
-        found[resolution.place] = resolution
+        if resolution.topic_id in {"", identities.get(resolution.topic, resolution.topic_id)}:
+            found[resolution.place] = resolution
     return found
 
 

@@ -35,7 +35,6 @@ from tidegate.codec.storage.layout import METADATA, parse_index, parse_metadata
 from tidegate.codec.storage.schema_file import SchemaFile, parse_schema_file
 from tidegate.feed.change import Place, PlacedDdl
 from tidegate.feed.event_filter import EventFilter
-from tidegate.feed.frontier import Reached
 from tidegate.feed.ports import PartitionReached
 from tidegate.model.errors import ConfigError, DecodeError, PoisonMessage, SchemaError, TidegateError
 from tidegate.model.event import Ddl
@@ -155,13 +154,13 @@ class StorageLanding(BatchLoop):
         self._resolutions = recorded(self._lake)
         return state
 
-    def _completed(self, state: State) -> dict[str, dict[int, Reached]]:
+    def _completed(self, state: State) -> State:
         strangers = sorted(name for name in state.positions if "/" not in name)
         if strangers:
             raise ConfigError(
                 f"{self.changelog} was landed from topic {strangers[0]!r}; start a fresh feed in a lake of its own"
             )
-        return {stream: dict(numbers) for stream, numbers in state.positions.items()}
+        return state
 
     def _checkpoint(self) -> int:
         """What `metadata` tells; -1 where it is not there."""

@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from tidegate.changelog import ledger
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.files import ControlFiles
@@ -29,7 +31,6 @@ from tidegate.changelog.report import LandedFile, State, TaskReport
 from tidegate.feed.change import Place, PlacedDdl
 from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.filter import TableFilter
-from tidegate.feed.frontier import Reached
 from tidegate.model.errors import ConfigError, HistoryLost
 from tidegate.model.event import Ddl
 from tidegate.model.feed_errors import SourceBehind
@@ -97,7 +98,7 @@ class LogLanding(BatchLoop):
             self._first = tuple(self._definitions(self._timeline.snapshot, self._timeline.tables, self._at))
         return state
 
-    def _completed(self, state: State) -> dict[str, dict[int, Reached]]:
+    def _completed(self, state: State) -> State:
         """No positions; the timeline starts at the frontier, or where a new feed begins."""
         strangers = sorted(set(state.positions) - {_TOPIC})
         if strangers:
@@ -117,7 +118,7 @@ class LogLanding(BatchLoop):
         if self._check is not None:
             self._check(self._timeline.tables.replicated(self._timeline.snapshot))
         self._at = at
-        return {}
+        return msgspec.structs.replace(state, positions={})
 
     def _beginning(self) -> int:
         """Where a new feed begins. Raises HistoryLost for a lake that would lack the rows from before the log."""
