@@ -17,7 +17,6 @@ Source: the columns of MySQL, MariaDB and TiDB as information_schema names their
 
 import json
 import re
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -25,7 +24,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from tidegate.app.verify import Plain, is_date
-from tidegate.expr.convert.number import float_text
+from tidegate.expr.convert.number import float_text, nearest_single
 
 Answer: TypeAlias = str | bytes
 _WORD: Final = re.compile(r"[a-z_0-9]+")
@@ -62,8 +61,7 @@ def _real(value: Plain) -> bytes:
 def _single(value: Plain) -> Plain:
     """A number as a FLOAT holds it."""
     assert isinstance(value, float), value
-    (single,) = struct.unpack("<f", struct.pack("<f", value))
-    return float(single)
+    return nearest_single(value)
 
 
 def _decimal(value: Plain) -> Plain:

@@ -164,6 +164,12 @@ def float_text(value: float, *, single: bool) -> str:
     return plain.rstrip("0").rstrip(".") if "." in plain else plain
 
 
+def nearest_single(value: float) -> float:
+    """Return the 32-bit float that is nearest."""
+    found: float = struct.unpack("<f", struct.pack("<f", value))[0]
+    return found
+
+
 def shortest_single(value: float) -> str:
     """Return the fewest significant digits that name the 32-bit float `value`."""
     packed = struct.pack("<f", value)

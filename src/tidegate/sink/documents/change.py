@@ -8,11 +8,13 @@ EXCHANGE PARTITION   as_columns    rows under the other table's names
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from tidegate.expr.cast.change import converter
+from tidegate.expr.cast.change import Rule, converter
+from tidegate.expr.convert.number import nearest_single, shortest_single
 from tidegate.model.errors import SinkRefused
 from tidegate.model.event import Value
+from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
-from tidegate.model.table import ColumnInfo, TableInfo
+from tidegate.model.table import ColumnInfo, ColumnType, TableInfo
 from tidegate.schema.literal import stored_value
 from tidegate.schema.partition import partition_of
 from tidegate.sink.documents.values import Row
@@ -34,7 +36,7 @@ def altered(old: TableInfo, new: TableInfo, zone: str, commit_ts: int, *, keeps_
             same = same and value is None and not keeps_null
             makers[column.name] = _constant(value)
             continue
-        rule = converter(was.type, column.type, time_zone=zone, commit_ts=commit_ts)
+        rule = _shown(was.type, column.type, converter(was.type, column.type, time_zone=zone, commit_ts=commit_ts))
         same = same and rule is None and was.name == column.name
         makers[column.name] = _taken(was, rule)
     if same and not by_id:
@@ -44,6 +46,19 @@ def altered(old: TableInfo, new: TableInfo, zone: str, commit_ts: int, *, keeps_
 
 def _constant(value: Value) -> Callable[[Row], Value]:
     return lambda _: value
+
+
+def _shown(old: ColumnType, new: ColumnType, rule: Rule | None) -> Rule | None:
+    """The rule for values of documents, which show a FLOAT by the shortest digits of its 32 bits."""
+    if T.FLOAT not in (old.code, new.code) or (rule is None and old.code is new.code):
+        return rule
+
+    def change(value: Value) -> Value:
+        meant = nearest_single(value) if old.code is T.FLOAT and isinstance(value, float) else value
+        found = meant if rule is None else rule(meant)
+        return float(shortest_single(found)) if new.code is T.FLOAT and isinstance(found, float) else found
+
+    return change
 
 
 def _taken(column: ColumnInfo, rule: Callable[[Value], Value] | None) -> Callable[[Row], Value]:
