@@ -195,6 +195,8 @@ class Engine:
     def known(self, standing: Standing, begun: int) -> Standing:
         """Return where the feed goes on, with the tables that the source alone knows: all of a new feed, or of a
         checkpoint that was kept without a schema, and those that other filter rules bring in."""
+        if not standing.is_new and standing.state.tables:
+            self.source.carry(standing.state)
         state = standing.state.with_unknown(self.source.definitions(begun))
         return Standing(Checkpoint(begun) if standing.is_new else standing.checkpoint, state)
 

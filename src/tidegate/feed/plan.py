@@ -20,6 +20,7 @@ from typing import Final, TypeAlias, TypeVar
 import msgspec
 
 from tidegate.feed.change import Layout, Place, PlacedDdl
+from tidegate.feed.ddl_names import names_of
 from tidegate.feed.skipped_ddl import SkippedDdl, SkippedDdls, changes_rows, foreseen, renamed_away
 from tidegate.feed.step import Alter, Create, Exchange, Rows, Step, Trim, Unit, position_of
 from tidegate.model.errors import InputError, SchemaError, TidegateError
@@ -125,7 +126,9 @@ def plan_round(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], up
         try:
             left_out = plan.leaves_out(placed)
         except InputError as unknown:
-            raise refusal(unknown, ddl, placed.place) from None
+            if not plan.is_foreign(ddl):
+                raise refusal(unknown, ddl, placed.place) from None
+            left_out = False
         if left_out:
             plan.pass_over(placed, len(done))
             continue
@@ -203,6 +206,7 @@ class _Plan:
             if key in self.seen or low > ts:
                 continue
             if self.landed.accept(*name):
+                self.check_known(name)
                 self.lacking.check(name, min(self.spans[key][3], ts))
             tables = self.inferred(name, low - 1, min(ts, self.first_ddls.get(key, ts)))
             if not tables:
@@ -263,11 +267,42 @@ class _Plan:
                 self.lacking.marks.remove(mark)
                 self.apply(replace_ts(mark.ddl, self.after), DRIFT_SEQ + number)
 
+    def is_foreign(self, ddl: Ddl) -> bool:
+        """Return whether the table filter takes none of the tables, or not the database, that a DDL speaks of."""
+        if not ddl.table:
+            return self.landed.takes is not None and not self.landed.takes(ddl, None)
+        names = names_of(ddl, self.state)
+        return bool(names) and not any(self.landed.accept(*name) for name in names)
+
+    def lose(self, ddl: Ddl, error: TidegateError) -> None:
+        """Go on without a DDL of tables that the filter leaves out: what they are like is not known any more."""
+        names = names_of(ddl, self.state)
+        why = f"{', '.join(map(str, names)) or f'database {ddl.schema}'} at ts {ddl.commit_ts}: {error}"
+        if not names or not self.state.lost.keys() >= {name.key for name in names}:
+            self.warnings.append(f"not followed, as the filter leaves it out: {why}")
+        self.state = self.state.losing(names, why)
+
+    def check_known(self, name: TableName) -> None:
+        """SchemaError for a table that the filter takes and whose definition was lost while it did not."""
+        lost = self.state.lost.get(name.key)
+        if lost is not None:
+            raise SchemaError(
+                f"table {name}, which the filter takes, is one that it left out, and that could not be followed "
+                f"meanwhile ({lost.why}); leave it out again by a filter rule, or begin a fresh lake"
+            ).at(table=str(name))
+
     def apply(self, ddl: Ddl, seq: int, place: Place | None = None) -> None:
         """Apply one DDL, which stands at `place`, to the schema and cut the tables whose rows it touches."""
+        lost = self.state.lost
         try:
             self.state, effects = apply_ddl(self.state, ddl, seq)
+            for key, one in self.state.lost.items() if self.state.lost is not lost else ():
+                if key not in lost and self.landed.accept(*one.name):
+                    self.check_known(one.name)
         except (SchemaError, InputError) as error:
+            if self.is_foreign(ddl):
+                self.lose(ddl, error)
+                return
             refused: SchemaError | InputError = error
             if self.landed.drops is not None and isinstance(error, SchemaError):
                 hint = "Event filters may have left out what it needs: leave it out as well"

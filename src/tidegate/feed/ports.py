@@ -170,6 +170,10 @@ class Source(Protocol):
     def frontier(self) -> int | None:
         """Return the ts at or below which nothing is still to come, DDLs at that very ts excepted; None: none yet."""
 
+    def carry(self, known: SchemaState) -> None:  # noqa: ARG002
+        """Take notice, once, of the tables that a feed which goes on has; asked behind `start`."""
+        return
+
     def definitions(self, ts: int) -> Sequence[TableInfo]:
         """Return the replicated tables that the source knows to exist at `ts`; () where only messages tell."""
 

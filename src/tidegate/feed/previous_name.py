@@ -32,7 +32,7 @@ def renamed_together(ddl: Ddl) -> tuple[TableName, ...]:
     """Return the tables, by their names before, of a RENAME that takes several in one statement; () for another DDL.
 
     Names that a table has only within the statement, as x in RENAME TABLE a TO x, b TO a, x TO b, are none."""
-    pairs = [pair for each in _statements(ddl) if isinstance(each, RenameTables) for pair in each.pairs]
+    pairs = [pair for each in statements_of(ddl) if isinstance(each, RenameTables) for pair in each.pairs]
     if len(pairs) < 2:
         return ()
     made = set[object]()
@@ -46,7 +46,7 @@ def renamed_together(ddl: Ddl) -> tuple[TableName, ...]:
 
 
 def _from_text(ddl: Ddl) -> TableName | None:
-    for statement in _statements(ddl):
+    for statement in statements_of(ddl):
         if isinstance(statement, RenameTables):
             return statement.pairs[0].old
         if isinstance(statement, AlterTable) and any(isinstance(spec, RenameTo) for spec in statement.specs):
@@ -54,8 +54,8 @@ def _from_text(ddl: Ddl) -> TableName | None:
     return None
 
 
-def _statements(ddl: Ddl) -> tuple[Statement, ...]:
-    """The statements of the text; none of one that cannot be read."""
+def statements_of(ddl: Ddl) -> tuple[Statement, ...]:
+    """Return the statements of the text; none of one that cannot be read."""
     try:
         return parse(ddl.query, ddl.schema)
     except SqlError:

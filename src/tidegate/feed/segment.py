@@ -80,10 +80,12 @@ def plan_segment(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], 
         ddl = replace_ts(placed.ddl, upto)
         state, effects = _applied(state, ddl, len(done))
         previous = placed.previous or previous_name(ddl, effects)
-        if _is_handed(placed, ddl, previous, landed):
+        if landed.takes is not None and not landed.takes(ddl, previous):
+            continue
+        if not placed.left_out and not (landed.drops is not None and landed.drops(ddl, previous)):
             applied.append(ddl)
             handed.append(msgspec.structs.replace(placed, ddl=ddl, previous=previous))
-        elif placed.left_out or (landed.drops is not None and landed.drops(ddl, previous)):
+        else:
             why = "by an event filter, or as none of the primary by bdr-mode"
             warnings.append(f"DDL of ts {upto} left out {why}: {ddl.query[:500]}")
     units = (Unit(tuple(steps), rows),) if steps else ()
@@ -112,12 +114,6 @@ def _applied(state: SchemaState, ddl: Ddl, seq: int) -> tuple[SchemaState, Seque
         return apply_ddl(state, ddl, seq)
     except (InputError, SchemaError):
         return state, None
-
-
-def _is_handed(placed: PlacedDdl, ddl: Ddl, previous: TableName | None, landed: Landed) -> bool:
-    if landed.takes is not None and not landed.takes(ddl, previous):
-        return False
-    return not placed.left_out and not (landed.drops is not None and landed.drops(ddl, previous))
 
 
 def end_of_round(

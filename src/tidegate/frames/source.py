@@ -54,7 +54,7 @@ class SourceChanges:
         self._trouble: FailureRun | None = None
         self._again_s = 0.0
         rules = config.table_filter()
-        self._rules = Planning(rules.matches, config.events.ddls())
+        self._rules = Planning(rules.matches, config.events.ddls(), rules.takes_ddl)
 
     def close(self) -> None:
         """End the landing."""

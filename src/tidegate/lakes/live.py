@@ -301,12 +301,14 @@ def planned(base: Snapshot, changelog: Changelog, upto: int, options: DeltaOptio
     """Return what lies between the snapshot and `upto`, planned as the feed plans it."""
     at = base.checkpoint
     slice_ = _found(changelog.slice, at.ts, upto) if upto > at.ts else ChangeSlice(changelog.uri, at.ts, upto, ())
-    accept = TableFilter.parse(options.rules, case_sensitive=options.case_sensitive).matches
+    rules = TableFilter.parse(options.rules, case_sensitive=options.case_sensitive)
     events = EventFilter.of(
         options.event_rules, None, case_sensitive=options.case_sensitive, since=options.events_since
     )
     ddls = changelog.ddls(at.ts, upto)
-    return slice_, plan_landed(base.state, at, ddls, upto, slice_, accept=accept, drops=events.ddls())
+    return slice_, plan_landed(
+        base.state, at, ddls, upto, slice_, accept=rules.matches, drops=events.ddls(), takes=rules.takes_ddl
+    )
 
 
 def _found(read: Callable[..., T], *given: Any) -> T:

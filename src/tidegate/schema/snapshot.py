@@ -5,13 +5,14 @@
       tables      TableName.key -> TableInfo
       dropped     tables that RECOVER and FLASHBACK can bring back, latest first, at most KEPT_DROPPED
       views       TableName.key -> name; views carry no rows
+      lost        TableName.key -> LostTable: tables outside a filter of which a DDL could not be followed
 
-JSON form: {"databases": [..], "tables": [..], "dropped": [..], "views": [..]}, each a list of the values; a default
-that is bytes stands as {"hex": "00ff"}.  `from_json(to_json(state)) == state`.
+JSON form: {"databases": [..], "tables": [..], "dropped": [..], "views": [..]}, each a list of the values, and "lost"
+where there is one; a default that is bytes stands as {"hex": "00ff"}.  `from_json(to_json(state)) == state`.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -31,6 +32,13 @@ class Database(msgspec.Struct, frozen=True):
 
     name: str
     charset: str = "utf8mb4"
+
+
+class LostTable(msgspec.Struct, frozen=True):
+    """A table whose definition is not known any more, and why."""
+
+    name: TableName
+    why: str
 
 
 class _Bytes(msgspec.Struct, frozen=True):
@@ -56,11 +64,12 @@ _Table: Any = msgspec.defstruct(
 """TableInfo's JSON form."""
 
 
-class _State(msgspec.Struct, frozen=True):
+class _State(msgspec.Struct, frozen=True, omit_defaults=True):
     databases: tuple[Database, ...]
     tables: tuple[_Table, ...]
     dropped: tuple[_Table, ...]
     views: tuple[TableName, ...]
+    lost: tuple[LostTable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,7 @@ class SchemaState:
     tables: Mapping[Key, TableInfo] = field(default_factory=dict)
     dropped: tuple[TableInfo, ...] = ()
     views: Mapping[Key, TableName] = field(default_factory=dict)
+    lost: Mapping[Key, LostTable] = field(default_factory=dict)
 
     def table(self, name: TableName) -> TableInfo | None:
         """Return the table of that name in any case; None if there is none."""
@@ -83,7 +93,8 @@ class SchemaState:
 
     def with_table(self, table: TableInfo) -> "SchemaState":
         """Return the state where `table` stands under its name."""
-        return SchemaState(self.databases, {**self.tables, table.name.key: table}, self.dropped, self.views)
+        found = self.found(table.name)
+        return replace(found, tables={**self.tables, table.name.key: table})
 
     def with_unknown(self, tables: Iterable[TableInfo]) -> "SchemaState":
         """Return the state with those of some tables that it does not know, whose rows came without a DDL."""
@@ -96,11 +107,24 @@ class SchemaState:
         """Return the state without the table of that name."""
         tables = dict(self.tables)
         tables.pop(name.key, None)
-        return SchemaState(self.databases, tables, self.dropped, self.views)
+        return replace(self, tables=tables)
+
+    def losing(self, names: Iterable[TableName], why: str) -> "SchemaState":
+        """Return the state that does not know what tables of these names are like, since the first `why`."""
+        names = tuple(names)
+        tables = {key: table for key, table in self.tables.items() if key not in {name.key for name in names}}
+        lost = {name.key: LostTable(name, why) for name in names}
+        return replace(self, tables=tables, lost={**lost, **self.lost})
+
+    def found(self, name: TableName) -> "SchemaState":
+        """Return the state where no table of that name is lost."""
+        if name.key not in self.lost:
+            return self
+        return replace(self, lost={key: one for key, one in self.lost.items() if key != name.key})
 
     def with_dropped(self, table: TableInfo) -> "SchemaState":
         """Return the state where `table` is the latest that can be recovered."""
-        return SchemaState(self.databases, self.tables, (table, *self.dropped)[:KEPT_DROPPED], self.views)
+        return replace(self, dropped=(table, *self.dropped)[:KEPT_DROPPED])
 
     def distinct(self) -> "SchemaState":
         """Return the state itself; SchemaError if two of its tables claim the rows of one incarnation."""
@@ -121,6 +145,7 @@ class SchemaState:
             tuple(map(_pack_table, self.tables.values())),
             tuple(map(_pack_table, self.dropped)),
             tuple(self.views.values()),
+            tuple(self.lost.values()),
         )
         return msgspec.json.encode(state)
 
@@ -135,6 +160,7 @@ class SchemaState:
                 {table.name.key: table for table in tables},
                 tuple(map(_unpack_table, state.dropped)),
                 {view.key: view for view in state.views},
+                {one.name.key: one for one in state.lost},
             ).distinct()
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise SchemaError(f"stored schema state cannot be read: {error}") from error

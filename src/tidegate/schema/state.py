@@ -8,7 +8,9 @@ RENAME, ALTER and repartitioning keep it, RECOVER and FLASHBACK bring an old one
 the table's last DDL.
 
 Tables whose creation was not seen (a topic read from its middle) are no error: their DDLs have no effect, with a
-reason, until rows tell what the table is like.  A DDL that contradicts a table that *is* known raises SchemaError.
+reason, until rows tell what the table is like.  Neither are tables that were `lost` (a filter leaves them out, and a
+DDL of theirs could not be followed), except where another table needs one: by LIKE or EXCHANGE PARTITION.  A DDL that
+contradicts a table that *is* known raises SchemaError.
 Rename events carry the schema of the new name; an old name without schema is then looked for where it exists.
 Source: TiCDC entry/schema/snapshot.go; TiDB pkg/ddl.
 """
@@ -145,11 +147,27 @@ def _set_views(state: SchemaState, statement: CreateView | DropViews) -> _Step:
     else:
         gone = {view.key for view in statement.views}
         views = {key: view for key, view in state.views.items() if key not in gone}
-    return SchemaState(state.databases, state.tables, state.dropped, views), [NoEffect("views carry no rows")]
+    return replace(state, views=views), [NoEffect("views carry no rows")]
 
 
 def _unknown(name: TableName) -> Effect:
     return NoEffect(f"unknown table {name}: its creation lies before the feed's start")
+
+
+def _needed(state: SchemaState, source: TableName, name: TableName, context: DdlContext) -> None:
+    """SchemaError when a statement about `name` needs a table that was lost."""
+    lost = state.lost.get(source.key)
+    if lost is not None:
+        raise SchemaError(
+            f"table {name}: DDL {context.query[:500]!r} at commit_ts {context.commit_ts} needs what {source} is like, "
+            f"which the filter leaves out and which could not be followed ({lost.why}); leave {name} out by a filter "
+            "rule as well"
+        )
+
+
+def _rename_lost(state: SchemaState, old: TableName, new: TableName) -> SchemaState:
+    lost = state.lost.get(old.key)
+    return state if lost is None else state.found(old).losing((new,), lost.why)
 
 
 def _set_database(state: SchemaState, statement: CreateDatabase | AlterDatabase) -> _Step:
@@ -163,9 +181,7 @@ def _set_database(state: SchemaState, statement: CreateDatabase | AlterDatabase)
         old = known or Database(statement.name)
         database = old if statement.charset is None else Database(old.name, statement.charset)
     databases = {**state.databases, key: database}
-    return SchemaState(databases, state.tables, state.dropped, state.views), [
-        NoEffect("a database holds no rows itself")
-    ]
+    return replace(state, databases=databases), [NoEffect("a database holds no rows itself")]
 
 
 def _drop_database(state: SchemaState, statement: DropDatabase) -> _Step:
@@ -176,6 +192,7 @@ def _drop_database(state: SchemaState, statement: DropDatabase) -> _Step:
         {key: table for key, table in state.tables.items() if key[0] != folded},
         tuple(table for table in state.dropped if table.name.key[0] != folded),
         {key: view for key, view in state.views.items() if key[0] != folded},
+        {key: lost for key, lost in state.lost.items() if key[0] != folded},
     )
     drops: list[Effect] = [effects.TableDropped(table) for table in gone]
     return after, drops or [NoEffect(f"database {statement.name} held no known table")]
@@ -204,6 +221,7 @@ def _create_like(state: SchemaState, statement: CreateTableLike, context: DdlCon
         raise context.error(statement.table, f"it exists already, since version {known.version}")
     source = _locate(state, statement.source, doubtful=statement.doubtful, context=context)
     if source is None:
+        _needed(state, statement.source, statement.table, context)
         return state, [_unknown(statement.source)]
     table = msgspec.structs.replace(
         source, name=statement.table, incarnation=context.incarnation(made), version=context.commit_ts
@@ -216,6 +234,7 @@ def _drop_tables(state: SchemaState, statement: DropTables) -> _Step:
     for name in statement.tables:
         table = state.table(name)
         if table is None:
+            state = state.found(name)
             found.append(_unknown(name))
             continue
         state = state.without_table(name).with_dropped(table)
@@ -250,6 +269,7 @@ def _rename_tables(state: SchemaState, statement: RenameTables, context: DdlCont
     for pair in statement.pairs:
         old = _locate(state, pair.old, doubtful=pair.doubtful, context=context)
         if old is None:
+            state = _rename_lost(state, pair.old, pair.new)
             found.append(_unknown(pair.old))
             continue
         state, effect = _rename(state, old, pair.new, context)
@@ -268,9 +288,12 @@ def _rename(state: SchemaState, old: TableInfo, new_name: TableName, context: Dd
 def _alter_table(state: SchemaState, statement: AlterTable, context: DdlContext) -> _Step:
     rename = next((spec for spec in statement.specs if isinstance(spec, RenameTo)), None)
     old = _locate(state, statement.table, doubtful=statement.doubtful, context=context)
-    if old is None:
-        return state, [_unknown(statement.table)]
     exchange = next((spec for spec in statement.specs if isinstance(spec, ExchangePartition)), None)
+    if old is None:
+        if exchange is not None and state.table(exchange.table) is not None:
+            _needed(state, statement.table, exchange.table, context)
+        state = state if rename is None else _rename_lost(state, statement.table, rename.table)
+        return state, [_unknown(statement.table)]
     if exchange is not None:
         return _exchange_partition(state, old, exchange, context)
     new = alter_table(old, statement.specs, context, state.charset(old.name.schema))
@@ -299,6 +322,7 @@ def _alter_effects(old: TableInfo, new: TableInfo, statement: AlterTable, contex
 def _exchange_partition(state: SchemaState, old: TableInfo, spec: ExchangePartition, context: DdlContext) -> _Step:
     other = state.table(spec.table)
     if other is None:
+        _needed(state, spec.table, old.name, context)
         return state, [_unknown(spec.table)]
     (name,) = named_partitions(old, (spec.name,), context)
     new = msgspec.structs.replace(old, version=context.commit_ts)
@@ -318,5 +342,5 @@ def _recover_table(state: SchemaState, statement: RecoverTable, ddl: Ddl, contex
         raise context.error(name, f"it cannot come back as {new_name}, which exists since version {taken.version}")
     table = msgspec.structs.replace(found, name=new_name, version=context.commit_ts)
     dropped = tuple(item for item in state.dropped if item is not found)
-    after = SchemaState(state.databases, state.tables, dropped, state.views).with_table(table)
+    after = replace(state, dropped=dropped).with_table(table)
     return after, [effects.TableRecovered(table)]

@@ -26,6 +26,7 @@ from tidegate.schema.stored.definition import (
 from tidegate.schema.stored.snapshot import StoredSnapshot
 from tidegate.source.tidb.ddl import statements
 from tidegate.source.tidb.log import LogBegin, LogPart
+from tidegate.source.tidb.tables import name_of
 from tidegate.source.tidb.timeline import Timeline
 
 NUMBERS = itertools.count(1)
@@ -81,13 +82,13 @@ def database(schema_id: int, name: str, **members: Any) -> Job:
     return job(ActionType.CREATE_SCHEMA, schema_id=schema_id, schema_name=name, binlog=made, query=f"create {name}")
 
 
-def walked(*jobs: Job, rules: tuple[str, ...] = ("*.*",), force: bool = False) -> list[tuple[str, str, int, str, str]]:
+def walked(*jobs: Job, rules: tuple[str, ...] = ("*.*",), **given: bool) -> list[tuple[str, str, int, str, str]]:
     """What databases `db` and `other` and these jobs give: schema, table, type, query and previous name."""
     log, found = Log(), []
     everything = [database(DB, "db"), database(OTHER, "other"), *jobs]
     for place, each in enumerate(everything, 1):
         log.add(each, place * 10)
-    timeline = Timeline(log, TableFilter.parse(rules), force=force)
+    timeline = Timeline(log, TableFilter.parse(rules), **given)
     timeline.start(20)
     timeline.read(1000)
     while (stop := timeline.stop()) is not None:
@@ -287,16 +288,57 @@ def test_databases_and_the_filter() -> None:
 
 
 def test_tables_without_a_key() -> None:
-    """Not sent, unless force-replicate is set; losing the key is an error, gaining it begins the table."""
+    """Not sent, unless force-replicate is set or the sink keeps them; losing the key is an error."""
     bare, keyed = create(5, "t", key=False), job(ActionType.ADD_PRIMARY_KEY, table(5, "t"), table_id=5, query="add")
     lost = job(ActionType.DROP_PRIMARY_KEY, table(5, "t", key=False), table_id=5, query="drop key")
     gone = job(ActionType.DROP_TABLE, table_id=5, query="drop")
 
     assert walked(bare, gone) == []
-    assert [found[3] for found in walked(bare, keyed)] == ["add"]
     with pytest.raises(SchemaError, match="force-replicate=true"):
-        walked(bare, keyed, lost)
-    assert [found[3] for found in walked(bare, keyed, lost, force=True)] == ["create t", "add", "drop key"]
+        walked(create(5, "t"), lost)
+    for taken in ({"force": True}, {"keeps": True}):
+        assert [found[3] for found in walked(bare, keyed, lost, **taken)] == ["create t", "add", "drop key"]
+
+
+def test_a_table_that_gets_its_first_key_stays_out() -> None:
+    """Neither its CREATE nor that ALTER is sent, nor is what follows, TRUNCATE and its new id included; a table that is
+    made anew is another one."""
+    bare, keyed = create(5, "t", key=False), job(ActionType.ADD_PRIMARY_KEY, table(5, "t"), table_id=5, query="add")
+    truncated = job(ActionType.TRUNCATE_TABLE, table(6, "t"), table_id=5, query="truncate")
+    altered = job(ActionType.MODIFY_TABLE_COMMENT, table(6, "t"), table_id=6, query="comment")
+    gone = job(ActionType.DROP_TABLE, table_id=6, query="drop")
+
+    assert walked(bare, keyed, truncated, altered, gone) == []
+    assert [found[3] for found in walked(bare, keyed, truncated, gone, create(7, "t"))] == ["create t"]
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_what_a_feed_lacks_when_it_goes_on_stays_out(*, keeps: bool) -> None:
+    """A feed that goes on behind the first key of a table has it or not, as its sink does; a new one begins with it."""
+    log = Log()
+    added = job(ActionType.ADD_PRIMARY_KEY, table(5, "t"), table_id=5, query="add")
+    jobs = [database(DB, "db"), create(5, "t", key=False), added, create(6, "u", key=False)]
+    for place, each in enumerate(jobs, 1):
+        log.add(each, place * 10)
+
+    def carried(*known: str, goes_on: bool = True) -> list[str]:
+        timeline = Timeline(log, TableFilter.parse(("*.*",)), keeps=keeps)
+        timeline.start(40)
+        if goes_on:
+            timeline.tables.carry({("db", name) for name in known}, timeline.snapshot)
+        return [name_of(each).table for each in timeline.tables.replicated(timeline.snapshot)]
+
+    assert carried(goes_on=False) == (["t", "u"] if keeps else ["t"])
+    assert carried() == []
+    assert carried("t", "u") == (["t", "u"] if keeps else ["t"])
+
+
+def test_a_like_of_what_is_left_out_is_told_in_full() -> None:
+    """Who follows the feed does not have the table that the text names: one outside the filter, or without a key."""
+    made = job(ActionType.CREATE_TABLE, table(6, "n"), table_id=6, query="create table n like s")
+
+    ((_, _, _, query, _),) = walked(create(5, "s"), made, rules=("db.n",))
+    assert query.startswith("CREATE TABLE `n` (")
 
 
 @pytest.mark.parametrize(

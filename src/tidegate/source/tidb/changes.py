@@ -57,6 +57,8 @@ class MountOptions(NamedTuple):
     verify: bool = False
     refuse_corrupt: bool = False
     bdr: bool = False
+    keeps: bool = False
+    """The sink takes tables without a key."""
 
 
 def mounter_of(tables: Sequence[TableVersion], low: int, options: MountOptions) -> Mounter:
@@ -64,7 +66,8 @@ def mounter_of(tables: Sequence[TableVersion], low: int, options: MountOptions) 
     by_id = {version.stored.id: version for version in tables}
     logical = {physical: version.stored.id for version in tables for physical in version.stored.physical_ids}
     snapshot = StoredSnapshot(ts=low, tables=by_id, logical=logical)
-    return Mounter(SchemaHistory(snapshot), force_replicate=options.force_replicate, verify=options.verify)
+    keyless = options.force_replicate or options.keeps
+    return Mounter(SchemaHistory(snapshot), force_replicate=keyless, verify=options.verify)
 
 
 def placed_error(error: TidegateError, where: str) -> TidegateError:

@@ -13,7 +13,7 @@
     any other                 1        the new one           the job's: the user's text
 
 A LIKE takes over what its like was when the statement came.  A job that was queued first may end before it, and the
-text would tell of columns that the new table does not have.
+text would tell of columns that the new table does not have; of one that is left out it would tell nothing.
 
 `restored` prints that text as TiCDC does before any sink sees it (ddl-text=ticdc).
 
@@ -22,8 +22,9 @@ text would tell of columns that the new table does not have.
              no                             no               not sent
              no                             yes              RenameRefused: rows from before are missing downstream
 
-A table that is not eligible has no DDL events; one that stops being eligible is an error, since its rows would stop
-unseen.  `previous` is the name that a table had before; by it DDLs find their topic.
+A table that is not eligible has no DDL events, nor has it later, with a key (tables.py); one that stops being eligible
+is an error, since its rows would stop unseen.  `previous` is the name that a table had before; by it DDLs find their
+topic.
 
 Source: TiCDC's DDL puller and DDLEvent; recorded DDL events.
 """
@@ -101,7 +102,7 @@ def ddl_events(
         return [DdlEvent(ddl)] if wants_schema else []
     if is_circle(job):
         return _circle(job, commit_ts, before, after, tables)
-    changes = (change for change in _changes(job, before, after) if _is_sent(change, job, commit_ts, tables))
+    changes = (change for change in _changes(job, before, after, tables) if _is_sent(change, job, commit_ts, tables))
     return [_event(change, commit_ts) for change in changes]
 
 
@@ -143,7 +144,7 @@ def statements(query: str) -> list[str]:
         start = end + 1
 
 
-def _changes(job: Job, before: StoredSnapshot, after: StoredSnapshot) -> Iterator[_Change]:
+def _changes(job: Job, before: StoredSnapshot, after: StoredSnapshot, tables: Tables) -> Iterator[_Change]:
     match job.type:
         case ActionType.DROP_TABLE | ActionType.DROP_VIEW:
             old = before.tables[job.table_id]
@@ -166,13 +167,14 @@ def _changes(job: Job, before: StoredSnapshot, after: StoredSnapshot) -> Iterato
             known = before.tables.get(stored_table.id) or before.tables.get(job.table_id)
             previous = None if known is None else name_of(known)
             query = job.query
-            if job.type == ActionType.CREATE_TABLE and not _tells_all(job, stored_table, before):
+            if job.type == ActionType.CREATE_TABLE and not _tells_all(job, stored_table, before, tables):
                 query = render_create_table(stored_table, schema=schema_name(job, before))
             yield _Change(known, after.tables[stored_table.id], query, job.type, previous)
 
 
-def _tells_all(job: Job, made: StoredTable, before: StoredSnapshot) -> bool:
-    """Whether the text of CREATE TABLE makes this table; it may not where a LIKE names one that has changed since."""
+def _tells_all(job: Job, made: StoredTable, before: StoredSnapshot, tables: Tables) -> bool:
+    """Whether the text of CREATE TABLE makes this table; it may not where a LIKE names one that has changed since, or
+    that is left out."""
     if "LIKE" not in job.query.upper():
         return True
     try:
@@ -182,7 +184,7 @@ def _tells_all(job: Job, made: StoredTable, before: StoredSnapshot) -> bool:
     if len(found) != 1 or not isinstance(found[0], CreateTableLike):
         return True
     like = found[0]
-    candidates = (one for one in before.tables.values() if name_of(one).key[1] == like.source.key[1])
+    candidates = (one for one in tables.replicated(before) if name_of(one).key[1] == like.source.key[1])
     return any(
         (like.doubtful or name_of(one).key == like.source.key) and render_shape(one.stored) == render_shape(made)
         for one in candidates
@@ -253,7 +255,7 @@ def _is_sent(change: _Change, job: Job, commit_ts: int, tables: Tables) -> bool:
             f"DDL job {job.id} at {commit_ts}: {name_of(after)} has no primary or NOT NULL unique key any more "
             f"({job.query!a:.200}), so its rows cannot be told apart; set force-replicate=true to go on with it"
         ).at(table=str(name_of(after)), commit_ts=commit_ts)
-    return eligible
+    return eligible and (before is None or tables.eligible(before))
 
 
 def _shown(change: _Change) -> TableVersion:

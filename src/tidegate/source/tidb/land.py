@@ -80,8 +80,10 @@ class LogLanding(BatchLoop):
         self._hold = SafePoint(log, hold_as or feed)
         self._events = events or EventFilter()
         left_out = EventFilter(self._events.start_ts)
-        force, bdr = self._mount.force_replicate, self._mount.bdr
-        self._timeline = Timeline(log, rules, force=force, events=left_out, ticdc_texts=ticdc_texts, bdr=bdr)
+        force, keeps, bdr = self._mount.force_replicate, self._mount.keeps, self._mount.bdr
+        self._timeline = Timeline(
+            log, rules, force=force, keeps=keeps, events=left_out, ticdc_texts=ticdc_texts, bdr=bdr
+        )
         self._at = 0
         self._check = check
         self._first: tuple[Ddl, ...] = ()

@@ -27,6 +27,7 @@ from tidegate.feed.ports import Reading, Tasks
 from tidegate.model.errors import TidegateError
 from tidegate.model.feed_errors import SourceBehind
 from tidegate.model.table import TableInfo
+from tidegate.schema.snapshot import SchemaState
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate.source.tidb.changes import LogChanges, MountOptions, spans_of
 from tidegate.source.tidb.log import KvLog, LogPart, SafePoint, without
@@ -85,7 +86,13 @@ class LogSource:
         self._hold = SafePoint(log, hold_as)
         left_out = EventFilter(events.start_ts)
         self._timeline = Timeline(
-            log, rules, force=mount.force_replicate, events=left_out, ticdc_texts=ticdc_texts, bdr=mount.bdr
+            log,
+            rules,
+            force=mount.force_replicate,
+            keeps=mount.keeps,
+            events=left_out,
+            ticdc_texts=ticdc_texts,
+            bdr=mount.bdr,
         )
         self._replicated = _Replicated.of(StoredSnapshot(), self._timeline.tables)
         self._next: _Stop | None = None
@@ -147,6 +154,11 @@ class LogSource:
         if found is not None and self._failure is not None:
             found = min(found, self._failure.ts - 1)
         return found
+
+    def carry(self, known: SchemaState) -> None:
+        """Take notice of the tables that a feed which goes on has: others that had no key stay out."""
+        self._timeline.tables.carry(known.tables, self._timeline.snapshot)
+        self._replicated = _Replicated.of(self._replicated.snapshot, self._timeline.tables)
 
     def definitions(self, ts: int) -> list[TableInfo]:
         """Return the replicated tables at `ts`, as rows above it are mounted."""

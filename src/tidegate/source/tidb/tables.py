@@ -2,13 +2,19 @@
 
     snapshot ── filter rules ── can rows be told apart? ──► tables ──► spans of their ids, or of their partitions'
 
-A table without a primary key or a unique key on NOT NULL columns is left out unless `force` is set; a sequence always
-is.  A view has DDLs and no rows.
+A table without a primary key or a unique key on NOT NULL columns is left out unless `force` is set (by the user) or
+the sink `keeps` such tables; a sequence always is.  A view has DDLs and no rows.
 
-Source: TiCDC's filter and table eligibility.
+    feed        ├─ begin          CREATE t (a INT)      ALTER t ADD PRIMARY KEY       TRUNCATE t      DROP, CREATE t
+    left out                      ├──────────────────── no DDL, no row ───────────────────────────────┤ carried
+
+A table that was left out stays so when it gets a key: its CREATE and its rows from before are not downstream.  So does
+one that a feed which goes on does not have, though its sink keeps such tables now.
+
+Source: TiCDC's filter and table eligibility, and what a real one writes of such tables: nothing.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 
 from tidegate.kv.table_key import table_span
 from tidegate.model.table import TableInfo, TableName
@@ -27,9 +33,11 @@ def name_of(version: TableVersion) -> TableName:
 class Tables:
     """The choice of tables; verdicts are kept by id and version."""
 
-    def __init__(self, matches: Matches, *, force: bool = False) -> None:
-        self.matches, self.force = matches, force
+    def __init__(self, matches: Matches, *, force: bool = False, keeps: bool = False) -> None:
+        self.matches, self.force, self.keeps = matches, force, keeps
         self._verdicts: dict[tuple[int, int], bool] = {}
+        self._bare: set[int] = set()
+        self._out: set[int] = set()
 
     def eligible(self, version: TableVersion) -> bool:
         """Return whether rows of the table can be told apart, or are wanted all the same."""
@@ -38,10 +46,33 @@ class Tables:
             return False
         if self.force or stored.is_view:
             return True
-        known = stored.id, version.version
+        return stored.id not in self._out and (self.keeps or self.has_key(version))
+
+    def has_key(self, version: TableVersion) -> bool:
+        """Return whether rows of the table can be told apart."""
+        known = version.stored.id, version.version
         if known not in self._verdicts:
             self._verdicts[known] = bool(definition_of(version).handle_key)
         return self._verdicts[known]
+
+    def meet(self, versions: Iterable[TableVersion], *, instead_of: int = 0, begun: bool = True) -> None:
+        """Take notice of tables as they are now, `instead_of` one that was truncated, or as they were before a feed has
+        `begun`."""
+        for version in versions:
+            stored = version.stored
+            if stored.is_view or stored.is_sequence or not self.matches(*name_of(version)):
+                continue
+            if instead_of in self._out:
+                self._out.add(stored.id)
+            if not self.has_key(version):
+                self._bare.add(stored.id)
+                self._out |= {stored.id} if begun and not self.keeps else set()
+
+    def carry(self, known: Container[tuple[str, str]], snapshot: StoredSnapshot) -> None:
+        """Take notice of the tables that a feed which goes on has: others that were seen without a key stay out."""
+        for version in snapshot.tables.values():
+            if version.stored.id in self._bare and name_of(version).key not in known:
+                self._out.add(version.stored.id)
 
     def replicated(self, snapshot: StoredSnapshot) -> Iterator[TableVersion]:
         """Return the tables whose rows are sent."""

@@ -25,7 +25,7 @@ from tidegate.kv.table_key import table_span
 from tidegate.model.errors import HistoryLost, TidegateError
 from tidegate.model.kv_change import KvOp
 from tidegate.schema.job import JOB_TABLE, Job, JobState, decode_job_row
-from tidegate.schema.stored.snapshot import StoredSnapshot, apply_job
+from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion, apply_job
 from tidegate.source.tidb.ddl import DdlEvent, ddl_events, is_followed, is_primarys, restored, schema_name
 from tidegate.source.tidb.log import KvLog, Span
 from tidegate.source.tidb.tables import Tables
@@ -42,11 +42,12 @@ class Timeline:
         rules: TableFilter,
         *,
         force: bool = False,
+        keeps: bool = False,
         events: EventFilter | None = None,
         ticdc_texts: bool = False,
         bdr: bool = False,
     ) -> None:
-        self.tables = Tables(rules.matches, force=force)
+        self.tables = Tables(rules.matches, force=force, keeps=keeps)
         self.snapshot = StoredSnapshot()
         self.at = 0
         """How far the snapshot goes."""
@@ -69,8 +70,12 @@ class Timeline:
         self._seen.clear()
         self._ahead.clear()
         self.read(ts)
+        self.tables.meet(self.snapshot.tables.values(), begun=False)
         while self._ahead and self._ahead[0][0] <= ts:
-            self._apply(*self._ahead.popleft())
+            at, job = self._ahead.popleft()
+            self.snapshot = apply_job(self.snapshot, job, at)
+            self.tables.meet(_changed(job, self.snapshot), begun=False)
+        self.tables.meet(self.snapshot.tables.values())
         self.at = ts
 
     def read(self, upto: int) -> None:
@@ -114,11 +119,16 @@ class Timeline:
                 left_out = stays or self._events.drops_ddl(each.ddl, each.previous, job.start_ts)
                 sent = restored(each, job) if self._ticdc_texts else each
                 events.append(sent._replace(left_out=left_out))
+            self.tables.meet(_changed(job, after), instead_of=job.table_id)
             self.snapshot = after
             self._ahead.popleft()
         assert not self._ahead or self._ahead[0][0] > ts, (self._ahead[0][0], ts)
         self.at = ts
         return events
 
-    def _apply(self, ts: int, job: Job) -> None:
-        self.snapshot = apply_job(self.snapshot, job, ts)
+
+def _changed(job: Job, after: StoredSnapshot) -> list[TableVersion]:
+    """The tables that a job leaves behind."""
+    binlog = job.binlog
+    stored = [] if binlog is None else [*([binlog.table] if binlog.table else []), *(binlog.tables or ())]
+    return [after.tables[one.id] for one in stored if one.id in after.tables]
