@@ -14,6 +14,8 @@ from tidegate.app.engine import Engine, Feed
 from tidegate.app.meter import Meter
 from tidegate.changelog.source import LandedSource
 from tidegate.codec.options import DecodeOptions
+from tidegate.feed.event_filter import EventFilter
+from tidegate.feed.filter import TableFilter
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink, NameCatalog
 from tidegate.source.kafka.message import TopicMessage
@@ -58,7 +60,8 @@ class Stage:
         source = LandedSource(lambda: self.landing, uri)
         self.sink = DeltaSink(self.options, workers=1000, parks=parks, catalogs=catalogs)
         self.log = source.changelog
-        feed = Feed("f", source, self.sink, accept=lambda *_: True)
+        rules, events = TableFilter.parse(self.options.rules), EventFilter.of(self.options.event_rules, None)
+        feed = Feed("f", source, self.sink, accept=rules.matches, takes=rules.takes_ddl, drops=events.ddls())
         self.engine = Engine(feed, Shuffled(self), Meter(lambda _: None), threading.Event())
         publish = self.sink.advance
         self.sink.advance = lambda *given: self._at("before publishing") or publish(*given)

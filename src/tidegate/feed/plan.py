@@ -23,7 +23,7 @@ from tidegate.feed.change import Layout, Place, PlacedDdl
 from tidegate.feed.ddl_names import names_of
 from tidegate.feed.skipped_ddl import SkippedDdl, SkippedDdls, changes_rows, foreseen, renamed_away
 from tidegate.feed.step import Alter, Create, Exchange, Rows, Step, Trim, Unit, position_of
-from tidegate.model.errors import InputError, SchemaError, TidegateError
+from tidegate.model.errors import InputError, RenameRefused, SchemaError, TidegateError
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.effects import (
@@ -192,7 +192,7 @@ class _Plan:
         """Close the table's stretch of rows at `ts`."""
         since = self.since.get(table.incarnation, self.after)
         span = self.spans.get(table.name.key)
-        if span is not None and since < ts and span[2] <= ts and span[3] > since:
+        if span is not None and since < ts and span[2] <= ts and span[3] > since and self.stored(table):
             self.lacking.check(table.name, min(span[3], ts))
             self.add(table, Rows(table, since, ts))
         self.since[table.incarnation] = ts
@@ -341,11 +341,11 @@ class _Plan:
     def rename(self, effect: TableRenamed, ddl: Ddl) -> None:
         self.cut(effect.old, ddl.commit_ts or 0)
         if self.stored(effect.new) and not self.stored(effect.old):
-            raise SchemaError(
-                f"table {effect.old.name} is filtered out but its new name {effect.new.name} is not (ts "
-                f"{ddl.commit_ts}): its earlier rows are not in the lake. Change [filter] rules to take both names or "
-                f"neither. DDL: {ddl.query}",
-            )
+            raise RenameRefused(
+                f"ts {ddl.commit_ts}: {effect.old.name}, which the filter leaves out, becomes {effect.new.name}, which "
+                f"it takes ({ddl.query!a:.200}); its rows from before are not in the lake: leave the new name out by a "
+                "filter rule, and go on without the table, or begin a fresh lake whose filter.rules take both names"
+            ).at(table=str(effect.new.name), commit_ts=ddl.commit_ts or 0)
 
     def alter(self, effect: TableAltered, ddl: Ddl, seq: int) -> None:
         if not self.stored(effect.old) or not changes_rows(effect.old, effect.new):
@@ -368,15 +368,19 @@ class _Plan:
         if not any(map(self.stored, both)):
             return
         if not all(map(self.stored, both)):
-            raise SchemaError(f"one half of an exchange is filtered out (ts {ts}): {ddl.query}")
+            inside, outside = both if self.stored(effect.partitioned) else both[::-1]
+            raise SchemaError(
+                f"ts {ts}: {outside.name}, which the filter leaves out, changes rows with {inside.name}, which it "
+                f"takes ({ddl.query!a:.200}); the rows that come are not in the lake: leave {inside.name} out by a "
+                "filter rule, too, and go on without it, or begin a fresh lake whose filter.rules take both tables"
+            ).at(table=str(inside.name), commit_ts=ts)
         self.add(effect.partitioned, Exchange(effect.partitioned, effect.partition, effect.other, ts, seq, ddl.query))
         self.links.append((effect.other.incarnation, effect.partitioned.incarnation))
 
     def finish(self, upto: int) -> tuple[Unit, ...]:
         """Close every table at the end of the round and tie linked tables together."""
         for table in self.state.tables.values():
-            if self.stored(table):
-                self.cut(table, upto)
+            self.cut(table, upto)
         groups: dict[str, list[Step]] = {}
         for incarnation, steps in self.steps.items():
             groups.setdefault(self.root(incarnation), []).extend(steps)

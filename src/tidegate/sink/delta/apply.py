@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from tidegate.feed.change import Chunk
 from tidegate.feed.ports import Changes
 from tidegate.feed.step import Alter, Create, Exchange, Position, Rows, Step, Trim, Unit, position_of
-from tidegate.model.errors import Fenced, SinkError, TidegateError
+from tidegate.model.errors import Fenced, TidegateError
 from tidegate.model.roads import RoadCounts
 from tidegate.model.table import TableInfo, TableName
 from tidegate.objectstore import deltalog
@@ -29,7 +29,7 @@ from tidegate.sink.delta.mode_steps import ROW_STEPS, inherited
 from tidegate.sink.delta.modes import MODE, check_mode, form_of
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.partitions import exchange, trim
-from tidegate.sink.delta.position import position, progress
+from tidegate.sink.delta.position import no_rows, position, progress
 from tidegate.sink.delta.rows import if_any
 
 TRIES_MAX: Final = 5
@@ -129,7 +129,7 @@ def _run(step: Step, table: TableInfo, changes: Changes, options: DeltaOptions) 
     if isinstance(step, Create):
         return _create(step, snapshot, uri, options)
     if snapshot is None:
-        raise SinkError(f"table {table.name}: its stored rows at {uri} are gone; start the feed anew in an empty lake")
+        raise no_rows(table, uri)
     at = position(snapshot, options.feed)
     if at >= position_of(step):
         return _Done(snapshot.version, snapshot.version, ahead=at[0])

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.feed.step import Exchange, Trim, position_of
-from tidegate.model.errors import SinkError
+from tidegate.model.errors import SinkRefused
 from tidegate.model.feed_errors import ColumnSelectorFailed
 from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo
@@ -22,7 +22,7 @@ from tidegate.sink.delta.mode_steps import MOVES, Moving
 from tidegate.sink.delta.modes import BEFORE, form_of
 from tidegate.sink.delta.old_images import parted, renamed
 from tidegate.sink.delta.options import DeltaOptions
-from tidegate.sink.delta.position import position
+from tidegate.sink.delta.position import no_rows, position
 from tidegate.sink.delta.selection import selectors_of, stored_definition
 from tidegate.sink.delta.types import arrow_type, to_neutral
 
@@ -86,7 +86,7 @@ def _before(step: Exchange, table: TableInfo, options: DeltaOptions) -> TableSna
     while snapshot is not None and position(snapshot, options.feed) >= position_of(step):
         snapshot = deltalog.load(uri, snapshot.version - 1)
     if snapshot is None:
-        raise SinkError(f"table {table.name}: its stored rows at {uri} are gone; start the feed anew in an empty lake")
+        raise no_rows(table, uri)
     return snapshot
 
 
@@ -115,7 +115,7 @@ def _inside(
 ) -> Callable[[pa.Table], Any]:
     """A mask for stored rows: which of them lie in the named partitions."""
     if table.partition is None:
-        raise SinkError(f"table {table.name} is not partitioned in the definition of ts {table.version}")
+        raise SinkRefused(f"table {table.name} is not partitioned in the definition of ts {table.version}")
     stored_definition(table, options)
     zone = options.time_zone
     locate = partition_of(table.partition, table.columns, time_zone=zone, primary_key=table.handle_key)

@@ -5,6 +5,8 @@ txn "<feed>/seq"   its number among DDLs of it     log checkpoints included
 """
 
 from tidegate.feed.step import Position
+from tidegate.model.errors import SinkRefused
+from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import Action, TableSnapshot
 
@@ -13,6 +15,14 @@ def position(snapshot: TableSnapshot, feed: str) -> Position:
     """Return where a stored table stands."""
     ts, seq = snapshot.txns(feed, f"{feed}/seq")
     return ts or 0, seq or 0
+
+
+def no_rows(table: TableInfo, uri: str) -> SinkRefused:
+    """Return the error of a table that the lake should have and has not: no wait brings it back."""
+    return SinkRefused(
+        f"table {table.name}: the lake has no rows of it at {uri}: the filter left it out until now, or somebody "
+        "removed them. Leave it out by a filter rule, or begin a fresh lake"
+    ).at(table=str(table.name))
 
 
 def progress(feed: str, at: Position) -> list[Action]:

@@ -34,7 +34,7 @@ def check_rules(snapshot: Snapshot, options: DeltaOptions) -> None:
         return
     for table in snapshot.state.tables.values():
         published = snapshot.tables.get(table.incarnation)
-        if published is None or not _accepted(table.name, options):
+        if published is None or not accepted(table.name, options):
             continue
         was, now = chosen_ids(table, before), chosen_ids(stored_definition(table, options), options)
         if was != now:
@@ -56,7 +56,7 @@ def check_round(snapshot: Snapshot, planned: Round, options: DeltaOptions) -> No
                 stored_definition(step.new, options)
     for table in planned.state.tables.values():
         name = names.get(table.incarnation, table.name)
-        if name != table.name and _accepted(table.name, options):
+        if name != table.name and accepted(table.name, options):
             _check_renamed(table, name, options)
     if options.schema_change not in ("lenient", "ignore"):  # these keep other columns than those of the definition
         _check_recovered(snapshot, planned, options)
@@ -96,7 +96,8 @@ def _stored_ids(table: TableInfo, version: int, options: DeltaOptions) -> frozen
     return frozenset() if found is None else frozenset(column.upstream_id for column in stored_columns(found))
 
 
-def _accepted(name: TableName, options: DeltaOptions) -> bool:
+def accepted(name: TableName, options: DeltaOptions) -> bool:
+    """Return whether the lake's filter rules take a table."""
     return TableFilter.parse(options.rules, case_sensitive=options.case_sensitive).matches(*name)
 
 

@@ -33,7 +33,7 @@ from tidegate.sink.delta.lake_upkeep import FAILURES, LakeUpkeep, storing_errors
 from tidegate.sink.delta.modes import check_mode
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.parking import Requests
-from tidegate.sink.delta.selection_check import check_round, check_rules
+from tidegate.sink.delta.selection_check import accepted, check_round, check_rules
 from tidegate.sink.delta.snapshots import PublishedTable, Snapshot, keep_schema, kept_schema, latest, publish
 from tidegate.sink.delta.upkeep import adopt
 
@@ -163,7 +163,7 @@ class DeltaSink(Sink[TableResult]):
         for one that the column selectors do not fit."""
         check_round(self.snapshot, planned, self.options)
         for table in planned.state.tables.values():
-            if self.snapshot.retired.get(table.incarnation) == PURGED:
+            if self.snapshot.retired.get(table.incarnation) == PURGED and accepted(table.name, self.options):
                 raise SinkRefused(
                     f"table {table.name} comes back at ts {table.version} (RECOVER or FLASHBACK TABLE), but "
                     "its rows were deleted from the lake: it had been dropped for longer than recover-retention. Leave "
@@ -186,7 +186,7 @@ class DeltaSink(Sink[TableResult]):
         tables = {
             table.incarnation: PublishedTable(table.name.schema, table.name.table, versions[table.incarnation])
             for table in planned.state.tables.values()
-            if table.incarnation in versions
+            if versions.get(table.incarnation, PURGED) != PURGED
         }
         retired = {incarnation: version for incarnation, version in versions.items() if incarnation not in tables}
         parked = known_to(parked, planned.state)

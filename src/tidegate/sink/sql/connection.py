@@ -58,7 +58,8 @@ _ADVICE: Final = {
     1062: "a row is there that should not be: somebody else writes the table, the feed began too early, or its topic "
     "tells UPDATEs without old values (output-old-value=false); safe-mode=true replaces such rows. While the upstream "
     "drops a unique key, rows may come that share its value: drop it here, too, then resume",
-    1146: "somebody dropped or renamed the table; bring it back, then resume",
+    1146: "the table is not there: somebody dropped or renamed it, or the filter left it out until now; bring it with "
+    "its rows, then resume, or leave it out by a filter rule",
     1049: "somebody dropped the database, or the upstream had it before the feed began, as TiDBs have `test`; CREATE "
     "DATABASE, then resume",
     1290: "SET GLOBAL read_only = OFF on the server, or give the account READ_ONLY ADMIN",
