@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from tidegate.feed.previous_name import statements_of
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
+from tidegate.schema.meant import read
 from tidegate.schema.snapshot import SchemaState
 from tidegate.schema.spec import ExchangePartition, RenameTo
 from tidegate.schema.statement import (
@@ -36,7 +36,7 @@ def names_of(ddl: Ddl, state: SchemaState) -> tuple[TableName, ...]:
     """Return the tables that a DDL speaks of; () where that cannot be told, or where it is about a database."""
     if not ddl.table:
         return ()
-    told, statements = TableName(ddl.schema, ddl.table), statements_of(ddl)
+    told, statements = TableName(ddl.schema, ddl.table), read(ddl)
     if not statements and _SEVERAL.search(ddl.query):
         return ()
     names = [told, *(name for each in statements for name, _ in _named(each))]

@@ -4,6 +4,7 @@
     row ── by its event ── by its values ──► kept        before updates are split            (row_filter.py)
 
     RENAME              judged by the name that it takes away
+    EXCHANGE PARTITION  by the partitioned table
     DDL of a database   by whether the matcher could take a table of it
     ignore-txn-start-ts whole transactions, rows and DDLs, where the source tells their start
 
@@ -40,6 +41,7 @@ from tidegate.model.event import Ddl, Delete, Insert, RowChange, Update
 from tidegate.model.feed_errors import DdlEventUnknown, EventTypeInvalid
 from tidegate.model.mysql import ActionType
 from tidegate.model.table import TableName
+from tidegate.schema.meant import about
 from tidegate.schema.stored.snapshot import TableVersion
 
 __all__ = ["EVENTS", "EventFilter", "EventRule", "Expressions", "RowFilter", "Test", "event_rules"]
@@ -163,7 +165,7 @@ class EventFilter:
             return False
         action = ddl.type if ddl.type is not None or not self._rules else action_of_text(ddl.query, ddl.schema)
         renamed = previous is not None and action in (ActionType.RENAME_TABLE, ActionType.RENAME_TABLES)
-        name = previous if renamed and previous is not None else TableName(ddl.schema, ddl.table)
+        name = previous if renamed and previous is not None else about(ddl)
         rules = [rule for rule in self._rules if (rule.takes(*name) if name.table else rule.takes_schema(name.schema))]
         text = ddl.query if ddl.written is UNSET else ddl.written
         if any(action in rule.actions or any(found.search(text) for found in rule.sql) for rule in rules):

@@ -9,13 +9,12 @@ The schema knows it (effects); the text alone tells it where the table is not kn
 
 from collections.abc import Sequence
 
-from tidegate.model.errors import SqlError
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
 from tidegate.schema.effects import Effect, PartitionExchanged, TableRenamed
-from tidegate.schema.parse.ddl import parse
-from tidegate.schema.spec import RenameTo
-from tidegate.schema.statement import AlterTable, RenameTables, Statement
+from tidegate.schema.meant import read
+from tidegate.schema.spec import ExchangePartition, RenameTo
+from tidegate.schema.statement import AlterTable, RenameTables
 
 
 def previous_name(ddl: Ddl, effects: Sequence[Effect] | None = None) -> TableName | None:
@@ -25,14 +24,14 @@ def previous_name(ddl: Ddl, effects: Sequence[Effect] | None = None) -> TableNam
             return effect.old.name
         if isinstance(effect, PartitionExchanged):
             return effect.other.name
-    return _from_text(ddl) if "RENAME" in ddl.query.upper() else None
+    return _from_text(ddl) if any(word in ddl.query.upper() for word in ("RENAME", "EXCHANGE")) else None
 
 
 def renamed_together(ddl: Ddl) -> tuple[TableName, ...]:
     """Return the tables, by their names before, of a RENAME that takes several in one statement; () for another DDL.
 
     Names that a table has only within the statement, as x in RENAME TABLE a TO x, b TO a, x TO b, are none."""
-    pairs = [pair for each in statements_of(ddl) if isinstance(each, RenameTables) for pair in each.pairs]
+    pairs = [pair for each in read(ddl) if isinstance(each, RenameTables) for pair in each.pairs]
     if len(pairs) < 2:
         return ()
     made = set[object]()
@@ -46,17 +45,12 @@ def renamed_together(ddl: Ddl) -> tuple[TableName, ...]:
 
 
 def _from_text(ddl: Ddl) -> TableName | None:
-    for statement in statements_of(ddl):
+    for statement in read(ddl):
         if isinstance(statement, RenameTables):
             return statement.pairs[0].old
-        if isinstance(statement, AlterTable) and any(isinstance(spec, RenameTo) for spec in statement.specs):
-            return statement.table
+        if not isinstance(statement, AlterTable):
+            continue
+        for spec in statement.specs:
+            if isinstance(spec, RenameTo | ExchangePartition):
+                return statement.table if isinstance(spec, RenameTo) else spec.table
     return None
-
-
-def statements_of(ddl: Ddl) -> tuple[Statement, ...]:
-    """Return the statements of the text; none of one that cannot be read."""
-    try:
-        return parse(ddl.query, ddl.schema)
-    except SqlError:
-        return ()

@@ -11,7 +11,8 @@ Tables whose creation was not seen (a topic read from its middle) are no error: 
 reason, until rows tell what the table is like.  Neither are tables that were `lost` (a filter leaves them out, and a
 DDL of theirs could not be followed), except where another table needs one: by LIKE or EXCHANGE PARTITION.  A DDL that
 contradicts a table that *is* known raises SchemaError.
-Rename events carry the schema of the new name; an old name without schema is then looked for where it exists.
+Which tables a DDL is about, by its event and its text, says meant.py.  Rename events carry the schema of the new name;
+an old name without schema is then looked for where it exists.
 Source: TiCDC entry/schema/snapshot.go; TiDB pkg/ddl.
 """
 
@@ -28,6 +29,7 @@ from tidegate.schema import effects
 from tidegate.schema.alter import alter_table, named_partitions
 from tidegate.schema.build import DdlContext, build_table
 from tidegate.schema.effects import Effect, NoEffect
+from tidegate.schema.meant import meant
 from tidegate.schema.parse.ddl import parse
 from tidegate.schema.snapshot import Database, SchemaState
 from tidegate.schema.spec import DropPartitions, ExchangePartition, RenameTo, TruncatePartitions
@@ -63,7 +65,7 @@ def apply_ddl(state: SchemaState, ddl: Ddl, seq: int) -> tuple[SchemaState, tupl
     try:
         context = DdlContext(_commit_ts(ddl), seq, ddl.query)
         for statement in parse(ddl.query, ddl.schema):
-            state, more = _apply(state, statement, ddl, context, made=made)
+            state, more = _apply(state, meant(state, statement, ddl), context, made=made)
             found += more
             made += _made(more)
     except TidegateError as error:
@@ -87,7 +89,7 @@ def _made(found: list[Effect]) -> int:
     return sum(isinstance(effect, effects.TableCreated | effects.TableTruncated) for effect in found)
 
 
-def _apply(state: SchemaState, statement: Statement, ddl: Ddl, context: DdlContext, *, made: int) -> _Step:
+def _apply(state: SchemaState, statement: Statement, context: DdlContext, *, made: int) -> _Step:
     match statement:
         case CreateTable():
             return _create_table(state, statement, context, made)
@@ -96,34 +98,19 @@ def _apply(state: SchemaState, statement: Statement, ddl: Ddl, context: DdlConte
         case DropTables():
             return _drop_tables(state, statement)
         case TruncateTable(name):
-            return _truncate_table(state, _meant(state, name, ddl), context, made)
+            return _truncate_table(state, name, context, made)
         case RenameTables():
             return _rename_tables(state, statement, context)
         case AlterTable():
-            return _alter_table(state, _as_meant(state, statement, ddl), context)
+            return _alter_table(state, statement, context)
         case RecoverTable():
-            return _recover_table(state, statement, ddl, context)
+            return _recover_table(state, statement, context)
         case CreateView() | DropViews():
             return _set_views(state, statement)
         case Ignored(what):
             return state, [NoEffect(f"{what} changes no table")]
         case _:
             return _apply_to_database(state, statement, context)
-
-
-def _meant(state: SchemaState, name: TableName, ddl: Ddl) -> TableName:
-    """The table that a statement changes: its event tells the name of when the job ended, and the text that of when it
-    was asked for, before a RENAME that was queued first."""
-    told = TableName(ddl.schema, ddl.table)
-    return told if ddl.table and state.table(told) is not None else name
-
-
-def _as_meant(state: SchemaState, statement: AlterTable, ddl: Ddl) -> AlterTable:
-    """Return an ALTER TABLE with the table that its event names; where it renames, the event has the new name."""
-    name = _meant(state, statement.table, ddl)
-    if name.key == statement.table.key or any(isinstance(spec, RenameTo) for spec in statement.specs):
-        return statement
-    return replace(statement, table=name, doubtful=False)
 
 
 def _apply_to_database(
@@ -331,8 +318,8 @@ def _exchange_partition(state: SchemaState, old: TableInfo, spec: ExchangePartit
     return state.with_table(new).with_table(new_other), [effect]
 
 
-def _recover_table(state: SchemaState, statement: RecoverTable, ddl: Ddl, context: DdlContext) -> _Step:
-    name = statement.table if statement.table.table else TableName(ddl.schema, ddl.table)
+def _recover_table(state: SchemaState, statement: RecoverTable, context: DdlContext) -> _Step:
+    name = statement.table
     found = next((table for table in state.dropped if table.name.key == name.key), None)
     if found is None:
         return state, [_unknown(name)]

@@ -34,6 +34,11 @@ BEFORE = (
             "ALTER TABLE s.p EXCHANGE PARTITION x WITH TABLE s.q",
             [("p", True, ["c"]), ("q", False, ["c"])],
         ),
+        (
+            "q",
+            "ALTER TABLE s.p EXCHANGE PARTITION x WITH TABLE s.q",
+            [("p", True, ["c"]), ("q", False, ["c"])],
+        ),
         ("seen", "CREATE VIEW s.seen AS SELECT a FROM s.t", [("seen", True, [])]),
         ("", "DROP DATABASE s", [("", True, None)]),
     ],

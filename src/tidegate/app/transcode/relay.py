@@ -35,7 +35,7 @@ from tidegate.model.errors import EncodeError, SchemaError, SqlError, Unsupporte
 from tidegate.model.event import Ddl, Field, Resolved, RowChange
 from tidegate.model.name import lowered
 from tidegate.model.table import TableName
-from tidegate.schema.parse.ddl import parse
+from tidegate.schema.meant import read
 from tidegate.schema.spec import RenameTo
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.schema.statement import AlterTable, DropDatabase, DropTables, DropViews, RenameTables, Statement
@@ -131,7 +131,7 @@ class Relay:
         """Everything before it is with the broker before it is sent, and it is before what follows is."""
         messages = self._control.append(ddl)
         self.flush()
-        statements = _statements(ddl)
+        statements = read(ddl)
         previous = previous_name(ddl)
         partitions = self._writer.partitions(self._router.ddl_topic(ddl.schema, ddl.table, previous))
         route = self._router.ddl(ddl.schema, ddl.table, partitions, previous)
@@ -188,14 +188,6 @@ def _moment(event: RowChange | Ddl | Resolved) -> tuple[int | None, bool]:
     if isinstance(event, Resolved):
         return event.ts, True
     return event.commit_ts, isinstance(event, Ddl)
-
-
-def _statements(ddl: Ddl) -> Sequence[Statement]:
-    """What a DDL says; nothing if it cannot be read."""
-    try:
-        return parse(ddl.query, ddl.schema)
-    except SqlError:
-        return ()
 
 
 def _old_names(statement: Statement) -> Iterator[TableName]:

@@ -33,6 +33,7 @@ from tidegate.model.errors import TidegateError
 from tidegate.model.event import Event, RowChange
 from tidegate.model.name import qualified
 from tidegate.model.table import TableInfo, TableName
+from tidegate.schema.meant import about
 from tidegate.sink.calls import calls_of
 from tidegate.sink.redis.options import RedisOptions
 from tidegate.sink.redis.places import amid_ddl, writing
@@ -82,7 +83,7 @@ class ChangeStreams:
     def ddl(self, servers: RedisServers, work: DdlWork) -> None:
         """Add a DDL to the streams of all its tables."""
         ddl = work.ddl
-        names = [TableName(ddl.schema, ddl.table), *_tables(work)]
+        names = [about(ddl, work.effects), *_tables(work)]
         entry = StreamEntry(f"{work.commit_ts}-{DDL_SEQ + work.number}", "ddl", _shown(names[0]), _rendered(ddl))
         for stream in dict.fromkeys(stream_of(self._options.stream, name) for name in names):
             _append(servers, stream, [entry], tuple(work.run_ids.values()))

@@ -9,24 +9,25 @@
 Without a statement a file tells columns only, so that a statement that changes several tables is told once.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from tidegate.codec.storage.schema_file import Column, SchemaFile
 from tidegate.model.event import Ddl
-from tidegate.model.table import TableInfo, TableName
+from tidegate.model.table import TableInfo
 from tidegate.schema import effects
 from tidegate.schema.effects import Effect
+from tidegate.schema.meant import about
 from tidegate.schema.state import SchemaState
 
 
 def ddl_files(
-    ddl: Ddl, found: Iterable[Effect], after: SchemaState, columns: Callable[[TableInfo], tuple[Column, ...]]
+    ddl: Ddl, found: Sequence[Effect], after: SchemaState, columns: Callable[[TableInfo], tuple[Column, ...]]
 ) -> list[SchemaFile]:
     """Return the schema files of a DDL with its action; `after` is the schema behind it."""
     version, action = ddl.commit_ts or 0, ddl.type or 0
     if not ddl.table:
         return [SchemaFile(ddl.schema, "", version, None, ddl.query, action)]
-    own = TableName(ddl.schema, ddl.table)
+    own = about(ddl, found)
     changed = {table.name.key: table for effect in found for table in _tables(effect, after)}
     known = changed.pop(own.key, None) or after.table(own)
     told = () if known is None else columns(known)

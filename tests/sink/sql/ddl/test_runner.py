@@ -103,6 +103,37 @@ def test_a_death_at_each_place(filled: World, text: str, place: str) -> None:
         assert (once["r"], once["x"]) == ([(4, 40)], [(3, 30)])
 
 
+@pytest.mark.parametrize("place", ["ddl/planned", "ddl/running"])
+def test_a_text_of_an_older_release_is_made_anew(filled: World, place: str) -> None:
+    """Where a statement in the ledger did nothing, the text that this release makes is run, not the one that is there:
+    an exchange whose event is called by the exchanged table used to be sent for that one."""
+    placed = filled.placed(LIVES["exchange"], table="x")
+    with armed({place: die}), suppress(Died):
+        filled.runner().run(placed, filled.state)
+    wrong = "ALTER TABLE `d`.`x` EXCHANGE PARTITION `p0` WITH TABLE `x`"
+    filled.ask(f"UPDATE tidegate.ddl_history SET executed = '{wrong}' WHERE state <> 'done'")
+    filled.runner().run(placed, filled.state)
+    found = rows(filled)
+    assert (found["r"], found["x"]) == ([(4, 40)], [(3, 30)])
+    assert filled.ledger()[-1] == ("done", LIVES["exchange"])
+
+
+def test_a_swap_in_three_events(filled: World) -> None:
+    """The new architecture sends the steps of `rename t to n, u to t, n to u` one by one, at one commit_ts, each with a
+    semicolon and labelled with the name at the end; a death at each of them leaves what one run leaves."""
+    steps = [("t", "n", "u"), ("u", "t", "t"), ("n", "u", "u")]
+    first = filled.placed(LIVES["swap"])
+    for number, (old, new, label) in enumerate(steps, start=1):
+        query = f"RENAME TABLE `d`.`{old}` TO `d`.`{new}`;"
+        ddl = msgspec.structs.replace(first.ddl, table=label, query=query)
+        placed = msgspec.structs.replace(first, ddl=ddl)
+        with armed({"ddl/executed": die}), suppress(Died):
+            filled.runner().run(placed, filled.state, number)
+        filled.state = filled.runner().run(placed, filled.state, number)
+    found = rows(filled)
+    assert (found["t"], found["u"]) == ([(2, 20, "of u")], [(1, 10, "of t")])
+
+
 @pytest.mark.parametrize(("text", "place"), crossed(UNKNOWN, {"running": "ddl/running", "executed": "ddl/executed"}))
 def test_tables_that_the_schema_does_not_know(filled: World, text: str, place: str) -> None:
     """Where a topic began in the middle, and tables are unknown or read off their rows, a DDL is done once as well."""

@@ -2,10 +2,12 @@
 
 import pytest
 
+from tests.sink.sql.ddl.examples import TIDB
 from tests.sink.sql.ddl.world import World
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
 from tidegate.schema.state import SchemaState
+from tidegate.sink.sql.ddl.rewrite import statement_for
 from tidegate.sink.sql.ddl.shape import Executed, ShapeChange, type_shown
 from tidegate.sink.sql.ddl.task import DdlTask, task_of
 
@@ -103,6 +105,24 @@ def test_a_table_is_called_by_its_name_of_now() -> None:
     assert found.place(inherits=True).table == TableName("d", "b")
     assert task("create table b (id int)", "truncate table b", table="b").place(inherits=True).table is None
     assert task("recover table by job 7", table="b").place(inherits=True).table == TableName("d", "b")
+
+
+def test_an_exchange_names_its_tables_as_its_statement_does() -> None:
+    """Whichever of its two tables the event is called by; one that was renamed while it waited is named as it is now,
+    and the kind of partition is that of the partitioned table."""
+    ranges = "partition by range (id) (partition P0 values less than (9))"
+    exchange = "alter table r exchange partition p0 with table x"
+    for label, tables, text in (
+        ("x", "rx", "ALTER TABLE `r` EXCHANGE PARTITION `P0` WITH TABLE `x`"),
+        ("r", "rx", "ALTER TABLE `r` EXCHANGE PARTITION `P0` WITH TABLE `x`"),
+        ("y", "ry", "ALTER TABLE `d`.`r` EXCHANGE PARTITION `P0` WITH TABLE `d`.`y`"),
+        ("s", "sx", "ALTER TABLE `d`.`s` EXCHANGE PARTITION `P0` WITH TABLE `d`.`x`"),
+    ):
+        r, x = tables
+        made = f"create table {r} (id int primary key) {ranges}", f"create table {x} (id int primary key)"
+        found = task(*made, exchange, table=label)
+        assert statement_for(TIDB, exchange, found.place(inherits=True)).text == text
+        assert found.place(inherits=True).partitioned == "RANGE"
 
 
 def test_what_schema_cannot_follow_goes_out_as_it_is() -> None:

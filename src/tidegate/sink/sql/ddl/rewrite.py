@@ -64,12 +64,14 @@ class TargetDdl:
 @dataclass(frozen=True, slots=True)
 class DdlPlace:
     """What a text does not say itself: the charset of new tables of its database (None: the target's own is right), the
-    table that it alters where that is called otherwise now, renames in full, how its table is partitioned, the database
-    of names without one, how tables, databases and an exchanged partition are spelled (the former two by their folded
-    names), and how the keys are called that its foreign keys bring along (by folded names of table and columns)."""
+    table that it alters where that is called otherwise now, likewise the `other` one that it exchanges a partition
+    with, renames in full, how its table is partitioned, the database of names without one, how tables, databases and an
+    exchanged partition are spelled (the former two by their folded names), and how the keys are called that its foreign
+    keys bring along (by folded names of table and columns)."""
 
     charset: str | None = "utf8mb4"
     table: TableName | None = None
+    other: TableName | None = None
     renames: Sequence[tuple[TableName, TableName]] = ()
     partitioned: str = ""
     schema: str = ""
@@ -163,9 +165,17 @@ def _named(text: str, place: DdlPlace) -> str:
             cursor.next()
         if not text.startswith(("CREATE INDEX", "CREATE UNIQUE INDEX", "DROP INDEX")):
             return text
-    start = cursor.peek().start
+    parts = [text[: cursor.peek().start], path(place.table)]
     cursor.qualified()
-    return text[:start] + path(place.table) + text[cursor.tokens[cursor.at - 1].end :]
+    at = cursor.tokens[cursor.at - 1].end
+    while place.other is not None and cursor.peek().kind is not TokenKind.END:
+        if not cursor.accept("WITH TABLE"):
+            cursor.next()
+            continue
+        parts += [text[at : cursor.peek().start], path(place.other)]
+        cursor.qualified()
+        at = cursor.tokens[cursor.at - 1].end
+    return "".join([*parts, text[at:]])
 
 
 def _refused(target: TargetServer, text: str, place: DdlPlace) -> TargetDdl | None:

@@ -9,8 +9,9 @@
 
 A DDL is no transaction: whoever finds `planned` or `running` looks.  A server that still runs the statement is waited
 for, however long; a TiDB tells by its job whether it was done; else the shape of the tables tells (shape.py).  What was
-not done is done; where nobody can tell, the feed ends with an error that shows what stands there.  So no read timeout,
-no lost answer and no KILL makes a DDL happen twice, and none is reported done before it is.
+not done is done, by a text that is made anew: the one in the ledger may be of a release that was wrong about it.  Where
+nobody can tell, the feed ends with an error that shows what stands there.  So no read timeout, no lost answer and no
+KILL makes a DDL happen twice, and none is reported done before it is.
 
 A zombie, a writer whose epoch is over, cannot write the ledger.  Its session is ended by the next writer, which wants
 the lock, unless it runs a statement; that is waited for, and found done.
@@ -136,6 +137,8 @@ class DdlRunner:
             self._verify(session, task, record)
             self._end(session, ddl, record)
             return
+        else:
+            record = replace(record, executed=found.text)
         self._do(session, task, record)
         reach("ddl/executed")
         self._verify(session, task, record)

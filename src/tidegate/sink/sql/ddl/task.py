@@ -1,9 +1,7 @@
 """A DDL as schema/ sees it: the tables before and after it, and what its text leaves open. Pure.
 
-    event      schema and name of the table when the job ended; of a RENAME the new ones
-    text       names as the user's session took them: before a RENAME that was queued first, without their schema
-
-The statement that goes out names what the upstream changed: renames in full, an altered table by its name of now.
+The statement that goes out names what the upstream changed (schema/meant.py): renames in full, an altered table by its
+name of now.
 A DDL that cannot be followed leaves the tables as they are, and its text goes out as it is.
 """
 
@@ -20,8 +18,9 @@ from tidegate.model.table import TableName
 from tidegate.model.tso import Tso, physical_ms
 from tidegate.schema.definition import IndexDef
 from tidegate.schema.effects import Effect, PartitionExchanged, TableRenamed
+from tidegate.schema.meant import meant
 from tidegate.schema.parse.ddl import parse
-from tidegate.schema.spec import AddColumns, AddForeignKey, AddIndex, RenameTo
+from tidegate.schema.spec import AddColumns, AddForeignKey, AddIndex, ExchangePartition
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.schema.statement import (
     AlterTable,
@@ -46,12 +45,14 @@ _AGAIN = (DropTables, DropViews, DropDatabase, TruncateTable)
 class DdlTask:
     """One DDL, the schema before and after it, its effects; `is_followed` unless schema/ cannot tell them.
 
+    `written` are the statements with the names of the text, `statements` with the tables that are meant.
     `moment` is what CURRENT_TIMESTAMP gave to rows that were there, as a text; None where the source does not tell."""
 
     ddl: Ddl
     before: SchemaState
     after: SchemaState
     effects: Sequence[Effect]
+    written: Sequence[Statement]
     statements: Sequence[Statement]
     is_followed: bool
     moment: str | None = None
@@ -123,27 +124,27 @@ class DdlTask:
     def place(self, *, inherits: bool) -> DdlPlace:
         """Return what the text does not say itself; `inherits` where the target's database has the right charset."""
         charset = None if inherits else self.before.charset(self.ddl.schema)
-        told = TableName(self.ddl.schema, self.ddl.table)
-        table = self.before.table(told)
         names = {key: one.name for key, one in self.before.tables.items()}
         schema, databases = self.ddl.schema, self._databases
         place = DdlPlace(charset, schema=schema, tables=names, databases=databases, brought=self._brought())
-        method = table.partition.method if table is not None and table.partition is not None else ""
         if len(self.statements) != 1:
             return place
-        named = None
-        match self.statements[0]:
-            case RenameTables(pairs):
-                renames = [(one.old.name, one.new.name) for one in self.effects if isinstance(one, TableRenamed)]
-                return replace(place, renames=renames if len(renames) == len(pairs) else ())
-            case AlterTable(name, _, specs) if not any(isinstance(spec, RenameTo) for spec in specs):
-                named = told if table is not None and name.key != told.key else None
-            case TruncateTable(name):
-                named = told if table is not None and name.key != told.key else None
-            case RecoverTable(name) if not name.table and self.ddl.table:
-                named = told
-        exchanged = "".join(one.partition for one in self.effects if isinstance(one, PartitionExchanged))
-        return replace(place, table=named, partitioned=method, exchanged=exchanged)
+        (written,), (one,) = self.written, self.statements
+        if isinstance(one, RenameTables):
+            renames = [
+                (effect.old.name, effect.new.name) for effect in self.effects if isinstance(effect, TableRenamed)
+            ]
+            return replace(place, renames=renames if len(renames) == len(one.pairs) else ())
+        if not isinstance(one, AlterTable | TruncateTable | RecoverTable):
+            return place
+        table = self.before.table(one.table)
+        return replace(
+            place,
+            table=one.table if one != written else None,
+            other=_exchanged(one) if one != written else None,
+            partitioned=table.partition.method if table is not None and table.partition is not None else "",
+            exchanged="".join(effect.partition for effect in self.effects if isinstance(effect, PartitionExchanged)),
+        )
 
     def _brought(self) -> dict[tuple[str, ...], str]:
         """The names of the keys that foreign keys of the statements bring along, by table and columns."""
@@ -169,6 +170,12 @@ class DdlTask:
         return several or not (change.gone or change.come) or self.is_again
 
 
+def _exchanged(statement: Statement) -> TableName | None:
+    """The table that an EXCHANGE PARTITION puts in the place of a partition."""
+    specs = statement.specs if isinstance(statement, AlterTable) else ()
+    return next((spec.table for spec in specs if isinstance(spec, ExchangePartition)), None)
+
+
 _UNNAMED: Final = re.compile(r"fk_\d+")
 """What TiDB calls the key of a foreign key without a name."""
 
@@ -190,8 +197,9 @@ def _keys(statement: Statement) -> Iterable[IndexDef]:
 def task_of(state: SchemaState, ddl: Ddl, seq: int, moment: str | None = None) -> DdlTask:
     """Return the task of a DDL; `seq` is its place among the DDLs of its ts."""
     try:
-        statements = parse(ddl.query, ddl.schema)
+        written = parse(ddl.query, ddl.schema)
         after, effects = apply_ddl(state, ddl, seq)
     except (InputError, SchemaError):
-        return DdlTask(ddl, state, state, (), (), is_followed=False, moment=moment)
-    return DdlTask(ddl, state, after, effects, statements, is_followed=True, moment=moment)
+        return DdlTask(ddl, state, state, (), (), (), is_followed=False, moment=moment)
+    statements = [meant(state, one, ddl) for one in written]
+    return DdlTask(ddl, state, after, effects, written, statements, is_followed=True, moment=moment)
