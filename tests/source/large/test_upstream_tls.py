@@ -1,8 +1,6 @@
-"""How the connection to the upstream is guarded: a real server with certificates, and one that lies."""
+"""How the connection to the upstream is guarded: a real server with certificates."""
 
 import shutil
-import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -10,11 +8,10 @@ from urllib.parse import quote
 import pytest
 
 from tests.certificates import make_certificate
-from tests.mariadb import PASSWORD, QUOTED, Server, running_server
+from tests.mariadb import QUOTED, Server, running_server
 from tests.source.large.test_upstream import cut_row
-from tidegate.model.errors import ConfigError, TidegateError
-from tidegate.model.event import Field, Insert
-from tidegate.model.mysql import MysqlType
+from tidegate.model.errors import ConfigError
+from tidegate.model.event import Insert
 from tidegate.source.large.upstream import UpstreamRows
 
 pytestmark = [
@@ -95,46 +92,3 @@ def test_a_server_without_tls(server: Server) -> None:
     with pytest.raises(ConfigError, match=r"speaks no TLS.*enable-tls=false"):
         completed(server, "")
     assert isinstance(completed(server, "?enable-tls=false"), Insert)
-
-
-class Liar:
-    """A server that says to be a MySQL without TLS, and asks for the password by `plugin`."""
-
-    def __init__(self, plugin: bytes) -> None:
-        self._plugin, self.heard = plugin, bytearray()
-        self._door = socket.create_server(("127.0.0.1", 0))
-        self.port = self._door.getsockname()[1]
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        client, _ = self._door.accept()
-        client.settimeout(10)
-        salt, capabilities = b"12345678", 0x000A_A20D | 0x0008_0000
-        hello = b"\x0a8.0.11\0" + b"\1\0\0\0" + salt + b"\0" + (capabilities & 0xFFFF).to_bytes(2, "little")
-        hello += b"\x2d\2\0" + (capabilities >> 16).to_bytes(2, "little") + b"\x15" + bytes(10)
-        hello += b"123456789012\0mysql_native_password\0"
-        more = b"\xfe" + self._plugin + b"\0" + (b"\4Password: " if self._plugin == b"dialog" else b"")
-        with client:
-            for number, packet in ((0, hello), (2, more)):
-                client.sendall(len(packet).to_bytes(3, "little") + bytes([number]) + packet)
-                self.heard += client.recv(4096)
-
-    def close(self) -> None:
-        """End it, when it has heard all."""
-        self._thread.join(20)
-        self._door.close()
-
-
-@pytest.mark.parametrize("plugin", [b"mysql_clear_password", b"dialog"], ids=bytes.decode)
-def test_a_password_never_goes_in_clear(plugin: bytes) -> None:
-    """A server that asks for the password itself, without TLS, gets none, and the error says so."""
-    liar = Liar(plugin)
-    upstream = UpstreamRows(f"mysql://reader:{QUOTED}@127.0.0.1:{liar.port}/?enable-tls=false")
-    key = (Field("id", MysqlType.LONG, handle=True),)
-    row = Insert(schema="s", table="t", fields=key, after=(1,), commit_ts=1 << 18, handle_only=True)
-    with pytest.raises(TidegateError, match="password in clear"):
-        upstream.whole([row])
-    liar.close()
-    assert b"reader" in liar.heard
-    assert PASSWORD.encode() not in liar.heard

@@ -29,6 +29,7 @@ from tidegate.app.stop_signals import stop_on_signals, wait_until
 from tidegate.app.upstream.process import UpstreamOptions, UpstreamProcess, start_upstream, status, stop_upstream
 from tidegate.model.errors import ConfigError, EnvironmentFault, InputError
 from tidegate.model.host import reaches_others
+from tidegate.mysql.connect import Door, connect, faults
 from tidegate.tidb.segment import segments
 from tidegate.tidb.segment_base import base_of
 
@@ -150,24 +151,14 @@ def sql(
     as_json: bool,
 ) -> None:
     """Run STATEMENTS, separated by `;`, and print their answers."""
-    import pymysql
-
     one = _only(directory)
     try:
-        connection = pymysql.connect(
-            host=one.host,
-            port=one.port_of(node),
-            user=user,
-            password=password or "",
-            database=database,
-            autocommit=True,
-            client_flag=pymysql.constants.CLIENT.MULTI_STATEMENTS,
-        )
+        connection = connect(Door(one.host, one.port_of(node), user, password or ""), many=True, database=database)
         with connection, connection.cursor() as cursor:
             cursor.execute(statements)
             for lines in _answers(cursor, as_json=as_json):
                 click.echo(lines)
-    except pymysql.MySQLError as error:
+    except faults() as error:
         code, text = error.args if len(error.args) == 2 else (0, error)
         raise InputError(f"{code}: {text}") from error
 

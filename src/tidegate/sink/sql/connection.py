@@ -13,14 +13,14 @@ Source: MySQL reference manual, "Server Error Message Reference".
 """
 
 import re
-import socket
 import ssl
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
-from tidegate.model.errors import AccountRefused, ConfigError, EnvironmentFault, SinkError, SinkRefused
+from tidegate.model.errors import AccountRefused, SinkError, SinkRefused
+from tidegate.mysql.connect import connect, driver, faults
 from tidegate.sink.sql.options import SqlOptions
 from tidegate.sink.sql.target import VARIABLES, ServerKind, TargetServer, target_of
 
@@ -41,9 +41,6 @@ _OPTIONAL: Final = {
     "tidb_enable_external_ts_read": "OFF",
     "tidb_cdc_write_source": "1",
 }
-_KEEPALIVE: Final = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6, "TCP_USER_TIMEOUT": 120_000}
-"""A server whose machine is gone is found out within minutes, however long an answer may take (systems that have the
-options; the last one in ms)."""
 _LOST: Final = 2013
 _DUPLICATES: Final = re.compile(rb"Duplicates: (\d+)")
 _CHANGED: Final = "somebody changed the table; give it the columns of the upstream, then resume"
@@ -77,15 +74,6 @@ class RowCounts(NamedTuple):
     duplicates: int
 
 
-def driver() -> Any:
-    """Return PyMySQL. EnvironmentFault where it is not installed."""
-    try:
-        import pymysql
-    except ImportError as missing:
-        raise EnvironmentFault("a database is written with PyMySQL: pip install 'tidegate[mysql]'") from missing
-    return pymysql
-
-
 def advice(code: int) -> str:
     """Return what a user can do about an error of a server, behind a semicolon; nothing where that is not known."""
     return f"; {_ADVICE[code]}" if code in _ADVICE else ""
@@ -111,37 +99,13 @@ def _late(options: SqlOptions) -> str:
 
 
 class TargetSession:
-    """A connection; `read_s` None waits for answers as long as they take."""
+    """A connection; `read_s` None waits for answers as long as they take, and `many` statements go in one packet only
+    where rows are written."""
 
-    def __init__(self, options: SqlOptions, *, read_s: float | None = None) -> None:
+    def __init__(self, options: SqlOptions, *, read_s: float | None = None, many: bool = False) -> None:
         self.options = options
-        pymysql = driver()
-        flags = pymysql.constants.CLIENT
-        try:
-            self.connection = pymysql.connect(
-                host=options.host,
-                port=options.port,
-                user=options.user,
-                password=options.password,
-                charset="utf8mb4",
-                connect_timeout=max(1, round(options.dial_s)),
-                read_timeout=read_s,
-                write_timeout=options.write_s,
-                autocommit=True,
-                client_flag=flags.FOUND_ROWS | flags.MULTI_STATEMENTS,
-                ssl=_tls(options) if options.tls else None,
-                ssl_disabled=not options.tls,
-            )
-        except pymysql.MySQLError as error:
-            raise sink_error(error, options) from error
-        except OSError as error:
-            raise ConfigError(f"{options.place}: a file of its TLS cannot be used: {error}") from error
-        except RuntimeError as error:
-            raise EnvironmentFault(f"{options.place}: {error}") from error
         with self._told():
-            for name, value in _KEEPALIVE.items():
-                if hasattr(socket, name):
-                    self.connection._sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)  # noqa: SLF001
+            self.connection = connect(options.door(read_s), many=many, flags=driver().constants.CLIENT.FOUND_ROWS)
             for statement in _FIRST:
                 self.connection.query(statement)
 
@@ -208,7 +172,7 @@ class TargetSession:
     def _told(self) -> Iterator[None]:
         try:
             yield
-        except (driver().MySQLError, OSError) as error:
+        except faults(OSError) as error:
             raise sink_error(error, self.options) from error
 
 
@@ -230,10 +194,3 @@ def probe(session: TargetSession) -> TargetServer:
         for found, value in session.ask(f"SHOW SESSION VARIABLES LIKE '{name}'"):
             variables[str(found).lower()] = str(value)
     return target_of(str(version), variables)
-
-
-def _tls(options: SqlOptions) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=options.ssl_ca or None)
-    if options.ssl_cert:
-        context.load_cert_chain(options.ssl_cert, options.ssl_key or None)
-    return context

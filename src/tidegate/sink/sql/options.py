@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from tidegate.mysql.connect import Door, ServerTls
+
 Atomicity: TypeAlias = Literal["none", "table", "global"]
 
 
@@ -38,3 +40,8 @@ class SqlOptions:
     def place(self) -> str:
         """The server, for messages."""
         return f"{self.host}:{self.port}"
+
+    def door(self, read_s: float | None) -> Door:
+        """Return how the server is reached, with the time that its answers may take."""
+        tls = ServerTls(self.ssl_ca, self.ssl_cert, self.ssl_key) if self.tls else None
+        return Door(self.host, self.port, self.user, self.password, tls, self.dial_s, read_s, self.write_s)

@@ -213,7 +213,8 @@ class _Writer:
     def _connected(self) -> TargetSession:
         if self._session is None:
             job = self._job
-            self._session = TargetSession(job.options, read_s=job.options.read_s).prepare(job.target, wait_s=SILENT_S)
+            opened = TargetSession(job.options, read_s=job.options.read_s, many=job.options.multi_statements)
+            self._session = opened.prepare(job.target, wait_s=SILENT_S)
         return self._session
 
     def _transaction(self, session: TargetSession, group: Group) -> None:

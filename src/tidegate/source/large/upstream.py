@@ -10,8 +10,7 @@ The connection is made when the first row needs it, kept, and made anew once whe
 closes what was idle for long.  Every value comes as the bytes that the server printed, and is read by its column.
 
 It is encrypted, and the server's certificate and name are checked, before the account's name goes out; the address may
-ask for less (address.py).  What it never does is to hand the password out in clear: a server that asks for it without
-TLS gets none.
+ask for less (address.py).
 
     the server says                     error                  try again
     9006, 8055  snapshot collected      HistoryLost            no: what was there is gone
@@ -43,7 +42,6 @@ from tidegate.feed.complete import (
 )
 from tidegate.model.errors import (
     ConfigError,
-    EnvironmentFault,
     HistoryLost,
     SchemaError,
     SourceError,
@@ -53,7 +51,8 @@ from tidegate.model.errors import (
 from tidegate.model.event import RowChange, Values
 from tidegate.model.table import TableName
 from tidegate.model.tso import LOGICAL_BITS
-from tidegate.source.large.address import Address, parse_address
+from tidegate.mysql.connect import connect, driver, faults
+from tidegate.source.large.address import parse_address
 
 _GONE: Final = frozenset({9006, 8055})
 _ABSENT: Final = frozenset({1049, 1146})
@@ -63,8 +62,6 @@ _LOST: Final = frozenset({0, 2006, 2013, 2014, 4031})
 _CLIENT: Final = frozenset(range(2000, 3000))
 """What the driver says, not the server."""
 _NO_TLS: Final = 2026
-_CLEAR: Final = (b"mysql_clear_password", b"dialog")
-"""Ways of authentication in which the password itself is sent."""
 _MAX_KEY_SHOWN: Final = 200
 _CLOCKS_MS: Final = 60_000
 """How far the clocks of two machines may differ."""
@@ -93,7 +90,7 @@ class UpstreamRows:
         for again in (self._connection is not None, False):
             try:
                 return self._read(name, first.commit_ts, rows, wanted)
-            except _driver().MySQLError as error:
+            except faults() as error:
                 self.close()
                 if not (again and _code(error) in _LOST):
                     raise self._error(error, name, first.commit_ts) from error
@@ -139,29 +136,8 @@ class UpstreamRows:
             return found
 
     def _connected(self) -> Any:
-        address, driver = self._address, _driver()
-        try:
-            connection = driver.connect(
-                host=address.host,
-                port=address.port,
-                user=address.user,
-                password=address.password.encode(),
-                charset="utf8mb4",
-                use_unicode=False,
-                conv=dict(driver.converters.encoders),
-                connect_timeout=max(1, round(address.timeout_s)),
-                read_timeout=address.read_timeout_s,
-                write_timeout=address.read_timeout_s,
-                sql_mode="",
-                autocommit=True,
-                ssl=_tls(address) if address.enable_tls else None,
-                ssl_disabled=not address.enable_tls,
-                auth_plugin_map={} if address.enable_tls else dict.fromkeys(_CLEAR, _ClearPasswordRefused),
-            )
-        except OSError as error:
-            raise ConfigError(f"upstream {self._place}: a file of its TLS cannot be used: {error}") from error
-        except RuntimeError as error:
-            raise ConfigError(f"upstream {self._place}: {error}; over TLS it is not needed") from error
+        raw = dict(driver().converters.encoders)
+        connection = connect(self._address.door, use_unicode=False, conv=raw, sql_mode="")
         with connection.cursor() as cursor:
             cursor.execute("SET SESSION time_zone = %s", (self._zone,))
         return connection
@@ -231,41 +207,5 @@ def _whole(
     return completed(row, definition, found)
 
 
-def _tls(address: Address) -> ssl.SSLContext:
-    """What the address asks of TLS."""
-    context = ssl.create_default_context(cafile=address.ssl_ca or None)
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # the certificates that MySQL makes for itself lack extensions
-    if address.insecure_skip_verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if address.ssl_cert:
-        context.load_cert_chain(address.ssl_cert, address.ssl_key)
-    return context
-
-
-class _ClearPasswordRefused:
-    """Answers a server that asks for the password itself where whoever listens would read it."""
-
-    def __init__(self, connection: object) -> None:
-        del connection
-
-    def authenticate(self, packet: object) -> object:
-        """Refuse."""
-        del packet
-        raise ConfigError(
-            "the upstream asks for the password in clear, and enable-tls=false lets whoever listens read it; use TLS"
-        )
-
-
 def _code(error: Exception) -> int:
     return error.args[0] if error.args and isinstance(error.args[0], int) else -1
-
-
-def _driver() -> Any:
-    try:
-        import pymysql
-    except ModuleNotFoundError as missing:
-        raise EnvironmentFault(
-            "rows are completed from the upstream with the Python package pymysql: pip install 'tidegate[mysql]'"
-        ) from missing
-    return pymysql

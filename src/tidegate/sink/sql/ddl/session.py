@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from tidegate.model.errors import EnvironmentFault, SinkError
+from tidegate.model.errors import SinkError
+from tidegate.mysql.connect import driver, faults
 
 LOST: Final = frozenset({0, 1053, 1077, 1079, 1152, 1153, 1158, 1159, 1160, 1161, 1927, 2006, 2013, 2014, 2055})
 """The server went away, was shut down or ended the connection: what it did last is not known."""
@@ -102,12 +103,8 @@ class DdlConnection:
 @contextmanager
 def _told() -> Iterator[None]:
     try:
-        import pymysql
-    except ImportError as missing:
-        raise EnvironmentFault("a database is written with PyMySQL: pip install 'tidegate[mysql]'") from missing
-    try:
         yield
-    except (pymysql.MySQLError, OSError, struct.error) as error:
-        is_answer = isinstance(error, pymysql.MySQLError) and error.args and isinstance(error.args[0], int)
+    except faults(OSError, struct.error) as error:
+        is_answer = isinstance(error, driver().MySQLError) and error.args and isinstance(error.args[0], int)
         number = int(error.args[0]) if is_answer else 0
         raise StatementFailed(number, str(error.args[1] if is_answer and len(error.args) > 1 else error)) from error

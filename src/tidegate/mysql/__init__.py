@@ -1,0 +1,1 @@
+"""Connections to servers that speak MySQL's protocol."""

@@ -1,0 +1,153 @@
+"""The one way in: every connection to a server of MySQL's protocol is opened here.
+
+    the server asks for                    over TLS            without TLS
+    a proof (native, ed25519, sha2 fast)   it gets one         it gets one
+    the password itself, or encrypted      it gets it          nothing: whoever answers there would have it
+      with a key that the server sends
+    a file of this machine                 nothing             nothing
+
+A packet holds one statement, unless the caller says `many`: then texts that slip into one could be statements.
+
+Source: MySQL, "Connection Phase", "Protocol::AuthSwitchRequest"; PyMySQL, "Connection Object".
+"""
+
+import socket
+import ssl
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tidegate.model.errors import ConfigError, EnvironmentFault
+
+_IN_CLEAR: Final = (b"mysql_clear_password", b"dialog", b"sha256_password")
+"""Ways of authentication in which the password leaves this machine; the last encrypts it for whoever sends a key."""
+_FAST: Final = 3
+_KEEPALIVE: Final = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6, "TCP_USER_TIMEOUT": 120_000}
+"""A server whose machine is gone is found out within minutes, however long an answer may take (systems that have the
+options; the last one in ms)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """TLS: files of an authority (none: the system's) and of the client's certificate; without `verify`, with whoever
+    answers."""
+
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    verify: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """A server, an account, and how long its answers are waited for (None: as long as they take). Printing it shows no
+    password."""
+
+    host: str
+    port: int
+    user: str
+    password: str | bytes = field(default="", repr=False)
+    tls: ServerTls | None = None
+    dial_s: float = 10.0
+    read_s: float | None = None
+    write_s: float | None = None
+
+    @property
+    def place(self) -> str:
+        """The server, for messages."""
+        return f"{self.host}:{self.port}"
+
+
+def driver() -> Any:
+    """Return PyMySQL. EnvironmentFault where it is not installed."""
+    try:
+        import pymysql
+    except ImportError as missing:
+        raise EnvironmentFault("databases are reached with PyMySQL: pip install 'tidegate[mysql]'") from missing
+    return pymysql
+
+
+def faults(*more: type[Exception]) -> tuple[type[Exception], ...]:
+    """Return what the driver raises of a server, RuntimeError where it asks for a file, and `more`."""
+    return (driver().MySQLError, RuntimeError, *more)
+
+
+def connect(door: Door, *, many: bool = False, flags: int = 0, **form: Any) -> Any:
+    """Return a connection of PyMySQL, with autocommit; `form` are words of the driver about statements and answers.
+
+    Raises ConfigError, EnvironmentFault, and the driver's errors."""
+    pymysql = driver()
+    proofs = {} if door.tls else {**dict.fromkeys(_IN_CLEAR, _Refused), b"caching_sha2_password": _Proof}
+    dial_s = max(1, round(door.dial_s))
+    try:
+        connection = pymysql.connect(
+            host=door.host,
+            port=door.port,
+            user=door.user,
+            password=door.password,
+            charset="utf8mb4",
+            connect_timeout=dial_s,
+            read_timeout=door.read_s or dial_s,
+            write_timeout=door.write_s,
+            autocommit=True,
+            local_infile=False,
+            client_flag=flags | (pymysql.constants.CLIENT.MULTI_STATEMENTS if many else 0),
+            ssl=_context(door.tls) if door.tls else None,
+            ssl_disabled=not door.tls,
+            auth_plugin_map=proofs,
+            **form,
+        )
+    except OSError as error:
+        raise ConfigError(f"{door.place}: a file of its TLS cannot be used: {error}") from error
+    connection._read_timeout = door.read_s  # noqa: SLF001  until here no server takes longer than to be reached
+    for name, value in _KEEPALIVE.items():
+        if hasattr(socket, name):
+            connection._sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)  # noqa: SLF001
+    return connection
+
+
+def _context(tls: ServerTls) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=tls.ca or None)
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # the certificates that MySQL makes for itself lack extensions
+    if not tls.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if tls.cert:
+        context.load_cert_chain(tls.cert, tls.key or None)
+    return context
+
+
+class _Refused:
+    """Answers a server that asks for the password itself where whoever listens, or answers there, would have it."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def authenticate(self, packet: object) -> Any:
+        """Refuse."""
+        del packet
+        raise ConfigError(
+            f"{self._connection.host}:{self._connection.port} asks for the password in clear, or by a key of its own, "
+            "and without TLS whoever answers there would have it; use TLS, or an account whose password is proved "
+            "without being sent (mysql_native_password)"
+        )
+
+
+class _Proof(_Refused):
+    """caching_sha2_password as far as it proves the password, which is as far as the server remembers the account."""
+
+    def authenticate(self, packet: Any) -> Any:
+        """Prove it, and refuse to send it."""
+        from pymysql import _auth
+
+        connection = self._connection
+        if packet.is_auth_switch_request():
+            connection.salt = packet.read_all().removesuffix(b"\0")
+            packet = _auth._roundtrip(connection, _auth.scramble_caching_sha2(connection.password, connection.salt))  # noqa: SLF001
+        if not packet.is_extra_auth_data():
+            return packet
+        packet.advance(1)
+        if packet.read_uint8() != _FAST:
+            return super().authenticate(packet)
+        answer = connection._read_packet()  # noqa: SLF001
+        answer.check_error()
+        return answer
