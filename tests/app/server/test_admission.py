@@ -338,6 +338,10 @@ def test_no_secret_in_any_read(plain: tuple[Server, Client], place: Place, caplo
         ("sink_uri", "CALLBACK://os/system?command=true"),
         ("sink_uri", "callback+x://tests.e2e.collected/into"),
         ("sink_uri", "callback://tests.e2e/collected"),
+        ("sink_uri", "callback://tests.app.server.sinks/run?args=true"),
+        ("sink_uri", "callback://tests.app.server.sinks/Path?home=x"),
+        ("sink_uri", "callback://tests.app.server.sinks/borrowed"),
+        ("sink_uri", "callback://tests.app.server.http_kit/other"),
     ],
 )
 def test_clients_reach_no_files_and_no_modules(

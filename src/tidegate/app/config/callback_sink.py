@@ -7,8 +7,8 @@ The module is imported as Python imports any: from PYTHONPATH, on the driver and
 """
 
 import importlib
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -55,14 +55,34 @@ class CallbackTarget(msgspec.Struct, frozen=True, kw_only=True):
         """Import and return the functions. UriInvalid when there is no such module or name."""
         from tidegate.sink.callback.sink import Callback
 
+        found = self._found()
+        made = found(**self.given) if self.given else found
+        return made if isinstance(made, Callback) else Callback(made)
+
+    def check_allowed(self, allowed: Collection[str]) -> None:
+        """Raise UriInvalid unless `allowed` holds MODULE/NAME, or MODULE, and the function is the module's own: what it
+        imports, such as `subprocess.run`, is no sink that somebody wrote."""
+        from tidegate.sink.callback.sink import Callback
+
+        if not {self.module, self.identity} & set(allowed):
+            raise UriInvalid(
+                f"sink-uri: {self.identity} may not be called; callback-modules in the server's file allows MODULE/NAME"
+            )
+        found = self._found()
+        home = getattr(found, "__module__", "Python")
+        if home != self.module and not isinstance(found, Callback):
+            raise UriInvalid(
+                f"sink-uri: callback://{self.identity} is defined in {home}, and may not be called by a client; name a "
+                "function in the module that defines it"
+            )
+
+    def _found(self) -> Any:
         try:
-            found = getattr(importlib.import_module(self.module), self.function)
+            return getattr(importlib.import_module(self.module), self.function)
         except (ImportError, AttributeError) as missing:
             raise UriInvalid(
                 f"sink-uri: callback://{self.identity}: {missing}; is the module's directory on PYTHONPATH?"
             ) from missing
-        made = found(**self.given) if self.given else found
-        return made if isinstance(made, Callback) else Callback(made)
 
 
 def parse_callback(uri: str, document: Document) -> CallbackTarget:  # noqa: ARG001  a file says nothing to a function

@@ -61,7 +61,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", fo
     capture_session_ttl: int = 10
     """Seconds after which another server takes over from one that is silent."""
     callback_modules: tuple[str, ...] = ()
-    """Modules whose functions changefeeds may call (`callback://`); a client could name any module otherwise."""
+    """Functions that changefeeds may call (`callback://`): MODULE/NAME, or MODULE for all that are defined in it."""
     tz: str = "System"
     log_level: str = "info"
     log_file: str = ""
@@ -137,6 +137,10 @@ def _checked(config: ServerConfig) -> ServerConfig:
         )
     if config.advertise_addr.startswith(("0.0.0.0", "[::]")):  # noqa: S104  refused
         raise ConfigError(f"advertise-addr {config.advertise_addr}: nobody reaches a server there")
+    for callable_ in config.callback_modules:
+        module, slash, function = callable_.partition("/")
+        if not all(map(str.isidentifier, (*module.split("."), *([function] if slash else [])))):
+            raise ConfigError(f"callback-modules: expected MODULE/NAME, found {callable_!r}")
     if config.capture_session_ttl < TTL_MIN_S:
         raise ConfigError(f"capture-session-ttl: at least {TTL_MIN_S} s")
     return msgspec.structs.replace(

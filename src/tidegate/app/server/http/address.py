@@ -2,8 +2,7 @@
 
 xxxxx in it                it was shown so: all of it is kept, or it is refused
 @FILE, env:NAME            refused: they would read the server's files and environment for a client
-callback://MODULE/..       refused but for the modules that the server's file allows: any module of Python could
-be called
+callback://MODULE/NAME     refused but for the functions that the server's file allows: any of Python's could be called
 """
 
 from collections.abc import Collection
@@ -23,7 +22,5 @@ def address(name: str, given: str, kept: str, modules: Collection[str] = ()) -> 
     if MASK in given and mask_uri(given) == given:
         raise UriInvalid(f"{name}: {MASK} stands in it where a secret should: {given}")
     if scheme_of(given).partition("+")[0] == "callback":
-        module = parse_callback(given, Document()).module
-        if module not in modules:
-            raise UriInvalid(f"{name}: {module!r} may not be called; callback-modules in the server's file allows it")
+        parse_callback(given, Document()).check_allowed(modules)
     return given
