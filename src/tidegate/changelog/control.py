@@ -6,12 +6,13 @@ The messages themselves may be large and many, so they are read only for who ask
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import pyarrow.parquet as pq
 from msgspec import UNSET
 
 from tidegate.changelog.files import DDL, DEAD, HALT, LEFT_OUT, REFUSED, REPLAYED
 from tidegate.feed.change import CONTROL_SCHEMA, DeadLetter, Place, PlacedDdl
-from tidegate.model.event import Ddl
+from tidegate.model.event import Ddl, ToldSession
 from tidegate.objectstore.blob import opened
 
 BODIES: Final = frozenset({"raw_key", "raw_value"})
@@ -66,6 +67,7 @@ def _ddl(row: dict[str, Any]) -> Ddl:
         commit_ts=row["commit_ts"],
         type=row["ddl_type"],
         written=UNSET if (written := row.get("written")) is None else written,
+        session=UNSET if (told := row.get("session")) is None else msgspec.json.decode(told, type=ToldSession),
     )
 
 

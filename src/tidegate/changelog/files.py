@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+import msgspec
 import obstore
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -198,6 +199,7 @@ def _ddl_row(placed: PlacedDdl) -> dict[str, Any]:
         "table": ddl.table,
         "query": ddl.query,
         "written": None if ddl.written is UNSET else ddl.written,
+        "session": None if ddl.session is UNSET else msgspec.json.encode(ddl.session).decode(),
         "ddl_type": acting(ddl).type,
     }
 

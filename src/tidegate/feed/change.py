@@ -90,6 +90,7 @@ CONTROL_SCHEMA: Final = pa.schema(
         pa.field("table", pa.string()),
         pa.field("query", pa.string()),
         pa.field("written", pa.string()),
+        pa.field("session", pa.string()),
         pa.field("ddl_type", pa.int32()),
         pa.field("error_code", pa.string()),
         pa.field("error", pa.string()),
@@ -122,14 +123,12 @@ class PlacedDdl(msgspec.Struct, frozen=True):
     """A DDL and where it was first seen; `left_out` says that the source keeps it: its transaction, or in
     bdr-mode its cluster, is one that the feed leaves out.
 
-    `previous` is the name that its table had before, where source or schema tell it: by it a DDL finds its topic.
-    `moment` is what CURRENT_TIMESTAMP was for rows that were there when its columns came, where the source tells it."""
+    `previous` is the name that its table had before, where source or schema tell it: by it a DDL finds its topic."""
 
     place: Place
     ddl: Ddl
     left_out: bool = False
     previous: TableName | None = None
-    moment: str | None = None
 
 
 class DeadLetter(msgspec.Struct, frozen=True):

@@ -21,6 +21,7 @@ import msgspec
 
 from tidegate.feed.change import Layout, Place, PlacedDdl
 from tidegate.feed.ddl_names import names_of
+from tidegate.feed.session_zone import zone_warning
 from tidegate.feed.skipped_ddl import SkippedDdl, SkippedDdls, changes_rows, foreseen, renamed_away
 from tidegate.feed.step import Alter, Create, Exchange, Rows, Step, Trim, Unit, position_of
 from tidegate.model.errors import InputError, RenameRefused, SchemaError, TidegateError
@@ -309,9 +310,16 @@ class _Plan:
                 refused = SchemaError(f"{error}. {hint}").at(**msgspec.structs.asdict(error.where))
             raise refusal(refused, ddl, place) from error
         self.lacking.follow(effects)
+        if warning := zone_warning(ddl, [effect for effect in effects if self.is_kept(effect)]):
+            self.warnings.append(warning)
         for effect in effects:
             self.effect(effect, ddl, seq)
         self.seen |= set(self.state.tables)
+
+    def is_kept(self, effect: Effect) -> bool:
+        """Return whether an effect is on a table that is stored."""
+        table = getattr(effect, "new", None) or getattr(effect, "table", None)
+        return table is not None and self.stored(table)
 
     def effect(self, effect: Effect, ddl: Ddl, seq: int) -> None:
         ts = ddl.commit_ts or 0
@@ -352,7 +360,7 @@ class _Plan:
             return
         ts = ddl.commit_ts or 0
         self.cut(effect.old, ts)
-        self.add(effect.old, Alter(effect.old, effect.new, ts, seq, ddl.query))
+        self.add(effect.old, Alter(effect.old, effect.new, ts, seq, ddl.query, ddl.told))
 
     def trim(self, old: TableInfo, new: TableInfo, names: Sequence[str], ddl: Ddl, seq: int) -> None:
         ts = ddl.commit_ts or 0

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from tidegate.model.event import UNTOLD, ToldSession
 from tidegate.model.table import TableInfo
 
 Position: TypeAlias = tuple[int, int]
@@ -35,13 +36,14 @@ class Create(msgspec.Struct, frozen=True):
 
 
 class Alter(msgspec.Struct, frozen=True):
-    """Turn stored rows and columns of `old` into those of `new`."""
+    """Turn stored rows and columns of `old` into those of `new`, as the session of the DDL does."""
 
     old: TableInfo
     new: TableInfo
     ts: int
     seq: int
     query: str = ""
+    session: ToldSession = UNTOLD
 
 
 class Trim(msgspec.Struct, frozen=True):

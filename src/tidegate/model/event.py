@@ -15,7 +15,7 @@ What a message does not carry is absent: `commit_ts` and `flag` are None, `pk_na
 Source: TiCDC Open Protocol and Canal-JSON documents; the event lines of the recordings under tests/data.
 """
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -79,10 +79,26 @@ class Delete(_Row, frozen=True, kw_only=True, tag_field="kind", tag="DELETE"):
 RowChange: TypeAlias = Insert | Update | Delete
 
 
+class ToldSession(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the session of a DDL was, as far as the source tells: its values depend on that beside the text.
+
+    `zone` is an IANA name or an offset such as "+08:00", `sql_mode` names with commas between them; `moment` is what
+    CURRENT_TIMESTAMP gave to rows that were there, in UTC."""
+
+    zone: str = ""
+    sql_mode: str = ""
+    moment: str = ""
+
+
+UNTOLD: Final = ToldSession()
+"""A session of which nothing is known."""
+
+
 class Ddl(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="ddl"):
     """A finished schema change. `type` is TiDB's ActionType (None in canal-json, whose word is `canal_type`).
 
-    `written` is the user's text where `query` is what TiCDC makes of it."""
+    `written` is the user's text where `query` is what TiCDC makes of it; `session` where a source tells of it: no
+    message does."""
 
     schema: str
     table: str
@@ -93,6 +109,12 @@ class Ddl(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="ddl"
     es_ms: int | None = None
     build_ms: int | None = None
     written: str | UnsetType = UNSET
+    session: ToldSession | UnsetType = UNSET
+
+    @property
+    def told(self) -> ToldSession:
+        """The session; an empty one where the source does not tell of it."""
+        return UNTOLD if self.session is UNSET else self.session
 
 
 class Resolved(msgspec.Struct, frozen=True, tag_field="kind", tag="resolved"):

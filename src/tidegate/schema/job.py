@@ -19,8 +19,10 @@ Its definition never goes through a job of its own, so it stands here; the ids b
 Source: TiDB pkg/meta/model/job.go; TiCDC's DDL puller; recorded jobs.
 """
 
+from datetime import timedelta, timezone, tzinfo
 from enum import IntEnum
 from typing import Final
+from zoneinfo import ZoneInfo
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -60,6 +62,8 @@ MODE_BITS: Final = {
     "PAD_CHAR_TO_FULL_LENGTH": 31,
 }
 """The bits of a job's sql_mode."""
+STRICT: Final = 1 << 21 | 1 << 22
+"""The bits of sql_mode with which a value that does not fit is refused: STRICT_TRANS_TABLES, STRICT_ALL_TABLES."""
 
 
 class JobState(IntEnum):
@@ -178,6 +182,25 @@ class SchemaDiff(msgspec.Struct, frozen=True):
     affected_options: list[AffectedTable] | None = None
 
 
+class Location(msgspec.Struct, frozen=True):
+    """A time zone: a name, or seconds east of Greenwich."""
+
+    name: str = ""
+    offset: int = 0
+
+
+class ReorgMeta(msgspec.Struct, frozen=True):
+    """`Job.reorg_meta`: how stored rows are to be read and written."""
+
+    sql_mode: int = STRICT
+    location: Location = Location()
+
+    @property
+    def zone(self) -> tzinfo:
+        """The time zone of the session."""
+        return ZoneInfo(self.location.name) if self.location.name else timezone(timedelta(seconds=self.location.offset))
+
+
 def parse_job(data: bytes | str) -> Job:
     """Return the job in a JSON text; SchemaError for anything else."""
     return parse_stored(data, Job)
@@ -205,6 +228,12 @@ def decode_job_row(key: bytes, value: bytes) -> Job:
     if not isinstance(job_meta, bytes):
         raise KvDecodeError("a row of tidb_ddl_job without job_meta", "job row", 0, key)
     return parse_job(job_meta)
+
+
+def reorg_meta(job: Job) -> ReorgMeta:
+    """Return how the work of a job reads and writes rows; its defaults for a job that touches none."""
+    raw = bytes(job.reorg_meta)
+    return ReorgMeta(job.sql_mode) if raw == b"null" else msgspec.json.decode(raw, type=ReorgMeta)
 
 
 def mode_names(bits: int) -> frozenset[str]:

@@ -19,9 +19,9 @@ from tidegate.expr.cast.family import Family, family_of
 from tidegate.expr.context import Context
 from tidegate.expr.convert.number import numeric_prefix, to_integer
 from tidegate.expr.convert.text import decode_bytes
-from tidegate.expr.convert.time import zone_of
+from tidegate.expr.convert.time import session_zone, zone_of
 from tidegate.kv.packed_time import Time
-from tidegate.model.event import Value
+from tidegate.model.event import UNTOLD, ToldSession, Value
 from tidegate.model.table import ColumnInfo, ColumnType
 from tidegate.model.tso import to_datetime
 
@@ -35,24 +35,29 @@ _NOW: Final = re.compile(
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def stored_value(column: ColumnInfo, *, time_zone: str = "UTC", commit_ts: int = 0) -> Value:
-    """Return the value that rows written before the column existed hold.
+def stored_value(
+    column: ColumnInfo, *, time_zone: str = "UTC", commit_ts: int = 0, session: ToldSession = UNTOLD
+) -> Value:
+    """Return the value that rows written before the column existed hold, a TIMESTAMP on the clocks of `time_zone`.
 
-    `time_zone` and `commit_ts` (of the ADD COLUMN) serve DEFAULT CURRENT_TIMESTAMP alone; TiDB takes the moment when
-    the statement started, which no message carries, so that value is as exact as the commit is near.
+    `session` is that of the ADD COLUMN.  DEFAULT CURRENT_TIMESTAMP is the moment when the statement started, which no
+    message carries: without it the value is as exact as `commit_ts` is near.
     """
     default, kind = column.origin_default, column.type
     if default is None:
         return None if column.nullable else event_value(kind, zero_of(kind))
     if isinstance(default, str) and family_of(kind) is Family.MOMENT and _NOW.fullmatch(default.strip()):
-        zone = zone_of(time_zone)
-        now = to_datetime(commit_ts).astimezone(zone)
-        return assigned(Time(*now.timetuple()[:6], now.microsecond), kind, Context(now, zone))
-    return cast_literal(default, kind, time_zone=time_zone)
+        clocks = zone_of(time_zone)
+        zone = session_zone(session.zone, clocks)
+        told = datetime.fromisoformat(session.moment).replace(tzinfo=UTC) if session.moment else to_datetime(commit_ts)
+        now = told.astimezone(zone)
+        return assigned(Time(*now.timetuple()[:6], now.microsecond), kind, Context(now, zone), clocks)
+    return cast_literal(default, kind, time_zone=time_zone, session=session.zone)
 
 
-def cast_literal(literal: str | bytes, kind: ColumnType, *, time_zone: str = "UTC") -> Value:
-    """Return a literal (text of a string or number, bytes of x'..' and b'..') as a value of that type."""
+def cast_literal(literal: str | bytes, kind: ColumnType, *, time_zone: str = "UTC", session: str = "") -> Value:
+    """Return a literal (text of a string or number, bytes of x'..' and b'..'), as a session of that zone means it, as a
+    value of that type."""
     family = family_of(kind)
     if family is Family.VECTOR:
         return literal
@@ -63,4 +68,5 @@ def cast_literal(literal: str | bytes, kind: ColumnType, *, time_zone: str = "UT
     if family in _NUMERIC and isinstance(literal, str):
         literal = _BOOLEAN.get(literal.strip().upper(), literal)
     number = to_integer(numeric_prefix(str(literal))) if family is Family.BIT else literal
-    return assigned(number, kind, Context(_EPOCH, zone_of(time_zone)))
+    clocks = zone_of(time_zone)
+    return assigned(number, kind, Context(_EPOCH, session_zone(session, clocks)), clocks)

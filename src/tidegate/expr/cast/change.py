@@ -52,7 +52,7 @@ from tidegate.expr.cast.source import recast
 from tidegate.expr.context import Context
 from tidegate.expr.convert.number import INTEGER_BITS, integer_bounds
 from tidegate.expr.convert.text import BLOB_LIMITS, capacity, enum_index, enum_name, set_mask, set_names
-from tidegate.expr.convert.time import fsp_of, zone_of
+from tidegate.expr.convert.time import fsp_of, session_zone, zone_of
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.kv.column_parse import parse_value
 from tidegate.kv.column_text import column_text
@@ -157,22 +157,26 @@ _FOLDING: Final = "utf8mb4_general_ci"
 """The collation by which names of ENUM and SET are found: a definition from DDL text may not tell its own."""
 
 
-def converter(old: ColumnType, new: ColumnType, *, time_zone: str = "UTC", commit_ts: int = 0) -> Rule | None:
+def converter(
+    old: ColumnType, new: ColumnType, *, time_zone: str = "UTC", commit_ts: int = 0, session: str = ""
+) -> Rule | None:
     """Return what a column change from `old` to `new` makes of a stored value; None when values stay as they are.
 
-    `time_zone` is the zone of TIMESTAMP values and of the session, `commit_ts` the statement's (its day is the date
-    part when TIME becomes DATETIME).  Raises UnsupportedError for the changes that TiDB refuses.
+    `time_zone` is the zone of TIMESTAMP values, `session` that of the statement's session ("": the same), `commit_ts`
+    the statement's (its day is the date part when TIME becomes DATETIME).  Raises UnsupportedError for the changes
+    that TiDB refuses.
     """
-    if keeps_values(old, new):
+    if keeps_values(old, new) and (session in ("", time_zone) or not depends_on_zone(old, new)):
         return None
     if (family_of(old), family_of(new)) in _REFUSED:
         raise UnsupportedError(
             f"TiDB changes no column from {type_name(old)} to {type_name(new)}, so its stored values have no rule; "
             "check the schema that the statement was read against, or leave the table out by a filter"
         )
-    zone = zone_of(time_zone)
+    clocks = zone_of(time_zone)
+    zone = session_zone(session, clocks)
     context = Context(to_datetime(commit_ts), zone)
-    parse = _parser(old, zone)
+    parse = _parser(old, clocks)
     if family_of(new) in _NAMES:
         elems_of(new)
 
@@ -185,17 +189,24 @@ def converter(old: ColumnType, new: ColumnType, *, time_zone: str = "UTC", commi
             raise SchemaError(
                 f"a column of type {type_name(old)} holds {value!r:.80}; the schema does not belong to this row"
             ) from error
-        return assigned(recast(stored, old, new, zone), new, context)
+        return assigned(recast(stored, old, new, zone), new, context, clocks)
 
     return rule
 
 
-def assigned(value: SqlValue, kind: ColumnType, context: Context) -> Value:
-    """Return what a column of that type keeps of a value, as an event has it; SchemaError for text that is no JSON."""
+def depends_on_zone(old: ColumnType, new: ColumnType) -> bool:
+    """Return whether a change makes other values in another time zone of the session."""
+    moments = [kind.code is MysqlType.TIMESTAMP for kind in (old, new)]
+    return moments[0] is not moments[1]
+
+
+def assigned(value: SqlValue, kind: ColumnType, context: Context, clocks: tzinfo | None = None) -> Value:
+    """Return what a column of that type keeps of a value, as an event has it, a TIMESTAMP on the clocks of a zone (the
+    context's by default); SchemaError for text that is no JSON."""
     found = convert(value, Target("", kind, _FOLDING), context)
     if found.value is None and value is not None:
         raise SchemaError(f"a value that a column change made {kind.code.name} is none: {value!r:.80}")
-    return event_value(kind, found.value, context.zone)
+    return event_value(kind, found.value, clocks or context.zone)
 
 
 def _parser(kind: ColumnType, zone: tzinfo) -> Callable[[Value], KvValue]:

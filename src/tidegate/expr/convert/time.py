@@ -52,6 +52,19 @@ def zone_of(name: str) -> tzinfo:
         raise ConfigError(f"no such time zone: {name!r}; use an IANA name such as UTC or Asia/Shanghai") from error
 
 
+_OFFSET: Final = re.compile(r"([+-])(\d\d):(\d\d)")
+
+
+def session_zone(name: str, otherwise: tzinfo) -> tzinfo:
+    """Return the zone of a session: an IANA name or an offset such as "+05:30"; `otherwise` where it is not known."""
+    if not name:
+        return otherwise
+    if (found := _OFFSET.fullmatch(name)) is None:
+        return zone_of(name)
+    east = timedelta(hours=int(found[2]), minutes=int(found[3]))
+    return timezone(-east if found[1] == "-" else east)
+
+
 def fsp_of(kind: ColumnType) -> int:
     """Fractional digits of a temporal type."""
     return max(kind.decimal, 0)

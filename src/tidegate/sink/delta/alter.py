@@ -49,7 +49,7 @@ from tidegate.sink.delta.types import arrow_type, from_neutral, is_number, map_n
 
 def alter(step: Alter, snapshot: TableSnapshot, options: DeltaOptions) -> list[Action]:
     """Return the actions that turn the table's columns and stored rows from `step.old` into `step.new`."""
-    change = evolve(snapshot, step.old, step.new, options)
+    change = evolve(snapshot, step.old, step.new, options, step.session.zone)
     before, files = stored_schema(snapshot), snapshot.files()
     rewrites = change.rewrites or _forms(step, options) in RESHAPES
     schema = next_schema(before, change.columns, change.max_id, options.column_mapping, rewritten=rewrites or not files)
@@ -166,7 +166,7 @@ def _changed(
     have = {column.mapping_id: rows.column(column.name) for column in stored if column.name in rows.column_names}
     zone, zero_date = options.time_zone, options.zero_date
     for fill in change.fills:
-        value = [stored_value(fill.column, time_zone=zone, commit_ts=step.ts)]
+        value = [stored_value(fill.column, time_zone=zone, commit_ts=step.ts, session=step.session)]
         one = from_neutral(value, fill.column.type, fill.target.delta, time_zone=zone, zero_date=zero_date)
         have[fill.target.mapping_id] = pa.repeat(one[0], rows.num_rows)
     for turn in change.conversions:
@@ -187,7 +187,7 @@ def _is_past(rows: pa.Table) -> bool:
 def _converted(stored: Any, turn: Convert, step: Alter, options: DeltaOptions, *, past: bool) -> Any:
     """A stored column after its change of type; plain widening of numbers is one cast."""
     zone = options.time_zone
-    rule = converter(turn.old.type, turn.new.type, time_zone=zone, commit_ts=step.ts)
+    rule = converter(turn.old.type, turn.new.type, time_zone=zone, commit_ts=step.ts, session=step.session.zone)
     numbers = all(is_number(arrow_type(side.delta)) for side in (turn.source, turn.target))
     if rule is None and numbers:
         return stored.cast(arrow_type(turn.target.delta))

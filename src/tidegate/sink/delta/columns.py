@@ -107,8 +107,10 @@ def bounded(table: TableInfo, columns: Sequence[LakeColumn]) -> list[str]:
     return [CHANGE_TS] if CHANGE_TS in own else logical_key(table, columns)
 
 
-def evolve(snapshot: TableSnapshot, old: TableInfo, new: TableInfo, options: DeltaOptions) -> Evolution:
-    """Return the columns that `new` asks for, given the stored ones.
+def evolve(
+    snapshot: TableSnapshot, old: TableInfo, new: TableInfo, options: DeltaOptions, session: str = ""
+) -> Evolution:
+    """Return the columns that `new` asks for, given the stored ones; `session` is the time zone of the DDL's session.
 
     Raises SinkRefused under schema-change=exception, ColumnSelectorFailed for a choice that cannot be followed."""
     before = stored_schema(snapshot)
@@ -129,7 +131,7 @@ def evolve(snapshot: TableSnapshot, old: TableInfo, new: TableInfo, options: Del
         elif (
             column is not None
             and (was := old_by_id.get(upstream)) is not None
-            and _differs(was, column, have, delta, options)
+            and (delta != have.delta or _differs(was, column, options, session))
         ):
             max_id += 1
             target = LakeColumn(name, delta, max_id, upstream, name)
@@ -155,10 +157,10 @@ def _check_late_choice(old: TableInfo, new: TableInfo, name: str, upstream: int,
     )
 
 
-def _differs(old: ColumnInfo, new: ColumnInfo, have: LakeColumn, delta: str, options: DeltaOptions) -> bool:
-    if delta != have.delta:
-        return True
-    return old.type != new.type and converter(old.type, new.type, time_zone=options.time_zone) is not None
+def _differs(old: ColumnInfo, new: ColumnInfo, options: DeltaOptions, session: str) -> bool:
+    if old.type == new.type:
+        return False
+    return converter(old.type, new.type, time_zone=options.time_zone, session=session) is not None
 
 
 def _wanted(table: TableInfo, options: DeltaOptions) -> list[tuple[str, str, int, ColumnInfo | None]]:

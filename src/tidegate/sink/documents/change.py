@@ -11,7 +11,7 @@ from typing import TypeAlias
 from tidegate.expr.cast.change import Rule, converter
 from tidegate.expr.convert.number import nearest_single, shortest_single
 from tidegate.model.errors import SinkRefused
-from tidegate.model.event import Value
+from tidegate.model.event import UNTOLD, ToldSession, Value
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, ColumnType, TableInfo
@@ -22,8 +22,11 @@ from tidegate.sink.documents.values import Row
 Change: TypeAlias = Callable[[Row], Row]
 
 
-def altered(old: TableInfo, new: TableInfo, zone: str, commit_ts: int, *, keeps_null: bool) -> Change | None:
-    """Return what makes rows of `new` of rows of `old`; None where they look alike."""
+def altered(
+    old: TableInfo, new: TableInfo, zone: str, commit_ts: int, session: ToldSession = UNTOLD, *, keeps_null: bool
+) -> Change | None:
+    """Return what makes rows of `new` of rows of `old`, whose TIMESTAMPs are in `zone`, as a DDL of that session does;
+    None where they look alike."""
     by_id = {column.id: column for column in old.columns if not column.virtual}
     makers: dict[str, Callable[[Row], Value]] = {}
     same = old.handle_key == new.handle_key
@@ -32,11 +35,12 @@ def altered(old: TableInfo, new: TableInfo, zone: str, commit_ts: int, *, keeps_
             continue
         was = by_id.pop(column.id, None)
         if was is None:
-            value = stored_value(column, time_zone=zone, commit_ts=commit_ts)
+            value = stored_value(column, time_zone=zone, commit_ts=commit_ts, session=session)
             same = same and value is None and not keeps_null
             makers[column.name] = _constant(value)
             continue
-        rule = _shown(was.type, column.type, converter(was.type, column.type, time_zone=zone, commit_ts=commit_ts))
+        made = converter(was.type, column.type, time_zone=zone, commit_ts=commit_ts, session=session.zone)
+        rule = _shown(was.type, column.type, made)
         same = same and rule is None and was.name == column.name
         makers[column.name] = _taken(was, rule)
     if same and not by_id:

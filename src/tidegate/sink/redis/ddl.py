@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from tidegate.model.errors import SinkRefused
-from tidegate.model.event import Value
+from tidegate.model.event import ToldSession, Value
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema import effects
 from tidegate.schema.effects import Effect
@@ -51,7 +51,7 @@ class KeyMove(NamedTuple):
     inside: Callable[[Row], bool] | None = None
 
 
-def moves_of(found: Sequence[Effect], options: RedisOptions, commit_ts: int) -> Iterator[KeyMove]:
+def moves_of(found: Sequence[Effect], options: RedisOptions, commit_ts: int, session: ToldSession) -> Iterator[KeyMove]:
     """Return what the effects of a DDL move, in order. SinkRefused for rows that Redis does not have any more."""
     time_zone, keeps_null = options.time_zone, FORMS[options.mode].keeps_null
     for effect in found:
@@ -63,7 +63,7 @@ def moves_of(found: Sequence[Effect], options: RedisOptions, commit_ts: int) -> 
             case effects.TableAltered(old, new) if not new.handle_key:
                 yield KeyMove(old)
             case effects.TableAltered(old, new):
-                change = altered(old, new, time_zone, commit_ts, keeps_null=keeps_null)
+                change = altered(old, new, time_zone, commit_ts, session, keeps_null=keeps_null)
                 if change is not None or (options.lookups and lookups_of(old) != lookups_of(new)):
                     yield KeyMove(old, new, change or dict)
             case effects.PartitionsTruncated(old, names) | effects.PartitionsDropped(old, names):

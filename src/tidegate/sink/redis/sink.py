@@ -30,6 +30,7 @@ from tidegate.feed.change import PlacedDdl
 from tidegate.feed.pace import Most
 from tidegate.feed.plan import Barrier, Checkpoint, Round
 from tidegate.feed.ports import Changes, Rhythm, Sink, Standing, Tasks, Written
+from tidegate.feed.session_zone import zone_warning
 from tidegate.feed.step import Unit, row_steps
 from tidegate.model.errors import ConfigError, InputError, SchemaError, SinkError, SinkRefused, TidegateError
 from tidegate.model.event import Ddl
@@ -148,6 +149,8 @@ class RedisSink(Sink[Written]):
             raise SinkRefused(f"DDL {ddl.query[:500]!r} cannot be followed: {error}") from error
         if self._mode.needs_key:
             self._warn_of(found)
+            if warning := zone_warning(ddl, found):
+                self._say(warning)
         reach("redis/ddl-done")
         self._state = after
 

@@ -50,7 +50,8 @@ class KeptRows:
 
     def ddl(self, servers: RedisServers, work: DdlWork) -> None:
         """Move keys. SinkRefused for rows that Redis does not have any more."""
-        run_moves(servers, list(moves_of(work.effects, self._options, work.commit_ts)), work.commit_ts, work.number)
+        moves = list(moves_of(work.effects, self._options, work.commit_ts, work.ddl.told))
+        run_moves(servers, moves, work.commit_ts, work.number)
 
 
 def write_table(job: TableJob) -> Written:

@@ -19,6 +19,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from tidegate.model.errors import SinkRefused
+from tidegate.model.event import UNTOLD, ToldSession
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema import effects
 from tidegate.schema.effects import Effect
@@ -76,10 +77,11 @@ class Follower:
         *,
         time_zone: str,
         commit_ts: int,
+        session: ToldSession = UNTOLD,
     ) -> None:
         self.indexes = dict(indexes)
         self._rules, self._name = rules, name
-        self._zone, self._ts = time_zone, commit_ts
+        self._zone, self._ts, self._session = time_zone, commit_ts, session
 
     def follow(self, found: Sequence[Effect]) -> Iterator[Filling]:
         """Return what is to be filled, in order. SinkRefused for rows that no index has any more."""
@@ -133,7 +135,7 @@ class Follower:
     def _altered(self, old: TableInfo, new: TableInfo) -> Iterator[Filling]:
         if not old.handle_key or not new.handle_key:
             yield from self._made(new)
-        elif altered(old, new, self._zone, self._ts, keeps_null=True) is not None:
+        elif altered(old, new, self._zone, self._ts, self._session, keeps_null=True) is not None:
             yield from self._kept(old, new, Part("", old, "alter"))
         else:
             yield from self.ensure(new)

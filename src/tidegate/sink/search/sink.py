@@ -17,15 +17,17 @@ Tables without a key are left out, with one warning: their rows have no names.
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tidegate.feed.change import PlacedDdl
 from tidegate.feed.pace import Most
 from tidegate.feed.plan import Barrier, Checkpoint, Round
 from tidegate.feed.ports import Changes, Rhythm, Sink, Standing, Tasks, Written
+from tidegate.feed.session_zone import zone_warning
 from tidegate.feed.step import Unit, row_steps
 from tidegate.model.errors import InputError, SchemaError, SinkRefused, TidegateError
+from tidegate.model.event import UNTOLD, ToldSession
 from tidegate.model.name import qualified
 from tidegate.model.table import TableInfo
 from tidegate.objectstore.failpoint import reach
@@ -100,7 +102,7 @@ class SearchSink(Sink[Written]):
                 self._say(f"table {step.table.name} has no primary key and no unique key of NOT NULL columns: left out")
         follower = self._follower(self._checkpoint.ts, "rows")
         for step in keyed:
-            self._fill(follower.ensure(step.table), self._checkpoint.ts)
+            self._fill(follower.ensure(step.table), self._checkpoint.ts, UNTOLD)
         self._indexes = follower.indexes
         jobs = [IndexJob(changes, step, self.store, self._indexes[step.table.name.key], self._epoch) for step in keyed]
         return tasks.run(write_table, jobs) if jobs else []
@@ -113,12 +115,14 @@ class SearchSink(Sink[Written]):
         try:
             self.store.check(self._epoch)
             after, found = apply_ddl(self._state, ddl, number + 1)
-            follower = self._follower(ts, str(number))
-            self._fill(follower.follow(found), ts)
+            follower = self._follower(ts, str(number), ddl.told)
+            self._fill(follower.follow(found), ts, ddl.told)
         except (InputError, SchemaError) as error:
             raise SinkRefused(f"DDL {ddl.query[:500]!r} cannot be followed: {error}").at(**_place(placed)) from error
         except TidegateError as error:
             raise error.at(**_place(placed)) from None
+        if warning := zone_warning(ddl, found):
+            self._say(warning)
         for effect in found:
             if isinstance(effect, TableAltered) and effect.new.handle_key and not effect.old.handle_key:
                 self._say(f"table {effect.new.name} has a key now: the rows that it had come when they change")
@@ -141,16 +145,16 @@ class SearchSink(Sink[Written]):
         """Let go of connections."""
         self.store.close()
 
-    def _follower(self, ts: int, place: str) -> Follower:
+    def _follower(self, ts: int, place: str, session: ToldSession = UNTOLD) -> Follower:
         def name(table: TableInfo) -> str:
             self._made += 1
             alias = alias_of(table.name, self.options.prefix)
             return index_name(alias, f"{ts}.{place}.{self._made}", self._epoch)
 
         zone = self.options.time_zone
-        return Follower(self._indexes, self.options.rules, name, time_zone=zone, commit_ts=ts)
+        return Follower(self._indexes, self.options.rules, name, time_zone=zone, commit_ts=ts, session=session)
 
-    def _fill(self, fillings: Iterable[Filling], ts: int) -> None:
+    def _fill(self, fillings: Iterable[Filling], ts: int, session: ToldSession) -> None:
         for filling in fillings:
             self.store.create(filling.made, self._epoch)
             if not filling.parts:
@@ -159,8 +163,8 @@ class SearchSink(Sink[Written]):
             for part in filling.parts:
                 self.store.settle(part.index)
             shares = self.store.shares(self._tasks.slots)
-            zone = self.options.time_zone
-            jobs = [FillJob(filling, self.store, self._epoch, zone, ts, share, shares) for share in range(shares)]
+            job = FillJob(filling, self.store, self._epoch, self.options.time_zone, ts, session, shares=shares)
+            jobs = [replace(job, share=share) for share in range(shares)]
             self._tasks.run(fill_index, jobs)
 
     def _say(self, text: str) -> None:

@@ -16,7 +16,7 @@ from tidegate.codec.columnar import Batch, typed_batch
 from tidegate.feed.ports import Changes, Written
 from tidegate.feed.step import Rows
 from tidegate.model.errors import TidegateError
-from tidegate.model.event import Value
+from tidegate.model.event import ToldSession, Value
 from tidegate.model.table import TableInfo
 from tidegate.objectstore.failpoint import reach
 from tidegate.sink.documents.change import Change, altered, as_columns, inside
@@ -51,6 +51,7 @@ class FillJob:
     epoch: int
     time_zone: str
     commit_ts: int
+    session: ToldSession
     share: int = 0
     shares: int = 1
 
@@ -142,7 +143,7 @@ def _filled(job: FillJob, part: Part, page: list[tuple[str, bytes]]) -> Iterator
 def _change(job: FillJob, part: Part) -> Change:
     table = job.filling.table
     if part.how == "alter":
-        found = altered(part.old, table, job.time_zone, job.commit_ts, keeps_null=True)
+        found = altered(part.old, table, job.time_zone, job.commit_ts, job.session, keeps_null=True)
         assert found is not None, "rows that stay as they are get copied"
         return found
     return as_columns(part.old, table)

@@ -40,7 +40,6 @@ from tidegate.model.errors import RenameRefused, SchemaError, SqlError
 from tidegate.model.event import Ddl
 from tidegate.model.mysql import ActionType
 from tidegate.model.table import TableName
-from tidegate.schema.change.make.column import is_moment
 from tidegate.schema.change.role import PRIMARY
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.job import Job, mode_names
@@ -50,6 +49,7 @@ from tidegate.schema.statement import CreateTableLike
 from tidegate.schema.stored.create import render_create_table, render_shape
 from tidegate.schema.stored.definition import StoredTable
 from tidegate.schema.stored.snapshot import REPLICATED, StoredSnapshot, TableVersion, is_circle, rename_steps
+from tidegate.source.tidb.session import session_of
 from tidegate.source.tidb.tables import Tables, name_of
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -59,13 +59,11 @@ _UNCHECKED: Final = " WITHOUT VALIDATION"
 
 
 class DdlEvent(NamedTuple):
-    """A DDL and the name that its table had before, if it had one; `left_out` by an event filter or by bdr-mode;
-    `moment` is what CURRENT_TIMESTAMP gave to rows that were there, in columns that came."""
+    """A DDL and the name that its table had before, if it had one; `left_out` by an event filter or by bdr-mode."""
 
     ddl: Ddl
     previous: TableName | None = None
     left_out: bool = False
-    moment: str | None = None
 
 
 class _Change(NamedTuple):
@@ -103,7 +101,7 @@ def ddl_events(
     if is_circle(job):
         return _circle(job, commit_ts, before, after, tables)
     changes = (change for change in _changes(job, before, after, tables) if _is_sent(change, job, commit_ts, tables))
-    return [_event(change, commit_ts) for change in changes]
+    return [_event(change, commit_ts, job) for change in changes]
 
 
 def restored(event: DdlEvent, job: Job) -> DdlEvent:
@@ -211,7 +209,7 @@ def _circle(job: Job, commit_ts: int, before: StoredSnapshot, after: StoredSnaps
         pairs.append(f"{_full(names[step.table_id])} TO {_full(then)}")
         names[step.table_id] = then
     old, new = moved[steps[0].table_id]
-    return [_event(_Change(old, new, f"RENAME TABLE {', '.join(pairs)}", job.type, name_of(old)), commit_ts)]
+    return [_event(_Change(old, new, f"RENAME TABLE {', '.join(pairs)}", job.type, name_of(old)), commit_ts, job)]
 
 
 def _created(job: Job, after: StoredSnapshot) -> Iterator[_Change]:
@@ -265,23 +263,21 @@ def _shown(change: _Change) -> TableVersion:
     return found
 
 
-def _event(change: _Change, commit_ts: int) -> DdlEvent:
+def _event(change: _Change, commit_ts: int, job: Job) -> DdlEvent:
     name = name_of(_shown(change))
-    ddl = Ddl(schema=name.schema, table=name.table, query=change.query, commit_ts=commit_ts, type=int(change.type))
-    return DdlEvent(ddl, change.previous, moment=_moment(change))
-
-
-def _moment(change: _Change) -> str | None:
-    """The time that the origin defaults of new columns have, with as many digits as one of them has."""
-    if change.before is None or change.after is None:
-        return None
-    old = {column.id for column in change.before.stored.cols or ()}
-    given = [
-        str(column.origin_default)
-        for column in change.after.stored.cols or ()
-        if column.id not in old and column.origin_default is not None and is_moment(column.default)
-    ]
-    return max(given, key=len, default=None)
+    old = () if change.before is None else change.before.stored.cols or ()
+    new = () if change.after is None else change.after.stored.cols or ()
+    there = {column.id for column in old}
+    session = session_of(job, change.query, name.schema, [column for column in new if column.id not in there])
+    ddl = Ddl(
+        schema=name.schema,
+        table=name.table,
+        query=change.query,
+        commit_ts=commit_ts,
+        type=int(change.type),
+        session=session,
+    )
+    return DdlEvent(ddl, change.previous)
 
 
 def _full(name: TableName) -> str:

@@ -213,10 +213,7 @@ class LogSource:
             except TidegateError as error:
                 self._failure = _Failure(ts, error)
                 return
-            ddls = [
-                PlacedDdl(Place(seq=seq), one.ddl, one.left_out, one.previous, one.moment)
-                for seq, one in enumerate(events)
-            ]
+            ddls = [PlacedDdl(Place(seq=seq), one.ddl, one.left_out, one.previous) for seq, one in enumerate(events)]
             if ddls or self._moves(before, timeline.snapshot):
                 self._next = _Stop(ts, tuple(ddls), timeline.snapshot)
 

@@ -31,9 +31,8 @@ from tidegate.model.errors import SqlRefused
 from tidegate.model.kv_change import LOSSY_DDL
 from tidegate.schema.change.outcome import Task
 from tidegate.schema.f1 import Work
-from tidegate.schema.job import Job
+from tidegate.schema.job import STRICT, Job, reorg_meta
 from tidegate.schema.stored.flags import NOT_NULL
-from tidegate.tidb.ddl.jobs import STRICT, reorg_meta
 from tidegate.tidb.ddl.look import look_at
 from tidegate.tidb.meta.keys import Meta
 from tidegate.tidb.meta.tables import REORG, Values

@@ -17,10 +17,10 @@ import msgspec
 from tidegate.model.errors import KeyLocked, SqlRefused, UpstreamError
 from tidegate.model.name import lowered
 from tidegate.schema.change.request import Request
-from tidegate.schema.job import Job, JobState
+from tidegate.schema.job import STRICT, Job, JobState
 from tidegate.schema.stored.snapshot import TableVersion
 from tidegate.tidb.ddl import owner
-from tidegate.tidb.ddl.jobs import STRICT, JobEntry, read_entries, read_entry
+from tidegate.tidb.ddl.jobs import JobEntry, read_entries, read_entry
 from tidegate.tidb.meta.keys import Meta, MetaWriter, table_key
 from tidegate.tidb.transaction import Storage
 

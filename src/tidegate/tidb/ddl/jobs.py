@@ -12,7 +12,7 @@ Source: TiDB pkg/ddl (job_submitter.go, job_worker.go, delete_range.go); recorde
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -25,7 +25,17 @@ from tidegate.schema.change.arguments import ExchangeArgs, NewTableArgs, RenameT
 from tidegate.schema.change.outcome import DeleteRange, Task
 from tidegate.schema.change.request import Request, operation_of, raw_arguments, request_of
 from tidegate.schema.f1 import Work
-from tidegate.schema.job import Binlog, Job, JobState, MultiSchemaInfo, SubJob, parse_job
+from tidegate.schema.job import (
+    STRICT,
+    Binlog,
+    Job,
+    JobState,
+    Location,
+    MultiSchemaInfo,
+    ReorgMeta,
+    SubJob,
+    parse_job,
+)
 from tidegate.schema.stored.definition import render_stored
 from tidegate.tidb.meta.keys import Meta, MetaWriter, Reader
 from tidegate.tidb.meta.tables import DELETE_RANGE, HISTORY, JOB, LOCK_INFO, REORG, Values
@@ -36,27 +46,6 @@ _KEEPS_ARGUMENTS: Final = frozenset({2, 4, 6, 7, 8, 11, 12, 20, 23, 25, 32, 33, 
 """Actions whose arguments stay in the history; it drops those of the others."""
 _MODIFY: Final = 12
 _RANGES_PER_JOB: Final = 1 << 16
-STRICT: Final = 1 << 21 | 1 << 22
-"""The bits of sql_mode with which a value that does not fit is refused: STRICT_TRANS_TABLES, STRICT_ALL_TABLES."""
-
-
-class Location(msgspec.Struct, frozen=True):
-    """A time zone: a name, or seconds east of Greenwich."""
-
-    name: str = ""
-    offset: int = 0
-
-
-class ReorgMeta(msgspec.Struct, frozen=True):
-    """`Job.reorg_meta`: how stored rows are to be read and written."""
-
-    sql_mode: int = STRICT
-    location: Location = Location()
-
-    @property
-    def zone(self) -> tzinfo:
-        """The time zone of the session."""
-        return ZoneInfo(self.location.name) if self.location.name else timezone(timedelta(seconds=self.location.offset))
 
 
 def _reorg_meta(sql_mode: int, zone: tzinfo) -> ReorgMeta:
@@ -64,12 +53,6 @@ def _reorg_meta(sql_mode: int, zone: tzinfo) -> ReorgMeta:
         return ReorgMeta(sql_mode, location=Location(zone.key))
     offset = zone.utcoffset(None) or timedelta()
     return ReorgMeta(sql_mode, location=Location("", int(offset.total_seconds())))
-
-
-def reorg_meta(job: Job) -> ReorgMeta:
-    """Return how the work of a job reads and writes rows."""
-    raw = bytes(job.reorg_meta)
-    return ReorgMeta(job.sql_mode) if raw == b"null" else msgspec.json.decode(raw, type=ReorgMeta)
 
 
 class JobProgress(msgspec.Struct, frozen=True):

@@ -24,8 +24,8 @@ from tidegate.schema.change.outcome import Task
 from tidegate.schema.change.request import Involved, NewIds, Request, number, operation_of
 from tidegate.schema.change.role import check_role
 from tidegate.schema.f1 import rollback
-from tidegate.schema.job import Job, JobState
-from tidegate.tidb.ddl.jobs import ENDED, STRICT, JobEntry, new_entry, read_entries, read_entry, table_ids, write_entry
+from tidegate.schema.job import STRICT, Job, JobState
+from tidegate.tidb.ddl.jobs import ENDED, JobEntry, new_entry, read_entries, read_entry, table_ids, write_entry
 from tidegate.tidb.ddl.registry import Registry
 from tidegate.tidb.ddl.step import JobMoved, Steps, failed
 from tidegate.tidb.meta.keys import Meta, MetaWriter

@@ -30,6 +30,7 @@ from typing import Final
 
 from tidegate.expr.syntax.tokens import quote_name
 from tidegate.feed.change import PlacedDdl
+from tidegate.feed.session_zone import of_session, zone_warning
 from tidegate.model.errors import AccountRefused, SinkError, SinkRefused
 from tidegate.model.event import Ddl
 from tidegate.model.name import qualified
@@ -40,7 +41,7 @@ from tidegate.sink.sql.ddl import look
 from tidegate.sink.sql.ddl.ledger import DdlLedger, DdlRecord, DdlWriter, id_of
 from tidegate.sink.sql.ddl.rewrite import DdlVerdict, statement_for, statements_of
 from tidegate.sink.sql.ddl.rewrite import shown as phrases
-from tidegate.sink.sql.ddl.session import Connect, DdlConnection, StatementFailed
+from tidegate.sink.sql.ddl.session import OWN_ZONE, Connect, DdlConnection, StatementFailed
 from tidegate.sink.sql.ddl.shape import Executed, ShapeChange, difference, ids_of, is_exchange, shown
 from tidegate.sink.sql.ddl.task import DdlTask, task_of
 from tidegate.sink.sql.target import ServerKind, TargetServer
@@ -60,6 +61,7 @@ _NO_LOCKS: Final = frozenset({1235, 1305, 8108, 1064})
 """A server that does not know GET_LOCK."""
 LOST_TRIES: Final = 8
 """How often a statement is settled whose answer did not come, before the engine's patience begins."""
+_NO_ZONE: Final = frozenset({1298})
 _MOMENTS: Final = ("CURRENT_TIMESTAMP", "CURRENT_DATE", "NOW", "LOCALTIME", "UTC_")
 POLL_S: Final = 0.2
 POLL_MAX_S: Final = 5.0
@@ -90,7 +92,9 @@ class DdlRunner:
 
         SinkRefused for what the target cannot do or does not say, Fenced, SinkError where trying again may help."""
         ddl = placed.ddl
-        task = task_of(state, ddl, seq, placed.moment)
+        task = task_of(state, ddl, seq)
+        if warning := zone_warning(ddl, task.effects):
+            self._say(warning)
         try:
             self._run(task)
         except SinkError as error:
@@ -156,6 +160,7 @@ class DdlRunner:
         moment = any(word in record.executed.upper() for word in _MOMENTS)
         at_s = task.clock_s if moment else 0
         session.ask(f"SET TIMESTAMP = {at_s:.6f}" if at_s else "SET TIMESTAMP = DEFAULT")
+        self._take_zone(session, task)
         for text, mark in self._marks(task, record):
             try:
                 session.ask(_marked(text, mark))
@@ -164,6 +169,25 @@ class DdlRunner:
                     raise
                 self._warn(f"DDL of ts {ddl.commit_ts}: {error}; the tables look as after it: {ddl.query[:300]!r}")
         session.ask("SET TIMESTAMP = DEFAULT")
+        session.ask(f"SET SESSION time_zone = '{OWN_ZONE}'")
+
+    def _take_zone(self, session: DdlConnection, task: DdlTask) -> None:
+        """Give a session the time zone that the DDL's had. SinkRefused where the values need it and the server has it
+        not."""
+        zone = task.ddl.told.zone
+        if not zone or zone == "UTC":
+            return
+        try:
+            session.ask("SET SESSION time_zone = %s", (zone,))
+        except StatementFailed as error:
+            if error.number not in _NO_ZONE:
+                raise
+            if of_session(task.effects):
+                raise SinkRefused(
+                    f"the values of this DDL depend on the time zone {zone} of its session, which {self._target} does "
+                    f"not know ({error}): {task.ddl.query[:500]!r}. Load the server's time zone tables "
+                    "(mysql_tzinfo_to_sql), then resume the feed"
+                ) from error
 
     def _is_settled(self, session: DdlConnection, task: DdlTask, change: ShapeChange, error: StatementFailed) -> bool:
         """Return whether an error says that what the statement makes or takes away is there, or gone, already."""

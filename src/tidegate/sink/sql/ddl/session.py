@@ -19,10 +19,12 @@ LOST: Final = frozenset({0, 1053, 1077, 1079, 1152, 1153, 1158, 1159, 1160, 1161
 _SQL_MODE: Final = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION"
 """Not strict: a change of type that the upstream has made is made here too. A MariaDB rounds fractions of a second as
 TiDB and MySQL do when it is told so, by a mode that those do not know."""
+OWN_ZONE: Final = "+00:00"
+"""The zone of every session, but for a DDL whose own is known."""
 _VARIABLES: Final = (
     f"sql_mode = '{_SQL_MODE}'",
     f"sql_mode = '{_SQL_MODE},TIME_ROUND_FRACTIONAL'",
-    "time_zone = '+00:00'",
+    f"time_zone = '{OWN_ZONE}'",
     "foreign_key_checks = 0",
     "explicit_defaults_for_timestamp = 1",
     "default_storage_engine = InnoDB",

@@ -45,8 +45,7 @@ _AGAIN = (DropTables, DropViews, DropDatabase, TruncateTable)
 class DdlTask:
     """One DDL, the schema before and after it, its effects; `is_followed` unless schema/ cannot tell them.
 
-    `written` are the statements with the names of the text, `statements` with the tables that are meant.
-    `moment` is what CURRENT_TIMESTAMP gave to rows that were there, as a text; None where the source does not tell."""
+    `written` are the statements with the names of the text, `statements` with the tables that are meant."""
 
     ddl: Ddl
     before: SchemaState
@@ -55,14 +54,14 @@ class DdlTask:
     written: Sequence[Statement]
     statements: Sequence[Statement]
     is_followed: bool
-    moment: str | None = None
 
     @property
     def clock_s(self) -> float:
-        """CURRENT_TIMESTAMP on clocks of UTC, in seconds since 1970: `moment`, else the time of the DDL's ts."""
-        if self.moment is None:
+        """CURRENT_TIMESTAMP in seconds since 1970: what the source tells, else the time of the DDL's ts."""
+        moment = self.ddl.told.moment
+        if not moment:
             return physical_ms(Tso(self.ddl.commit_ts or 0)) / 1000
-        return datetime.fromisoformat(self.moment).replace(tzinfo=UTC).timestamp()
+        return datetime.fromisoformat(moment).replace(tzinfo=UTC).timestamp()
 
     @property
     def schema(self) -> str:
@@ -194,12 +193,12 @@ def _keys(statement: Statement) -> Iterable[IndexDef]:
                         yield from keys
 
 
-def task_of(state: SchemaState, ddl: Ddl, seq: int, moment: str | None = None) -> DdlTask:
+def task_of(state: SchemaState, ddl: Ddl, seq: int) -> DdlTask:
     """Return the task of a DDL; `seq` is its place among the DDLs of its ts."""
     try:
         written = parse(ddl.query, ddl.schema)
         after, effects = apply_ddl(state, ddl, seq)
     except (InputError, SchemaError):
-        return DdlTask(ddl, state, state, (), (), (), is_followed=False, moment=moment)
+        return DdlTask(ddl, state, state, (), (), (), is_followed=False)
     statements = [meant(state, one, ddl) for one in written]
-    return DdlTask(ddl, state, after, effects, written, statements, is_followed=True, moment=moment)
+    return DdlTask(ddl, state, after, effects, written, statements, is_followed=True)
