@@ -42,8 +42,8 @@ from tidegate.feed.plan import Barrier, Checkpoint, Drops, Round, refusal
 from tidegate.feed.ports import Changes, Result, Sink, Source, Standing, Tasks
 from tidegate.feed.retry_policy import FailureRun, RetryPolicy
 from tidegate.feed.segment import Planning, end_of_round, is_whole, plan_from, raised, segment_end
-from tidegate.model.errors import EncodeError, Retry, TidegateError
-from tidegate.model.feed_errors import SourceBehind
+from tidegate.model.errors import EncodeError, Fenced, Retry, TidegateError
+from tidegate.model.feed_errors import Overtaken, SourceBehind
 from tidegate.objectstore.failpoint import reach
 from tidegate.objectstore.storing import STORE_ERRORS, first_line, store_error
 from tidegate.schema.state import SchemaState
@@ -183,6 +183,7 @@ class Engine:
         begun = self.wait_for_source(at, idle_s)
         if begun is None:
             return False
+        self.sink.epoch = self.source.epoch()
         self.standing = standing = self.known(standing, begun)
         self.outage.retrying(lambda: self.sink.open(standing))
         self.source.release(begun)
@@ -228,7 +229,10 @@ class Engine:
             self.keep_up()
             for group, state in self.outage.retrying(self.sink.resuming):
                 self.bring_back(group, state)
-            failure = self.source.failure()
+            failure = self.source.failure() or (None if self.sink.fences else self.source.replaced())
+            if isinstance(failure, Fenced):
+                self.start_again(failure)
+                continue
             if self.round(until):
                 moved_s, silent = time.monotonic(), False
                 continue
@@ -331,12 +335,24 @@ class Engine:
     def advance(self, planned: Round, results: Sequence[Result]) -> None:
         """Publish a round's end."""
         with self.meter.timed("publish"):
-            self.standing = self.outage.retrying(lambda: self.sink.advance(planned, results))
+            try:
+                self.standing = self.outage.retrying(lambda: self.sink.advance(planned, results))
+            except Overtaken as overtaken:
+                self.meter.warn(str(overtaken))
+                self.take_up()
+                return
             parked = self.sink.parked()
             self.source.release(min((planned.checkpoint.ts, *(group.at.ts for group in parked))))
         self.published_s = time.monotonic()
         self.meter.advanced(planned, results)
         self.meter.park(parked)
+
+    def take_up(self) -> None:
+        """Go on from where an earlier run has left the sink since this one began."""
+        standing = self.outage.retrying(self.sink.recover)
+        self.standing = standing = self.known(standing, standing.checkpoint.ts)
+        self.outage.retrying(lambda: self.sink.open(standing))
+        self.floor, self.published_s = 0, time.monotonic()
 
     def bring_back(self, group: Parked, state: SchemaState) -> None:
         """Bring parked tables from where they stand to the checkpoint, once the source shows all up to it, and publish
@@ -407,9 +423,12 @@ class Engine:
             self.meter.warn(f"upkeep: {first_line(failure)}; trying again later")
 
     def start_again(self, failure: TidegateError) -> None:
-        """Begin to read anew after a failure that may pass; raises the others."""
-        self.outage.survive(failure, beside=True)
+        """Begin to read anew after a failure that may pass, or takes the source back from a run that the sink has
+        fenced, or will; raises the others."""
+        if not (isinstance(failure, Fenced) and self.sink.fences):
+            self.outage.survive(failure, beside=True)
         self.outage.retrying(lambda: self.source.start(self.tasks, self.standing.checkpoint.ts))
+        self.sink.epoch = self.source.epoch()
         self.heard = 0
 
     def _reached(self, until: int | None) -> bool:

@@ -111,6 +111,11 @@ class BatchLoop(ABC):
         """Why the landing ended by itself; None while it runs or after `stop`."""
         return self._error
 
+    @property
+    def epoch(self) -> int:
+        """The number of this landing among those of its changelog; 0 before it has claimed."""
+        return self._state.epoch
+
     def progress(self) -> LandingProgress:
         """Return how much was landed since the start."""
         return self._progress

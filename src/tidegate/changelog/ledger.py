@@ -163,10 +163,7 @@ def commit_batch(
     for _ in range(TRIES):
         version, current = newest(uri)
         if _stands(current) != _stands(known):
-            raise Fenced(
-                f"{uri}: landing epoch {known.epoch} was replaced by epoch {current.epoch} (version {version}); this "
-                "one stops. Run one feed a lake"
-            )
+            raise fenced(uri, known.epoch, current.epoch)
         state = msgspec.structs.replace(state, floor=current.floor)
         try:
             _commit(uri, version + 1, state, files, "LAND")
@@ -175,6 +172,11 @@ def commit_batch(
         reach("landing/after-commit")
         return state
     raise SourceError(f"{uri}: {TRIES} commits in a row found their version taken; look for another writer")
+
+
+def fenced(uri: str, epoch: int, later: int) -> Fenced:
+    """Return the error of a landing that a later one has replaced."""
+    return Fenced(f"{uri}: landing epoch {epoch} was replaced by epoch {later}; this one stops. Run one feed a lake")
 
 
 def _stands(state: State) -> tuple[object, ...]:

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from tidegate.changelog import ledger
 from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.changelog.landing import BatchLoop, LandingProgress
 from tidegate.changelog.refused import note, put_aside
@@ -122,9 +123,18 @@ class LandedSource(ChangelogSource):
         """End the landing; what it committed stays."""
         self.landing.stop()
 
+    def epoch(self) -> int:
+        """Return the number of the landing."""
+        return self.landing.epoch
+
     def failure(self) -> TidegateError | None:
         """Return why the landing ended by itself."""
         return self.landing.exception()
+
+    def replaced(self) -> TidegateError | None:
+        """Return Fenced once a later landing has claimed the changelog."""
+        mine, newest = self.landing.epoch, self.changelog.state.epoch
+        return ledger.fenced(self.changelog.uri, mine, newest) if mine < newest else None
 
     def idle(self) -> bool:
         """Return True if everything that the source has at this moment has landed."""

@@ -153,8 +153,16 @@ class Source(Protocol):
     def stop(self) -> None:
         """End all activity; what is durable stays."""
 
+    def epoch(self) -> int:
+        """Return the number of this run among those that have read into one place: the highest goes on. 0: no place."""
+        return 0
+
     def failure(self) -> TidegateError | None:
         """Return why reading ended by itself, if it did; `start` begins anew."""
+
+    def replaced(self) -> TidegateError | None:
+        """Return Fenced where a run of a higher epoch has begun, even if nothing failed yet."""
+        return None
 
     def idle(self) -> bool:
         """Return True if everything that the source has at this moment is visible below the frontier or is time."""
@@ -271,6 +279,11 @@ class Sink(Protocol[R]):
     barrier: Barrier
     """What a DDL cuts: TABLE the tables that it changes, whose DDLs are steps of units; ALL everything."""
     rhythm: Rhythm
+    fences: bool = True
+    """Whether it lets the last of several runs alone write: then that one goes on, whoever fences its source. Else the
+    epoch of the source decides."""
+    epoch: int = 0
+    """That of the source, as the engine sets it."""
 
     def held(self) -> AbstractContextManager[None]:
         """Keep a second writer out until the block ends, or fence it otherwise. EnvironmentFault, Fenced."""
@@ -300,7 +313,10 @@ class Sink(Protocol[R]):
         return
 
     def advance(self, planned: Round, results: Sequence[R]) -> Standing:
-        """Make the round's end the checkpoint, in one atomic write, and tell whom resolved timestamps are for."""
+        """Make the round's end the checkpoint, in one atomic write, and tell whom resolved timestamps are for.
+
+        Raises Fenced where another run goes on, Overtaken where one of an earlier epoch has advanced: `recover` tells
+        where."""
 
     def upkeep(self, tasks: Tasks, frontier: int | None, enough: Callable[[], bool]) -> None:  # noqa: ARG002
         """Tidy up for a short while if it is time; `enough()` asks to end soon. Errors here are warnings."""

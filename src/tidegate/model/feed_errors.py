@@ -12,6 +12,7 @@
 
     TidegateError
     +- StateUnwritable             the directory of its progress is full or away         LATER
+    +- Overtaken                   a run that this one has fenced published once more: go on behind it
     +- SchemaError
        +- RowsLackDdl              rows are made by a DDL that event filters left out
     +- SourceError
@@ -92,6 +93,13 @@ class StateUnwritable(TidegateError):
 
     code = "CDC:ErrMetaOpFailed"
     retry = Retry.LATER
+
+
+class Overtaken(TidegateError):
+    """A run that this one has taken over from published before it noticed; the feed goes on from what stands there."""
+
+    code = "CDC:ErrWriterOvertaken"
+    retry = Retry.NEVER
 
 
 class SourceBehind(SourceError):

@@ -1,83 +1,40 @@
 """A topic is known by its id: one that was deleted and made again is never read from the offsets of the one before."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from itertools import count
+from collections.abc import Sequence
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.source.kit import OPEN, insert, open_message, resolved
+from tests.source.kafka.broker import Broker, row
+from tests.source.kit import OPEN
 from tidegate.app.config.kafka_source import parse_source
 from tidegate.changelog import ledger
 from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.changelog.report import Halt, State
 from tidegate.feed.change import Place
 from tidegate.feed.frontier import Reached
-from tidegate.model.errors import HistoryLost, KafkaConfigInvalid, PoisonMessage, Retry
+from tidegate.model.errors import KafkaConfigInvalid, PoisonMessage, Retry
 from tidegate.model.feed_errors import MadeAnew
 from tidegate.model.table import TableName
-from tidegate.source.kafka import fetch, land, reader
 from tidegate.source.kafka.client import Described, KafkaTopics, described
 from tidegate.source.kafka.identity import recognised
 from tidegate.source.kafka.land import Landing
-from tidegate.source.kafka.message import TopicMessage, TopicMessages
+from tidegate.source.kafka.message import TopicMessage
 from tidegate.source.kafka.replay import skip
 from tidegate.source.kafka.resolution import recorded
 from tidegate.testing.tasks import HereTasks
 
 ORDERS = TableName("shop", "orders")
 BEFORE, AFTER = 33, 101
-NOBODY = ""
 IDS = st.sampled_from(["", "A" * 22, "B" * 22])
-
-
-class Broker:
-    """Topics of one partition in this process: `amid` is called while messages are on their way."""
-
-    def __init__(self) -> None:
-        self.topics: dict[str, tuple[str, list[TopicMessage]]] = {}
-        self.amid: Callable[[], None] = lambda: None
-        self._ids = count(1)
-
-    def make(self, topic: str, messages: int, *, known: bool = True) -> None:
-        """Make a topic, or make it again: a row and a resolved ts in each message."""
-        topic_id = f"{next(self._ids):022}" if known else NOBODY
-        self.topics[topic] = topic_id, [row(number) for number in range(messages)]
-
-    def described(self, source: KafkaTopics) -> dict[str, Described]:
-        """One partition, and the id."""
-        return {topic: Described((0,), self.topics[topic][0]) for topic in source.topics}
-
-    def offsets(self, _source: KafkaTopics, wanted, *, latest: bool) -> dict[tuple[str, int], int]:
-        """Ends, or begins."""
-        return {place: len(self.topics[place[0]][1]) if latest else 0 for place in wanted}
-
-    def fetch_range(self, _source: KafkaTopics, place: Place, end: int) -> Iterator[TopicMessages]:
-        """The messages, once `amid` was called."""
-        self.amid()
-        messages = self.topics[place.topic][1]
-        if len(messages) < end:
-            raise HistoryLost(f"{place} is gone")
-        yield TopicMessages(
-            *map(list, zip(*((m.offset, m.key, m.value) for m in messages[place.offset : end]), strict=True))
-        )
-
-
-def row(number: int) -> TopicMessage:
-    return open_message(number, insert(10 + number, number), resolved(10 + number))
 
 
 @pytest.fixture
 def broker(monkeypatch) -> Broker:
-    made = Broker()
-    for module in (land, reader, fetch):
-        for name in ("described", "offsets", "fetch_range"):
-            if hasattr(module, name):
-                monkeypatch.setattr(module, name, getattr(made, name))
-    return made
+    return Broker.instead(monkeypatch)
 
 
 @pytest.fixture

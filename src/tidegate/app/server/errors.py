@@ -60,10 +60,9 @@ class ServerNotReady(EnvironmentFault):
 
 
 class NotOwner(EnvironmentFault):
-    """Another server owns the changefeeds."""
+    """Another server owns the changefeeds. A run of this one has nothing to wait for."""
 
     code = "CDC:ErrNotOwner"
-    retry = Retry.LATER
 
 
 class FeedCrashed(EnvironmentFault):

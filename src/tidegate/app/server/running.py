@@ -3,11 +3,13 @@
     run ── SparkEnded ──────────────────► Spark is started anew, the run too                   (after RENEW_S)
      │  └─ LATER, before it got going ──► warning, a pause (10 s, twice as long each time), the run again
      │  └─ LATER, later ────────────────► the engine has waited it out already: failed
+     │  └─ Fenced ──────────────────────► the run again, as it may be a run of the owner before that woke up late
      │  └─ NEVER ───────────────────────► failed
      │  └─ no error of ours ────────────► failed, as a defect of ours
      └─ stopped, finished
 
-Before each job the lease is looked at (`OwnedTasks`): a server that was paused and wakes starts nothing more.
+Before each job the lease is looked at (`OwnedTasks`): a server that was paused and wakes starts nothing more.  What it
+was amid may still claim the sink once, so the run of the owner begins again: one run goes on, that of the owner.
 
 Source: TiCDC's changefeed states and its back-off between tries.
 """
@@ -29,7 +31,7 @@ from tidegate.app.server.record import FeedId
 from tidegate.app.server.spark_host import SparkHost
 from tidegate.feed.ports import Tasks
 from tidegate.feed.retry_policy import FailureRun, RetryPolicy
-from tidegate.model.errors import Retry, TidegateError
+from tidegate.model.errors import Fenced, Retry, TidegateError
 from tidegate.spark.tasks import SparkEnded
 
 RENEW_S: Final = 1.0
@@ -141,7 +143,8 @@ class RunningFeed:
             except TidegateError as error:
                 now_s = steady_s()
                 trouble = patience.met(trouble, now_s)
-                pause_s = None if error.retry is Retry.NEVER or self._going else patience.pause_s(trouble, now_s)
+                again = isinstance(error, Fenced) or (error.retry is Retry.LATER and not self._going)
+                pause_s = patience.pause_s(trouble, now_s) if again else None
                 if pause_s is None:
                     return RunEnd("failed", self._shown(error))
                 self._wait(error, trouble.errors, pause_s)

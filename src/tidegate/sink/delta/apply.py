@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from tidegate.feed.change import Chunk
 from tidegate.feed.ports import Changes
 from tidegate.feed.step import Alter, Create, Exchange, Position, Rows, Step, Trim, Unit, position_of
-from tidegate.model.errors import Fenced, TidegateError
+from tidegate.model.errors import SinkError, TidegateError
 from tidegate.model.roads import RoadCounts
 from tidegate.model.table import TableInfo, TableName
 from tidegate.objectstore import deltalog
@@ -93,7 +93,7 @@ def _retrying(work: Callable[[], T]) -> T:
             return work()
         except CommitConflict as conflict:
             last = conflict
-    raise Fenced(f"{last}: another writer keeps committing to this table; run one changefeed per lake") from last
+    raise SinkError(f"{last}: another run keeps committing to this table; run one changefeed per lake") from last
 
 
 @dataclass(slots=True)

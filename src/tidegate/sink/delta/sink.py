@@ -82,9 +82,10 @@ class DeltaSink(Sink[TableResult]):
     """A lake; `workers` is how many tables are merged at the same time (None: all). Without `upkeep` it keeps all.
     With `parks` a refused unit stops its tables alone.
 
-    Nothing holds off a second writer: it finds its version taken and stops (Fenced)."""
+    Nothing holds off a second run: the one whose source has the higher epoch goes on (snapshots.py)."""
 
     barrier = Barrier.TABLE
+    fences = False
 
     def __init__(
         self,
@@ -111,7 +112,7 @@ class DeltaSink(Sink[TableResult]):
         """Return the lake's state as it was last published.
 
         Raises SinkRefused if that was in another mode, ColumnSelectorFailed if it was with other columns."""
-        self.snapshot = latest(self.options)
+        self.snapshot, self._refused = latest(self.options), []
         if self.snapshot.options is not None:
             check_mode(self.options.mode, self.snapshot.options.mode, f"lake {self.options.root}")
             check_rules(self.snapshot, self.options)
@@ -198,6 +199,7 @@ class DeltaSink(Sink[TableResult]):
             retired,
             parked=parked,
             digest=before.digest if planned.state is before.state else "",
+            epoch=self.epoch,
         )
         self.snapshot, self._refused = replace(published, digest=publish(self.options, published)), []
         self._standing = Standing(planned.checkpoint, planned.state)

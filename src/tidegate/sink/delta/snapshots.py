@@ -7,9 +7,10 @@
       changelog/                             what has landed (changelog/changelog.py)
     tables/<incarnation>/                    one Delta table each
 
-A snapshot is written once, under the next number, only if that number is free: the newest number is the lake's state,
-and a second writer finds its number taken and stops (`Fenced`).  Tables may be ahead of it after a crash; each knows
-its own position, so the next round goes on from there.
+A snapshot is written once, under the next number, only if that number is free: the newest number is the lake's state.
+Of two runs the one whose landing claimed last goes on (`epoch`): it finds a number taken and takes up what is there
+(`Overtaken`), the other one stops (`Fenced`).  Tables may be ahead of a snapshot after a crash; each knows its own
+position, so the next round goes on from there.
 """
 
 import hashlib
@@ -29,6 +30,7 @@ from tidegate.feed.parked import Parked
 from tidegate.feed.plan import Checkpoint
 from tidegate.feed.skipped_ddl import SkippedDdl
 from tidegate.model.errors import Fenced, SinkRefused, TableParked
+from tidegate.model.feed_errors import Overtaken
 from tidegate.model.table import TableInfo, TableName
 from tidegate.objectstore.failpoint import reach
 from tidegate.objectstore.stores import store
@@ -79,6 +81,7 @@ class _Body(msgspec.Struct, frozen=True):
     options: _Followed = _Followed()
     left_out: tuple[SkippedDdl, ...] = ()
     parked: tuple[Parked, ...] = ()
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,8 @@ class Snapshot:
     """Tables that stand still: their versions here are of an earlier ts."""
     digest: str = ""
     """Of `state`, if it is kept already."""
+    epoch: int = 0
+    """Of the run that published it."""
 
     @property
     def needed_ts(self) -> int:
@@ -173,7 +178,16 @@ def numbered(options: DeltaOptions, number: int, schemas: Schemas | None = None)
     state = (schemas or kept_schema)(options, body.schema)
     followed = DeltaOptions(root=options.root, feed=body.feed, **msgspec.structs.asdict(body.options))
     return Snapshot(
-        number, checkpoint, state, body.tables, body.retired, followed, body.published_ms, body.parked, body.schema
+        number,
+        checkpoint,
+        state,
+        body.tables,
+        body.retired,
+        followed,
+        body.published_ms,
+        body.parked,
+        body.schema,
+        body.epoch,
     )
 
 
@@ -202,7 +216,9 @@ def _body(options: DeltaOptions, number: int) -> _Body:
 
 
 def publish(options: DeltaOptions, snapshot: Snapshot) -> str:
-    """Write `snapshot` under its number; return the digest of its schema. Raises Fenced when another writer took it."""
+    """Write `snapshot` under its number; return the digest of its schema.
+
+    Where another run took the number raises Fenced, but Overtaken if that one is an earlier one."""
     place = store(options.control_uri)
     digest = snapshot.digest or keep_schema(options, snapshot.state)
     checkpoint = snapshot.checkpoint
@@ -220,6 +236,7 @@ def publish(options: DeltaOptions, snapshot: Snapshot) -> str:
         followed,
         checkpoint.left_out,
         snapshot.parked,
+        snapshot.epoch,
     )
     encoded = msgspec.json.encode(body)
     try:
@@ -228,10 +245,12 @@ def publish(options: DeltaOptions, snapshot: Snapshot) -> str:
             obstore.put(place, _path(snapshot.number), encoded, mode="create")
     except AlreadyExistsError as taken:
         with storing(options.control_uri):
-            ours = obstore.get(place, _path(snapshot.number)).bytes().to_bytes() == encoded  # its answer was lost
-        if not ours:
-            raise Fenced(
-                f"lake {options.root}: snapshot {snapshot.number} was published by another writer; "
+            found = obstore.get(place, _path(snapshot.number)).bytes().to_bytes()
+        if found != encoded:  # else it is ours, whose answer was lost
+            later = snapshot.epoch > msgspec.json.decode(found, type=_Body).epoch
+            kind = Overtaken if later else Fenced
+            raise kind(
+                f"lake {options.root}: snapshot {snapshot.number} was published by another run; "
                 "run one changefeed per lake",
             ) from taken
     reach("publish/after-snapshot")

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from tidegate.feed.change import Place, PlacedDdl
 from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.filter import TableFilter
-from tidegate.feed.ports import Reading, Tasks
+from tidegate.feed.ports import Reading, Source, Tasks
 from tidegate.model.errors import TidegateError
 from tidegate.model.feed_errors import SourceBehind
 from tidegate.model.table import TableInfo
@@ -64,7 +64,7 @@ class _Replicated:
         return cls(snapshot, versions, {one: version for version in versions for one in version.stored.physical_ids})
 
 
-class LogSource:
+class LogSource(Source):
     """Reads a change log. `hold_as` names the feed and its sink to the log, which keeps what they need.
 
     `start_ts` is where a new feed begins; None begins with the log.  DDLs have the texts of their users, or those that
@@ -180,10 +180,6 @@ class LogSource:
         spans = spans_of(self._replicated.physical, self._parts, after, upto)
         versions = tuple(version for version in self._replicated.versions if version.stored.id in spans)
         return LogChanges(self._rows, after, upto, versions, self._mount, self._events)
-
-    def refused(self, error: TidegateError) -> bool:  # noqa: ARG002
-        """Return False: a log has no messages that could be left out."""
-        return False
 
     def release(self, checkpoint_ts: int) -> None:
         """Tell the log that what lies at or below is not needed by this feed, and look ahead from there: the frontier
