@@ -1,6 +1,7 @@
 """The changelog: what was landed can be read by timestamp, table by table."""
 
 import pickle
+from pathlib import Path
 
 import obstore
 import pyarrow as pa
@@ -12,8 +13,9 @@ from tidegate.changelog.changelog import Changelog
 from tidegate.changelog.columns import LANDED_SCHEMA
 from tidegate.changelog.slice import groups_of
 from tidegate.feed.change import Place
-from tidegate.model.errors import SourceError
+from tidegate.model.errors import Retry
 from tidegate.model.event import Field
+from tidegate.model.feed_errors import ChangelogBroken
 from tidegate.model.table import TableName
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.blob import opened
@@ -204,10 +206,15 @@ def test_a_strange_commit_is_an_error(uri):
     state = begin(uri)
     deltalog.commit(uri, 2, [], operation="OPTIMIZE", metadata={})
 
-    with pytest.raises(SourceError, match="holds no positions"):
+    with pytest.raises(ChangelogBroken, match="holds no positions"):
         read(uri)
-    with pytest.raises(SourceError, match="holds no positions"):
+    with pytest.raises(ChangelogBroken, match="Restore it to the version before") as told:
         land_batch(uri, state, {0: [open_message(0, insert(5, 1))]})
+    assert told.value.retry is Retry.NEVER
+
+    (Path(uri) / "_delta_log" / f"{2:020d}.json").unlink()
+    land_batch(uri, state, {0: [open_message(0, insert(5, 1))]})
+    assert read(uri).version == 2
 
 
 @pytest.mark.parametrize(

@@ -16,16 +16,19 @@ CREATE = (10, "create table t (id int primary key, v int)")
 LAYOUT = Layout((Field("id", 3, handle=True),), ("id",))
 
 
-def placed(*ddls: tuple[int, str]) -> list[PlacedDdl]:
-    """DDLs of table s.t."""
+def placed(*ddls: tuple[int, str] | tuple[int, str, str]) -> list[PlacedDdl]:
+    """DDLs of table s.t, or of the one that is named."""
     return [
-        PlacedDdl(Place("x", 0, at), Ddl(schema="s", table="t", query=query, commit_ts=ts))
-        for at, (ts, query) in enumerate(ddls)
+        PlacedDdl(Place("x", 0, at), Ddl(schema="s", table=(*table, "t")[0], query=query, commit_ts=ts))
+        for at, (ts, query, *table) in enumerate(ddls)
     ]
 
 
 def segments(
-    *ddls: tuple[int, str], upto: int = 100, rules: tuple[str, ...] = ("*.*",), **spans: tuple[int, int, int]
+    *ddls: tuple[int, str] | tuple[int, str, str],
+    upto: int = 100,
+    rules: tuple[str, ...] = ("*.*",),
+    **spans: tuple[int, int, int],
 ) -> list[Round]:
     """All segments up to there, one behind the other."""
     some, filter_ = placed(*ddls), TableFilter.parse(rules)
@@ -107,6 +110,24 @@ def test_a_rename_into_the_filter_is_refused() -> None:
     assert not TableFilter.parse(("s.v",)).takes_ddl(ddl, TableName("s", "t"))
     with pytest.raises(RenameRefused, match=r"s\.t, which the filter leaves out, becomes s\.u"):
         TableFilter.parse(("s.u",)).takes_ddl(ddl, TableName("s", "t"))
+
+
+def test_ways_out_of_a_refused_rename() -> None:
+    """With the new name left out the feed goes on without the table, with both names from the begin it has all of it;
+    several tables of one RENAME go on as all of them, or none."""
+    ddls = (CREATE, (50, "rename table t to u", "u"))
+    with pytest.raises(RenameRefused, match="take both names and begin where the table began, or leave the new name"):
+        segments(*ddls, rules=("s.u", "s.v"))
+    assert list(map(shown, segments(*ddls, rules=("s.v",), v=(5, 20, 90))))[-1] == (["v (50, 100]"], [], 100)
+    assert [one.ddl.query for each in segments(*ddls, rules=("s.t", "s.u")) for one in each.handed] == [
+        query for _, query, *_ in ddls
+    ]
+
+    together = (CREATE, (20, "create table v (id int primary key)", "v"), (50, "rename table t to t2, v to v2"))
+    with pytest.raises(RenameRefused, match="take all of them, or none"):
+        segments(*together, rules=("s.t", "s.t2"))
+    for rules, handed in (("s.*",), 3), (("s.w",), 0):
+        assert len([one for each in segments(*together, rules=rules) for one in each.handed]) == handed
 
 
 def test_renames_know_the_old_name() -> None:

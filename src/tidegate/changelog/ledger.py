@@ -26,6 +26,7 @@ from tidegate.codec.options import DecodeOptions
 from tidegate.feed.change import CONTROL_SCHEMA, ROWS_SCHEMA
 from tidegate.feed.frontier import Reached, forward, frontier, larger
 from tidegate.model.errors import ConfigError, Fenced, SinkRefused, SourceError
+from tidegate.model.feed_errors import ChangelogBroken
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.failpoint import reach
 
@@ -61,16 +62,16 @@ def newest(uri: str) -> tuple[int, State]:
 
 
 def read_state(uri: str, version: int) -> State:
-    """Return the State in one commit. Raises SourceError when the commit has none."""
+    """Return the State in one commit. Raises ChangelogBroken when the commit has none."""
     return state_of(uri, deltalog.user_metadata(uri, version))
 
 
 def state_of(uri: str, metadata: Mapping[str, object]) -> State:
-    """Return the State in a commit's userMetadata. Raises SourceError when it holds none."""
+    """Return the State in a commit's userMetadata. Raises ChangelogBroken when it holds none."""
     try:
         return msgspec.convert(metadata["tidegate"], State, strict=False)
     except (KeyError, msgspec.ValidationError) as broken:
-        raise SourceError(
+        raise ChangelogBroken(
             f"{uri}: a commit holds no positions; something else wrote to the changelog. Restore it to the "
             "version before, or start a fresh feed"
         ) from broken

@@ -17,6 +17,7 @@
        +- RowsLackDdl              rows are made by a DDL that event filters left out
     +- SourceError
        +- SourceBehind             the source does not reach the feed's checkpoint yet: waited for, without end
+       +- ChangelogBroken          somebody else wrote into the changelog                 NEVER
        +- HistoryLost
           +- MadeAnew              what bears the name of what was read is another                NEVER
 
@@ -111,6 +112,12 @@ class MadeAnew(HistoryLost):
     names both and the ways out."""
 
     code = "CDC:ErrSourceMadeAnew"
+
+
+class ChangelogBroken(SourceError):
+    """A commit of the changelog says no positions, so it is not ours; the message names the place."""
+
+    retry = Retry.NEVER
 
 
 class SameUpstream(ConfigError):

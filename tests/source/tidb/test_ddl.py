@@ -192,6 +192,8 @@ def test_a_circle_of_renames_is_one_statement() -> None:
     with pytest.raises(RenameRefused, match=r"circle .* db\.b of them is left out") as told:
         walked(*circle(), rules=("db.a",))
     assert told.value.code == "CDC:ErrSyncRenameTableFailed"
+    assert len(walked(*circle(), rules=("db.a", "db.b", "db.x"))) == 3, "all of them, as the error says"
+    assert walked(*circle(), rules=("db.c",)) == []
 
 
 def test_a_circle_is_told_by_the_names_of_its_moment() -> None:
@@ -263,6 +265,8 @@ def test_renames_and_the_filter() -> None:
     assert [found[1] for found in walked(*jobs, rules=("*.in_*",))] == ["in_a", "out_a"]
     with pytest.raises(RenameRefused, match=r"db\.out_b.*db\.in_b"):
         walked(*jobs, rename(5, "in_b"), rules=("*.in_*",))
+    assert [found[1] for found in walked(*jobs, rename(5, "in_b"), rules=("*.in_*", "!*.in_b"))] == ["in_a", "out_a"]
+    assert len(walked(*jobs, rename(5, "in_b"), rules=("*.in_*", "*.out_*"))) == 4, "both names from the begin"
 
 
 def test_what_is_not_sent() -> None:

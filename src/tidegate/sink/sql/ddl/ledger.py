@@ -4,7 +4,8 @@
        └ what the tables looked like   └ by which connection
 
 Every write is a transaction that ends with the writer's fence: one whose epoch is over commits nothing.  A user who has
-done a refused statement by hand sets its `state` to done, and the feed goes on.
+done a refused statement by hand sets its `state` to done, and the feed goes on; a refused one that did nothing is
+planned anew by the next run, from what the tables look like then.
 """
 
 from collections.abc import Callable

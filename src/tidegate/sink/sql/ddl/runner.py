@@ -166,6 +166,8 @@ class DdlRunner:
                 session.ask(_marked(text, mark))
             except StatementFailed as error:
                 if not self._is_settled(session, task, change, error):
+                    if error.number in REFUSING and look.facts(session, task.keys, self._target) == record.facts:
+                        self._note(session, ddl, "refused", str(error))
                     raise
                 self._warn(f"DDL of ts {ddl.commit_ts}: {error}; the tables look as after it: {ddl.query[:300]!r}")
         session.ask("SET TIMESTAMP = DEFAULT")

@@ -1,0 +1,133 @@
+"""Every way out that an error of a feed names, and the tests that take it.
+
+    raise SinkRefused("..; begin a fresh lake")     a text that tells its reader to do something
+        │  found by its verbs
+    path::function  ──►  tests that do it, and see the feed go on        below tests/
+
+An error whose way out was never tried sends people into a wall.  What stands in OWED has none yet, and why.
+"""
+
+from typing import Final
+
+_LAKE: Final = "replay/test_ways_out.py::"
+_RUNNER: Final = "sink/sql/ddl/test_runner.py::"
+_BY_HAND: Final = "sink/sql/ddl/test_ways_out.py::"
+_LETTERS: Final = ("replay/test_refused.py::test_replay_with_bytes_that_do_not_fit_either",)
+
+WAYS_OUT: Final = {
+    "changelog/ledger.py::state_of": ("changelog/test_changelog.py::test_a_strange_commit_is_an_error",),
+    "changelog/ledger.py::claim.next_state": (
+        "e2e/test_lake.py::test_another_feed_is_refused",
+        "changelog/test_ledger.py::test_a_topic_does_not_follow_a_log",
+    ),
+    "changelog/ledger.py::commit_batch": ("changelog/test_ledger.py::test_a_race_for_a_version_is_settled",),
+    "feed/column_selector.py::_check": (
+        _LAKE + "test_columns_that_a_lake_needs",
+        "app/test_column_selectors.py::test_a_table_that_loses_its_key_is_told_at_once",
+    ),
+    "feed/column_selector.py::_check_stored": (
+        _LAKE + "test_columns_that_a_lake_needs",
+        _LAKE + "test_columns_that_tell_partitions",
+    ),
+    "feed/event_filter.py::EventFilter.drops_ddl": (_LAKE + "test_an_action_that_cannot_be_told",),
+    "feed/filter.py::TableFilter.takes_ddl": ("feed/test_segment.py::test_ways_out_of_a_refused_rename",),
+    "feed/filter.py::TableFilter._takes_all": ("feed/test_segment.py::test_ways_out_of_a_refused_rename",),
+    "feed/plan.py::_Plan.check_known": (_LAKE + "test_a_lost_table_is_taken_again",),
+    "feed/plan.py::_Plan.rename": (
+        _LAKE + "test_a_rename_into_the_filter_the_new_name_left_out",
+        _LAKE + "test_a_rename_into_the_filter_a_fresh_lake",
+    ),
+    "feed/plan.py::_Plan.exchange": (_LAKE + "test_half_of_an_exchange",),
+    "feed/route.py::TablePlan._commit_ts": ("feed/test_route.py::test_rows_that_do_not_fit_the_plan",),
+    "feed/route.py::_indexed": ("feed/test_route.py::test_rules_that_do_not_fit_the_table",),
+    "feed/skipped_ddl.py::SkippedDdls.check": (_LAKE + "test_rows_behind_a_ddl_that_an_event_filter_left_out",),
+    "schema/build.py::DdlContext.error": (_LAKE + "test_a_ddl_that_cannot_be_followed",),
+    "schema/build.py::DdlContext.too_many": (_LAKE + "test_a_ddl_that_cannot_be_followed",),
+    "schema/snapshot.py::SchemaState.distinct": (
+        "schema/test_state_infer.py::test_two_tables_with_one_id_are_an_error",
+    ),
+    "schema/state.py::_apply_to_database": (_LAKE + "test_a_flashback_of_a_database",),
+    "schema/state.py::_needed": (_LAKE + "test_what_could_not_be_followed_is_needed",),
+    "schema/state.py::_create_table": (_LAKE + "test_a_ddl_that_cannot_be_followed",),
+    "sink/delta/columns.py::_check_late_choice": (_LAKE + "test_a_column_that_is_chosen_under_its_new_name_alone",),
+    "sink/delta/columns.py::_by_policy": (_LAKE + "test_column_changes_that_are_forbidden",),
+    "sink/delta/lake_schema.py::_asks_for_mapping": (_LAKE + "test_a_name_that_delta_has_not",),
+    "sink/delta/modes.py::own_columns": (_LAKE + "test_a_column_that_the_mode_needs",),
+    "sink/delta/modes.py::check_mode": (_LAKE + "test_another_mode",),
+    "sink/delta/partitions.py::_check_alike": (
+        _LAKE + "test_halves_of_an_exchange_of_which_different_columns_are_chosen",
+    ),
+    "sink/delta/position.py::no_rows": (
+        _LAKE + "test_rules_that_take_a_table_later",
+        _LAKE + "test_stored_rows_that_somebody_removed",
+    ),
+    "sink/delta/selection_check.py::_check_renamed": (
+        _LAKE + "test_a_table_of_which_other_columns_are_chosen_under_its_new_name",
+    ),
+    "sink/delta/selection_check.py::_refuse": (_LAKE + "test_other_selectors_than_the_lakes",),
+    "sink/delta/sink.py::DeltaSink.admit": (_LAKE + "test_a_table_that_comes_back_without_its_rows",),
+    "sink/delta/snapshots.py::numbered": ("e2e/test_lake.py::test_another_feed_is_refused",),
+    "sink/delta/types.py::_without_zero_dates": (_LAKE + "test_a_zero_date",),
+    "sink/metrics/rule_columns.py::missing": ("sink/metrics/test_metrics.py::test_a_rule_that_is_mended",),
+    "sink/redis/progress.py::RedisProgress._compare": (
+        "sink/redis/test_outages.py::test_a_server_that_forgets",
+        "sink/redis/test_outages.py::test_the_rows_of_a_round_are_lost",
+    ),
+    "sink/search/embedded.py::EmbeddedStore.check": (
+        "sink/search/test_embedded.py::test_a_directory_that_was_emptied",
+    ),
+    "sink/search/embedded.py::EmbeddedStore._check_link": ("sink/search/test_embedded.py::test_a_name_that_is_taken",),
+    "sink/search/server.py::ServerStore._check_alias": ("sink/search/test_server.py::test_a_name_that_is_taken",),
+    "sink/search/server.py::ServerStore._follow": ("sink/search/test_server.py::test_an_index_that_somebody_removed",),
+    "sink/sql/ddl/runner.py::DdlRunner._was_done": (
+        _BY_HAND + "test_altered_amid_a_ddl",
+        _BY_HAND + "test_an_exchange_that_nobody_can_tell",
+    ),
+    "sink/sql/ddl/runner.py::DdlRunner._verify": (_BY_HAND + "test_another_table_stood_there",),
+    "sink/sql/ddl/runner.py::DdlRunner._refuse": (_RUNNER + "test_refused_and_done_by_hand",),
+    "sink/sql/ddl/runner.py::DdlRunner._failure": (_BY_HAND + "test_what_stands_in_its_way_is_mended",),
+    "sink/storage/sink.py::StorageSink.open": ("sink/storage/test_sink.py::test_a_new_feed_in_a_used_place",),
+    "sink/webhook/sender.py::WebhookSender._dead": ("sink/webhook/test_webhook.py::test_dead_letters",),
+    "source/kafka/identity.py::made_again": (
+        "source/kafka/test_identity.py::test_the_way_out_reads_the_new_topic_whole",
+        "source/kafka/test_identity.py::test_the_way_out_of_a_topic_that_moved_goes_on_at_its_offsets",
+        "source/kafka/test_identity.py::test_the_way_out_into_a_fresh_target",
+    ),
+    "source/kafka/fetch.py::history_lost": ("source/kafka/test_identity.py::test_the_way_out_into_a_fresh_target",),
+    "source/kafka/land.py::halted": (
+        "source/kafka/test_replay.py::test_skip_lets_a_halted_feed_pass",
+        "source/kafka/test_replay.py::test_replay_gives_a_halted_feed_other_bytes",
+        "source/kafka/test_landing.py::test_a_poison_message_halts_and_a_resolution_lets_go_on",
+    ),
+    "source/kafka/replay.py::_refuse_late": _LETTERS,
+    "source/large/whole.py::ClaimReader._too_large": (
+        "source/large/test_claims.py::test_a_file_above_the_limit_is_never_fetched",
+    ),
+    "source/storage/land.py::halted": ("source/storage/test_hand_made.py::test_a_line_that_is_no_row",),
+    "source/tidb/changes.py::mounted_row": ("source/tidb/test_transactions.py::test_checksums",),
+    "source/tidb/ddl.py::_circle": ("source/tidb/test_ddl.py::test_a_circle_of_renames_is_one_statement",),
+    "source/tidb/ddl.py::_is_sent": (
+        "source/tidb/test_ddl.py::test_renames_and_the_filter",
+        "source/tidb/test_ddl.py::test_tables_without_a_key",
+    ),
+    "source/tidb/land.py::LogLanding._beginning": (
+        "source/tidb/test_late.py::test_a_lake_is_never_begun_without_its_rows",
+    ),
+    "source/tidb/timeline.py::Timeline.start": ("source/tidb/test_log_source.py::test_a_log_that_was_trimmed",),
+}
+"""By the function that raises: tests below `tests/`."""
+
+OWED: Final = {
+    "schema/alter.py::alter_table": "partitions that a statement counts instead of naming: TiDB's jobs name them",
+    "schema/partition.py::_key_part": "a collation is chosen upstream, before the feed",
+    "changelog/ledger.py::fenced": "another run goes on with the lake",
+    "sink/delta/apply.py::_retrying": "another run goes on with the lake",
+    "sink/delta/snapshots.py::publish": "another run goes on with the lake",
+    "sink/redis/ddl.py::moves_of": "those of a lake's table that comes back, taken there",
+    "sink/search/catalog.py::Follower.follow": "those of a lake's table that comes back, taken there",
+    "sink/search/server.py::ServerStore._compare": "a start of the feed, which each other test of the server makes",
+    "sink/sql/ddl/runner.py::DdlRunner._take_lock": "another server",
+    "source/large/upstream.py::UpstreamRows._error": "letters are skipped and replayed as those of any message",
+    "source/large/upstream.py::_whole": "letters are skipped and replayed as those of any message",
+}
+"""Without a test that takes the way out, and why."""
