@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from tidegate.app.guests import GuestListener
 from tidegate.app.stop_signals import StopEvent, wait_until
 from tidegate.model.errors import EnvironmentFault
 
@@ -19,13 +20,18 @@ END_S: Final = 10
 
 
 def listening(host: str, port: int, option: str) -> socket.socket:
-    """Return a socket at which the port listens. EnvironmentFault where it cannot; `option` names another one."""
+    """Return a bounded socket (guests.py) that listens. EnvironmentFault where it cannot; `option` changes the port."""
     try:
-        [(family, *_, place), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        return socket.create_server(place[:2], family=family)
+        return guest_listener((host, port))
     except OSError as error:
         why = str(error.strerror).partition(" (")[0]
         raise EnvironmentFault(f"{host}:{port}: {why}; another port: {option}") from error
+
+
+def guest_listener(place: tuple[str, int]) -> GuestListener:
+    """Return a bounded socket that listens at HOST, PORT. OSError where it cannot."""
+    [(family, *_, found), *_] = socket.getaddrinfo(*place, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return GuestListener(family, found[:2])
 
 
 def place_of(listener: socket.socket) -> str:

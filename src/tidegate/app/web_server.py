@@ -2,7 +2,8 @@
 
     connect ── HEAD_S ──► headers are whole, at most HEADER_BYTES ──► answer ── KEEP_ALIVE_S ──► next request
 
-A client that trickles headers holds a connection for HEAD_S and no longer; more than CONNECTIONS are answered 503.
+A client that trickles headers, or a handshake of TLS, holds a connection for HEAD_S and no longer; more requests than
+CONNECTIONS are answered 503, and the socket (guests.py) bounds connections before that.
 """
 
 import asyncio
@@ -14,13 +15,24 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from tidegate.app.guests import CONNECTIONS
 from tidegate.model.errors import ConfigError
 
-CONNECTIONS: Final = 1000
 HEADER_BYTES: Final = 32 * 1024
 HEAD_S: Final = 10.0
 KEEP_ALIVE_S: Final = 30
 GRACE_S: Final = 5
+BACKLOG: Final = 64
+"""Connections that are accepted at a time, before any of them is looked at."""
+
+
+class PortLoop(asyncio.SelectorEventLoop):
+    """An event loop on whose ports a handshake of TLS takes HEAD_S at most; asyncio waits a minute."""
+
+    async def create_server(self, *given: Any, **options: Any) -> asyncio.Server:  # type: ignore[override]
+        """Listen."""
+        limit = {"ssl_handshake_timeout": HEAD_S} if options.get("ssl") else {}
+        return await super().create_server(*given, **options, **limit)
 
 
 class BoundedProtocol(H11Protocol):
@@ -81,7 +93,8 @@ def web_server(app: Any, tls: Tls) -> uvicorn.Server:
         http=BoundedProtocol,
         ws="none",
         lifespan="off",
-        loop="asyncio",
+        loop=f"{__name__}:{PortLoop.__name__}",
+        backlog=BACKLOG,
         log_config=None,
         access_log=False,
         server_header=False,

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tidegate.app.cli import logging
+from tidegate.app.listening import guest_listener
 from tidegate.app.stop_signals import stop_on_signals, wait_until
 from tidegate.app.upstream.log import LogKeep, UpstreamLog
 from tidegate.app.upstream.process import READY, UpstreamOptions
@@ -35,7 +36,7 @@ def open_upstream(home: Path, options: UpstreamOptions) -> Upstream:
         data.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
     cluster = Cluster.open(data, options=ClusterOptions(nodes), nodes=names)
     account = Account(options.user, options.password_hash) if options.user else None
-    return Upstream(cluster, options.host, options.port, account)
+    return Upstream(cluster, options.host, options.port, account, guest_listener)
 
 
 @contextmanager

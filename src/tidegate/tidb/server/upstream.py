@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import count
+from socket import create_server, socket
 from threading import Event, Thread
 from typing import Any, Final, Self
 
@@ -38,7 +39,9 @@ from tidegate.tidb.sql.variable.variables import GlobalVariables
 
 logging.getLogger("mysql_mimic.connection").addFilter(lambda record: record.exc_info is not None)
 """What clients do wrong they are told, and fills no log; a fault of ours is told with its place."""
+Listen = Callable[[tuple[str, int]], socket]
 HOST: Final = "127.0.0.1"
+BACKLOG: Final = 64
 _READ_BYTES: Final = 1 << 16
 _START_TIMEOUT_S: Final = 30.0
 _STOP_TIMEOUT_S: Final = 10.0
@@ -71,7 +74,8 @@ class _Control(Control):  # type: ignore[misc]  # the library has no types
 
 class Listener:
     """A port. `sessions` makes the session of a client that came in; `port` 0 means any free one; clients are numbered
-    by `numbers`. Raises ConfigError for an address that other machines reach, and no `account`."""
+    by `numbers`; `listen` makes the socket of a place. Raises ConfigError for an address that other machines reach, and
+    no `account`."""
 
     def __init__(
         self,
@@ -82,10 +86,11 @@ class Listener:
         *,
         account: Account | None = None,
         limits: PortLimits = LIMITS,
+        listen: Listen = create_server,
     ) -> None:
         if account is None and reaches_others(host):
             raise ConfigError(f"other machines reach {host or 'every address'}: name a user and a password")
-        self._account, self._limits = account, limits
+        self._account, self._limits, self._listen = account, limits, listen
         self.host, self.port = host, port
         self._make = sessions
         self._control = _Control(numbers or count(1))
@@ -135,7 +140,7 @@ class Listener:
         asyncio.set_event_loop(self._loop)
         try:
             self._server = self._loop.run_until_complete(
-                self._loop.create_server(self._protocol, self.host, self.port, reuse_address=True)
+                self._loop.create_server(self._protocol, sock=self._listen((self.host, self.port)), backlog=BACKLOG)
             )
             self.port = self._server.sockets[0].getsockname()[1]
         except OSError as fault:
@@ -194,12 +199,21 @@ class Listener:
 class Upstream:
     """The ports of a cluster, closed with it by `stop`."""
 
-    def __init__(self, cluster: Cluster, host: str = HOST, port: int = 0, account: Account | None = None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        host: str = HOST,
+        port: int = 0,
+        account: Account | None = None,
+        listen: Listen = create_server,
+    ) -> None:
         self.cluster, self.host = cluster, host
         self._shared = GlobalVariables({"port": port, "hostname": host})
         numbers: Iterator[int] = count(1)
         self._listeners = {
-            node.name: Listener(partial(self._session, node), host, port and port + at, numbers, account=account)
+            node.name: Listener(
+                partial(self._session, node), host, port and port + at, numbers, account=account, listen=listen
+            )
             for at, node in enumerate(cluster.nodes.values())
         }
 
