@@ -197,6 +197,7 @@ def test_unsigned_handles_in_rows():
         ("utf8mb4_general_ci", "Straße é \u0391\u0393", "strase E \u03b1\u03b3 "),
         ("utf8mb4_general_ci", "й", "Й"),
         ("utf8mb4_unicode_ci", "Crème  ", "creme"),
+        ("utf8mb4_unicode_ci", "Straße", "STRASSE"),
         ("utf8mb4_0900_ai_ci", "Ångström", "angstrom"),
         ("utf8mb4_bin", "a ", "a"),
         ("gbk_bin", "中 ", "中"),

@@ -18,7 +18,7 @@ Weights of characters, as far as plain rules give them:
 
     general_ci    one weight: the upper-case letter without its marks, by the letters of Unicode 3.0
                   a A á Á à -> A     ß -> S     й Й -> Й     above U+FFFF -> FFFD     all others -> themselves
-    UCA 4.0.0     the table below for ASCII; letters with marks weigh as the bare letter;
+    UCA 4.0.0     the tables below for ASCII and Latin-1; letters with marks weigh as the bare letter;
     UCA 9.0.0     ideographs U+4E00 .. U+9FA5 are FB40 + (code >> 15), then code & 7FFF | 8000
 
 Characters of weight 0 (controls, marks) add nothing.
@@ -46,7 +46,7 @@ _EXCEPTIONS: Final = {
 """What differs from the rule: ß, the short i, and letters whose capitals came after Unicode 3.0."""
 _REPLACEMENT: Final = b"\xff\xfd"
 _PRINTABLE: Final = range(0x20, 0x7F)
-_BREAKS: Final = {code: 0x201 + code - 9 for code in range(9, 14)}
+_BREAKS: Final = {code: bytes((2, code - 8)) for code in range(9, 14)}
 
 _UCA_400: Final = (
     "0209 0251 027E 02D2 0E0F 02D3 02CF 0277 0288 0289 02C8 0428 022F 0221 025D 02CC "
@@ -66,13 +66,21 @@ _UCA_900: Final = (
     "1E0C 1E21 1E33 1E71 1E95 1EB5 1EE3 1EF5 1EFF 1F0B 1F21 031B 061E 031C 0620"
 )
 
+_LATIN_1_400: Final = (
+    "A00209 A10252 A20E0E A30E10 A40E0D A50E11 A60431 A702C2 A80214 A902C5 AA0E33 AB0286 AC042F AD0220 AE02C6 AF0210 "
+    "B0034A B10429 B20E2B B30E2C B4020D B510F8 B602C3 B70267 B80219 B90E2A BA0F82 BB0287 BC0E2A02CD0E2D BD0E2A02CD0E2B "
+    "BE0E2C02CD0E2D BF0256 C60E38 D00E86 D7042B D80F8D DE1094 DF0FEA0FEA E60E38 F00E86 F7042A F80F8D FE1094"
+)
+"""Code and weights of the characters from U+00A0 to U+00FF that are no letters with marks."""
 
-def _table(weights: str) -> dict[int, int]:
-    printable = (int(weight, 16) for weight in weights.split())
-    return {**dict.fromkeys(range(0x80), 0), **_BREAKS, **dict(zip(_PRINTABLE, printable, strict=True))}
+
+def _table(weights: str) -> dict[int, bytes]:
+    printable = map(bytes.fromhex, weights.split())
+    return {**dict.fromkeys(range(0x80), b""), **_BREAKS, **dict(zip(_PRINTABLE, printable, strict=True))}
 
 
 _TABLES: Final = {"UCA 4.0.0": _table(_UCA_400), "UCA 9.0.0": _table(_UCA_900)}
+_TABLES["UCA 4.0.0"] |= {entry[0]: entry[1:] for entry in map(bytes.fromhex, _LATIN_1_400.split())}
 
 
 @lru_cache(maxsize=4096)
@@ -114,7 +122,7 @@ def _uca(version: str, char: str) -> bytes:
     code = ord(_bare(char))
     weight = _TABLES[version].get(code)
     if weight is not None:
-        return weight.to_bytes(2, "big") if weight else b""
+        return weight
     if 0x4E00 <= code <= 0x9FA5:
         return (0xFB40 + (code >> 15)).to_bytes(2, "big") + (code & 0x7FFF | 0x8000).to_bytes(2, "big")
     raise EncodeError(f"the weight of U+{code:04X} in {version} is not known")
