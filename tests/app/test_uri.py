@@ -240,10 +240,14 @@ def test_secrets_do_not_print():
 @pytest.mark.parametrize(
     ("uri", "masked"),
     [
-        ("mysql://root:pw@h:4000/?x=1", "mysql://root:xxxxx@h:4000/?x=1"),
+        ("mysql://root:pw@h:4000/?worker-count=1", "mysql://root:xxxxx@h:4000/?worker-count=1"),
+        ("mysql://root:pw@h:4000/?x=1&y", "mysql://root:xxxxx@h:4000/?x=xxxxx&xxxxx"),
+        ("https://hooks.example/services/T0/B0?timeout=9s&sig=a", "https://hooks.example/xxxxx?timeout=9s&sig=xxxxx"),
+        ("https://hooks.example?code=a", "https://hooks.example?code=xxxxx"),
         ("mysql://root:p@s/s@h/", "mysql://root:xxxxx@h/"),
         ("mysql://root@h/", "mysql://root@h/"),
-        ("kafka://h/t?sasl-password=pw&a=b", "kafka://h/t?sasl-password=xxxxx&a=b"),
+        ("kafka://h/t?sasl-password=pw&protocol=b", "kafka://h/t?sasl-password=xxxxx&protocol=b"),
+        ("kafka://h/t?sasl-password=p&w&protocol=b", "kafka://h/t?sasl-password=xxxxx&xxxxx&protocol=b"),
         ("kafka://h/t?SASL%2Dpassword=pw", "kafka://h/t?SASL%2Dpassword=xxxxx"),
         ("s3://b/p?access-key=A&secret-access-key=B&session-token=C&region=d",
          "s3://b/p?access-key=xxxxx&secret-access-key=xxxxx&session-token=xxxxx&region=d"),
@@ -290,7 +294,7 @@ def test_an_address_that_is_nowhere(uri, words):
         told(uri, "source-uri")
 
 
-@given(password=st.text(alphabet=st.characters(codec="ascii", exclude_characters="&% +"), min_size=4, max_size=12))
+@given(password=st.text(alphabet=st.characters(codec="ascii", exclude_characters="% +"), min_size=4, max_size=12))
 def test_no_password_escapes(password):
     """Whatever error an URI raises, its user's password is not in the text."""
     uri = f"kafka://user:~{password}~@h/t?protocol=open-protocol&sasl-password=~{password}~"

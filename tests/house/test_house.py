@@ -353,6 +353,16 @@ def tracked() -> list[Path]:
     return [path for name in ran.stdout.decode().split("\0") if name and (path := ROOT / name).is_file()]
 
 
+DIGITS = re.compile(r"\.is(?:digit|decimal|numeric)\(")
+DIGITS_HOME = "src/tidegate/model/name.py"
+
+
+@holds_in([path for path in FILES if name_of(path) != DIGITS_HOME])
+def test_digits_are_those_of_ascii(path: Path) -> None:
+    """`all_digits` tells numbers: what Python's own methods take for digits is not always one for `int`."""
+    assert not DIGITS.search(path.read_text())
+
+
 def test_nothing_of_one_machine() -> None:
     """No file names a place of one machine or the address of a package registry."""
     found = []

@@ -32,6 +32,7 @@ from tidegate.app.config.delta_sink import (
 )
 from tidegate.app.config.entry import SinkEntry, SourceEntry, is_landed
 from tidegate.app.config.feed import FeedConfig
+from tidegate.app.config.file_params import store_params
 from tidegate.app.config.kafka_source import KAFKA_SOURCE, KafkaSource, parse_source
 from tidegate.app.config.kafka_target import KAFKA_KEYS, KAFKA_REFUSED, KAFKA_TARGET, KafkaTarget, parse_target
 from tidegate.app.config.metrics_sink import MetricsTarget, metrics_entry
@@ -42,6 +43,7 @@ from tidegate.app.config.sql_target import SQL_KEYS, SQL_REFUSED, SQL_SINK, SqlA
 from tidegate.app.config.storage_source import StorageSource, files_entry
 from tidegate.app.config.storage_target import StorageTarget, storage_entry
 from tidegate.app.config.tidb_source import TIDB_KEYS, TIDB_SOURCE, TidbSource, parse_tidb
+from tidegate.app.config.uri import declare
 from tidegate.app.config.webhook_target import (
     WEBHOOK_KEYS,
     WEBHOOK_REFUSED,
@@ -52,6 +54,7 @@ from tidegate.app.config.webhook_target import (
 )
 from tidegate.app.targets import check_lake, delta_sink, topic_target
 from tidegate.feed.event_filter import EventFilter
+from tidegate.source.large.address import PARAMETERS as UPSTREAM_PARAMS
 
 if TYPE_CHECKING:
     from tidegate.app.checkpoints import StateFiles
@@ -375,6 +378,14 @@ SINKS: Final = _by_scheme(
     ),
 )
 """What can be written, by the scheme of its address."""
+
+declare(
+    {
+        *(name for entry in (*SOURCES.values(), *SINKS.values()) for name in entry.params),
+        *UPSTREAM_PARAMS,
+        *store_params(),
+    }
+)
 
 
 def entries_of(config: FeedConfig) -> tuple[SourceEntry, SinkEntry]:

@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 
 from tidegate.model.errors import ConfigError
+from tidegate.model.name import all_digits
 
 PROTOCOLS: Final[Mapping[str, str]] = {
     "open-protocol": "open-protocol",
@@ -173,7 +174,7 @@ def _flag(key: str, value: object) -> object:
 
 def _positive(key: str, value: object) -> object:
     text = str(value)
-    if text.isascii() and text.isdigit() and int(text) > 0:
+    if all_digits(text) and int(text) > 0:
         return int(text)
     raise ConfigError(f"{key} is {value!r}; it must be a whole number above 0")
 

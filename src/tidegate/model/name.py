@@ -26,6 +26,11 @@ def lowered(name: str) -> str:
     return name.lower() if name.isascii() else "".join(_TWO_FOR_ONE.get(char) or char.lower() for char in name)
 
 
+def all_digits(text: str) -> bool:
+    """Return True for a text of digits 0 to 9 alone, at least one. `str.isdigit` takes "²" too, which is no number."""
+    return text.isascii() and text.isdigit()
+
+
 def qualified(*names: str) -> str:
     """Return names joined by dots; those that hold a dot or begin with a backtick stand in backticks, as in SQL."""
     quoted = (f"`{name.replace('`', '``')}`" if "." in name or name[:1] == "`" else name for name in names)

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 from tidegate.expr.syntax.tokens import Token, TokenKind, fail, lex
 from tidegate.model.errors import SqlError
+from tidegate.model.name import all_digits
 from tidegate.model.table import TableName
 
 _OPENING: Final = frozenset("([{")
@@ -155,7 +156,7 @@ class Cursor:
         if (
             token.kind is not TokenKind.NUMBER
             or not token.text.isascii()
-            or not token.text.isdigit()
+            or not all_digits(token.text)
             or len(token.text) > 20
         ):
             raise self.error(f"expected {what}")

@@ -18,6 +18,7 @@ from typing import Final
 
 from tidegate.model.mysql import STRINGS
 from tidegate.model.mysql import MysqlType as T
+from tidegate.model.name import all_digits
 from tidegate.model.table import ColumnType
 from tidegate.schema.definition import Blob, Default, DefaultNumber, DefaultText, Expression, Now, Null
 
@@ -51,7 +52,7 @@ def _text(value: str, column_type: ColumnType) -> str | bytes:
 
 
 def _number(text: str, column_type: ColumnType) -> str | bytes:
-    if column_type.code is T.BIT and text.isascii() and text.isdigit() and len(text) <= 20:
+    if column_type.code is T.BIT and all_digits(text) and len(text) <= 20:
         return _fit_bits(int(text).to_bytes(9, "big"), column_type)
     return _pad(text.encode(), column_type) if _is_bytes(column_type) else text
 

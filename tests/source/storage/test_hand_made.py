@@ -462,3 +462,24 @@ def test_a_changelog_of_another_source(made: Made) -> None:
     made.checkpoint(7)
     with pytest.raises(ConfigError, match="was landed from topic 'shop'"):
         made.landed()
+
+
+def test_links_do_not_leave_the_directory(made: Made, tmp_path: Path) -> None:
+    """A link to a file of the directory is read; one that leaves it, or leads to a directory, ends the landing, which
+    names it. No file outside is opened, and no circle walked."""
+    secret = tmp_path / "secret.csv"
+    secret.write_text('"I","t","shop",5,1,"secret"\r\n')
+    made.data(2, 'I,5,1,"a"')
+    made.index(2)
+    made.checkpoint(7)
+    day = made.root / "shop" / "t" / "1" / DAY
+    first = day / f"CDC{1:020d}.csv"
+    for target in (secret, made.root, tmp_path):
+        first.symlink_to(target)
+        with pytest.raises(ConfigError, match=f"{first.name} is a link to a .*, which is not followed"):
+            made.landed()
+        first.unlink()
+    (day / "kept").write_text('"I","t","shop",4,7,"b"\r\n')
+    first.symlink_to(day / "kept")
+
+    assert lines_of(made.landed()) == [CREATE, "4 I t 7 b", "5 I t 1 a"]

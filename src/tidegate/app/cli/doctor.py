@@ -23,6 +23,7 @@ from typing import Final, Literal
 import click
 
 from tidegate.model.errors import TidegateError
+from tidegate.model.name import all_digits
 from tidegate.spark.cache import cache_dir
 from tidegate.spark.jars import Configuration, ensure_jars, jars_dir, jars_present
 from tidegate.spark.java import WHEEL, find_java
@@ -188,7 +189,7 @@ def _memory() -> Iterator[Finding]:
     limits = [psutil.virtual_memory().available]
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         text = Path(path).read_text().strip() if Path(path).is_file() else ""
-        limits += [int(text)] if text.isdigit() else []
+        limits += [int(text)] if all_digits(text) else []
     free = min(limits)
     tight = free < MEMORY_MIN_BYTES
     remedy = "give it 3 GiB or more, or a smaller driver_memory" if tight else ""

@@ -22,6 +22,7 @@ from tidegate.app.config.uri import Secret, parameters, split
 from tidegate.codec.encoding import EncodeOptions, encode_options
 from tidegate.model.errors import ConfigError, KafkaConfigInvalid, UnsupportedError, UriInvalid
 from tidegate.model.feed_errors import PartitionNumInvalid
+from tidegate.model.name import all_digits
 
 _FILE: Final = "sink.kafka-config."
 _RAW: Final = "sink.kafka-config.output-raw-change-event"
@@ -197,5 +198,5 @@ def _options(document: Document, told: Mapping[str, Given]) -> EncodeOptions:
 
 def _check_partitions(given: Mapping[str, Given]) -> None:
     word = str(given.get("partition-num", Given("", 1)).value)
-    if word.removeprefix("-").isdecimal() and int(word) < 1:
+    if all_digits(word.removeprefix("-")) and int(word) < 1:
         raise PartitionNumInvalid(f"partition-num is {word}; a topic is written to at least one partition")

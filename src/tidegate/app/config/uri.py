@@ -5,13 +5,14 @@ r"""The parts of an address, and its secrets.
               netloc       path          parameters, each of a table of its scheme
 
 Names and values are percent-encoded as in any URI.  A parameter given twice and an unknown one are errors.  Passwords
-never leave in a message: `mask_uri` hides them, `Secret` prints as xxxxx.  As all users of a machine see the words of
-a command, an address may stand in a file, @FILE, or in the environment, env:NAME.
+never leave in a message: `mask_uri` hides them, `Secret` prints as xxxxx.  What no table of parameters declares may be
+a secret too: the path of a webhook, a parameter of its receiver, the end of a password that holds a bare "&".  As all
+users of a machine see the words of a command, an address may stand in a file, @FILE, or in the environment, env:NAME.
 """
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote
@@ -25,6 +26,10 @@ _SECRET_NAME: Final = re.compile(
     r"|(access|account|api|private|encryption|sas|shared)[-_.]?key",
     re.IGNORECASE,
 )
+_DECLARED: Final[set[str]] = set()
+"""Names of parameters whose values are shown."""
+_CALLED: Final = re.compile(r"(https?://[^/?#]*)/[^?#]+", re.IGNORECASE)
+"""An address that is called, with a path."""
 _USER_INFO: Final = re.compile(r"(?<=://)(?!\[)([^:/?#]*):(?:[^?#]*|(?!\d*(?:[,/?#]|$)).*)@", re.DOTALL)
 """User and password, up to the last "@" before parameters; up to the last one where what looks like them, or like a
 path, cannot be, as no port stands before it: a password that should have been percent-encoded."""
@@ -46,33 +51,47 @@ class Secret(str):
         return repr(MASK) if self else "''"
 
 
+def declare(names: Iterable[str]) -> None:
+    """Let `mask_uri` show the values of these parameters, but for names that speak of a secret. The registry declares
+    those of its tables; as long as none does, all values are masked."""
+    _DECLARED.update(names)
+
+
 def mask_uri(uri: str) -> str:
-    """Return `uri` with xxxxx for its user's password, for every parameter whose name speaks of a secret, and for what
-    stands behind a "#", since no address of ours has that: it may be the end of a password."""
-    uri = _USER_INFO.sub(lambda hit: f"{hit[1]}:{MASK}@", uri)
-    base, mark, query = uri.partition("?")
-    query, hash_, fragment = query.partition("#")
-    return base + mark + "&".join(map(_mask_parameter, query.split("&"))) + hash_ + (MASK if fragment else "")
+    """Return `uri` with xxxxx for its user's password, for the path of a webhook, for every parameter that is not
+    declared or whose name speaks of a secret, and for what stands behind a "#", since no address of ours has that: it
+    may be the end of a password."""
+    return _CALLED.sub(rf"\1/{MASK}", _mask(uri), count=1) if _CALLED.match(uri) else _mask(uri)
 
 
 def mask_text(text: str) -> str:
     """Return a text with the addresses in it masked; an address ends where a space stands."""
-    return " ".join(mask_uri(word) if "://" in word else word for word in text.split(" ")) if "://" in text else text
+    return " ".join(_mask(word) if "://" in word else word for word in text.split(" ")) if "://" in text else text
 
 
 def mask_value(name: str, value: str) -> str:
     """Return a parameter's value with its secrets masked: all of it, where its name speaks of one."""
     if value and _SECRET_NAME.search(name):
         return MASK
-    return mask_uri(value) if "://" in value else value
+    return _mask(value) if "://" in value else value
+
+
+def _mask(uri: str) -> str:
+    uri = _USER_INFO.sub(lambda hit: f"{hit[1]}:{MASK}@", uri)
+    base, mark, query = uri.partition("?")
+    query, hash_, fragment = query.partition("#")
+    return base + mark + "&".join(map(_mask_parameter, query.split("&"))) + hash_ + (MASK if fragment else "")
 
 
 def _mask_parameter(text: str) -> str:
     name, equals, value = text.partition("=")
+    plain = unquote(name)
     if not value:
-        return MASK if "@" in text else text
+        return text if not text or plain in _DECLARED else MASK
+    if plain not in _DECLARED:
+        return f"{name}={MASK}"
     inner = unquote(value)
-    masked = mask_value(unquote(name), inner)
+    masked = mask_value(plain, inner)
     return text if masked == inner else f"{name}{equals}{quote(masked, safe='')}"
 
 

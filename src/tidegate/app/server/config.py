@@ -21,6 +21,7 @@ from tidegate.app.config.uri import state_place
 from tidegate.app.web_server import Tls
 from tidegate.model.errors import ConfigError
 from tidegate.model.host import reaches_others
+from tidegate.model.name import all_digits
 
 PORT: Final = 8300
 TTL_MIN_S: Final = 2
@@ -121,7 +122,7 @@ def _meant(text: str) -> str:
 def _checked(config: ServerConfig) -> ServerConfig:
     security = config.security
     host, colon, port = config.addr.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65_535:
+    if not colon or not all_digits(port) or int(port) > 65_535:
         raise ConfigError(f"addr {config.addr!r}: expected HOST:PORT")
     if not config.data_dir:
         raise ConfigError("data-dir is missing: a directory, or s3://BUCKET/PREFIX for servers of several machines")

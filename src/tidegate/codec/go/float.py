@@ -133,7 +133,7 @@ def _away(text: str) -> str:
     """The next number of as many digits away from zero: the gap above a power of two is twice the gap below it."""
     mantissa, _, exponent = text.partition("e")
     last = mantissa.rstrip("9")
-    if last and last[-1].isdigit():
+    if last and last[-1] in "0123456789":
         return f"{last[:-1]}{int(last[-1]) + 1}{'0' * (len(mantissa) - len(last))}e{exponent}"
     return text
 

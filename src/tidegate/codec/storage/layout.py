@@ -23,6 +23,7 @@ from datetime import date
 from typing import Final, NamedTuple
 
 from tidegate.model.errors import SinkRefused
+from tidegate.model.name import all_digits
 from tidegate.model.table import TableName
 
 METADATA: Final = "metadata"
@@ -49,7 +50,7 @@ class FileNames:
     def number(self, name: str) -> int:
         """Return the number of a data file; 0 for what is none."""
         digits = name.removeprefix("CDC").removesuffix(self.extension)
-        is_data = name.startswith("CDC") and name.endswith(self.extension) and digits.isascii() and digits.isdecimal()
+        is_data = name.startswith("CDC") and name.endswith(self.extension) and all_digits(digits)
         return int(digits) if is_data else 0
 
     def index(self, number: int) -> bytes:

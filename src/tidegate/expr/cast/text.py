@@ -28,6 +28,7 @@ from tidegate.kv.json.text import render_json
 from tidegate.kv.packed_time import Time, render_date, render_duration, render_time
 from tidegate.model.errors import EncodeError
 from tidegate.model.mysql import MysqlType as T
+from tidegate.model.name import all_digits
 from tidegate.model.table import ColumnType
 
 _FSP: Final = 6
@@ -142,7 +143,7 @@ def to_enum(value: SqlValue, kind: ColumnType, collation: str) -> Converted:
     at = _numbered(names, collation).get(_name_key(collation, text))
     if at is not None:
         return Converted(Unsigned(at + 1))
-    return _index(int(text), len(names)) if text.isascii() and text.isdigit() and len(text) < 6 else _index(0, 0)
+    return _index(int(text), len(names)) if all_digits(text) and len(text) < 6 else _index(0, 0)
 
 
 def _decoded(plain: str | bytes) -> str:
@@ -164,7 +165,7 @@ def to_set(value: SqlValue, kind: ColumnType, collation: str) -> Converted:
         return Converted(Unsigned(0))
     numbered = _numbered(names, collation)
     places = [numbered.get(_name_key(collation, part)) for part in text.split(",")]
-    if None in places and text.isascii() and text.isdigit() and len(text) <= 20:
+    if None in places and all_digits(text) and len(text) <= 20:
         return _mask(int(text), everything)
     mask = 0
     for place in places:

@@ -34,6 +34,7 @@ from tidegate.expr.value.time import moment_of, round_span_ns, round_time, span_
 from tidegate.kv.packed_time import Time
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
+from tidegate.model.name import all_digits
 from tidegate.model.table import ColumnType
 
 Cast: TypeAlias = Callable[[SqlValue, ColumnType, Context], SqlValue]
@@ -191,8 +192,8 @@ def _target(words: list[str]) -> _Target:
     make = _TARGETS.get(words[0])
     if make is None:
         raise SqlRefused(1064, f"CAST does not know the type {words[0]}", "42000")
-    sizes = [int(word) for word in words[1:] if word.isdigit()]
-    return make(sizes, next((word for word in words[1:] if not word.isdigit()), ""))
+    sizes = [int(word) for word in words[1:] if all_digits(word)]
+    return make(sizes, next((word for word in words[1:] if not all_digits(word)), ""))
 
 
 def _cast_call(node: Node, scope: Scope) -> Compiled:

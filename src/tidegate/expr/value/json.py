@@ -24,6 +24,7 @@ from tidegate.expr.value.text import text_of
 from tidegate.kv.json.value import JsonDuration, JsonTime, JsonValue, Opaque
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
+from tidegate.model.name import all_digits
 from tidegate.model.table import ColumnType
 
 _INVALID_TEXT: Final = 3140
@@ -136,7 +137,7 @@ def _step(found: re.Match[str]) -> Step:
 
 def _index(text: str) -> int:
     """3 -> 3, last -> -1, last-2 -> -3."""
-    return int(text) if text.isdigit() else -1 - int(text[4:].strip().removeprefix("-") or 0)
+    return int(text) if all_digits(text) else -1 - int(text[4:].strip().removeprefix("-") or 0)
 
 
 def single(path: Path) -> bool:

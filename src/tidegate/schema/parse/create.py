@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Final
 
 from tidegate.expr.syntax.tokens import TokenKind
+from tidegate.model.name import all_digits
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.definition import (
     CheckDef,
@@ -94,7 +95,7 @@ def _read_option(cursor: Cursor, found: SequenceDef) -> SequenceDef | None:
     if option:
         cursor.sign("=")
         sign = -1 if cursor.sign("-") else 1
-        if cursor.peek().kind is not TokenKind.NUMBER or not cursor.peek().text.isdigit():
+        if cursor.peek().kind is not TokenKind.NUMBER or not all_digits(cursor.peek().text):
             return replace(found, restart=found.start) if option == "RESTART" else None
         return replace(found, **{_NUMBERED[option]: sign * cursor.integer()})  # type: ignore[arg-type]
     if cursor.accept("COMMENT"):

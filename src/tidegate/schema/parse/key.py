@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from tidegate.model.name import all_digits
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.definition import CheckDef, IndexDef, IndexDetail, References
 
@@ -155,6 +156,6 @@ def _read_part(cursor: Cursor) -> tuple[str, int, str]:
         name = cursor.name("a column name")
         if cursor.is_sign("("):
             inside = cursor.skip_group()
-            length = int(inside) if inside.isascii() and inside.isdigit() and len(inside) < 10 else -1
+            length = int(inside) if all_digits(inside) and len(inside) < 10 else -1
     cursor.accept("ASC", "DESC")
     return name, length, expression

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from tidegate.expr.syntax.tokens import TokenKind
+from tidegate.model.name import all_digits
 from tidegate.model.table import PartitionDef, PartitionInfo
 from tidegate.schema.columns import charset_of_collation, normal_charset, read_charset_name
 from tidegate.schema.cursor import Cursor
@@ -96,7 +97,7 @@ def _read_valued(cursor: Cursor, detail: OptionsDetail) -> OptionsDetail | None:
     if cursor.done() or cursor.peek().kind is TokenKind.SIGN:
         raise cursor.error("expected the value of a table option")
     value = cursor.next()
-    if option in _NUMBERS and value.text.isascii() and value.text.isdigit() and len(value.text) <= 20:
+    if option in _NUMBERS and all_digits(value.text) and len(value.text) <= 20:
         detail = replace(detail, **{_NUMBERS[option]: int(value.text)})  # type: ignore[arg-type]
         return replace(detail, forced=True) if option.startswith("FORCE") else detail
     if option in _TEXTS:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tidegate.expr.syntax.tokens import TokenKind, quote_name
+from tidegate.model.name import all_digits
 from tidegate.schema.restore.call import order_item, window_spec
 from tidegate.schema.restore.expression import expression
 from tidegate.schema.restore.literal import literal
@@ -87,7 +88,7 @@ def _hints(text: str) -> str:
     for word, inside in re.findall(r"(\w+)\s*\(([^)]*)\)", text):
         joint = _KNOWN_HINTS.get(word.upper())
         if joint is not None:
-            names = [part if part.isdigit() else quote_name(part) for part in re.findall(r"[\w$]+", inside)]
+            names = [part if all_digits(part) else quote_name(part) for part in re.findall(r"[\w$]+", inside)]
             found.append(f"{word.upper()}({joint.join(names)})")
     return " ".join(found)
 

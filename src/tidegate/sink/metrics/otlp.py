@@ -20,6 +20,7 @@ import msgspec
 
 from tidegate.model.errors import ConfigError
 from tidegate.model.tso import physical_ms
+from tidegate.sink.exchange import exchange
 from tidegate.sink.metrics.options import OtlpOptions
 from tidegate.sink.metrics.shown import ShownNumbers, ShownRule
 
@@ -118,9 +119,11 @@ class OtlpPush:
             headers["authorization"] = f"Bearer {self._options.token}"
         path = self._address.path or "/v1/metrics"
         try:
-            connection.request("POST", f"{path}?{self._address.query}" if self._address.query else path, body, headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read(1 << 16).decode("utf-8", "replace")[:_SHOWN]
+            target = f"{path}?{self._address.query}" if self._address.query else path
+            answer = exchange(
+                connection, "POST", target, body, headers, within_s=timeout_s, most_bytes=1 << 16, cut=True
+            )
+            return answer.status, answer.body.decode("utf-8", "replace")[:_SHOWN]
         finally:
             connection.close()
 

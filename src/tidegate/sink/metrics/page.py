@@ -1,12 +1,14 @@
 """A page of one's own: `/metrics` of a changefeed, for Prometheus, in a thread beside the rounds.
 
-A client that sends nothing holds a thread for CLIENT_S and no longer.  What is shown is the snapshot of the last
+A client holds a thread for CLIENT_S and no longer, whether it sends nothing or trickles; above CLIENTS at a time others
+are closed at once.  What is shown is the snapshot of the last
 checkpoint, so a scrape never sees half a round.
 """
 
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
@@ -18,10 +20,45 @@ from tidegate.sink.metrics.families import LabelledNumbers, NumbersCollector
 from tidegate.sink.metrics.shown import ShownNumbers
 
 CLIENT_S: Final = 10.0
+CLIENTS: Final = 32
 POLL_S: Final = 0.1
 
 
-class _SixServer(ThreadingWSGIServer):
+class _Server(ThreadingWSGIServer):
+    """Threads of CLIENTS at most, each with an end."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._room = threading.BoundedSemaphore(CLIENTS)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread, if there is room."""
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: socket.socket, client_address: Any) -> None:  # type: ignore[override]
+        """Answer, and end the connection when its time is over."""
+        timer = threading.Timer(CLIENT_S, _end, (request,))
+        timer.daemon = True
+        timer.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            timer.cancel()
+            self._room.release()
+
+    def handle_error(self, *_: object) -> None:
+        """Say nothing: clients come and go."""
+
+
+def _end(request: socket.socket) -> None:
+    with suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
+
+
+class _SixServer(_Server):
     address_family = socket.AF_INET6
 
 
@@ -43,7 +80,7 @@ class MetricsPage:
             return [] if found is None else [LabelledNumbers({"changefeed": found.feed}, found)]
 
         registry.register(NumbersCollector(snapshots))
-        server = _SixServer if ":" in place[0] else ThreadingWSGIServer
+        server = _SixServer if ":" in place[0] else _Server
         try:
             self._server = make_server(*place, _only_metrics(make_wsgi_app(registry)), server, _Handler)
         except (OSError, OverflowError) as error:

@@ -20,9 +20,11 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from tidegate.model.errors import ConfigError, LoginRefused, SinkError, SinkRefused
+from tidegate.sink.exchange import exchange
 
 LATER: Final = frozenset({408, 429, 500, 502, 503, 504})
 _SHOWN: Final = 500
+ANSWER_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +103,23 @@ class SearchCalls:
             fresh = self._connection is None
             try:
                 self._connection = self._connection or self._connected()
-                self._connection.request(method, target, sent, headers)
-                found = self._connection.getresponse()
-                answer = ServerAnswer(found.status, found.read())
+                found = exchange(
+                    self._connection,
+                    method,
+                    target,
+                    sent,
+                    headers,
+                    within_s=self.options.timeout_s,
+                    most_bytes=ANSWER_BYTES,
+                )
             except (OSError, http.client.HTTPException) as error:
                 self.close()
                 failed = error
                 self._next += fresh  # an old connection may have ended by itself
                 continue
-            if found.will_close:
+            if found.ends:
                 self.close()
-            return self._checked(answer)
+            return self._checked(ServerAnswer(found.status, found.body))
         raise SinkError(f"{self.options.place}: {failed or type(failed).__name__}") from failed
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from datetime import date
 
 from tidegate.codec.storage.layout import FileNames, index_path
+from tidegate.model.name import all_digits
 from tidegate.sink.storage.bucket import Bucket
 
 _DEPTHS = (4, 5)
@@ -32,7 +33,7 @@ def expired_directory(path: str, names: FileNames, before: date) -> str | None:
         day = date.fromisoformat(parts[-1])
     except ValueError:
         return None
-    is_ours = len(parts) in _DEPTHS and all(part.isdecimal() for part in parts[2:-1]) and day.isoformat() == parts[-1]
+    is_ours = len(parts) in _DEPTHS and all(all_digits(part) for part in parts[2:-1]) and day.isoformat() == parts[-1]
     return directory if is_ours and day < before else None
 
 

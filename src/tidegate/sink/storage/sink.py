@@ -52,7 +52,7 @@ from tidegate.feed.plan import Barrier, Round
 from tidegate.feed.ports import Changes, Checkpoints, Rhythm, Saved, Sink, Standing, Tasks, standing_of
 from tidegate.feed.step import Rows, Unit, row_steps
 from tidegate.model.errors import InputError, SchemaError, SinkRefused
-from tidegate.model.name import qualified
+from tidegate.model.name import all_digits, qualified
 from tidegate.model.table import TableInfo
 from tidegate.model.tso import Tso, physical_ms
 from tidegate.objectstore.failpoint import reach
@@ -241,7 +241,7 @@ class StorageSink(Sink[StoredRows]):
         version = version_directory(table.name, self._version(table))
         directories = [data_directory(version, date)]
         if table.partition is not None and self._options.partition_separator:
-            parts = [int(name) for name in self._bucket.directories(version) if name.isdecimal()]
+            parts = [int(name) for name in self._bucket.directories(version) if all_digits(name)]
             directories += [data_directory(version, date, part) for part in parts if str(part) != date]
         numbers, left = {}, []
         for directory in directories:

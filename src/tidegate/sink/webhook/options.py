@@ -25,5 +25,5 @@ class WebhookOptions:
 
     @property
     def place(self) -> str:
-        """The address without its parameters, for messages."""
-        return self.url.partition("?")[0]
+        """The server that is called, for messages: path and parameters of a webhook may be its secret."""
+        return "/".join(self.url.split("/", 3)[:3])

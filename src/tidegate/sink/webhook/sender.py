@@ -26,8 +26,10 @@ import obstore
 
 from tidegate.codec.neutral import render
 from tidegate.model.errors import ConfigError, SinkError, SinkRefused
+from tidegate.model.name import all_digits
 from tidegate.objectstore.stores import store
 from tidegate.objectstore.storing import storing
+from tidegate.sink.exchange import exchange
 from tidegate.sink.webhook.cloud_event import CloudEvent
 from tidegate.sink.webhook.options import WebhookOptions
 
@@ -41,6 +43,7 @@ _WRONG_PLACE: Final = {
     405: "the address takes no POST",
 }
 _SHOWN: Final = 500
+_ANSWER_BYTES: Final = 1 << 20
 
 
 class HttpAnswer(NamedTuple):
@@ -105,15 +108,25 @@ class WebhookSender:
             if self._connection is None:
                 self._connection = self._connected()
             path = f"{path}?{self._address.query}" if self._address.query else path
-            self._connection.request("POST", path, body, headers)
-            found = self._connection.getresponse()
-            text = found.read(1 << 20).decode("utf-8", "replace")[:_SHOWN]
+            found = exchange(
+                self._connection,
+                "POST",
+                path,
+                body,
+                headers,
+                within_s=self.options.timeout_s,
+                most_bytes=_ANSWER_BYTES,
+                cut=True,
+            )
         except (OSError, http.client.HTTPException) as error:
             self.close()
             return HttpAnswer(0, str(error) or type(error).__name__)
-        if found.will_close or not found.isclosed():
+        if found.ends:
             self.close()
-        return HttpAnswer(found.status, text, _seconds(found.getheader("retry-after")), found.getheader("location", ""))
+        text = found.body.decode("utf-8", "replace")[:_SHOWN]
+        return HttpAnswer(
+            found.status, text, _seconds(found.headers.get("retry-after")), found.headers.get("location", "")
+        )
 
     def _connected(self) -> http.client.HTTPConnection:
         host, timeout_s = self._address.hostname or "", self.options.timeout_s
@@ -153,4 +166,4 @@ def signed(secret: bytes, event_id: str, body: bytes, now_s: int | None = None) 
 
 def _seconds(text: str | None) -> float | None:
     """What Retry-After asks for, where it is a number; dates are not read."""
-    return float(text) if text and text.isdigit() else None
+    return float(text) if text and all_digits(text) else None

@@ -23,6 +23,7 @@ import obstore
 from tidegate.codec.options import DecodeOptions
 from tidegate.feed.change import Place
 from tidegate.model.errors import ConfigError
+from tidegate.model.name import all_digits
 from tidegate.objectstore.stores import store
 
 FOLDER: Final = "_tidegate/resolutions"
@@ -110,6 +111,6 @@ def parse_place(text: str) -> Place:
     """Return the place that TOPIC/PARTITION/OFFSET names; the topic of files is their directory."""
     rest, _, offset = text.rpartition("/")
     topic, _, partition = rest.rpartition("/")
-    if not topic or not (partition.isascii() and partition.isdigit() and offset.isascii() and offset.isdigit()):
+    if not topic or not (all_digits(partition) and all_digits(offset)):
         raise ConfigError(f"{text!r} is not a place: write TOPIC/PARTITION/OFFSET, such as shop/2/7041")
     return Place(topic, int(partition), int(offset))

@@ -69,12 +69,12 @@ def parse_address(uri: str) -> Address:
         )
     fields: dict[str, object] = {}
     for name, value in given:
-        if name not in _PARAMETERS:
-            close = difflib.get_close_matches(name, _PARAMETERS, n=1)
+        if name not in PARAMETERS:
+            close = difflib.get_close_matches(name, PARAMETERS, n=1)
             raise UriInvalid(
                 f"{_NAME}: unknown parameter {name!r}" + (f"; did you mean {close[0]!r}?" if close else "")
             )
-        field, read = _PARAMETERS[name]
+        field, read = PARAMETERS[name]
         fields[field] = read(name, value)
     if ("ssl_cert" in fields) != ("ssl_key" in fields):
         raise UriInvalid(f"{_NAME}: ssl-cert and ssl-key go together")
@@ -106,7 +106,7 @@ def _seconds(name: str, value: str) -> object:
     return int(found[1]) * _UNIT_S[found[2]]
 
 
-_PARAMETERS: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = {
+PARAMETERS: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = {
     "ssl-ca": ("ssl_ca", _path),
     "ssl-cert": ("ssl_cert", _path),
     "ssl-key": ("ssl_key", _path),

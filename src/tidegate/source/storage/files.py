@@ -1,17 +1,22 @@
 """The place that is read: a directory or a bucket, as far as a reader needs it.
 
+A link in a directory is read as the file that it leads to, as long as that lies in the directory too.  One that leaves
+it would give whoever may write there any file of the reader's account, and one to a directory may lead in a circle:
+both are an error that names the link.
+
 Errors name `shown`: the address that is opened may hold keys.
 """
 
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import obstore
 
-from tidegate.model.errors import SourceError
+from tidegate.model.errors import ConfigError, SourceError
 from tidegate.objectstore.stores import store
 from tidegate.objectstore.storing import STORE_ERRORS, first_line
 from tidegate.source.storage.listing import PlacedFile
@@ -30,6 +35,7 @@ class FilePlace:
 
     def read(self, path: str) -> bytes | None:
         """Return a file; None where there is none. SourceError where the place does not answer."""
+        self._check(path)
         try:
             with self._answering():
                 return bytes(obstore.get(store(self.uri), path).bytes())
@@ -37,12 +43,25 @@ class FilePlace:
             return None
 
     def files(self) -> Iterator[PlacedFile]:
-        """Return all files. SourceError where the place does not answer."""
+        """Return all files. SourceError where the place does not answer; ConfigError for a link that is not read."""
         with self._answering():
+            for link in _links(self.uri):
+                self._check(link)
             for page in obstore.list(store(self.uri)):
                 for one in page:
                     changed_us = round(one["last_modified"].timestamp() * 1_000_000)
                     yield PlacedFile(one["path"], one["size"], _version(one), changed_us)
+
+    def _check(self, path: str) -> None:
+        """ConfigError for a path that a link leads out of the directory, or to a directory."""
+        if "://" in self.uri:
+            return
+        root, found = Path(self.uri).resolve(), Path(self.uri, path).resolve()
+        if not found.is_relative_to(root) or found.is_dir():
+            raise ConfigError(
+                f"{self.shown}/{path} is a link to {'a directory' if found.is_dir() else 'a file outside'}, "
+                "which is not followed: put the file itself there, or remove the link"
+            )
 
     @contextmanager
     def _answering(self) -> Iterator[None]:
@@ -52,6 +71,18 @@ class FilePlace:
             raise
         except STORE_ERRORS as error:
             raise SourceError(f"{self.shown} cannot be read: {first_line(error)}") from error
+
+
+def _links(uri: str) -> Iterator[str]:
+    """Yield the links below a directory, by their paths in it."""
+    waiting = [] if "://" in uri else [uri]
+    while waiting:
+        with suppress(FileNotFoundError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    yield str(Path(entry.path).relative_to(uri))
+                elif entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
 
 
 def _version(meta: Any) -> str:

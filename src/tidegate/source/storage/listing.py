@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tidegate.codec.storage.layout import parse_data_path, parse_index_path, parse_schema_path
+from tidegate.model.name import all_digits
 
 
 class PlacedFile(NamedTuple):
@@ -64,6 +65,6 @@ def table_of_stream(stream: str, tables: Collection[str]) -> tuple[str, int] | N
     parts = stream.split("/")
     for end in range(len(parts) - 1, 0, -1):
         directory = "/".join(parts[:end])
-        if directory in tables and parts[end].isdecimal() and parts[end].isascii():
+        if directory in tables and all_digits(parts[end]):
             return directory, int(parts[end])
     return None

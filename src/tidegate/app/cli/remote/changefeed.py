@@ -20,6 +20,7 @@ from tidegate.app.cli.remote.client import ServerRefused
 from tidegate.app.cli.remote.group import cli, confirm, connected, connects, now_ts, show
 from tidegate.app.cli.remote.wish import WishOptions, laid_over, read_wish
 from tidegate.model.errors import InputError
+from tidegate.model.name import all_digits
 from tidegate.model.tso import physical_ms
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -219,7 +220,7 @@ def resume(name: str, namespace: str, checkpoint: str, *, no_confirm: bool) -> N
 
 
 def _checkpoint(text: str, now: int) -> int:
-    if text and not (text.isascii() and text.isdigit()):
+    if text and not all_digits(text):
         raise CheckpointTsInvalid(f"--overwrite-checkpoint-ts {text}: expected `now` or a TSO")
     ts = int(text or 0)
     if ts > now:

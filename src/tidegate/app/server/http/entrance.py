@@ -19,16 +19,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tidegate.app.config.uri import mask_uri
+from tidegate.app.config.uri import declare, mask_uri
 from tidegate.app.server.http.admission import ANONYMOUS, READS, Admission, Ask
 from tidegate.app.server.http.faults import RequestTooLarge, RequestTooSlow, fault, not_ready
 from tidegate.app.server.http.forward import Forwarder
 from tidegate.app.server.server import Server
 from tidegate.app.web_server import HEADER_BYTES
 from tidegate.model.errors import TidegateError
-from tidegate.model.name import printable
+from tidegate.model.name import all_digits, printable
 
 LOG: Final = logging.getLogger("tidegate.http")
+declare({"after", "limit", "namespace", "state", "table", "ts"})
 BODY_BYTES: Final = 1 << 20
 BODY_S: Final = 30.0
 SEND_S: Final = 60.0
@@ -140,7 +141,7 @@ async def _body(request: Request) -> bytes:
 async def _bounded(request: Request) -> bytes:
     length = request.headers.get("content-length", "0")
     body = bytearray()
-    while not (length.isdigit() and int(length) > BODY_BYTES) and len(body) <= BODY_BYTES:
+    while not (all_digits(length) and int(length) > BODY_BYTES) and len(body) <= BODY_BYTES:
         message = await request.receive()
         body += message.get("body", b"")
         if not message.get("more_body", False) and len(body) <= BODY_BYTES:

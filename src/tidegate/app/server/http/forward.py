@@ -18,6 +18,8 @@ from starlette.responses import Response
 
 from tidegate.app.server.config import ServerConfig
 from tidegate.app.server.http.faults import ForwardFailed
+from tidegate.model.name import all_digits
+from tidegate.sink.exchange import exchange
 
 FROM: Final = "TiCDC-ForwardFromCapture"
 TIMES: Final = "TiCDC-ForwardTimes"
@@ -37,21 +39,21 @@ class Forwarder:
     def ask(self, address: str, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Response:
         """Return the answer of the server at `address` (HOST:PORT). ForwardFailed where there is none."""
         times = headers.get(TIMES.lower(), "0")
-        if not times.isdigit() or int(times) >= TIMES_MAX:
+        if not all_digits(times) or int(times) >= TIMES_MAX:
             raise ForwardFailed(f"the request was forwarded {times[:20]} times; who owns changes, ask again")
         sent = {name: headers[name] for name in _SENT if name in headers}
         sent |= {FROM: self._id, TIMES: str(int(times) + 1)}
         connection = self._connect(address)
         try:
-            connection.request(method, target, body or None, sent)
-            answer = connection.getresponse()
-            text = answer.read(ANSWER_BYTES)
+            answer = exchange(
+                connection, method, target, body or None, sent, within_s=ANSWER_S, most_bytes=ANSWER_BYTES
+            )
         except (OSError, http.client.HTTPException) as error:
             raise ForwardFailed(f"the owner at {address} does not answer: {type(error).__name__}: {error}") from error
         finally:
             connection.close()
-        returned = {name: value for name in _RETURNED if (value := answer.getheader(name))}
-        return Response(text, answer.status, returned)
+        returned = {name: value for name in _RETURNED if (value := answer.headers.get(name))}
+        return Response(answer.body, answer.status, returned)
 
     def _connect(self, address: str) -> http.client.HTTPConnection:
         security = self._config.security

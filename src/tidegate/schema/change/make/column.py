@@ -30,6 +30,7 @@ from msgspec import Raw
 
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
+from tidegate.model.name import all_digits
 from tidegate.model.table import ColumnType
 from tidegate.schema.change.restore import restore
 from tidegate.schema.change.session import DdlSession
@@ -56,7 +57,7 @@ def kept_moment(kind: StoredType, value: str, session: DdlSession, refused: SqlR
         return value
     found = _MOMENT.match(text)
     if found is None:
-        if not text[:1].isdigit():
+        if not all_digits(text[:1]):
             raise refused
         return value
     year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[:6])

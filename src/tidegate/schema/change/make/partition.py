@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from tidegate.model.errors import SqlRefused, TidegateError
+from tidegate.model.name import all_digits
 from tidegate.model.table import PartitionDef, PartitionInfo
 from tidegate.schema.change.draft import column_of
 from tidegate.schema.change.restore import restore, restore_bound
@@ -92,7 +93,7 @@ def check_order(partition: StoredPartition, definitions: Sequence[StoredPartitio
         bound = (one.less_than or [""])[0]
         if bound == "MAXVALUE" and len(one.less_than or ()) == 1 and place + 1 < len(definitions):
             raise SqlRefused(1481, "MAXVALUE can only be used in last partition definition", "HY000")
-        if partition.columns or not bound.removeprefix("-").isdigit():
+        if partition.columns or not all_digits(bound.removeprefix("-")):
             continue
         if least is not None and int(bound) <= least:
             message = "VALUES LESS THAN value must be strictly increasing for each partition"

@@ -30,7 +30,7 @@ from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.value.compare import sort_key_of
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
-from tidegate.model.name import lowered
+from tidegate.model.name import all_digits, lowered
 from tidegate.tidb.sql.query.group import Collector, Grouping, grouped_rows, has_aggregate
 from tidegate.tidb.sql.query.join import Joined, joined
 
@@ -268,7 +268,7 @@ def _unlike(rows: Rows, columns: Sequence[ResultColumn]) -> Rows:
 
 def _placed(node: Node, count: int, clause: str = "order clause") -> int | None:
     """Return the select item that a plain number in ORDER BY or GROUP BY means, from 0."""
-    if type(node).__name__ != "Literal" or node.is_string or not node.this.isdigit():
+    if type(node).__name__ != "Literal" or node.is_string or not all_digits(node.this):
         return None
     if not 1 <= int(node.this) <= count:
         raise SqlRefused(_UNKNOWN_PLACE, f"Unknown column '{node.this}' in '{clause}'", "42S22")

@@ -21,6 +21,7 @@ from tidegate.expr.relation import FixedRelation, ResultSet
 from tidegate.expr.syntax.parse import Command
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
+from tidegate.model.name import all_digits
 from tidegate.schema.change.role import PRIMARY, SECONDARY
 from tidegate.schema.cursor import Cursor
 from tidegate.tidb.information.job import job_row
@@ -133,7 +134,7 @@ def _set(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
 
     def external(value: SqlValue) -> SqlValue:
         known = str(value)
-        if known.isdigit() and int(known) > session.node.storage.oracle.newest:
+        if all_digits(known) and int(known) > session.node.storage.oracle.newest:
             raise SqlRefused(1105, "external timestamp is greater than global tso", "HY000")
         return value
 

@@ -22,6 +22,7 @@ from tidegate.expr.syntax.tokens import TokenKind
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.kv.packed_time import Time
 from tidegate.model.errors import SqlRefused
+from tidegate.model.name import all_digits
 from tidegate.model.tso import LOGICAL_BITS
 from tidegate.schema.charset import CHARSETS, charset_named, collation_named
 from tidegate.schema.cursor import Cursor
@@ -223,7 +224,7 @@ def _shown(value: SqlValue) -> str:
 def _tso(value: SqlValue) -> int | None:
     if isinstance(value, int | Decimal) and value >= _TSO_MIN:
         return int(value)
-    if isinstance(value, str) and value.isdigit() and int(value) >= _TSO_MIN:
+    if isinstance(value, str) and all_digits(value) and int(value) >= _TSO_MIN:
         return int(value)
     return None
 

@@ -22,6 +22,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
+from tidegate.model.name import all_digits
 from tidegate.schema.charset import charset_named, collation_named
 from tidegate.schema.job import MODE_BITS
 
@@ -97,7 +98,7 @@ def choice(*names: str) -> VariableKind:
 
     def read(name: str, value: SqlValue, _warn: Warn) -> Setting:
         word = _text(value)
-        if word.isdigit() and int(word) < len(names):
+        if all_digits(word) and int(word) < len(names):
             return names[int(word)]
         found = next((known for known in names if known.lower() == word.lower()), None)
         if found is None:
