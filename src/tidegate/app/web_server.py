@@ -29,10 +29,12 @@ BACKLOG: Final = 64
 class PortLoop(asyncio.SelectorEventLoop):
     """An event loop on whose ports a handshake of TLS takes HEAD_S at most; asyncio waits a minute."""
 
-    async def create_server(self, *given: Any, **options: Any) -> asyncio.Server:  # type: ignore[override]
+    async def create_server(self, *given: Any, **options: Any) -> asyncio.Server:
         """Listen."""
-        limit = {"ssl_handshake_timeout": HEAD_S} if options.get("ssl") else {}
-        return await super().create_server(*given, **options, **limit)
+        if options.get("ssl"):
+            options["ssl_handshake_timeout"] = HEAD_S
+        server: asyncio.Server = await super().create_server(*given, **options)
+        return server
 
 
 class BoundedProtocol(H11Protocol):

@@ -381,7 +381,8 @@ SINKS: Final = _by_scheme(
 
 declare(
     {
-        *(name for entry in (*SOURCES.values(), *SINKS.values()) for name in entry.params),
+        *(name for source in SOURCES.values() for name in source.params),
+        *(name for sink in SINKS.values() for name in sink.params),
         *UPSTREAM_PARAMS,
         *store_params(),
     }
