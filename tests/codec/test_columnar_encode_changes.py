@@ -8,7 +8,7 @@ import pytest
 
 from tidegate.changelog.columns import landed_batch
 from tidegate.codec import DecodeOptions, EncodeOptions
-from tidegate.codec.columnar import ColumnarEncoder, batch_of_changes, decode_chunk
+from tidegate.codec.columnar import ColumnarEncoder, decode_chunk, text_batch, typed_batch
 from tidegate.codec.frame import read_frames
 from tidegate.feed.change import ROWS_SCHEMA, decode_layout
 from tidegate.model.errors import EncodeError
@@ -34,7 +34,7 @@ def test_what_landed_is_encoded_as_what_was_decoded(name: str, target: str) -> N
         [*encoder.append(rows).pairs(), *encoder.flush().pairs()]
         for encoder, rows in (
             (ColumnarEncoder(options), batch),
-            (ColumnarEncoder(options), batch_of_changes(landed, layout.fields, layout.pk_names)),
+            (ColumnarEncoder(options), typed_batch(text_batch(landed, layout.fields, layout.pk_names))),
         )
     )
     assert direct == read
@@ -55,7 +55,7 @@ def test_a_text_that_is_no_number() -> None:
 def encoded(image: list[bytes], fields: tuple[Field, ...]) -> bytes:
     """The value of the message of one INSERT."""
     row = dict.fromkeys(ROWS_SCHEMA.names) | {"commit_ts": 1, "op": "I", "schema": "s", "table": "t", "after": image}
-    batch = batch_of_changes(pa.Table.from_pylist([row], ROWS_SCHEMA), fields, ("id",))
+    batch = typed_batch(text_batch(pa.Table.from_pylist([row], ROWS_SCHEMA), fields, ("id",)))
     encoder = ColumnarEncoder(EncodeOptions(protocol="open-protocol"), few_rows=0)
     encoder.append(batch)
     ((_, value),) = encoder.flush().pairs()

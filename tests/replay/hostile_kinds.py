@@ -109,9 +109,13 @@ def written(protocol: str, event: Event, compression: str = "none") -> Pair:
 
 def pieces(protocol: str, event: Event, compression: str) -> Message:
     """An event as a message in pieces."""
-    key, value = written(protocol, event)
-    key, value = (None, value) if key is None else (key[16:], value[8:])
-    return Message(protocol, json.loads(key or b"{}"), json.loads(value), compression)
+    return split(protocol, *written(protocol, event), compression)
+
+
+def split(protocol: str, key: bytes | None, value: bytes, compression: str = "none") -> Message:
+    """A message of one event in pieces."""
+    key, value = (b"{}", value) if key is None else (key[16:], value[8:] or b"{}")
+    return Message(protocol, json.loads(key), json.loads(value), compression)
 
 
 Change: TypeAlias = Callable[[Message, random.Random], Pair | None]

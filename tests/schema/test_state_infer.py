@@ -38,7 +38,7 @@ def test_from_open_protocol() -> None:
     info = infer_table(NAME, fields, None, 0x2A)
     assert info.inferred
     digest = sha256(b"\0\0\0\x02db\0\0\0\x01t").hexdigest()
-    assert info.incarnation == f"m-{digest[:32]}-2a"
+    assert info.incarnation == f"n-{digest[:32]}-2a"
     assert [render_type(column.type) for column in info.columns] == [
         "bigint(20) unsigned",
         "varchar",

@@ -40,8 +40,10 @@ from tidegate.feed.pace import BUSY_ROWS, Stretch, rest_s
 from tidegate.feed.parked import Parked, parks, touched
 from tidegate.feed.plan import Barrier, Checkpoint, Drops, Round, refusal
 from tidegate.feed.ports import Changes, Result, Sink, Source, Standing, Tasks
+from tidegate.feed.refused_rows import blamed
 from tidegate.feed.retry_policy import FailureRun, RetryPolicy
 from tidegate.feed.segment import Planning, end_of_round, is_whole, plan_from, raised, segment_end
+from tidegate.feed.step import Unit
 from tidegate.model.errors import EncodeError, Fenced, Retry, TidegateError
 from tidegate.model.feed_errors import Overtaken, SourceBehind
 from tidegate.objectstore.failpoint import reach
@@ -315,8 +317,7 @@ class Engine:
         self.meter.working(planned)
         reach("round/planned")
         with self.meter.timed("write"):
-            run = partial(self.sink.run, self.tasks, planned.units, changes)  # 6 route, 7 write
-            results = self.outage.retrying(run)
+            results = self.outage.retrying(partial(self.apply, planned.units, changes))  # 6 route, 7 write
         reach("round/applied")
         self.floor = raised(self.floor, (result.ahead for result in results))
         if not is_whole(planned.checkpoint.ts, self.floor):
@@ -331,6 +332,14 @@ class Engine:
         if self.sink.rhythm.rests:
             rest = rest_s(self.published_s - begun_s, rows, self.sink.rhythm.flush_s)
             self.due_s = self.published_s + rest
+
+    def apply(self, units: Sequence[Unit], changes: Changes) -> Sequence[Result]:
+        """Let the sink do units; an error about a table that only messages made names them."""
+        try:
+            return self.sink.run(self.tasks, units, changes)
+        except TidegateError as error:
+            blamed(error, units, changes)
+            raise
 
     def advance(self, planned: Round, results: Sequence[Result]) -> None:
         """Publish a round's end."""

@@ -16,8 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.codec.columnar import Batch, batch_of_changes, text_batch
+from tidegate.codec.columnar import Batch, text_batch, typed_batch
 from tidegate.feed.change import Chunk, ChunkPart, decode_layout
+from tidegate.feed.refused_rows import converted
 from tidegate.model.event import Field
 from tidegate.model.roads import RoadCounts
 
@@ -31,8 +32,12 @@ MakeBatch: TypeAlias = Callable[[pa.Table, tuple[Field, ...], tuple[str, ...] | 
 
 def chunks_of(tables: Sequence[pa.Table], most: int = CHUNK_ROWS) -> Iterator[Chunk]:
     """Return the rows of `tables` (LANDED_SCHEMA, each sorted by commit_ts, one upstream table each) as chunks of about
-    `most` rows, images typed. EncodeError for a text that is no value of its column."""
-    return _chunks(tables, most, batch_of_changes)
+    `most` rows, images typed. EncodeError, with their messages, for rows with a text that is no value of its column."""
+    return _chunks(tables, most, _typed)
+
+
+def _typed(rows: pa.Table, fields: tuple[Field, ...], pk_names: tuple[str, ...] | None) -> Batch:
+    return converted(text_batch(rows, fields, pk_names), typed_batch)
 
 
 def text_chunks(rows: pa.Table) -> Iterator[Chunk]:

@@ -28,6 +28,7 @@ from tidegate.model.errors import (
     InputError,
     PoisonMessage,
     SchemaError,
+    SinkRefused,
     TidegateError,
 )
 from tidegate.model.table import TableInfo
@@ -144,7 +145,7 @@ class LandedSource(ChangelogSource):
         """Put the messages aside that `error` is about, if the landing may skip dead letters; True if it did.
 
         Raises `error` with the ways out where it may not."""
-        if not error.messages or not isinstance(error, SchemaError | InputError | EncodeError):
+        if not error.messages or not isinstance(error, SchemaError | InputError | EncodeError | SinkRefused):
             return False
         places = {Place(*message[:3]): message[3] for message in error.messages}
         bodies = self.landing.bodies(places)

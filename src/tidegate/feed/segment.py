@@ -37,13 +37,14 @@ from tidegate.feed.pace import ROUND, Most, Stretch, round_end
 from tidegate.feed.plan import Barrier, Checkpoint, Drops, Landed, Round, identity, plan_round, replace_ts
 from tidegate.feed.ports import Changes, Source, Standing
 from tidegate.feed.previous_name import previous_name
+from tidegate.feed.refused_rows import refused_layout
 from tidegate.feed.step import Rows, Unit
 from tidegate.model.errors import InputError, SchemaError
 from tidegate.model.event import Ddl
 from tidegate.model.feed_errors import RowsLackDdl
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.effects import Effect
-from tidegate.schema.infer import infer_table, merge_inferred
+from tidegate.schema.infer import infer_table, merge_inferred, unusable
 from tidegate.schema.state import SchemaState, apply_ddl
 
 
@@ -157,7 +158,11 @@ def plan_landed(
     spans = {name: (span.rows, span.min_ts, span.max_ts) for name, span in landed.tables().items()}
 
     def layouts(name: TableName, end: int) -> Sequence[Layout]:
-        return landed.layouts(name, at.ts, end)
+        seen = landed.layouts(name, at.ts, end)
+        for layout in seen if barrier is Barrier.TABLE else ():
+            if what := unusable(layout.fields, layout.pk_names):
+                raise refused_layout(landed, name, layout, what)
+        return seen
 
     found = Landed(spans, layouts, accept, drops, takes)
     plan = plan_round if barrier is Barrier.TABLE else plan_segment

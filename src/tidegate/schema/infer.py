@@ -4,8 +4,13 @@
     Canal-JSON      mysqlType + pkNames   short form the same and no nullability; full form everything but defaults
 
 What the message leaves out is left open (-1, None); virtual columns never stand in messages, so they are missing.
-`incarnation` is m-{digest of the lower-case names}-{version}, so that readers of one topic agree on it.  Lakes from
-before had a crc32 there; they keep the ids of tables that they know.
+`incarnation` is n-{digest of the lower-case names}-{version}, so that readers of one topic agree on it.  Lakes from
+before had m- or a crc32 there; they keep the ids of tables that they know.
+
+A column's id comes of its name, above all ids that DDLs give: a message that is taken back takes no other's column
+along, although stored columns were made with both.
+
+Fields that describe no table (`unusable`), since there are none or the key names others, are no table's.
 
 `merge_inferred` joins what several messages tell of such a table.
 
@@ -17,9 +22,10 @@ A handle-only message adds nothing; a key, once known, stays.
 Source: Open Protocol and Canal-JSON documents (column flags, mysqlType, pkNames).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Final
+from zlib import crc32
 
 import msgspec
 
@@ -31,6 +37,8 @@ from tidegate.model.table import ColumnInfo, ColumnType, IndexInfo, TableInfo, T
 from tidegate.schema.columns import complete_type, parse_type
 from tidegate.schema.definition import TypeDef
 
+NAMED_FROM: Final = 1 << 30
+"""The least column id that a name gives."""
 DIGEST_CHARS: Final = 32
 """128 bits: nobody finds two names with one digest."""
 
@@ -41,10 +49,13 @@ def infer_table(
     """Return the table that a row's fields describe, as of `version`; a column of a type that nobody knows is text."""
     indexes = _keys(fields, pk_names)
     primary = {column for index in indexes if index.primary for column in index.columns}
-    columns = tuple(_column(field, place, field.name in primary) for place, field in enumerate(fields, start=1))
+    ids = _ids([field.name for field in fields], ())
+    columns = tuple(
+        _column(field, column_id, field.name in primary) for field, column_id in zip(fields, ids, strict=True)
+    )
     return TableInfo(
         name=name,
-        incarnation=f"m-{_digest(name)}-{version:x}",
+        incarnation=f"n-{_digest(name)}-{version:x}",
         version=version,
         columns=columns,
         indexes=indexes,
@@ -52,6 +63,30 @@ def infer_table(
         max_index_id=len(indexes),
         inferred=True,
     )
+
+
+def unusable(fields: tuple[Field, ...], pk_names: tuple[str, ...] | None) -> str:
+    """Return why a row's fields describe no table; empty if they do."""
+    if not fields:
+        return "a row without columns"
+    nameless = next((field.name for field in fields if not field.name or "\0" in field.name), None)
+    if nameless is not None:
+        return f"a row with a column named {nameless!r}"
+    known = {lowered(field.name) for field in fields}
+    strangers = [name for index in _keys(fields, pk_names) for name in index.columns if lowered(name) not in known]
+    return f"a row whose key has column {strangers[0]}, which it does not have" if strangers else ""
+
+
+def _ids(names: Iterable[str], taken: Iterable[int]) -> list[int]:
+    """The ids of columns, each by its name, none of them `taken`."""
+    used, found = set(taken), []
+    for name in names:
+        column_id = NAMED_FROM + crc32(lowered(name).encode("utf-8", "surrogatepass")) % NAMED_FROM
+        while column_id in used:
+            column_id += 1
+        used.add(column_id)
+        found.append(column_id)
+    return found
 
 
 def _digest(name: TableName) -> str:
@@ -116,14 +151,14 @@ def merge_inferred(tables: Sequence[TableInfo]) -> TableInfo:
     for other in others:
         known = {lowered(column.name) for column in merged.columns}
         strangers = [column for column in other.columns if lowered(column.name) not in known]
+        ids = _ids([column.name for column in strangers], [column.id for column in merged.columns])
         added = tuple(
-            msgspec.structs.replace(column, id=merged.max_column_id + nth, nullable=True)
-            for nth, column in enumerate(strangers, 1)
+            msgspec.structs.replace(column, id=column_id, nullable=True)
+            for column, column_id in zip(strangers, ids, strict=True)
         )
         merged = msgspec.structs.replace(
             merged,
             columns=merged.columns + added,
-            max_column_id=merged.max_column_id + len(added),
             indexes=merged.indexes or other.indexes,
         )
     return merged

@@ -1,6 +1,7 @@
 """The upstream, as the feed and as `tidegate decode` use it."""
 
 import json
+import random
 from typing import Any
 from urllib.parse import quote
 
@@ -8,7 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from tests.codec.encode_rows import TABLE, TS, delete, encoder, insert, update
+from tests.counts import some
 from tests.mariadb import AS_OF, QUOTED, Server
+from tests.replay.hostile_kinds import split
+from tests.replay.mutated import changed
 from tidegate.app.cli.main import main
 from tidegate.app.config.kafka_source import parse_source
 from tidegate.app.config.uri import mask_uri
@@ -93,6 +97,35 @@ def test_what_may_pass_fails_the_landing() -> None:
         land_messages(messages(), LandPlan("t", 0, read, skip_dead=True))
     assert caught.value.retry.value == "later"
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("protocol", ["open-protocol", "canal-json"])
+@pytest.mark.parametrize("ts", [0, 1])
+def test_no_snapshot_lies_before_the_first(protocol: str, ts: int) -> None:
+    """A handle-key row of a time before which nothing was is a dead letter; nobody is asked, again and again."""
+    read = parse_source(source("mysql://u:secret@127.0.0.1:1/", protocol)).decode_options()
+    key, value = messages(protocol)[1][1:]
+    given = split(protocol, key, value)
+    given.at(ts)
+    landed = land_messages([TopicMessage(0, *given.packed())], LandPlan("t", 0, read, skip_dead=True))
+    assert [letter.error_code for letter in landed.letters] == ["CDC:ErrUpstreamRowMissing"]
+    assert f"at ts {ts}" in landed.letters[0].error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["open-protocol", "canal-json"])
+def test_no_handle_key_row_stops_the_landing(upstream: Server, protocol: str) -> None:
+    """Whatever was changed in such a message, it lands, is left out as another table's, or is a dead letter."""
+    read, cut = parse_source(source(upstream.uri, protocol)).decode_options(), messages(protocol)[1:3]
+    plan = LandPlan("t", 0, read, skip_dead=True)
+    letters = 0
+    for seed in range(some(100, 10_000)):
+        chance = random.Random(f"{protocol}-{seed}")
+        given = split(protocol, *chance.choice(cut)[1:])
+        part = "key" if given.open and chance.random() < 0.6 else "value"
+        setattr(given, part, changed(getattr(given, part), chance))
+        letters += len(land_messages([TopicMessage(0, *given.packed())], plan).letters)
+    assert letters
 
 
 def test_decode_says_that_nobody_answers() -> None:

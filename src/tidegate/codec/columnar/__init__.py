@@ -1,7 +1,7 @@
 """Messages to Arrow columns at once, and columns to messages: the fast path of both protocols."""
 
 from tidegate.codec.columnar.chunk import MessageChunk, Pairs, Rest, decode_chunk
-from tidegate.codec.columnar.encode.changes import batch_of_changes, text_batch, typed_batch
+from tidegate.codec.columnar.encode.changes import text_batch, typed_batch
 from tidegate.codec.columnar.encode.cut import Cutter, EncodedRows, MessageArrays
 from tidegate.codec.columnar.encode.encoder import ColumnarEncoder
 from tidegate.codec.columnar.rows import Batch, RowTexts, row_texts
@@ -18,7 +18,6 @@ __all__ = [
     "Rest",
     "RowTexts",
     "as_texts",
-    "batch_of_changes",
     "decode_chunk",
     "row_texts",
     "text_batch",

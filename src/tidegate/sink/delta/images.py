@@ -11,7 +11,6 @@ Columns are found by name, whatever its case.  Texts and typed values give the s
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import islice
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -19,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.feed.change import Batch, RowTexts
-from tidegate.model.errors import SchemaError, SinkRefused
+from tidegate.feed.refused_rows import refused_rows
+from tidegate.model.errors import SinkRefused, TidegateError
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, TableInfo
 from tidegate.sink.delta.columns import LakeColumn
@@ -35,10 +35,6 @@ LACKING: Final = {"before": "I", "after": "D"}
 """The operation whose rows have no such image."""
 PERMISSIVE: Final = frozenset({"ignore", "try_evolve"})
 """Policies under which a column may keep a type that later values do not fit."""
-
-
-REFUSED_MAX: Final = 10_000
-"""Messages that one error tells; the others come with the next."""
 
 
 class SideImages(NamedTuple):
@@ -102,21 +98,12 @@ class ImageReader:
             if self.position(name) is None:
                 raise self._keyless(name, range(self.batch.rows))
 
-    def _keyless(self, column: str, rows: Iterable[int]) -> SchemaError:
+    def _keyless(self, column: str, rows: Iterable[int]) -> TidegateError:
         return self._refused(f"table {self.table.name}: a row has no value in column {column} of the key", rows)
 
-    def _refused(self, what: str, rows: Iterable[int], rest: str = "") -> SchemaError:
+    def _refused(self, what: str, rows: Iterable[int], rest: str = "") -> TidegateError:
         """The error of some rows, with the place of the first in its text, and the messages of all of them."""
-        some = list(islice(rows, REFUSED_MAX))
-        if self.batch.place is None:
-            return SchemaError(f"{what}{rest}").at(**self._where(some[0]))
-        places = self.batch.place.take(some).to_pylist()
-        times = self.batch.commit_ts.take(pa.array(some, pa.int64())).to_pylist()
-        first = f"topic {places[0]['topic']} partition {places[0]['partition']} offset {places[0]['offset']}"
-        error = SchemaError(f"{what} ({first}){rest}").at(**self._where(some[0]))
-        found = ((one["topic"], one["partition"], one["offset"], ts) for one, ts in zip(places, times, strict=True))
-        error.messages = tuple(dict.fromkeys(found))
-        return error
+        return refused_rows(self.batch, rows, what, rest)
 
     def _where(self, row: int) -> dict[str, Any]:
         """Table, commit_ts and, where the source has messages, message of a row of the batch."""

@@ -20,6 +20,7 @@ from tidegate.feed.pace import tasks_at_once
 from tidegate.feed.parked import Parked, Refused, known_to, parked_after, parks, refused_again
 from tidegate.feed.plan import Barrier, Round
 from tidegate.feed.ports import Changes, Rhythm, Sink, Standing, Tasks
+from tidegate.feed.refused_rows import DEFECTS, blamed
 from tidegate.feed.retention import PURGED
 from tidegate.feed.step import Unit
 from tidegate.model.errors import SinkError, SinkRefused, TidegateError
@@ -56,10 +57,6 @@ class UnitFailure:
 
     error: TidegateError
     incarnations: frozenset[str]
-
-
-DEFECTS: Final = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, NotImplementedError)
-"""What Python and Arrow raise for rows that a table cannot hold; trying again meets it again."""
 
 
 ALONE_ROWS: Final = 20_000
@@ -283,9 +280,9 @@ def _run(unit: Unit, changes: Changes, options: DeltaOptions) -> list[TableResul
     try:
         return run_unit(unit, changes, options)
     except TidegateError as error:
-        return UnitFailure(error.at(table=tables), unit.incarnations)
+        return UnitFailure(blamed(error.at(table=tables), (unit,), changes), unit.incarnations)
     except STORE_ERRORS as error:
         return UnitFailure(SinkError(f"lake {options.root}: {first_line(error)}"), unit.incarnations)
     except DEFECTS as defect:
         refused = SinkRefused(f"table {tables}: {type(defect).__name__}: {defect}").at(table=tables)
-        return UnitFailure(refused, unit.incarnations)
+        return UnitFailure(blamed(refused, (unit,), changes), unit.incarnations)

@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 
 from tidegate.codec.columnar import Batch, typed_batch
 from tidegate.feed.ports import Changes, Tasks, Written
+from tidegate.feed.refused_rows import converted
 from tidegate.feed.step import Rows
 from tidegate.model.errors import SinkRefused, TidegateError
 from tidegate.model.event import Value
@@ -112,7 +113,7 @@ def drop_keys(job: TableJob) -> Written:
             done.came(chunk)
             for batch, _ in chunk.parts:
                 try:
-                    keys = list(_keys(templates, step.table, typed_batch(batch)))
+                    keys = list(_keys(templates, step.table, converted(batch, typed_batch)))
                     with writing():
                         done.size_bytes += _drop(servers, keys)
                 except TidegateError as error:

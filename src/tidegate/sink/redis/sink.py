@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from tidegate.feed.change import PlacedDdl
 from tidegate.feed.pace import Most
-from tidegate.feed.plan import Barrier, Checkpoint, Round
+from tidegate.feed.plan import Barrier, Checkpoint, Round, refusal
 from tidegate.feed.ports import Changes, Rhythm, Sink, Standing, Tasks, Written
 from tidegate.feed.session_zone import zone_warning
 from tidegate.feed.step import Unit, row_steps
@@ -146,7 +146,8 @@ class RedisSink(Sink[Written]):
             with self._connected() as servers:
                 self._mode.ddl(servers, DdlWork(ddl, found, ts, number, run_ids))
         except (InputError, SchemaError) as error:
-            raise SinkRefused(f"DDL {ddl.query[:500]!r} cannot be followed: {error}") from error
+            refused = SinkRefused(f"DDL {ddl.query[:500]!r} cannot be followed: {error}")
+            raise refusal(refused, ddl, placed.place) from error
         if self._mode.needs_key:
             self._warn_of(found)
             if warning := zone_warning(ddl, found):

@@ -4,12 +4,14 @@ chunk ─► parts ─► the last change of each key (documents/last.py) ─►
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import chain
 
 import pyarrow as pa
 
 from tidegate.codec.columnar import Batch, typed_batch
 from tidegate.feed.ports import Changes, Tasks, Written
+from tidegate.feed.refused_rows import converted
 from tidegate.feed.step import Rows
 from tidegate.model.errors import TidegateError
 from tidegate.model.table import TableInfo
@@ -71,9 +73,8 @@ def write_table(job: TableJob) -> Written:
 
 def _write_batch(servers: RedisServers, job: TableJob, batch: Batch, done: Written) -> None:
     try:
-        typed = typed_batch(batch)
-        entries = _entries(job.options, job.step.table, typed)
-        names = FORMS[job.options.mode].names([field.name for field in typed.fields])
+        entries = converted(batch, partial(_entries, job.options, job.step.table))
+        names = FORMS[job.options.mode].names([field.name for field in batch.fields])
         with writing():
             done.size_bytes += write(servers, names, entries, channel_of(job.options, job.step.table.name))
     except TidegateError as error:
@@ -82,8 +83,9 @@ def _write_batch(servers: RedisServers, job: TableJob, batch: Batch, done: Writt
     done.messages += len(entries)
 
 
-def _entries(options: RedisOptions, table: TableInfo, typed: Batch) -> list[KeyEntry]:
+def _entries(options: RedisOptions, table: TableInfo, batch: Batch) -> list[KeyEntry]:
     """The last change of each key, with the look-ups beside it."""
+    typed = typed_batch(batch)
     prefix = parse_template(options.template).prefix(table.name)
     last = last_changes(table, typed, lambda values: row_key(prefix, values))
     rows = FORMS[options.mode].render(typed.fields, last.columns)

@@ -273,7 +273,10 @@ class _TantivyWriter:
         for field, add in self._adders:
             value = row.get(field)
             if value is not None:
-                add(found, field, value)
+                try:
+                    add(found, field, value)
+                except ValueError as error:
+                    raise SinkRefused(f"{self._place}: document {name}: field {field}: {error}") from error
         return found
 
 

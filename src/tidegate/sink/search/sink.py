@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from tidegate.feed.change import PlacedDdl
 from tidegate.feed.pace import Most
-from tidegate.feed.plan import Barrier, Checkpoint, Round
+from tidegate.feed.plan import Barrier, Checkpoint, Round, refusal
 from tidegate.feed.ports import Changes, Rhythm, Sink, Standing, Tasks, Written
 from tidegate.feed.session_zone import zone_warning
 from tidegate.feed.step import Unit, row_steps
@@ -118,7 +118,8 @@ class SearchSink(Sink[Written]):
             follower = self._follower(ts, str(number), ddl.told)
             self._fill(follower.follow(found), ts, ddl.told)
         except (InputError, SchemaError) as error:
-            raise SinkRefused(f"DDL {ddl.query[:500]!r} cannot be followed: {error}").at(**_place(placed)) from error
+            refused = SinkRefused(f"DDL {ddl.query[:500]!r} cannot be followed: {error}").at(**_place(placed))
+            raise refusal(refused, ddl, placed.place) from error
         except TidegateError as error:
             raise error.at(**_place(placed)) from None
         if warning := zone_warning(ddl, found):

@@ -10,10 +10,12 @@ what goes.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from tidegate.codec.columnar import Batch, typed_batch
 from tidegate.feed.ports import Changes, Written
+from tidegate.feed.refused_rows import converted
 from tidegate.feed.step import Rows
 from tidegate.model.errors import TidegateError
 from tidegate.model.event import ToldSession, Value
@@ -76,18 +78,23 @@ def write_table(job: IndexJob) -> Written:
 
 def _write_batch(writer: IndexWriter, table: TableInfo, batch: Batch, done: Written, written: _Newest | None) -> None:
     try:
-        typed = typed_batch(batch)
-        last = last_changes(table, typed, document_id)
-        names = [field_name(field.name) for field in typed.fields]
-        objects = json_objects(names, typed.fields, last.columns)
-        sources = [None if row is None else objects[row] for row in last.rows]
-        documents = [RowDocument(*one) for one in zip(last.keys, last.commit_ts.to_pylist(), sources, strict=True)]
+        documents = converted(batch, partial(_documents, table))
         reach("search/before-write")
         done.size_bytes += writer.write(documents if written is None else list(_newer(documents, written)))
     except TidegateError as error:
         raise error.at(table=str(table.name), commit_ts=batch.commit_ts[0].as_py()) from None
     done.rows += batch.rows
-    done.messages += len(sources)
+    done.messages += len(documents)
+
+
+def _documents(table: TableInfo, batch: Batch) -> list[RowDocument]:
+    """The last change of each key, as its document."""
+    typed = typed_batch(batch)
+    last = last_changes(table, typed, document_id)
+    names = [field_name(field.name) for field in typed.fields]
+    objects = json_objects(names, typed.fields, last.columns)
+    sources = [None if row is None else objects[row] for row in last.rows]
+    return [RowDocument(*one) for one in zip(last.keys, last.commit_ts.to_pylist(), sources, strict=True)]
 
 
 def _newer(documents: Sequence[RowDocument], written: _Newest) -> Iterator[RowDocument]:

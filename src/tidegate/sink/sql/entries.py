@@ -17,6 +17,7 @@ Entries are numbered by the row of the chunk, so those of several layouts of a t
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ import pyarrow.compute as pc
 
 from tidegate.codec.columnar import Batch, typed_batch
 from tidegate.feed.change import Chunk
+from tidegate.feed.refused_rows import converted
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import TableInfo, TableName
 from tidegate.sink.sql.literal import literals, numerals, tuples
@@ -79,7 +81,8 @@ class EntryReader:
         found: dict[tuple[str, str], list[Entries]] = {}
         for batch, numbers in chunk.parts:
             key = TableName(batch.schema, batch.table).key
-            found.setdefault(key, []).append(self._entries(batch, np.asarray(numbers), key))
+            entries = partial(self._entries, numbers=np.asarray(numbers), key=key)
+            found.setdefault(key, []).append(converted(batch, entries))
         return [_merged(parts) for parts in found.values()]
 
     def _entries(self, batch: Batch, numbers: Any, key: tuple[str, str]) -> Entries:

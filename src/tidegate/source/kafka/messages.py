@@ -257,11 +257,12 @@ def _decoded(
 
 
 def _judged(batches: Sequence[Batch], plan: LandPlan) -> "pa.Array | None":
-    """The messages with rows that an event filter has to look at."""
-    if plan.judge is None:
-        return None
-    mine = [batch.message for batch in batches if plan.judge.judges(batch.schema, batch.table)]
-    return pc.unique(pa.concat_arrays([one.cast(pa.int32()) for one in mine])) if mine else None
+    """The messages with rows that an event filter has to look at, or with rows of no time (`_check_ts`)."""
+    found = [batch.message.filter(pc.less(batch.commit_ts, 1)) for batch in batches]
+    if plan.judge is not None:
+        found += [batch.message for batch in batches if plan.judge.judges(batch.schema, batch.table)]
+    found = [one for one in found if len(one)]
+    return pc.unique(pa.concat_arrays([one.cast(pa.int32()) for one in found])) if found else None
 
 
 def _aside(chunk: TopicMessages, plan: LandPlan) -> set[int]:
@@ -442,9 +443,9 @@ def _check_ts(event: RowChange | Ddl) -> _Bad | None:
     ts = event.commit_ts
     if ts is None:
         return _Bad(NO_ORDER, NO_COMMIT_TS)
-    if 0 <= ts <= MAX_TS:
+    if 0 < ts <= MAX_TS:
         return None
-    return _Bad(BAD_TS, f"{_name(event)}: ts {ts} is not between 0 and {MAX_TS}, the largest that the lake can store")
+    return _Bad(BAD_TS, f"{_name(event)}: ts {ts} is not between 1 and {MAX_TS}, the largest that the lake can store")
 
 
 def _tick(event: RowChange | Ddl, clock: int) -> int:

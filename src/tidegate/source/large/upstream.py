@@ -17,6 +17,7 @@ ask for less (address.py).
     1146, 1049, no row                  UpstreamRowMissing     no
     an error, for a ts to come          UpstreamRowMissing     no: no database has committed it
     1054        no such column          SchemaError            no
+    1102, 1366, … no name, no value     SchemaError            no: the message asks for what no table can have
     1045, 1142, 1193, …                 ConfigError            no: the account, or no TiDB
     no TLS, a strange certificate       ConfigError            no: the server, or the address
     all others, and no answer           SourceError            later
@@ -50,13 +51,15 @@ from tidegate.model.errors import (
 )
 from tidegate.model.event import RowChange, Values
 from tidegate.model.table import TableName
-from tidegate.model.tso import LOGICAL_BITS
+from tidegate.model.tso import LOGICAL_BITS, MAX_TS
 from tidegate.mysql.connect import connect, driver, faults
 from tidegate.source.large.address import parse_address
 
 _GONE: Final = frozenset({9006, 8055})
 _ABSENT: Final = frozenset({1049, 1146})
 _REFUSED: Final = frozenset({1044, 1045, 1142, 1143, 1193, 1227, 1251, 1275, 1298, 3159, 8121})
+_UNFIT: Final = frozenset({1059, 1064, 1102, 1103, 1166, 1267, 1292, 1300, 1366, 1525, 1690})
+"""Names that are none and values that a column cannot be compared with."""
 _LOST: Final = frozenset({0, 2006, 2013, 2014, 4031})
 """The connection is not there any more; 0 is PyMySQL's number for one that it closed itself."""
 _CLIENT: Final = frozenset(range(2000, 3000))
@@ -86,6 +89,11 @@ class UpstreamRows:
         first = rows[0]
         name, wanted = TableName(first.schema, first.table), [needed(row) for row in rows]
         assert first.commit_ts is not None
+        if not 1 < first.commit_ts <= MAX_TS:
+            raise UpstreamRowMissing(
+                f"{name} at ts {first.commit_ts}: no database has a snapshot before that; no changefeed sent this "
+                "message: skip it"
+            )
         assert {(row.schema, row.table, row.commit_ts) for row in rows} == {(*name, first.commit_ts)}
         for again in (self._connection is not None, False):
             try:
@@ -174,6 +182,10 @@ class UpstreamRows:
             )
         if code == 1054:
             return SchemaError(f"{where} has other columns than at ts {ts - 1} ({code} {text})")
+        if code in _UNFIT:
+            return SchemaError(
+                f"{where} cannot look for such a row ({code} {text}): no changefeed sent this message; skip it"
+            )
         if code in _REFUSED:
             return ConfigError(
                 f"upstream {self._place} refuses ({code} {text}); it must be the TiDB that the changefeed reads, and "

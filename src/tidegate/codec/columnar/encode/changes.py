@@ -29,12 +29,6 @@ from tidegate.model.event import Field
 from tidegate.model.mysql import FLOATS, STRINGS
 
 
-def batch_of_changes(rows: Any, fields: tuple[Field, ...], pk_names: tuple[str, ...] | None) -> Batch:
-    """Return some rows (an Arrow table of ROWS_SCHEMA, at least one row) as typed columns; `fields` and `pk_names` are
-    those of their layout. EncodeError for a text that is no value of its column."""
-    return typed_batch(text_batch(rows, fields, pk_names))
-
-
 def text_batch(rows: Any, fields: tuple[Field, ...], pk_names: tuple[str, ...] | None) -> Batch:
     """Return some rows (an Arrow table of ROWS_SCHEMA, at least one row) with images as RowTexts, not copied where
     every row has one; `fields` and `pk_names` are those of their layout.

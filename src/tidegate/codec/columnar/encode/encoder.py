@@ -10,7 +10,7 @@
     encoder.flush()
 
 The input is the `Batch` that `decode_chunk` gives: one table, one layout, a typed column for each field (decision
-8); `batch_of_changes` makes one of rows of a changelog.  The bytes are those of BatchEncoder, message by message,
+8); `text_batch` makes one of rows of a changelog.  The bytes are those of BatchEncoder, message by message,
 whichever way a row goes.  A Misfit is what columns cannot say: values that are not of their column's type, flags that
 depend on earlier rows, an error that the plain encoder words better.  A batch of few rows is quicker one by one, and
 so is any batch where there is no numba to compile the loops that write rows (write.py).
