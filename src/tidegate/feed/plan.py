@@ -21,6 +21,7 @@ import msgspec
 
 from tidegate.feed.change import Layout, Place, PlacedDdl
 from tidegate.feed.ddl_names import names_of
+from tidegate.feed.rewritten_columns import null_warnings
 from tidegate.feed.session_zone import zone_warning
 from tidegate.feed.skipped_ddl import SkippedDdl, SkippedDdls, changes_rows, foreseen, renamed_away
 from tidegate.feed.step import Alter, Create, Exchange, Rows, Step, Trim, Unit, position_of
@@ -310,8 +311,10 @@ class _Plan:
                 refused = SchemaError(f"{error}. {hint}").at(**msgspec.structs.asdict(error.where))
             raise refusal(refused, ddl, place) from error
         self.lacking.follow(effects)
-        if warning := zone_warning(ddl, [effect for effect in effects if self.is_kept(effect)]):
+        kept = [effect for effect in effects if self.is_kept(effect)]
+        if warning := zone_warning(ddl, kept):
             self.warnings.append(warning)
+        self.warnings += null_warnings(ddl, place, kept)
         for effect in effects:
             self.effect(effect, ddl, seq)
         self.seen |= set(self.state.tables)

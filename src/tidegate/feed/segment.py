@@ -38,6 +38,7 @@ from tidegate.feed.plan import Barrier, Checkpoint, Drops, Landed, Round, identi
 from tidegate.feed.ports import Changes, Source, Standing
 from tidegate.feed.previous_name import previous_name
 from tidegate.feed.refused_rows import refused_layout
+from tidegate.feed.rewritten_columns import null_warnings
 from tidegate.feed.step import Rows, Unit
 from tidegate.model.errors import InputError, SchemaError
 from tidegate.model.event import Ddl
@@ -85,6 +86,7 @@ def plan_segment(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], 
             continue
         if not placed.left_out and not (landed.drops is not None and landed.drops(ddl, previous)):
             applied.append(ddl)
+            warnings += null_warnings(ddl, placed.place, effects or ())
             handed.append(msgspec.structs.replace(placed, ddl=ddl, previous=previous))
         else:
             why = "by an event filter, or as none of the primary by bdr-mode"
