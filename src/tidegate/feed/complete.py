@@ -32,6 +32,7 @@ from tidegate.codec.canal.encode.types import mysql_type
 from tidegate.codec.canal.types import ColumnKind, kind_of
 from tidegate.codec.wire_table import WireColumn, WireTable, wire_table
 from tidegate.expr.syntax.tokens import quote_name
+from tidegate.feed import server_sql as sent
 from tidegate.model.errors import DecodeError, SchemaError, SqlError
 from tidegate.model.event import Delete, Field, Insert, RowChange, Update, Value, Values, images
 from tidegate.model.mysql import MysqlType
@@ -39,9 +40,6 @@ from tidegate.model.table import TableName
 from tidegate.schema.build import DdlContext, build_table
 from tidegate.schema.parse.ddl import parse
 from tidegate.schema.statement import CreateTable
-
-SNAPSHOT: Final = "SET SESSION tidb_snapshot = %s"
-"""TiDB's way to read the past; its parameter is a TSO."""
 
 Key: TypeAlias = tuple[Value, ...]
 Raw: TypeAlias = Sequence[bytes | None]
@@ -113,7 +111,7 @@ def needed(row: RowChange) -> Needed:
 
 def definition_query(name: TableName) -> str:
     """Return the statement whose second column is the table's definition."""
-    return f"SHOW CREATE TABLE {quote_name(name.schema)}.{quote_name(name.table)}"
+    return sent.DEFINITION.format(table=f"{quote_name(name.schema)}.{quote_name(name.table)}")
 
 
 def defined(name: TableName, text: str, ts: int) -> Definition:
@@ -149,7 +147,7 @@ def rows_query(definition: Definition, names: Sequence[str], keys: Sequence[Key]
         one = f"({', '.join(['%s'] * len(names))})" if len(names) > 1 else "%s"
         left = f"({', '.join(quoted)})" if len(names) > 1 else quoted[0]
         where = f"{left} IN ({', '.join([one] * len(keys))})"
-    return f"SELECT {chosen} FROM {table} WHERE {where}", values  # noqa: S608 - names only, all quoted
+    return sent.WHOLE_ROWS.format(columns=chosen, table=table, where=where), values
 
 
 def completed(row: RowChange, definition: Definition, found: Mapping[str, Values]) -> RowChange:

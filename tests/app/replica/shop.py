@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from tests.mariadb import Server
 from tidegate.app.cli.main import main
-from tidegate.sink.sql.hold import CREATE_HOLDS
+from tidegate.feed.server_sql import CREATE_HOLDS
 
 FEED = "shop"
 TABLES = (

@@ -147,7 +147,7 @@ def test_two_holders(server: Server) -> None:
 
 def test_a_dead_holder(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hold that nobody renews holds nobody, and its holder is told."""
-    monkeypatch.setattr(hold, "_UNTIL", "UTC_TIMESTAMP(6) + INTERVAL 1 SECOND")
+    monkeypatch.setattr(hold, "LEASE_S", 1)
     story = pairs()
     with feeding(server, story):
         until(lambda: started(server))

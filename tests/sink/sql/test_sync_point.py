@@ -12,11 +12,12 @@ from tests.mariadb import Server, running_server
 from tests.sink.sql.test_exactly_once import away, times
 from tidegate.app.trial import run_here
 from tidegate.feed.ports import Tasks
+from tidegate.feed.server_sql import POINTS
 from tidegate.model.errors import SinkError
 from tidegate.model.tso import compose, physical_ms
 from tidegate.sink.sql.options import Atomicity, SqlOptions
 from tidegate.sink.sql.sink import SqlSink
-from tidegate.sink.sql.sync_point import POINTS, SyncPoints
+from tidegate.sink.sql.sync_point import SyncPoints
 from tidegate.testing.contract import stories
 from tidegate.testing.script import Script, put
 from tidegate.testing.scripted import ScriptedSource

@@ -47,7 +47,7 @@ def source(upstream: str, protocol: str = "open-protocol") -> str:
 @pytest.fixture
 def upstream(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
     """A server that has the rows; what it had before the update is another text."""
-    monkeypatch.setattr(module, "SNAPSHOT", AS_OF)
+    monkeypatch.setattr(module.sent, "AT_TS", AS_OF)
     text = "CREATE OR REPLACE TABLE s.t (id INT PRIMARY KEY, a VARCHAR(1000)) WITH SYSTEM VERSIONING"
     server.run("CREATE DATABASE IF NOT EXISTS s", text)
     server.at(TS - (1 << 20), f"INSERT INTO s.t VALUES (3, '{'y' * 600}'), (4, 'x')")

@@ -23,6 +23,7 @@ from tidegate.app.config.load import addresses, load
 from tidegate.app.config.sql_target import SqlAddress
 from tidegate.app.say import say, say_json
 from tidegate.app.stop_signals import stop_on_signals
+from tidegate.feed import server_sql as sent
 from tidegate.model.errors import ConfigError
 from tidegate.model.tso import parse_ts, time_of
 from tidegate.sink.sql.hold import reached, stands_at
@@ -84,7 +85,7 @@ def _standing(sink: str, name: str | None) -> tuple[int, int, str | None]:
     none yet."""
     session = session_of(sink)
     try:
-        if not session.ask("SELECT 1 FROM information_schema.tables WHERE table_schema = 'tidegate'"):
+        if not session.ask(sent.OWN_TABLES, values=(sent.DATABASE,)):
             return 0, 0, name
         feed = feed_of(session, name)
         return stands_at(session, feed), reached(session, feed), feed

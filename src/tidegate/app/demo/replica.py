@@ -32,11 +32,12 @@ from tidegate.app.replica.comparison import compare_sides
 from tidegate.app.replica.local import truth_side
 from tidegate.app.replica.moment import WantedMoment, replica_at
 from tidegate.app.upstream.process import UpstreamOptions, start_upstream, stop_upstream
+from tidegate.feed import server_sql as sent
 from tidegate.feed.filter import TableFilter
 from tidegate.model.errors import SinkError
 from tidegate.sink.sql.connection import TargetSession, probe
 from tidegate.sink.sql.options import SqlOptions
-from tidegate.sink.sql.sync_point import POINTS, changefeed_name
+from tidegate.sink.sql.sync_point import changefeed_name
 from tidegate.spark.session import FEED_HEAP, session
 
 SYNC_MS: Final = 5_000
@@ -170,8 +171,7 @@ class ReplicaDemo(Play[ReplicaChain]):
 
     def _points(self) -> list[int]:
         with closing(self._session()) as asked:
-            where = "changefeed = %s AND secondary_ts <> '0'"
-            rows = asked.ask(f"SELECT primary_ts FROM {POINTS} WHERE {where}", values=(changefeed_name(NAME),))  # noqa: S608
+            rows = asked.ask(sent.READABLE_POINTS, values=(changefeed_name(NAME),))
         return sorted(int(primary) for (primary,) in rows)
 
     def _compared(self, ts: int, what: str) -> MomentReport:

@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 
 from tidegate.app.replica.column import ComparedType, form_of
 from tidegate.app.verify import Key, TruthColumn
+from tidegate.feed import server_sql as sent
 from tidegate.model.name import lowered
 from tidegate.sink.sql.literal import name_sql
 
@@ -79,7 +80,7 @@ def chunk_sql(shape: ComparedTable, plan: ChunkPlan) -> str:
     if plan.chunks == 1 or not plan.spread:
         return "0"
     texts = ", ".join(map(_asked, shape.chosen(plan.spread)))
-    return f"IFNULL(CRC32(CONCAT_WS(',', {texts})), 0) % {plan.chunks}"
+    return sent.CHUNK.format(texts=texts, chunks=plan.chunks)
 
 
 def hash_sql(shape: ComparedTable, plan: ChunkPlan) -> str:
@@ -90,8 +91,8 @@ def hash_sql(shape: ComparedTable, plan: ChunkPlan) -> str:
         asked = _asked(column)
         parts += [f"LENGTH({asked})", asked] if form_of(column.type).sized else [asked]
     nulls = ", ".join(f"ISNULL({name_sql(column.name)})" for column in columns)
-    digest = f"MD5(CONCAT_WS(',', {', '.join(parts)}, CONCAT({nulls})))"
-    return f"IFNULL(CAST(CONV(LEFT({digest}, {_DIGITS}), 16, 10) AS UNSIGNED), {UNHASHED})"
+    digest = sent.DIGEST.format(parts=", ".join(parts), nulls=nulls)
+    return sent.HASH.format(digest=digest, digits=_DIGITS, unhashed=UNHASHED)
 
 
 def row_sql(shape: ComparedTable, plan: ChunkPlan) -> str:

@@ -1,4 +1,3 @@
-# ruff: noqa: S608  the statements are its own
 """One side that is a server: its tables as information_schema tells them, sums and rows as its SQL gives them.
 
 The session is set to one moment by who opened it (moment.py), so all statements see the same rows.
@@ -11,19 +10,12 @@ from typing import Any, Final
 from tidegate.app.replica.chunk import ChunkPlan, ChunkSum, ComparedTable, chunk_sql, hash_sql, row_sql
 from tidegate.app.replica.column import form_of
 from tidegate.app.verify import Key, TruthColumn
+from tidegate.feed import server_sql as sent
 from tidegate.model.errors import SinkError
 from tidegate.model.name import lowered, parts_of, qualified
 from tidegate.sink.sql.connection import TargetSession
 from tidegate.sink.sql.literal import name_sql
 
-_COLUMNS: Final = (
-    "SELECT c.table_schema, c.table_name, c.column_name, c.column_type, c.extra, c.column_key "
-    "FROM information_schema.columns c JOIN information_schema.tables t "
-    "ON c.table_schema = t.table_schema AND c.table_name = t.table_name "
-    "WHERE t.table_type IN ('BASE TABLE', 'SYSTEM VERSIONED') "
-    "ORDER BY c.table_schema, c.table_name, c.ordinal_position"
-)
-"""Views and sequences have no rows of their own."""
 _ALTERED: Final = {(1054,), (1146,), (1412,)}
 """A column or table is no more, or is another since the snapshot: a snapshot of MySQL has no definitions."""
 
@@ -39,7 +31,7 @@ class DatabaseSide:
         self._session = session
         self.place = session.options.place
         found: dict[tuple[str, str], list[Any]] = {}
-        for schema, table, *rest in map(_texts, session.ask(_COLUMNS)):
+        for schema, table, *rest in map(_texts, session.ask(sent.COMPARED_COLUMNS)):
             found.setdefault((schema, table), []).append(rest)
         self.tables: Mapping[str, ComparedTable] = {
             lowered(qualified(*name)): _shape(qualified(*name), columns)
@@ -49,21 +41,23 @@ class DatabaseSide:
 
     def count(self, shape: ComparedTable) -> int:
         """Return how many rows a table has."""
-        ((count,),) = self._ask(shape, f"SELECT COUNT(*) FROM {_name(shape)}")
+        ((count,),) = self._ask(shape, sent.COUNT.format(table=_name(shape)))
         return int(count)
 
     def sums(self, shape: ComparedTable, plan: ChunkPlan) -> dict[int, ChunkSum]:
         """Return what each chunk of a table holds."""
-        sums = f"{chunk_sql(shape, plan)}, COUNT(*), SUM({hash_sql(shape, plan)})"
-        rows = self._ask(shape, f"SELECT {sums} FROM {_name(shape)} GROUP BY 1")
+        question = sent.SUMS.format(chunk=chunk_sql(shape, plan), digest=hash_sql(shape, plan), table=_name(shape))
+        rows = self._ask(shape, question)
         return {int(chunk): ChunkSum(int(count), int(total)) for chunk, count, total in rows}
 
     def rows(self, shape: ComparedTable, plan: ChunkPlan, chunks: Collection[int]) -> Iterator[tuple[int, Key]]:
         """Return the rows of some chunks, each with its chunk, chunk after chunk; they come as they are read."""
         chunk, reads = chunk_sql(shape, plan), [form_of(column.type).read for column in shape.chosen(plan.columns)]
-        some = f" WHERE {chunk} IN ({', '.join(map(str, chunks))}) ORDER BY 1" if plan.chunks > 1 else ""
+        listed = ", ".join(map(str, chunks))
+        some = sent.SOME_CHUNKS.format(chunk=chunk, chunks=listed) if plan.chunks > 1 else ""
+        question = sent.ROWS.format(chunk=chunk, row=row_sql(shape, plan), table=_name(shape), some=some)
         with self._read(shape):
-            for at, *row in self._session.stream(f"SELECT {chunk}, {row_sql(shape, plan)} FROM {_name(shape)}{some}"):
+            for at, *row in self._session.stream(question):
                 values = (None if value is None else read(value) for value, read in zip(row, reads, strict=True))
                 yield int(at), tuple(values)
 

@@ -1,4 +1,3 @@
-# ruff: noqa: S608  the statements are its own
 """A server read at one moment, while those who write it go on.
 
     upstream, TiDB          SET tidb_snapshot = T
@@ -19,20 +18,16 @@ from contextlib import closing
 from typing import Final, NamedTuple
 
 from tidegate.app.replica.database import DatabaseSide
+from tidegate.feed import server_sql as sent
 from tidegate.model.errors import ConfigError, LoginRefused, SinkError
 from tidegate.sink.sql.connection import TargetSession, probe
-from tidegate.sink.sql.ddl.ledger import LEDGER_TABLE
-from tidegate.sink.sql.hold import HOLDS, holding
-from tidegate.sink.sql.progress import MAIN, TABLE
-from tidegate.sink.sql.sync_point import POINTS, secondary_of
-from tidegate.sink.sql.target import ServerKind
+from tidegate.sink.sql.hold import holding
+from tidegate.sink.sql.progress import MAIN
+from tidegate.sink.sql.sync_point import secondary_of
 
 Passes = Callable[[str, str], bool]
-_BEGIN: Final = (
-    "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
-    "START TRANSACTION WITH CONSISTENT SNAPSHOT",
-)
-_PATIENT: Final = "SET SESSION net_write_timeout = 86400"
+_BEGIN: Final = (sent.REPEATABLE, sent.SNAPSHOT)
+_PATIENT: Final = sent.SETTING.format(name="net_write_timeout", value=86400)
 """Rows of one side wait until the other side has sorted its own."""
 _POLL_S: Final = 0.1
 
@@ -54,7 +49,7 @@ class FeedStanding(NamedTuple):
 def upstream_at(session: TargetSession, ts: int, passes: Passes) -> DatabaseSide:
     """Return the tables of an upstream: of a TiDB at `ts`, of another server as it is now. ConfigError where a TiDB
     does not have that moment."""
-    if probe(session).kind is ServerKind.TIDB:
+    if probe(session).traits.past:
         _set_snapshot(session, ts)
         return DatabaseSide(session, passes)
     session.ask(_PATIENT, *_BEGIN)
@@ -66,18 +61,18 @@ def upstream_at(session: TargetSession, ts: int, passes: Passes) -> DatabaseSide
 def replica_at(session: TargetSession, feed: str, wanted: WantedMoment, passes: Passes) -> tuple[DatabaseSide, int]:
     """Return the tables of a replica at the wanted moment, and the ts of it. ConfigError where its changefeed does not
     stand there in time."""
-    is_tidb = probe(session).kind is ServerKind.TIDB
-    point = _readable_point(session, feed, wanted.ts) if is_tidb else None
+    has_past = probe(session).traits.past
+    point = _readable_point(session, feed, wanted.ts) if has_past else None
     if point is not None:
         return DatabaseSide(session, passes), point
-    if not is_tidb:
+    if not has_past:
         session.ask(_PATIENT)
     with closing(TargetSession(session.options)) as second:
         if found := _side(session, second, feed, wanted.ts, passes):
             return found
         at = standing(second, feed)
         if wanted.ts is not None and at.checkpoint_ts > wanted.ts:
-            past = "no sync point was written there" if is_tidb else "the server has no past to read"
+            past = "no sync point was written there" if has_past else "the server has no past to read"
             raise ConfigError(
                 f"changefeed {feed} stands at {at.checkpoint_ts} in {session.options.place}, past {wanted.ts}, and "
                 f"{past}; verify --at latest, or at a moment that is still to come"
@@ -88,7 +83,7 @@ def replica_at(session: TargetSession, feed: str, wanted: WantedMoment, passes: 
         except LoginRefused as error:
             raise ConfigError(
                 f"changefeed {feed} has to be held while a snapshot begins: {error}; let the account INSERT, UPDATE "
-                f"and DELETE in {HOLDS}, or verify while the changefeed does not run"
+                f"and DELETE in {sent.HOLDS}, or verify while the changefeed does not run"
             ) from error
         at = standing(second, feed)
     where = f"at {at.checkpoint_ts}" if at.stands else f"between {at.checkpoint_ts} and where it stands next"
@@ -116,7 +111,7 @@ def _held_side(
 def _readable_point(session: TargetSession, feed: str, ts: int | None) -> int | None:
     """The sync point of a TiDB at `ts`, or its newest one, once the session reads there; None where there is none, or
     the newest is no longer kept."""
-    point = secondary_of(session, feed, ts) if _has_table(session, *POINTS.split(".")) else None
+    point = secondary_of(session, feed, ts) if _has_table(session, "tidb_cdc", "syncpoint_v1") else None
     if point is None:
         return None
     try:
@@ -138,35 +133,32 @@ def _side(
         side = DatabaseSide(session, passes)
         if standing(second, feed) == found:
             return side, found.checkpoint_ts
-    session.ask("ROLLBACK")
+    session.ask(sent.ROLLBACK)
     return None
 
 
 def standing(session: TargetSession, feed: str) -> FeedStanding:
     """Return where a feed stands in its target, as the session sees it."""
-    rows = session.ask(f"SELECT shard, position FROM {TABLE} WHERE feed = %s", values=(feed.encode(),))
+    rows = session.ask(sent.POSITIONS, values=(feed.encode(),))
     positions = {int(shard): int(position) for shard, position in rows}
     ts = positions[MAIN]
     return FeedStanding(ts, stands=max(positions.values()) <= ts and not _ddls_after(session, feed, ts))
 
 
 def _has_table(session: TargetSession, schema: str, table: str) -> bool:
-    where = "table_schema = %s AND table_name = %s"
-    return bool(session.ask(f"SELECT 1 FROM information_schema.tables WHERE {where}", values=(schema, table)))
+    return bool(session.ask(sent.HAS_TABLE, values=(schema, table)))
 
 
 def _ddls_after(session: TargetSession, feed: str, ts: int) -> bool:
     """Whether a DDL that is not behind the checkpoint has begun."""
-    if not _has_table(session, "tidegate", "ddl_history"):
+    if not _has_table(session, sent.DATABASE, "ddl_history"):
         return False
-    begun = "(state IN ('planned', 'running') OR state = 'done' AND ddl_ts > %s)"
-    where = f"feed = %s AND ddl_ts >= %s AND {begun}"
-    return bool(session.ask(f"SELECT 1 FROM {LEDGER_TABLE} WHERE {where} LIMIT 1", values=(feed, ts, ts)))
+    return bool(session.ask(sent.HAS_BEGUN, values=(feed, ts, ts)))
 
 
 def _set_snapshot(session: TargetSession, ts: int) -> None:
     try:
-        session.ask(f"SET SESSION tidb_snapshot = '{ts}'")
+        session.ask(sent.AT_TS, values=(str(ts),))
     except SinkError as error:
         raise ConfigError(
             f"{session.options.place} cannot be read at {ts}: {error}; verify at a later ts, or let the server keep "

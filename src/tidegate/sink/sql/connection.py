@@ -6,40 +6,31 @@
 
     what the server or the driver says                      error          try again
     1045, 1044, 1142, 1227, ..        account, privileges    AccountRefused later: the other side may put it right
-    1062, 1264, 1406, 1292, 1054, ..  the row or the table   SinkRefused    no
-    all others, and no answer                                SinkError      later
+    1213, 1040, 9007, .., no answer   the server, locks      SinkError      later
+    all others                        the row or the table   SinkRefused    no
 
-Source: MySQL reference manual, "Server Error Message Reference".
+Source: feed/server_answer.py.
 """
 
 import re
 import ssl
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from tidegate.feed import server_sql as sent
+from tidegate.feed.server_answer import AnswerKind, answer_kind
 from tidegate.model.errors import AccountRefused, SinkError, SinkRefused
 from tidegate.mysql.connect import connect, driver, faults
 from tidegate.sink.sql.options import SqlOptions
-from tidegate.sink.sql.target import VARIABLES, ServerKind, TargetServer, target_of
+from tidegate.sink.sql.target import ROWS, Setting, TargetServer, target_of
 
-LOGIN: Final = frozenset({1044, 1045, 1142, 1143, 1227, 1251, 1698, 2059, 3118, 4151})
-REFUSED: Final = frozenset(
-    {
-        *(1048, 1049, 1054, 1062, 1064, 1101, 1110, 1136, 1146, 1149, 1153, 1166, 1171, 1232, 1264, 1265, 1292),
-        *(1364, 1365, 1366, 1364, 1406, 1411, 1441, 1526, 1690, 1748, 3140, 3819, 4025, 1067, 1071, 1072, 1075),
-    }
-)
-"""What the same statement meets again."""
-_SQL_MODE: Final = "STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES"
-"""Strict, so that nothing is cut off; what the upstream holds, such as a day 0, is taken."""
-_OPTIONAL: Final = {
-    "tidb_txn_mode": "'{txn_mode}'",
-    "allow_auto_random_explicit_insert": "1",
-    "tidb_placement_mode": "'ignore'",
-    "tidb_enable_external_ts_read": "OFF",
-    "tidb_cdc_write_source": "1",
+ERRORS: Final[Mapping[AnswerKind, type[SinkError]]] = {
+    AnswerKind.ACCOUNT: AccountRefused,
+    AnswerKind.PASSES: SinkError,
+    AnswerKind.REFUSED: SinkRefused,
 }
 _LOST: Final = 2013
 _DUPLICATES: Final = re.compile(rb"Duplicates: (\d+)")
@@ -86,7 +77,7 @@ def sink_error(error: Exception, options: SqlOptions) -> SinkError:
         return AccountRefused(f"{options.place}: no TLS: {why}; check ssl-ca, ssl-cert, ssl-key and the host's name")
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[1] if len(error.args) > 1 else error)
-    kind = AccountRefused if code in LOGIN else SinkRefused if code in REFUSED else SinkError
+    kind = ERRORS[answer_kind(code, text)]
     told = _late(options) if code == _LOST and isinstance(error.__context__, TimeoutError) else advice(code)
     return kind(f"{options.place}: {text} ({code}){told}" if code else f"{options.place}: {text}")
 
@@ -106,22 +97,17 @@ class TargetSession:
         self.options = options
         with self._told():
             self.connection = connect(options.door(read_s), many=many, flags=driver().constants.CLIENT.FOUND_ROWS)
-            for statement in _FIRST:
-                self.connection.query(statement)
+            for name, setting, _ in ROWS:
+                self.connection.query(sent.SETTING.format(name=name, value=setting))
 
     def prepare(self, target: TargetServer, *, wait_s: int | None = None) -> "TargetSession":
         """Set the variables that only some servers have. The server ends the session, and the transaction that it is
         in, when it is silent for `wait_s`."""
-        isolation = "transaction_isolation" if target.has("transaction_isolation") else "tx_isolation"
-        wanted = {isolation: "'READ-COMMITTED'"}
-        wanted |= {name: text.format(txn_mode=self.options.txn_mode) for name, text in _OPTIONAL.items()}
-        if target.kind is ServerKind.MARIADB:
-            self.ask("SET SESSION in_predicate_conversion_threshold = 0")
+        wanted = target.settings(target.traits.rows)
         if wait_s is not None:
-            self.ask(f"SET SESSION wait_timeout = {wait_s}")
-        for name, value in wanted.items():
-            if target.has(name):
-                self.ask(f"SET SESSION {name} = {value}")
+            wanted.append(Setting("wait_timeout", str(wait_s)))
+        for name, value, _ in wanted:
+            self.ask(sent.SETTING.format(name=name, value=value.format(txn_mode=self.options.txn_mode)))
         return self
 
     def ask(self, *questions: str | bytes, values: Sequence[object] = ()) -> Sequence[Sequence[Any]]:
@@ -176,21 +162,16 @@ class TargetSession:
             raise sink_error(error, self.options) from error
 
 
-_FIRST: Final = (
-    f"SET SESSION sql_mode = '{_SQL_MODE}'",
-    "SET SESSION time_zone = '+00:00'",
-    "SET SESSION foreign_key_checks = 0",
-)
-
 Connect = Callable[[], TargetSession]
 
 
 def probe(session: TargetSession) -> TargetServer:
     """Return what the server says of itself."""
-    ((version,),) = session.ask("SELECT VERSION()")
+    ((version,),) = session.ask(sent.VERSION)
+    server = target_of(str(version))
     variables: dict[str, str] = {}
-    session.ask("USE information_schema")  # a TiDB shows variables to those alone who have chosen a database
-    for name in VARIABLES:
-        for found, value in session.ask(f"SHOW SESSION VARIABLES LIKE '{name}'"):
+    session.ask(sent.IN_INFORMATION)
+    for name in server.traits.asked:
+        for found, value in session.ask(sent.VARIABLE.format(name=name)):
             variables[str(found).lower()] = str(value)
-    return target_of(str(version), variables)
+    return replace(server, variables=variables)

@@ -8,16 +8,13 @@ The keys are asked of the target, where they stand after each DDL.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
+from tidegate.feed import server_sql as sent
 from tidegate.model.table import TableName
 from tidegate.sink.sql.connection import TargetSession
 
 TableKey: TypeAlias = tuple[str, str]
-_ASK: Final = (
-    "SELECT table_schema, table_name, referenced_table_schema, referenced_table_name "
-    "FROM information_schema.key_column_usage WHERE referenced_table_name IS NOT NULL"
-)
 
 
 def families(edges: Iterable[tuple[TableKey, TableKey]]) -> Mapping[TableKey, TableKey]:
@@ -31,5 +28,5 @@ def families(edges: Iterable[tuple[TableKey, TableKey]]) -> Mapping[TableKey, Ta
 
 def families_of(session: TargetSession) -> Mapping[TableKey, TableKey]:
     """Return the families of the target's tables."""
-    rows = session.ask(_ASK)
+    rows = session.ask(sent.FOREIGN_KEYS)
     return families((TableName(row[0], row[1]).key, TableName(row[2], row[3]).key) for row in rows)

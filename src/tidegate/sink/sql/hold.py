@@ -15,32 +15,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
+from tidegate.feed import server_sql as sent
 from tidegate.model.errors import ConfigError, SinkError
 from tidegate.sink.sql.connection import TargetSession
 from tidegate.sink.sql.ddl.by_hand import last_ran
 
-HOLDS: Final = "tidegate.holds"
 LEASE_S: Final = 30
-CREATE_HOLDS: Final = (
-    f"CREATE TABLE IF NOT EXISTS {HOLDS} (feed VARBINARY(200) NOT NULL, holder VARBINARY(36) NOT NULL, "
-    "position BIGINT UNSIGNED, seen TINYINT NOT NULL, until DATETIME(6) NOT NULL, PRIMARY KEY (feed, holder))"
-)
-_LIVES: Final = "until > UTC_TIMESTAMP(6)"
-_UNTIL: Final = f"UTC_TIMESTAMP(6) + INTERVAL {LEASE_S} SECOND"
 
 
 def held_at(session: TargetSession, feed: str, ts: int) -> int | None:
     """Return the ts that rounds of a feed at `ts` must not pass, and tell those who wait for it; None: go on."""
     name = feed.encode()
-    rows = session.ask(f"SELECT holder, position, seen FROM {HOLDS} WHERE feed = %s AND {_LIVES}", values=(name,))
+    rows = session.ask(sent.HOLDS_OF, values=(name,))
     wanted = [(holder, ts if position is None else int(position), seen) for holder, position, seen in rows]
     if any(position == ts for _, position, _ in wanted) and reached(session, feed) > ts:
         wanted = [one for one in wanted if one[1] != ts]
     for holder, position, seen in wanted:
         if position == ts and not seen:
-            session.changed(
-                f"UPDATE {HOLDS} SET seen = 1, position = %s WHERE feed = %s AND holder = %s", ts, name, holder
-            )
+            session.changed(sent.SEE_HOLD, ts, name, holder)
     return min((position for _, position, _ in wanted if position >= ts), default=None)
 
 
@@ -55,24 +47,17 @@ class Hold:
 
     def ask(self) -> None:
         """Ask for the hold."""
-        self.session.changed(
-            f"INSERT INTO {HOLDS} VALUES (%s, %s, %s, 0, {_UNTIL})", self.feed.encode(), self.holder, self.ts
-        )
+        self.session.changed(sent.ADD_HOLD, self.feed.encode(), self.holder, self.ts, LEASE_S)
 
     def renew(self) -> None:
         """Keep it for another while. SinkError where it is over, so that the feed may have gone on."""
-        found = self.session.changed(
-            f"UPDATE {HOLDS} SET until = {_UNTIL} WHERE feed = %s AND holder = %s AND {_LIVES}",
-            *(self.feed.encode(), self.holder),
-        )
-        if not found:
+        if not self.session.changed(sent.RENEW_HOLD, LEASE_S, self.feed.encode(), self.holder):
             raise SinkError(f"the hold of changefeed {self.feed} is over: it was not renewed within {LEASE_S} s")
 
     def stands(self) -> bool:
         """Return whether the feed stands at `ts` and does not go on; keep asking. ConfigError if it has passed it, with
         some rows at least."""
-        where = (self.feed.encode(), self.holder)
-        rows = self.session.ask(f"SELECT position, seen FROM {HOLDS} WHERE feed = %s AND holder = %s", values=where)
+        rows = self.session.ask(sent.HOLD, values=(self.feed.encode(), self.holder))
         if rows and rows[0][1]:
             self.ts = int(rows[0][0])
             return True
@@ -84,7 +69,7 @@ class Hold:
 
     def release(self) -> None:
         """Let the feed go on."""
-        self.session.changed(f"DELETE FROM {HOLDS} WHERE feed = %s AND holder = %s", self.feed.encode(), self.holder)
+        self.session.changed(sent.REMOVE_HOLD, self.feed.encode(), self.holder)
 
 
 @contextmanager
@@ -100,26 +85,24 @@ def holding(session: TargetSession, feed: str, ts: int | None) -> Iterator[Hold]
 
 def feeds_of(session: TargetSession) -> list[str]:
     """Return the names of the changefeeds that write to a server."""
-    where = "table_schema = 'tidegate' AND table_name = 'progress'"
-    if not session.ask(f"SELECT 1 FROM information_schema.tables WHERE {where}"):
+    if not session.ask(sent.HAS_TABLE, values=(sent.DATABASE, "progress")):
         return []
-    rows = session.ask("SELECT feed FROM tidegate.progress WHERE shard = -1 ORDER BY feed")
-    return [bytes(name).decode() for (name,) in rows]
+    return [bytes(name).decode() for (name,) in session.ask(sent.FEEDS)]
 
 
 def stands_at(session: TargetSession, feed: str) -> int:
     """Return the checkpoint of a feed. ConfigError for one that has none here."""
-    return _position(session, feed, "position", "AND shard = -1")
+    return _position(session, feed, sent.CHECKPOINT)
 
 
 def reached(session: TargetSession, feed: str) -> int:
     """Return the checkpoint of a feed, or the ts of its last rows or DDL if that is higher. ConfigError for a feed that
     has none here."""
-    return max(_position(session, feed, "MAX(position)", "HAVING COUNT(*) > 0"), last_ran(session, feed))
+    return max(_position(session, feed, sent.REACHED), last_ran(session, feed))
 
 
-def _position(session: TargetSession, feed: str, what: str, which: str) -> int:
-    rows = session.ask(f"SELECT {what} FROM tidegate.progress WHERE feed = %s {which}", values=(feed.encode(),))
+def _position(session: TargetSession, feed: str, question: str) -> int:
+    rows = session.ask(question, values=(feed.encode(),))
     if not rows:
         raise ConfigError(f"no changefeed {feed} writes to {session.options.place}")
     return int(rows[0][0])

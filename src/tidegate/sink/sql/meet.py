@@ -19,13 +19,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from tidegate.feed import server_sql as sent
 from tidegate.model.errors import AccountRefused
 from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo
 from tidegate.sink.sql.connection import TargetSession
 from tidegate.sink.sql.ddl.shape import type_in, type_shown
 from tidegate.sink.sql.literal import name_sql
-from tidegate.sink.sql.target import ServerKind, TargetServer
+from tidegate.sink.sql.target import TargetServer
 
 ROWS: Final = ("SELECT", "INSERT", "UPDATE", "DELETE")
 DDLS: Final = ("CREATE", "DROP", "ALTER", "INDEX")
@@ -38,13 +39,13 @@ _ROLE: Final = re.compile(r"GRANT [^ ]+ TO ")
 def check_rights(session: TargetSession, target: TargetServer, tables: Sequence[TableInfo]) -> Iterator[str]:
     """Return warnings of rights that DDLs will miss. AccountRefused where a right to write rows is missing, with the
     statement that grants it."""
-    if target.kind is ServerKind.TIDB:
+    if not target.traits.grants:
         return
-    lines = [str(row[0]) for row in session.ask("SHOW GRANTS FOR CURRENT_USER()")]
+    lines = [str(row[0]) for row in session.ask(sent.GRANTS)]
     if any(_ROLE.match(line) for line in lines):
         return
     grants = [found.groups() for found in map(_GRANT.match, lines) if found is not None]
-    ((account,),) = session.ask("SELECT CURRENT_USER()")
+    ((account,),) = session.ask(sent.ACCOUNT)
     user, _, host = str(account).rpartition("@")
     for schema in dict.fromkeys(table.name.schema for table in tables):
         names = [table.name.table for table in tables if table.name.schema == schema]
@@ -99,11 +100,7 @@ def _unlike(
     found: dict[tuple[str, str], dict[str, tuple[str, str]]] = defaultdict(dict)
     keys: dict[tuple[str, str], set[str]] = defaultdict(set)
     schemas = sorted({lowered(table.name.schema) for table in wanted})
-    where = f"WHERE LOWER(table_schema) IN ({', '.join(['%s'] * len(schemas))})"
-    names = "table_schema, table_name, column_name"
-    columns = session.ask(
-        f"SELECT {names}, column_type, is_nullable, column_key FROM information_schema.columns {where}", values=schemas
-    )
+    columns = session.ask(sent.MET_COLUMNS.format(places=", ".join(["%s"] * len(schemas))), values=schemas)
     for schema, table, column, kind, null, key in columns:
         own = (lowered(schema), lowered(table))
         found[own][lowered(column)] = (type_shown(str(kind)), str(null))

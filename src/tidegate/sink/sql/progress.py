@@ -25,26 +25,20 @@ from typing import Final
 
 import msgspec
 
+from tidegate.feed import server_sql as sent
 from tidegate.feed.plan import Checkpoint
 from tidegate.feed.ports import Standing
 from tidegate.model.errors import Fenced, SinkRefused
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.state import SchemaState
 from tidegate.sink.sql.connection import TargetSession
-from tidegate.sink.sql.hold import CREATE_HOLDS
+from tidegate.sink.sql.literal import name_sql
 from tidegate.sink.sql.options import Atomicity
 
-SCHEMA: Final = "tidegate"
 MAIN: Final = -1
 """The shard whose row holds the checkpoint."""
-TABLE: Final = f"{SCHEMA}.progress"
 WRITER: Final = 1 << 32
 """The epochs of a writer: as many as it has rounds, at most."""
-_COLUMNS: Final = (
-    "feed VARBINARY(200) NOT NULL, shard INT NOT NULL, epoch BIGINT NOT NULL, position BIGINT UNSIGNED NOT NULL, "
-    "state LONGBLOB, definitions LONGBLOB, PRIMARY KEY (feed, shard)"
-)
-_CREATE: Final = (f"CREATE DATABASE IF NOT EXISTS {SCHEMA}", f"CREATE TABLE IF NOT EXISTS {TABLE} ({_COLUMNS})")
 
 
 class ShardLayout(msgspec.Struct, frozen=True):
@@ -80,23 +74,20 @@ class TargetProgress:
 
     def take(self, session: TargetSession) -> Standing:
         """Become the writer of the feed; return where it stands. Of two at once one waits for the other."""
-        session.ask(*_CREATE, CREATE_HOLDS)
+        session.ask(sent.CREATE_DATABASE, sent.CREATE_PROGRESS, sent.CREATE_HOLDS)
         name = self._feed
-        session.changed(f"INSERT IGNORE INTO {TABLE} VALUES (%s, %s, 0, 0, NULL, NULL)", name, MAIN)
-        session.ask("BEGIN")
-        ((epoch, state, definitions),) = session.ask(
-            f"SELECT epoch, state, definitions FROM {TABLE} WHERE feed = %s AND shard = %s FOR UPDATE",
-            values=(name, MAIN),
-        )
+        session.changed(sent.BEGIN_PROGRESS, name, MAIN)
+        session.ask(sent.BEGIN)
+        ((epoch, state, definitions),) = session.ask(sent.TAKE_PROGRESS, values=(name, MAIN))
         self._taken = self.epoch = (int(epoch) // WRITER + 1) * WRITER
-        session.changed(f"UPDATE {TABLE} SET epoch = %s WHERE feed = %s", self.epoch, name)
-        session.ask("COMMIT")
+        session.changed(sent.RAISE_FEED, self.epoch, name)
+        session.ask(sent.COMMIT)
         self.is_fresh = state is None
         try:
             self._state = _State() if state is None else msgspec.json.decode(state, type=_State)
         except msgspec.DecodeError as error:
             raise SinkRefused(
-                f"{TABLE} of {session.options.place} holds another release's progress: {error}"
+                f"tidegate.progress of {session.options.place} holds another release's progress: {error}"
             ) from error
         if definitions is None:
             return Standing(Checkpoint(), SchemaState(), is_new=True)
@@ -111,7 +102,7 @@ class TargetProgress:
         """Raise the epoch, and take `wanted` as layout if no shard is ahead of the checkpoint. Fenced where another
         writer began."""
         self._raise(session)
-        rows = session.ask(f"SELECT shard, position FROM {TABLE} WHERE feed = %s AND shard >= 0", values=(self._feed,))
+        rows = session.ask(sent.SHARDS, values=(self._feed,))
         found = {int(shard): int(position) for shard, position in rows}
         behind = max(found.values(), default=0) <= self._state.checkpoint.ts
         layout = wanted if behind else self._state.layout
@@ -119,14 +110,12 @@ class TargetProgress:
             return
         state = msgspec.structs.replace(self._state, layout=layout)
         position = self._state.checkpoint.ts
-        session.ask("BEGIN")
-        self._move(session, "state = %s", msgspec.json.encode(state))
-        session.changed(f"DELETE FROM {TABLE} WHERE feed = %s AND shard >= 0", self._feed)
+        session.ask(sent.BEGIN)
+        self._move(session, sent.MOVE_STATE, msgspec.json.encode(state))
+        session.changed(sent.REMOVE_SHARDS, self._feed)
         for shard in range(layout.shards):
-            session.changed(
-                f"INSERT INTO {TABLE} VALUES (%s, %s, %s, %s, NULL, NULL)", self._feed, shard, self.epoch, position
-            )
-        session.ask("COMMIT")
+            session.changed(sent.ADD_SHARD, self._feed, shard, self.epoch, position)
+        session.ask(sent.COMMIT)
         reach("sql/laid-out")
         self._state = state
 
@@ -134,55 +123,49 @@ class TargetProgress:
         """Make `standing` the checkpoint, with what `also` writes. Fenced where another writer began."""
         state = msgspec.structs.replace(self._state, checkpoint=standing.checkpoint)
         values = [standing.checkpoint.ts, msgspec.json.encode(state)]
-        what = "position = %s, state = %s"
+        move = sent.MOVE
         if standing.state is not self._known:
-            what, values = f"{what}, definitions = %s", [*values, standing.state.to_json()]
+            move, values = sent.MOVE_ALL, [*values, standing.state.to_json()]
         if also is not None:
-            session.ask("BEGIN")
-        self._move(session, what, *values)
+            session.ask(sent.BEGIN)
+        self._move(session, move, *values)
         if also is not None:
             also()
             reach("sql/point-written")
-            session.ask("COMMIT")
+            session.ask(sent.COMMIT)
         reach("sql/advanced")
         self._state, self._known = state, standing.state
 
-    def _move(self, session: TargetSession, what: str, *values: object) -> None:
-        where = "WHERE feed = %s AND shard = %s AND epoch BETWEEN %s AND %s"
-        mine = (self._feed, MAIN, self._taken, self.epoch)
-        if session.changed(f"UPDATE {TABLE} SET {what} {where}", *values, *mine) != 1:
+    def _move(self, session: TargetSession, move: str, *values: object) -> None:
+        if session.changed(move, *values, self._feed, MAIN, self._taken, self.epoch) != 1:
             raise Fenced("another run of this changefeed has taken over")
 
     def _raise(self, session: TargetSession) -> None:
         """Raise the epoch of all rows, once those who write them have ended or are refused."""
         self.epoch += 1  # first: a try whose COMMIT got no answer may have come through
-        session.ask("BEGIN")
-        self._move(session, "epoch = %s", self.epoch)
-        session.changed(f"UPDATE {TABLE} SET epoch = %s WHERE feed = %s AND shard >= 0", self.epoch, self._feed)
-        session.ask("COMMIT")
+        session.ask(sent.BEGIN)
+        self._move(session, sent.MOVE_EPOCH, self.epoch)
+        session.changed(sent.RAISE_SHARDS, self.epoch, self._feed)
+        session.ask(sent.COMMIT)
         reach("sql/raised")
 
 
 def forget(session: TargetSession, feed: str) -> None:
     """Remove what a server holds of a feed: a new one of that name begins anew."""
-    tables = session.ask("SELECT table_name FROM information_schema.tables WHERE table_schema = %s", values=(SCHEMA,))
-    for (table,) in tables:
-        session.changed(f"DELETE FROM {SCHEMA}.`{table}` WHERE feed = %s", feed.encode())
+    for (table,) in session.ask(sent.OWN_TABLES, values=(sent.DATABASE,)):
+        own = f"{name_sql(sent.DATABASE)}.{name_sql(table)}"
+        session.changed(sent.FORGET.format(table=own), feed.encode())
 
 
 def fence(feed: str, shard: int, epoch: int, before: int, position: int) -> bytes:
     """Return the statement that moves a shard in a data transaction; it has to find one row."""
     name = feed.encode().hex()
-    return (
-        f"UPDATE {TABLE} SET position = {position} "
-        f"WHERE feed = x'{name}' AND shard = {shard} AND epoch = {epoch} AND position = {before}"
-    ).encode()
+    return sent.MOVE_SHARD.format(feed=name, shard=shard, epoch=epoch, before=before, position=position).encode()
 
 
 def position_of(session: TargetSession, feed: str, shard: int, epoch: int) -> int:
     """Return how far a shard is. Fenced where another writer began."""
-    where = "WHERE feed = %s AND shard = %s AND epoch = %s"
-    rows = session.ask(f"SELECT position FROM {TABLE} {where}", values=(feed.encode(), shard, epoch))
+    rows = session.ask(sent.SHARD_AT, values=(feed.encode(), shard, epoch))
     if not rows:
         raise Fenced("another run of this changefeed has taken over")
     return int(rows[0][0])

@@ -21,6 +21,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.feed import server_sql as sent
 from tidegate.sink.sql.fold import DELETE, INSERT, UPDATE, Net
 from tidegate.sink.sql.literal import around, joined
 from tidegate.sink.sql.shape import WrittenTable, is_json, is_text
@@ -91,40 +92,43 @@ def statements(table: WrittenTable, net: Net, texts: Texts, limits: StatementLim
 
 def _deletes(table: WrittenTable, keys: Any, limits: StatementLimits) -> Iterator[Statement]:
     one = len(table.key) == 1
-    opening = f"DELETE FROM {table.sql} WHERE " + (f"{table.key_columns[0]} IN (" if one else "")
+    found_by = sent.DELETE_BY_ONE if one else sent.DELETE
+    opening = found_by.format(table=table.sql, key=table.key_columns[0])
     counted = Counted.NONE if limits.safe else Counted.AFFECTED
     for rows, count in packed(keys, b"," if one else b" OR ", limits, len(opening)):
         yield Statement(opening.encode() + rows + (b")" if one else b""), count, counted, table.sql)
 
 
 def _inserts(table: WrittenTable, rows: Any, limits: StatementLimits) -> Iterator[Statement]:
-    verb = "REPLACE" if limits.safe and table.key else "INSERT"
+    put = sent.REPLACE if limits.safe and table.key else sent.INSERT
     counted = Counted.NONE if limits.safe and table.key else Counted.AFFECTED
-    opening = f"{verb} INTO {table.sql} ({','.join(table.columns)}) VALUES ".encode()
+    opening = put.format(table=table.sql, columns=",".join(table.columns)).encode()
     for text, count in packed(rows, b",", limits, len(opening)):
         yield Statement(opening + text, count, counted, table.sql)
 
 
 def _updates(table: WrittenTable, texts: Texts, limits: StatementLimits) -> Iterator[Statement]:
     """Return what updates rows; the server tells duplicates of several rows alone, so a lone one goes by its key."""
-    opening = f"INSERT INTO {table.sql} ({','.join(table.columns)}) VALUES ".encode()
+    opening = sent.INSERT.format(table=table.sql, columns=",".join(table.columns)).encode()
     written = list(zip(table.columns, table.places, strict=True))
     others = [(name, place) for name, place in written if place not in table.key] or written[:1]
-    closing = (" ON DUPLICATE KEY UPDATE " + ",".join(f"{name}=VALUES({name})" for name, _ in others)).encode()
+    sets = ",".join(sent.UPSERTED.format(column=name) for name, _ in others)
+    closing = sent.UPSERT.format(sets=sets).encode()
     done = 0
     for text, count in packed(texts.rows, b",", limits, len(opening) + len(closing)):
         if count > 1:
             yield Statement(opening + text + closing, count, Counted.DUPLICATES, table.sql)
         else:
-            sets = [name.encode() + b"=" + texts.columns[place][texts.at[done]].as_py() for name, place in others]
+            values = [name.encode() + b"=" + texts.columns[place][texts.at[done]].as_py() for name, place in others]
             where = f" WHERE {table.key_columns[0]}=" if len(table.key) == 1 else " WHERE "
-            lone = [f"UPDATE {table.sql} SET ".encode(), b",".join(sets), where.encode(), texts.keys[done].as_py()]
+            update = sent.UPDATE.format(table=table.sql)
+            lone = [update.encode(), b",".join(values), where.encode(), texts.keys[done].as_py()]
             yield Statement(b"".join(lone), 1, Counted.AFFECTED, table.sql)
         done += count
 
 
 def _keyless(table: WrittenTable, net: Net, texts: Texts, limits: StatementLimits) -> Iterator[Statement]:
-    opening = f"DELETE FROM {table.sql} WHERE ".encode()
+    opening = sent.DELETE.format(table=table.sql).encode()
     counted = Counted.NONE if limits.safe else Counted.AFFECTED
     gone = net.op == DELETE
     conditions = texts.keys.take(pa.array(net.entry[gone])).to_pylist()
@@ -169,10 +173,9 @@ def condition_texts(table: WrittenTable, columns: Sequence[Any], *, documents: b
     for name, place in zip(table.columns, table.places, strict=True):
         field, values = table.fields[place], columns[place]
         if is_json(field) and documents:
-            terms.append(around(f"{name}<=>CAST(".encode(), values, b" AS JSON)"))
+            terms.append(around(sent.SAME_DOCUMENT.format(column=name).encode(), values, sent.AS_DOCUMENT.encode()))
             continue
         terms.append(around(f"{name}<=>".encode(), values, b""))
         if is_text(field) or is_json(field):
-            left = f"CAST(CONVERT({name} USING utf8mb4) AS BINARY)<=>CAST("
-            terms.append(around(left.encode(), values, b" AS BINARY)"))
+            terms.append(around(sent.SAME_BYTES.format(column=name).encode(), values, sent.AS_BYTES.encode()))
     return joined(terms, b" AND ")

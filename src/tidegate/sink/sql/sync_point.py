@@ -18,19 +18,14 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
+from tidegate.feed import server_sql as sent
 from tidegate.model.errors import SinkError
 from tidegate.model.tso import LOGICAL_BITS, physical_ms
 from tidegate.sink.sql.connection import TargetSession
-from tidegate.sink.sql.target import ServerKind, TargetServer
+from tidegate.sink.sql.target import TargetServer
 
 LOGGER: Final = logging.getLogger(__name__)
-POINTS: Final = "tidb_cdc.syncpoint_v1"
 CLUSTER: Final = "default"
-_COLUMNS: Final = (
-    "ticdc_cluster_id VARCHAR(255), changefeed VARCHAR(255), primary_ts VARCHAR(18), secondary_ts VARCHAR(18), "
-    "created_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, INDEX (created_at), PRIMARY KEY (changefeed, primary_ts)"
-)
-_CREATE: Final = ("CREATE DATABASE IF NOT EXISTS tidb_cdc", f"CREATE TABLE IF NOT EXISTS {POINTS} ({_COLUMNS})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,24 +54,17 @@ class SyncPointTable:
 
     def create(self, session: TargetSession) -> None:
         """Make the table where it is not there."""
-        session.ask(*_CREATE)
+        session.ask(sent.CREATE_POINTS_DATABASE, sent.CREATE_POINTS)
 
     def note(self, session: TargetSession, target: TargetServer, primary_ts: int) -> int:
         """Write a sync point within the session's transaction; return the secondary_ts."""
         secondary_ts = 0
-        if target.kind is ServerKind.TIDB:
-            ((secondary_ts,),) = session.ask("SELECT @@tidb_current_ts")
-        session.changed(
-            f"INSERT INTO {POINTS} (ticdc_cluster_id, changefeed, primary_ts, secondary_ts) VALUES (%s, %s, %s, %s) "
-            "ON DUPLICATE KEY UPDATE secondary_ts = VALUES(secondary_ts), created_at = CURRENT_TIMESTAMP",
-            *(CLUSTER, self._name, str(primary_ts), str(secondary_ts)),
-        )
+        if target.traits.past:
+            ((secondary_ts,),) = session.ask(sent.NOW_TS)
+        session.changed(sent.NOTE_POINT, CLUSTER, self._name, str(primary_ts), str(secondary_ts))
         now_ms, kept_ms = physical_ms(primary_ts), self._points.retention_ms
         if now_ms - self._forgotten_ms >= kept_ms:
-            session.changed(
-                f"DELETE FROM {POINTS} WHERE changefeed = %s AND created_at < CURRENT_TIMESTAMP - INTERVAL %s SECOND",
-                *(self._name, kept_ms // 1000),
-            )
+            session.changed(sent.FORGET_POINTS, self._name, kept_ms // 1000)
             self._forgotten_ms = now_ms
         return int(secondary_ts)
 
@@ -86,7 +74,7 @@ class SyncPointTable:
         if not target.has("tidb_external_ts"):
             return
         try:
-            session.ask(f"SET GLOBAL tidb_external_ts = {secondary_ts}")
+            session.ask(sent.SHOW_POINT.format(ts=secondary_ts))
         except SinkError as error:
             if not self._is_told:
                 LOGGER.warning("tidb_external_ts stays as it is: %s", error)
@@ -100,12 +88,9 @@ def changefeed_name(feed: str) -> str:
 
 def secondary_of(session: TargetSession, feed: str, primary_ts: int | None) -> tuple[int, int] | None:
     """Return (primary_ts, secondary_ts) of the sync point at `primary_ts`, of the newest one for None."""
-    where, values = "", [changefeed_name(feed)]
-    if primary_ts is not None:
-        where, values = " AND primary_ts = %s", [*values, str(primary_ts)]
-    found = session.ask(
-        f"SELECT primary_ts, secondary_ts FROM {POINTS} WHERE changefeed = %s{where} "
-        "ORDER BY CAST(primary_ts AS UNSIGNED) DESC LIMIT 1",
-        values=values,
-    )
+    name = changefeed_name(feed)
+    if primary_ts is None:
+        found = session.ask(sent.NEWEST_POINT, values=(name,))
+    else:
+        found = session.ask(sent.POINT_AT, values=(name, str(primary_ts)))
     return (int(found[0][0]), int(found[0][1])) if found else None

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 
+from tidegate.feed import server_sql as sent
 from tidegate.feed.change import Chunk
 from tidegate.feed.ports import Changes, Written
 from tidegate.model.errors import Retry, SinkError, SinkRefused, TidegateError
@@ -32,7 +33,7 @@ from tidegate.sink.sql.fold import Net, fold_counted, fold_keyed, groups_of
 from tidegate.sink.sql.options import SqlOptions
 from tidegate.sink.sql.progress import fence, position_of
 from tidegate.sink.sql.statement import Counted, Statement, StatementLimits, statements
-from tidegate.sink.sql.target import ServerKind, TargetServer
+from tidegate.sink.sql.target import TargetServer
 from tidegate.sink.sql.zone import to_utc
 
 TRIES: Final = 8
@@ -95,13 +96,12 @@ def write_shard(job: ShardJob) -> Written:
 def _groups(job: ShardJob, position: int, done: Written) -> Iterator[list[Group]]:
     """The groups of each chunk behind `position`."""
     options = job.options
-    upserts = job.target.kind is not ServerKind.TIDB
+    traits = job.target.traits
     rows = options.txn_rows if options.batch else 1
-    limits = StatementLimits(rows, job.target.packet_bytes, upserts and options.batch, options.safe_mode)
+    limits = StatementLimits(rows, job.target.packet_bytes, traits.duplicates and options.batch, options.safe_mode)
     utc = None if options.time_zone == "UTC" else partial(to_utc, zone=options.time_zone)
     shards = dict.fromkeys(job.splits, job.shards)
-    documents = job.target.kind is not ServerKind.MARIADB
-    reader = EntryReader(job.tables, shards, documents=documents, utc=utc)
+    reader = EntryReader(job.tables, shards, documents=traits.documents, utc=utc)
     for chunk in job.changes.in_order(job.names, max(job.after, position), job.upto):
         done.came(chunk)
         entries = [_mine(job, one) for one in _read(reader, chunk)]
@@ -223,7 +223,7 @@ class _Writer:
         moved = Statement(moves, 1, Counted.AFFECTED, "tidegate.progress")
         for packet in _packets([moved, *group.statements], job.target.packet_bytes, many=job.options.multi_statements):
             first = packet[0] is moved
-            texts = ([b"BEGIN"] if first else []) + [one.text for one in packet]
+            texts = ([sent.BEGIN.encode()] if first else []) + [one.text for one in packet]
             reach("sql/before-statements")
             try:
                 answers = list(session.send(texts)) if job.options.multi_statements else _one_by_one(session, texts)
@@ -232,7 +232,7 @@ class _Writer:
             for one, answer in zip(packet, answers[first:], strict=True):
                 _check(one, answer, group)
         reach("sql/before-commit")
-        list(session.send([b"COMMIT"]))
+        list(session.send([sent.COMMIT.encode()]))
         reach("sql/after-commit")
 
 

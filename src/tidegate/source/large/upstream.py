@@ -18,6 +18,7 @@ ask for less (address.py).
     an error, for a ts to come          UpstreamRowMissing     no: no database has committed it
     1054        no such column          SchemaError            no
     1102, 1366, … no name, no value     SchemaError            no: the message asks for what no table can have
+    1231, 8200, …  refused for good     SchemaError            no
     1045, 1142, 1193, …                 ConfigError            no: the account, or no TiDB
     no TLS, a strange certificate       ConfigError            no: the server, or the address
     all others, and no answer           SourceError            later
@@ -30,8 +31,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from tidegate.feed import server_sql as sent
 from tidegate.feed.complete import (
-    SNAPSHOT,
     Definition,
     Key,
     Needed,
@@ -41,6 +42,7 @@ from tidegate.feed.complete import (
     needed,
     rows_query,
 )
+from tidegate.feed.server_answer import AnswerKind, answer_kind
 from tidegate.model.errors import (
     ConfigError,
     HistoryLost,
@@ -75,7 +77,7 @@ class UpstreamRows:
 
     `snapshot` is the statement that moves the session to a TSO, given as its parameter."""
 
-    def __init__(self, uri: str, *, time_zone: str = "UTC", snapshot: str = SNAPSHOT) -> None:
+    def __init__(self, uri: str, *, time_zone: str = "UTC", snapshot: str = sent.AT_TS) -> None:
         self._address = parse_address(uri)
         self._zone = "+00:00" if time_zone == "UTC" else time_zone
         self._snapshot = snapshot
@@ -147,7 +149,7 @@ class UpstreamRows:
         raw = dict(driver().converters.encoders)
         connection = connect(self._address.door, use_unicode=False, conv=raw, sql_mode="")
         with connection.cursor() as cursor:
-            cursor.execute("SET SESSION time_zone = %s", (self._zone,))
+            cursor.execute(sent.ZONE, (self._zone,))
         return connection
 
     @property
@@ -196,6 +198,8 @@ class UpstreamRows:
                 f"{where} cannot show a time that is still to come ({code} {text}): no changefeed sent this message; "
                 "skip it"
             )
+        if answer_kind(code, text) is AnswerKind.REFUSED:
+            return SchemaError(f"{where} will not answer ({code} {text}); is it the TiDB that the changefeed reads?")
         return SourceError(f"{where} gives no answer ({code} {text}); is it up, and are host and port right?")
 
 

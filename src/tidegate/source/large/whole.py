@@ -36,7 +36,7 @@ from urllib.parse import unquote, urlsplit
 from tidegate.codec.claim import claim_name, open_claim
 from tidegate.codec.options import DecodeOptions
 from tidegate.codec.table import decode
-from tidegate.feed.complete import SNAPSHOT
+from tidegate.feed import server_sql as sent
 from tidegate.model.errors import (
     ClaimCheckUnavailable,
     DecodeError,
@@ -241,7 +241,7 @@ class WholeRows:
         storage = options.claim_check_storage_uri
         self._claims = ClaimReader(storage, options.claim_check_max_bytes) if storage else None
         upstream = options.upstream_uri
-        self._upstream = UpstreamRows(upstream, time_zone=options.time_zone, snapshot=SNAPSHOT) if upstream else None
+        self._upstream = UpstreamRows(upstream, time_zone=options.time_zone, snapshot=sent.AT_TS) if upstream else None
 
     def makes_whole(self, event: object) -> TypeGuard[RowChange]:
         """Return whether `event` is a row that came cut down and can be looked for."""

@@ -72,7 +72,7 @@ class World:
         """The facts of the tables of database d and those that the schema knows."""
         found = self.ask("SELECT LOWER(table_schema), LOWER(table_name) FROM information_schema.tables")
         keys = [(schema, name) for schema, name in found if schema == "d"]
-        session = DdlConnection(self.connect)
+        session = DdlConnection(self.connect, self.target)
         seen = facts(session, keys, self.target)
         session.close()
         return seen if with_ids else seen - ids_of(seen)

@@ -11,30 +11,16 @@ planned anew by the next run, from what the tables look like then.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Final
 
 import msgspec
 
+from tidegate.feed import server_sql as sent
 from tidegate.model.errors import Fenced
 from tidegate.model.event import Ddl
 from tidegate.model.name import lowered
 from tidegate.sink.sql.ddl.session import DdlConnection
 from tidegate.sink.sql.ddl.shape import Facts
 
-LEDGER_SCHEMA: Final = "tidegate"
-LEDGER_TABLE: Final = "`tidegate`.`ddl_history`"
-_DEFINITION: Final = (
-    "feed VARCHAR(255) NOT NULL, ddl_ts BIGINT UNSIGNED NOT NULL, id CHAR(16) NOT NULL, state VARCHAR(16) NOT NULL, "
-    "epoch BIGINT UNSIGNED NOT NULL, schema_name VARCHAR(255) NOT NULL, table_name VARCHAR(255) NOT NULL, "
-    "query MEDIUMTEXT NOT NULL, executed MEDIUMTEXT NOT NULL, connection_id BIGINT UNSIGNED NOT NULL, "
-    "facts MEDIUMTEXT NOT NULL, note TEXT NOT NULL, changed_at TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3) "
-    "ON UPDATE CURRENT_TIMESTAMP(3), PRIMARY KEY (feed, ddl_ts, id)"
-)
-_CREATE: Final = (
-    "CREATE DATABASE IF NOT EXISTS `tidegate`",
-    f"CREATE TABLE IF NOT EXISTS {LEDGER_TABLE} ({_DEFINITION}) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
-)
-_COLUMNS: Final = "feed, ddl_ts, id, state, epoch, schema_name, table_name, query, executed, connection_id, facts, note"
 Fence = Callable[[DdlConnection], None]
 """Given a session inside a transaction: raises Fenced if the writer's epoch is over; else the epoch stays until the
 transaction ends."""
@@ -68,16 +54,12 @@ class DdlLedger:
 
     def create(self, session: DdlConnection) -> None:
         """Make the table where it is not there."""
-        for text in _CREATE:
-            session.ask(text)
+        session.ask(sent.CREATE_DATABASE)
+        session.ask(sent.CREATE_LEDGER)
 
     def read(self, session: DdlConnection, ddl: Ddl) -> DdlRecord | None:
         """Return the row of a DDL; None if there is none."""
-        rows = session.ask(
-            f"SELECT state, executed, connection_id, facts, note FROM {LEDGER_TABLE}"
-            " WHERE feed = %s AND ddl_ts = %s AND id = %s",
-            (self.writer.feed, ddl.commit_ts or 0, id_of(ddl)),
-        )
+        rows = session.ask(sent.DDL, (self.writer.feed, ddl.commit_ts or 0, id_of(ddl)))
         if not rows:
             return None
         row = rows[0]
@@ -86,30 +68,23 @@ class DdlLedger:
 
     def made_database(self, session: DdlConnection, schema: str) -> bool:
         """Return whether a DDL of the feed made a database, so that the charset of its tables is the upstream's."""
-        rows = session.ask(
-            f"SELECT 1 FROM {LEDGER_TABLE} WHERE feed = %s AND state = 'done' AND LOWER(schema_name) = %s"
-            " AND executed LIKE 'CREATE DATABASE%%' LIMIT 1",
-            (self.writer.feed, lowered(schema)),
-        )
-        return bool(rows)
+        return bool(session.ask(sent.MADE_DATABASE, (self.writer.feed, lowered(schema))))
 
     def write(self, session: DdlConnection, ddl: Ddl, record: DdlRecord) -> None:
         """Put a row in place of the one of a DDL, under the fence. Raises what the fence raises."""
         kept = msgspec.json.encode(sorted(record.facts)).decode() if record.facts else ""
         told = (ddl.schema, ddl.table, ddl.query, record.executed, record.connection_id, kept, record.note[:16_000])
         row = (self.writer.feed, ddl.commit_ts or 0, id_of(ddl), record.state, self.writer.epoch, *told)
-        places = ", ".join(["%s"] * len(row))
         with session.transaction():
             self.writer.fence(session)
-            session.ask(f"REPLACE INTO {LEDGER_TABLE} ({_COLUMNS}) VALUES ({places})", row)
+            session.ask(sent.PUT_DDL, row)
 
 
 def fence_by_progress(feed: str, epoch: int) -> "Fence":
     """Return the fence of a writer whose epoch stands in the row of its checkpoint, shard -1 of `tidegate.progress`."""
 
     def fence(session: DdlConnection) -> None:
-        where = "WHERE feed = %s AND shard = -1 FOR UPDATE"
-        rows = session.ask(f"SELECT epoch FROM `tidegate`.`progress` {where}", (feed.encode(),))
+        rows = session.ask(sent.EPOCH, (feed.encode(),))
         if not rows or int(rows[0][0]) != epoch:
             raise Fenced("another run of this changefeed has taken over")
 

@@ -12,19 +12,17 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from tidegate.expr.syntax.tokens import quote_name
+from tidegate.feed import server_sql as sent
 from tidegate.model.name import lowered
 from tidegate.sink.sql.ddl.session import DdlConnection, StatementFailed
 from tidegate.sink.sql.ddl.shape import Executed, Fact, Facts, type_shown
-from tidegate.sink.sql.target import ServerKind, TargetServer
+from tidegate.sink.sql.target import TargetServer
 
 _NO_PRIVILEGE: Final = frozenset({1044, 1142, 1227})
 _UNKNOWN: Final = frozenset({1054, 1109, 1146})
 _DONE: Final = frozenset({"synced", "done"})
 _OVER: Final = frozenset({"cancelled", "rollback done"})
-_INNODB: Final = {ServerKind.MARIADB: "INNODB_SYS_TABLES", ServerKind.MYSQL: "INNODB_TABLES"}
-_FILE: Final = "CAST(CONVERT({} USING filename) AS BINARY)"
-"""A name as InnoDB has it: `my@002dtable`."""
-_PLAIN: Final = "CONVERT(CONVERT(CAST(%s AS BINARY) USING filename) USING utf8mb4)"
 Keys = Iterable[tuple[str, str]]
 
 
@@ -46,13 +44,8 @@ def facts(session: DdlConnection, keys: Keys, target: TargetServer) -> Facts:
 
 def _table(session: DdlConnection, schema: str, table: str, target: TargetServer) -> set[Fact]:
     name = f"{schema}.{table}"
-    where = "WHERE LOWER(table_schema) = %s AND LOWER(table_name) = %s"
     own = (schema, table)
-    columns = session.ask(
-        f"SELECT column_name, column_type, is_nullable FROM information_schema.columns {where}"
-        " ORDER BY ordinal_position",
-        own,
-    )
+    columns = session.ask(sent.COLUMNS, own)
     if not columns:
         return set()
     found: set[Fact] = {("table", name)}
@@ -60,42 +53,30 @@ def _table(session: DdlConnection, schema: str, table: str, target: TargetServer
     found |= {("column", name, lowered(column), type_shown(kind), null) for column, kind, null in columns}
     found.add(("order", name, ",".join(lowered(column) for column, _, _ in columns)))
     indexes: dict[tuple[str, str], list[str | None]] = defaultdict(list)
-    statistics = session.ask(
-        f"SELECT index_name, non_unique, column_name FROM information_schema.statistics {where}"
-        " ORDER BY index_name, seq_in_index",
-        own,
-    )
-    for index, non_unique, column in statistics:
+    for index, non_unique, column in session.ask(sent.KEYS, own):
         indexes[lowered(index), "" if int(non_unique) else "unique"].append(column)
     for (index, unique), parts in indexes.items():
         if None not in parts:
             found.add(("index", name, index, unique, ",".join(lowered(part) for part in parts if part)))
-    if target.kind is ServerKind.TIDB:
+    if not target.traits.numbers:
         return found
-    found |= _partitions(session, name, where, own)
+    found |= _partitions(session, name, own)
     return found | _numbers(session, schema, table, target)
 
 
-def _partitions(session: DdlConnection, name: str, where: str, own: tuple[str, str]) -> set[Fact]:
-    text = f"SELECT partition_name FROM information_schema.partitions {where}"
-    rows = session.ask(f"{text} ORDER BY partition_ordinal_position", own)
-    names = [lowered(row[0]) for row in rows if row[0] is not None]
+def _partitions(session: DdlConnection, name: str, own: tuple[str, str]) -> set[Fact]:
+    names = [lowered(row[0]) for row in session.ask(sent.PARTITIONS, own) if row[0] is not None]
     return {("partitions", name, ",".join(names))} if names else set()
 
 
 def _numbers(session: DdlConnection, schema: str, table: str, target: TargetServer) -> set[Fact]:
-    relation = _INNODB[target.kind]
-    files = session.ask(
-        f"SELECT {_FILE.format('table_schema')}, {_FILE.format('table_name')} FROM information_schema.tables "
-        "WHERE LOWER(table_schema) = %s AND LOWER(table_name) = %s",
-        (schema, table),
-    )
+    files = session.ask(sent.FILES, (schema, table))
     if not files:
         return set()
     whole = "/".join(bytes(part).decode("ascii") for part in files[0])
     try:
         rows = session.ask(
-            f"SELECT name, table_id FROM information_schema.{relation} WHERE name = %s OR name LIKE %s",
+            sent.FILE_NUMBERS.format(relation=quote_name(target.traits.numbers)),
             (whole, whole.replace("_", r"\_").replace("%", r"\%") + "#p#%"),
         )
     except StatementFailed as error:
@@ -106,25 +87,19 @@ def _numbers(session: DdlConnection, schema: str, table: str, target: TargetServ
     for file_name, number in rows:
         part = lowered(file_name).partition("#p#")[2]
         if "@" in part:
-            ((part,),) = session.ask(f"SELECT {_PLAIN}", (part,))
+            ((part,),) = session.ask(sent.PLAIN_NAME, (part,))
         found.add(("id", f"{schema}.{table}", part, str(number)))
     return found
 
 
 def running(session: DdlConnection, mark: str) -> RunningStatement | None:
     """Return the statement that carries a mark, if the server runs it now."""
-    rows = session.ask(
-        "SELECT id, time, state FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND info LIKE %s",
-        (f"%{mark}%",),
-    )
+    rows = session.ask(sent.RUNNING, (f"%{mark}%",))
     return RunningStatement(int(rows[0][0]), int(rows[0][1] or 0), str(rows[0][2] or "")) if rows else None
 
 
 def job(session: DdlConnection, mark: str) -> Executed:
     """Return whether a TiDB's job with a mark was done: UNCLEAR while it runs."""
-    rows = session.ask(
-        "SELECT state FROM information_schema.ddl_jobs WHERE query LIKE %s ORDER BY job_id DESC LIMIT 1",
-        (f"%{mark}%",),
-    )
+    rows = session.ask(sent.JOB, (f"%{mark}%",))
     state = str(rows[0][0]).lower() if rows else "cancelled"
     return Executed.YES if state in _DONE else Executed.NO if state in _OVER else Executed.UNCLEAR

@@ -29,34 +29,29 @@ from secrets import token_hex
 from typing import Final
 
 from tidegate.expr.syntax.tokens import quote_name
+from tidegate.feed import server_sql as sent
 from tidegate.feed.change import PlacedDdl
+from tidegate.feed.server_answer import AnswerKind, answer_kind
 from tidegate.feed.session_zone import of_session, zone_warning
-from tidegate.model.errors import AccountRefused, SinkError, SinkRefused
+from tidegate.model.errors import SinkError, SinkRefused
 from tidegate.model.event import Ddl
 from tidegate.model.name import qualified
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.state import SchemaState
-from tidegate.sink.sql.connection import LOGIN, advice
+from tidegate.sink.sql.connection import ERRORS, advice
 from tidegate.sink.sql.ddl import look
 from tidegate.sink.sql.ddl.ledger import DdlLedger, DdlRecord, DdlWriter, id_of
 from tidegate.sink.sql.ddl.rewrite import DdlVerdict, statement_for, statements_of
 from tidegate.sink.sql.ddl.rewrite import shown as phrases
-from tidegate.sink.sql.ddl.session import OWN_ZONE, Connect, DdlConnection, StatementFailed
+from tidegate.sink.sql.ddl.session import Connect, DdlConnection, StatementFailed
 from tidegate.sink.sql.ddl.shape import Executed, ShapeChange, difference, ids_of, is_exchange, shown
 from tidegate.sink.sql.ddl.task import DdlTask, task_of
-from tidegate.sink.sql.target import ServerKind, TargetServer
+from tidegate.sink.sql.target import OWN_ZONE, TargetServer
 
 IGNORABLE: Final = frozenset({1007, 1008, 1050, 1051, 1054, 1060, 1061, 1068, 1091, 1176, 1507, 1517, 1831})
 """Errors of an object that is there, or gone, already."""
 _UNSEEN: Final = frozenset({1007, 1008, 1050, 1051, 1061, 1091, 1176})
 """Those of databases, views and keys on expressions, of which the shape tells nothing."""
-REFUSING: Final = frozenset(
-    {1046, 1049, 1054, 1060, 1061, 1064, 1066, 1067, 1068, 1071, 1072, 1074, 1075, 1082, 1089, 1091, 1101, 1113, 1115}
-    | {1118, 1146, 1149, 1166, 1170, 1171, 1235, 1264, 1265, 1273, 1286, 1292, 1366, 1406, 1478, 1503, 1505}
-    | {1506, 1564, 1659, 1690, 1731, 1736, 1901, 3105, 3106, 3140, 3750, 3757, 3819, 4161, 8200}
-    | {1007, 1008, 1050, 1051, 1062, 1176, 1507, 1517, 1822, 1823, 1826, 1831}
-)
-"""What the same statement meets again."""
 _NO_LOCKS: Final = frozenset({1235, 1305, 8108, 1064})
 """A server that does not know GET_LOCK."""
 LOST_TRIES: Final = 8
@@ -153,25 +148,26 @@ class DdlRunner:
     def _do(self, session: DdlConnection, task: DdlTask, record: DdlRecord) -> None:
         ddl, change = task.ddl, self._change(task, record)
         if task.schema and not _is_of_server(record.executed):
-            session.ask(f"USE {quote_name(task.schema)}")
-        ((number,),) = session.ask("SELECT CONNECTION_ID()")
+            session.ask(sent.USE.format(schema=quote_name(task.schema)))
+        ((number,),) = session.ask(sent.CONNECTION)
         self._ledger.write(session, ddl, replace(record, state="running", connection_id=int(number)))
         reach("ddl/running")
         moment = any(word in record.executed.upper() for word in _MOMENTS)
         at_s = task.clock_s if moment else 0
-        session.ask(f"SET TIMESTAMP = {at_s:.6f}" if at_s else "SET TIMESTAMP = DEFAULT")
+        session.ask(sent.CLOCK.format(seconds=f"{at_s:.6f}" if at_s else "DEFAULT"))
         self._take_zone(session, task)
         for text, mark in self._marks(task, record):
             try:
                 session.ask(_marked(text, mark))
             except StatementFailed as error:
                 if not self._is_settled(session, task, change, error):
-                    if error.number in REFUSING and look.facts(session, task.keys, self._target) == record.facts:
+                    is_refused = answer_kind(error.number, error.what) is AnswerKind.REFUSED
+                    if is_refused and look.facts(session, task.keys, self._target) == record.facts:
                         self._note(session, ddl, "refused", str(error))
                     raise
                 self._warn(f"DDL of ts {ddl.commit_ts}: {error}; the tables look as after it: {ddl.query[:300]!r}")
-        session.ask("SET TIMESTAMP = DEFAULT")
-        session.ask(f"SET SESSION time_zone = '{OWN_ZONE}'")
+        session.ask(sent.CLOCK.format(seconds="DEFAULT"))
+        session.ask(sent.ZONE, (OWN_ZONE,))
 
     def _take_zone(self, session: DdlConnection, task: DdlTask) -> None:
         """Give a session the time zone that the DDL's had. SinkRefused where the values need it and the server has it
@@ -180,7 +176,7 @@ class DdlRunner:
         if not zone or zone == "UTC":
             return
         try:
-            session.ask("SET SESSION time_zone = %s", (zone,))
+            session.ask(sent.ZONE, (zone,))
         except StatementFailed as error:
             if error.number not in _NO_ZONE:
                 raise
@@ -206,7 +202,7 @@ class DdlRunner:
         """Return whether a statement that somebody began was done, once the server runs it no more."""
         ddl, mark = task.ddl, self._mark(task.ddl, record)
         self._wait(lambda: look.running(session, mark) is None, f"DDL of ts {ddl.commit_ts}: {ddl.query[:200]!r}")
-        if self._target.kind is ServerKind.TIDB:
+        if self._target.traits.jobs:
             marks = [one for _, one in self._marks(task, record)]
             self._wait(
                 lambda: all(look.job(session, one) is not Executed.UNCLEAR for one in marks),
@@ -268,10 +264,9 @@ class DdlRunner:
     def _failure(self, error: StatementFailed, ddl: Ddl) -> SinkError:
         """Return the error of a statement that the server refused, with the ways out where trying again is none."""
         text = f"DDL of ts {ddl.commit_ts} failed: {error}{advice(error.number)}: {ddl.query[:500]!r}"
-        if error.number in LOGIN:
-            return AccountRefused(text)
-        if error.number not in REFUSING:
-            return SinkError(text)
+        kind = ERRORS[answer_kind(error.number, error.what)]
+        if kind is not SinkRefused:
+            return kind(text)
         return SinkRefused(
             f"{text}. Mend what stands in its way and resume the feed; or do by hand what the replica needs, then "
             f"{self._done_by_hand(ddl)}; or leave the DDL out by an event filter"
@@ -283,7 +278,7 @@ class DdlRunner:
     @contextmanager
     def _session(self) -> Iterator[DdlConnection]:
         """A session that alone runs DDLs of this feed."""
-        session = DdlConnection(self._connect)
+        session = DdlConnection(self._connect, self._target)
         try:
             if not self._is_made:
                 self._ledger.create(session)
@@ -297,17 +292,14 @@ class DdlRunner:
         """Wait until no other session runs a statement of this feed; end one that only holds the lock."""
 
         def taken() -> bool:
-            ((got,),) = session.ask("SELECT GET_LOCK(%s, 1)", (self._lock,))
+            ((got,),) = session.ask(sent.LOCK, (self._lock,))
             if got == 1:
                 return True
             with session.transaction():
                 self._writer.fence(session)
-            rows = session.ask(
-                "SELECT id, command FROM information_schema.processlist WHERE id = IS_USED_LOCK(%s)", (self._lock,)
-            )
-            for number, command in rows:
+            for number, command in session.ask(sent.LOCKED_BY, (self._lock,)):
                 if command == "Sleep":
-                    session.ask(f"KILL {int(number)}")
+                    session.ask(sent.KILL.format(number=int(number)))
             return False
 
         try:

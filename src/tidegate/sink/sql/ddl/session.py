@@ -11,28 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+from tidegate.feed import server_sql as sent
 from tidegate.model.errors import SinkError
 from tidegate.mysql.connect import driver, faults
+from tidegate.sink.sql.target import TargetServer
 
 LOST: Final = frozenset({0, 1053, 1077, 1079, 1152, 1153, 1158, 1159, 1160, 1161, 1927, 2006, 2013, 2014, 2055})
 """The server went away, was shut down or ended the connection: what it did last is not known."""
-_SQL_MODE: Final = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION"
-"""Not strict: a change of type that the upstream has made is made here too. A MariaDB rounds fractions of a second as
-TiDB and MySQL do when it is told so, by a mode that those do not know."""
-OWN_ZONE: Final = "+00:00"
-"""The zone of every session, but for a DDL whose own is known."""
-_VARIABLES: Final = (
-    f"sql_mode = '{_SQL_MODE}'",
-    f"sql_mode = '{_SQL_MODE},TIME_ROUND_FRACTIONAL'",
-    f"time_zone = '{OWN_ZONE}'",
-    "foreign_key_checks = 0",
-    "explicit_defaults_for_timestamp = 1",
-    "default_storage_engine = InnoDB",
-    "max_statement_time = 0",
-    "tidb_cdc_write_source = 1",
-    "tidb_placement_mode = 'ignore'",
-)
-_OPTIONAL: Final = frozenset({1193, 1227, 1231, 1238, 8108})
+_OPTIONAL: Final = frozenset({1193, 1227, 1231, 1238})
 """A variable that this server does not have, or that this account may not set."""
 
 
@@ -57,14 +43,14 @@ Connect = Callable[[], Any]
 
 
 class DdlConnection:
-    """A connection with the variables of DDLs."""
+    """A connection with the variables of DDLs that the server has."""
 
-    def __init__(self, connect: Connect) -> None:
+    def __init__(self, connect: Connect, target: TargetServer) -> None:
         with _told():
             self.connection = connect()
-        for variable in _VARIABLES:
+        for name, value, _ in target.settings(target.traits.ddls):
             try:
-                self.ask(f"SET SESSION {variable}")
+                self.ask(sent.SETTING.format(name=name, value=value))
             except StatementFailed as error:
                 if error.number not in _OPTIONAL:
                     raise
@@ -78,18 +64,18 @@ class DdlConnection:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Commit what the block does, or undo it where it raises."""
-        self.ask("BEGIN")
+        self.ask(sent.BEGIN)
         try:
             yield
         except BaseException:
             self.undo()
             raise
-        self.ask("COMMIT")
+        self.ask(sent.COMMIT)
 
     def undo(self) -> None:
         """End the transaction; a connection that is gone has ended it already."""
         try:
-            self.ask("ROLLBACK")
+            self.ask(sent.ROLLBACK)
         except StatementFailed:
             self.close()
 

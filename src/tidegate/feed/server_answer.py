@@ -1,0 +1,84 @@
+"""What the error of a server of MySQL's protocol means: whether the same statement may do later. Pure.
+
+    1213, 1205, 1040, 1290, 9007, ..    locks, limits, a server that is read-only or going down      later
+    2003, 2013, ..                      the driver: no answer                                        later
+    1044, 1045, 1142, 1227, ..          the account: somebody may GRANT it                           the account's
+    1105 ERROR 1231 (42000): ..         of a TiDB: what it carries inside counts
+    1064, 1146, 1231, 1300, 3140, ..    the statement, the table, the value                          never
+    8000 and above                      of a TiDB: its storage and its schema                        later, but for some
+
+An error of the server that is in none of the lists will not pass: its statement is refused, and a person is told,
+instead of being asked again for ever.
+
+Source: MySQL and MariaDB reference manuals, "Server Error Message Reference"; TiDB documentation, "Error Codes and
+Troubleshooting", pkg/errno/errcode.go.
+"""
+
+import re
+from enum import Enum
+from typing import Final
+
+
+class AnswerKind(Enum):
+    """What can be done about an error."""
+
+    PASSES = "later"
+    ACCOUNT = "the account's rights"
+    REFUSED = "never"
+
+
+ACCOUNT: Final = frozenset({1044, 1045, 1142, 1143, 1227, 1251, 1698, 2059, 3118, 4151, 8121})
+_PASSES: Final = frozenset(
+    {
+        # disks, memory, files
+        *(1015, 1020, 1021, 1026, 1028, 1030, 1037, 1038, 1041, 1114, 1135, 1180, 1181, 1194, 1195, 1206, 1436, 3170),
+        # connections and the server itself
+        *(
+            0,
+            1040,
+            1042,
+            1043,
+            1053,
+            1077,
+            1078,
+            1079,
+            1080,
+            1129,
+            1130,
+            1152,
+            1154,
+            1155,
+            1156,
+            1157,
+            1158,
+            1159,
+            1160,
+        ),
+        *(1161, 1184, 1203, 1226, 1927, 3032, 3168, 3169, 4031),
+        # locks, transactions, other sessions
+        *(1205, 1207, 1213, 1223, 1296, 1297, 1317, 1399, 1412, 1568, 1613, 1614, 1615, 1637, 1684, 1689, 1742, 1969),
+        *(3024, 3058, 3100, 3101, 3572, 4092),
+        # a server that is read-only
+        *(1290, 1792, 1836, 1874),
+        # no better word
+        1105,
+    }
+)
+_REFUSED_BY_TIDB: Final = frozenset({8004, 8025, 8026, 8047, 8048, 8051, 8059, 8108, 8130, 8200, 8216})
+"""Too large a transaction or entry, what TiDB does not do, auto-random ids that are used up."""
+_TIDB: Final = 8000
+"""Numbers of its own begin here."""
+_INSIDE: Final = re.compile(r"ERROR (\d{4}) \(|\[[a-z]+:(\d{4})\]")
+"""How a TiDB carries an error in the text of another."""
+_CLIENT: Final = range(2000, 3000)
+
+
+def answer_kind(number: int, text: str) -> AnswerKind:
+    """Return what can be done about the error `number` with its `text`."""
+    inside = _INSIDE.match(text) if number == 1105 else None
+    if inside is not None:
+        return answer_kind(int(inside[1] or inside[2]), "")
+    if number in ACCOUNT:
+        return AnswerKind.ACCOUNT
+    may_pass = number in _PASSES or number in _CLIENT or (number >= _TIDB and number not in _REFUSED_BY_TIDB)
+    return AnswerKind.PASSES if may_pass else AnswerKind.REFUSED
