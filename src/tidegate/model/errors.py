@@ -171,9 +171,10 @@ class ChangefeedIdInvalid(ConfigError):
 
 
 class SqlError(InputError):
-    """A statement that we cannot read."""
+    """A statement that we cannot read; `offset` is where in its text."""
 
     code = "CDC:ErrParseDDL"
+    offset: int = 0
 
 
 class UnsupportedError(InputError):

@@ -133,7 +133,7 @@ def read_type(cursor: Cursor) -> TypeDef:
         raise cursor.error("expected a column type")
     word = _WORDS[words]
     if word.code is T.VECTOR and cursor.sign("<"):
-        cursor.name()
+        cursor.word("a type")
         cursor.expect_sign(">")
     found = TypeDef(word.code, flen=word.flen, charset=word.charset)
     if cursor.is_sign("(") and word.shape is not _Shape.NONE:
@@ -207,7 +207,7 @@ def read_charset_name(cursor: Cursor) -> str:
     cursor.sign("=")
     if cursor.peek().kind is TokenKind.STRING:
         return cursor.next().text
-    return cursor.name("a charset")
+    return cursor.word("a charset")
 
 
 def complete_type(definition: TypeDef, table_charset: str) -> ColumnType:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeVar
 
-from tidegate.expr.syntax.tokens import Token, TokenKind, fail, lex
+from tidegate.expr.syntax.tokens import Token, TokenKind, fail, is_reserved, lex
 from tidegate.model.errors import SqlError
 from tidegate.model.name import all_digits
 from tidegate.model.table import TableName
@@ -40,14 +40,18 @@ class Qualified:
 
 
 class Cursor:
-    """Tokens of a text, read under SQL modes, and a place in them."""
+    """Tokens of a text, read under SQL modes, and a place in them. Words of `reserved` are names in quotes alone."""
 
-    __slots__ = ("at", "text", "tokens", "words")
+    __slots__ = ("at", "reserved", "text", "tokens", "words")
 
     def __init__(
-        self, text: str, modes: AbstractSet[str] = frozenset(), features: AbstractSet[str] | None = None
+        self,
+        text: str,
+        modes: AbstractSet[str] = frozenset(),
+        features: AbstractSet[str] | None = None,
+        reserved: AbstractSet[str] = frozenset(),
     ) -> None:
-        self.text, self.tokens, self.at = text, lex(text, modes, features), 0
+        self.text, self.tokens, self.at, self.reserved = text, lex(text, modes, features), 0, reserved
         self.words = tuple(token.word for token in self.tokens)
 
     def peek(self, ahead: int = 0) -> Token:
@@ -108,13 +112,21 @@ class Cursor:
     def is_name(self, ahead: int = 0) -> bool:
         """Return True if the token there can be a name (a double-quoted one counts: ANSI_QUOTES)."""
         token = self.peek(ahead)
-        return token.kind in (TokenKind.WORD, TokenKind.NAME) or (
+        if token.kind is TokenKind.WORD:
+            return not is_reserved(self.tokens, self.at + ahead, self.reserved)
+        return token.kind is TokenKind.NAME or (
             token.kind is TokenKind.STRING and self.text[token.start] == '"' and token.text != ""
         )
 
     def name(self, what: str = "a name") -> str:
         """Return the name here, moving past it."""
         if not self.is_name():
+            raise self.error(f"expected {what}")
+        return self.next().text
+
+    def word(self, what: str) -> str:
+        """Return the word or name here, a reserved word too, moving past it."""
+        if not self.is_name() and not self.peek().word:
             raise self.error(f"expected {what}")
         return self.next().text
 

@@ -20,6 +20,7 @@ Source: MySQL manual, "Operator Precedence", "Literal Values", "Keywords and Res
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar, Final, TypeAlias
 
 from sqlglot import exp
@@ -29,7 +30,7 @@ from sqlglot.tokens import TokenType as Tk
 
 from tidegate.expr.syntax.call import CALLS, plain_arguments
 from tidegate.expr.syntax.tokens import Token, TokenKind
-from tidegate.expr.syntax.words import NOW, RESERVED, UNITS
+from tidegate.expr.syntax.words import NO_OPERANDS, NOW, UNITS
 
 Node: TypeAlias = Any
 """An `exp.Expression`; sqlglot is not typed here."""
@@ -46,8 +47,9 @@ _QUANTIFIERS: Final[Mapping[str, type[Any]]] = {"ANY": exp.Any, "SOME": exp.Any,
 
 
 class _Parser(MySQL.Parser):  # type: ignore[misc]
-    """sqlglot's MySQL parser with our operands."""
+    """sqlglot's MySQL parser with our operands; words of `reserved` are no names."""
 
+    reserved: AbstractSet[str] = frozenset()
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
     TERM: ClassVar[dict[Tk, Any]] = {Tk.DASH: exp.Sub, Tk.PLUS: exp.Add}
     STATEMENT_PARSERS: ClassVar[dict[Tk, Any]] = {
@@ -79,6 +81,30 @@ class _Parser(MySQL.Parser):  # type: ignore[misc]
             return ""
         text: str = token.text
         return text.upper() if text[:1].isalpha() or text[:1] in "_$" or text[:1] > "\x7f" else ""
+
+    def is_reserved(self) -> bool:
+        """Return whether a word stands here that is no name: a reserved one that is no part of a qualified name."""
+        if self.word() not in self.reserved:
+            return False
+        before, after = self._prev, self._next
+        joined = after and after.token_type is Tk.DOT and after.start == self._curr.end + 1
+        return not joined and not (before and before.token_type is Tk.DOT)
+
+    def _parse_id_var(self, *arguments: Any, **options: Any) -> Node | None:
+        return None if self.is_reserved() else super()._parse_id_var(*arguments, **options)
+
+    def _parse_column(self) -> Node | None:
+        return None if self.is_reserved() else super()._parse_column()
+
+    def _parse_table_parts_fast(self) -> Node | None:
+        return None if self.is_reserved() else super()._parse_table_parts_fast()
+
+    def raise_error(self, message: str, token: Any = None) -> None:
+        """Blame the end of the text, not the token before it, where nothing follows."""
+        last = self._prev
+        if not token and not self._curr and last:
+            token = GlotToken(last.token_type, last.text, 1, len(self.sql), last.start, last.end)
+        super().raise_error(message, token or self._curr)
 
     def accept(self, *words: str) -> bool:
         """Steps over one of these words."""
@@ -202,7 +228,7 @@ class _Parser(MySQL.Parser):  # type: ignore[misc]
         if word in _QUANTIFIERS and follows == "(":
             self._advance()
             return _QUANTIFIERS[word](this=self._parse_paren())
-        if not word or (word in RESERVED and not (follows == "(" and word in CALLS)):
+        if not word or (word in NO_OPERANDS and not (follows == "(" and word in CALLS)):
             return None
         if follows == "(":
             return self.call()
@@ -237,7 +263,7 @@ class _Parser(MySQL.Parser):  # type: ignore[misc]
     def identifier(self) -> Node:
         """Return one part of a name."""
         token = self._curr
-        if not token or token.token_type is Tk.STRING or not token.text:
+        if not token or token.token_type is Tk.STRING or not token.text or self.is_reserved():
             self.raise_error("a name is missing")
         self._advance()
         return exp.Identifier(this=token.text, quoted=token.token_type is Tk.IDENTIFIER)
@@ -318,9 +344,9 @@ _KINDS: Final[Mapping[TokenKind, Tk]] = {
 }
 
 
-def parse_tokens(sql: str, tokens: Sequence[Token]) -> Node:
-    """Return the node of the one statement that `tokens` of `sql` are. Raises sqlglot's ParseError, whose `col` is the
-    offset of a token in `sql`."""
+def parse_tokens(sql: str, tokens: Sequence[Token], reserved: AbstractSet[str] = frozenset()) -> Node:
+    """Return the node of the one statement that `tokens` of `sql` are; words of `reserved` are no names. Raises
+    sqlglot's ParseError, whose `col` is the offset of a token in `sql`, or its length."""
     found: list[GlotToken] = []
     word = ""
     for token in tokens:
@@ -335,7 +361,9 @@ def parse_tokens(sql: str, tokens: Sequence[Token]) -> Node:
             _put(found, _KEYWORDS[pair], pair, found.pop().start, token.end)
         elif token.kind is not TokenKind.HINT:
             _put(found, _KEYWORDS.get(text.upper(), Tk.VAR), text, token.start, token.end)
-    [node] = _Parser(dialect=MySQL()).parse(found, sql)
+    parser = _Parser(dialect=MySQL())
+    parser.reserved = reserved
+    [node] = parser.parse(found, sql)
     return node
 
 

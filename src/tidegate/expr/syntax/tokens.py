@@ -14,6 +14,7 @@ recorded answers of TiDB's parser.
 """
 
 import re
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from enum import Enum
 from typing import Final, NamedTuple
@@ -82,6 +83,15 @@ class Token(NamedTuple):
         return self.text.upper() if self.kind is TokenKind.WORD else ""
 
 
+def is_reserved(tokens: Sequence[Token], at: int, reserved: AbstractSet[str]) -> bool:
+    """Return whether a token is a word of `reserved`, and not part of a qualified name."""
+    token, after = tokens[at], tokens[at + 1] if at + 1 < len(tokens) else None
+    if token.word not in reserved:
+        return False
+    is_before = after is not None and after.text == "." and after.start == token.end
+    return not is_before and not (at and tokens[at - 1].text == "." and tokens[at - 1].kind is TokenKind.SIGN)
+
+
 def lex(
     text: str, modes: AbstractSet[str] = frozenset(), features: AbstractSet[str] | None = None
 ) -> tuple[Token, ...]:
@@ -136,7 +146,9 @@ def fail(what: str, text: str, at: int) -> SqlError:
     """Return the error for `text` at offset `at`: what is wrong, where, and what stands there."""
     line = text.count("\n", 0, at) + 1
     near = " ".join(text[at : at + 40].split()) or "the end"
-    return SqlError(f"{what} at offset {at} (line {line}) near {near!r}")
+    error = SqlError(f"{what} at offset {at} (line {line}) near {near!r}")
+    error.offset = at
+    return error
 
 
 def unquote(raw: str, *, escapes: bool = True) -> str:

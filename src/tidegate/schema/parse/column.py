@@ -90,7 +90,7 @@ def _read_detail(cursor: Cursor, column: ColumnDef) -> ColumnDef | None:
     detail = column.detail
     match cursor.accept("ON UPDATE", "AUTO_RANDOM", "CONSTRAINT", "CHECK"):
         case "ON UPDATE":
-            cursor.name("a function")
+            cursor.word("a function")
             detail = replace(detail, on_update=_read_digits(cursor))
         case "AUTO_RANDOM":
             detail = replace(detail, auto_random=_read_auto_random(cursor))
@@ -121,7 +121,7 @@ def _skip_option(cursor: Cursor) -> bool:
         case "REFERENCES":
             read_references(cursor)
         case "COLUMN_FORMAT" | "STORAGE":
-            cursor.name()
+            cursor.word("a word")
         case _:
             if cursor.accept("ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE"):
                 cursor.sign("=")
@@ -161,7 +161,9 @@ def read_default(cursor: Cursor) -> Default:
     if cursor.accept("NEXT VALUE FOR"):
         cursor.qualified()
         return Expression(cursor.slice(start))
-    cursor.qualified()
+    cursor.word("an expression")
+    if cursor.sign("."):
+        cursor.word("a function")
     cursor.skip_group()
     return Expression(cursor.slice(start))
 

@@ -195,7 +195,7 @@ def _create_index(cursor: Cursor, default_schema: str, kind: str) -> Statement:
     if_not_exists = cursor.accept("IF NOT EXISTS") != ""
     name = cursor.name("an index name")
     if cursor.accept("USING", "TYPE"):
-        cursor.name("an index type")
+        cursor.word("an index type")
     cursor.expect("ON")
     table = cursor.qualified()
     index = read_index_tail(cursor, IndexDef(name, (), unique=kind == "UNIQUE"))
@@ -224,7 +224,7 @@ def _create_table(cursor: Cursor, default_schema: str, temporary: str) -> Statem
     columns: list[ColumnDef] = []
     indexes: list[IndexDef] = []
     checks: list[CheckDef] = []
-    if cursor.is_sign("(") and not cursor.looking_at("SELECT", ahead=1):
+    if cursor.is_sign("("):
         columns, indexes, checks = read_body(cursor)
     options, _ = read_options(cursor, commas=True)
     partition, not_supported = read_partition_by(cursor) if cursor.accept("PARTITION BY") else (None, "")

@@ -12,6 +12,7 @@ Source: TiDB parser/parser.y; TiCDC cdc/entry/schema (restored queries of DDL ev
 """
 
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from tidegate.expr.syntax.tokens import fail
@@ -42,22 +43,23 @@ TABLES_MAX: Final = 10_000
 """How many tables the statements of a text may name between them: each is a change of all tables."""
 
 
-def parse(query: str, default_schema: str) -> tuple[Statement, ...]:
-    """Return the statements of `query`, names completed with `default_schema`; () for blank text.
+def parse(query: str, default_schema: str, reserved: AbstractSet[str] = frozenset()) -> tuple[Statement, ...]:
+    """Return the statements of `query`, names completed with `default_schema`; () for blank text. Words of `reserved`
+    are no names: those of a TiDB are none for whoever runs a text, and may be some in what an older one has run.
 
     Raises SqlError, which tells the offset, for every text that is not DDL as TiDB knows it."""
     if len(query) > QUERY_CHARACTERS_MAX:
         raise fail(f"a DDL text of more than {QUERY_CHARACTERS_MAX} characters", query, 0)
     try:
-        return _parse(query, default_schema, frozenset())
+        return _parse(query, default_schema, frozenset(), reserved)
     except SqlError:
         if "\\" not in query:
             raise
-    return _parse(query, default_schema, frozenset({"NO_BACKSLASH_ESCAPES"}))
+    return _parse(query, default_schema, frozenset({"NO_BACKSLASH_ESCAPES"}), reserved)
 
 
-def _parse(query: str, default_schema: str, modes: frozenset[str]) -> tuple[Statement, ...]:
-    cursor = Cursor(query, modes)
+def _parse(query: str, default_schema: str, modes: frozenset[str], reserved: AbstractSet[str]) -> tuple[Statement, ...]:
+    cursor = Cursor(query, modes, reserved=reserved)
     statements: list[Statement] = []
     tables = 0
     while True:

@@ -15,9 +15,7 @@ from tidegate.model.name import all_digits
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.definition import CheckDef, IndexDef, IndexDetail, References
 
-_CONSTRAINTS: Final = frozenset(
-    {"CONSTRAINT", "PRIMARY", "UNIQUE", "KEY", "INDEX", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK"}
-)
+_CONSTRAINTS: Final = frozenset({"CONSTRAINT", "PRIMARY", "UNIQUE", "KEY", "INDEX", "FULLTEXT", "FOREIGN", "CHECK"})
 _REFERENCE_ACTIONS: Final = tuple(
     f"ON {event} {action}"
     for event in ("DELETE", "UPDATE")
@@ -39,7 +37,7 @@ def read_references(cursor: Cursor) -> References:
     table = cursor.qualified()
     columns = _read_parts(cursor)[0] if cursor.is_sign("(") else ()
     if cursor.accept("MATCH"):
-        cursor.name()
+        cursor.word("FULL, PARTIAL or SIMPLE")
     actions = {"DELETE": "", "UPDATE": ""}
     while action := cursor.accept(*_REFERENCE_ACTIONS):
         _, event, what = action.split(" ", 2)
@@ -59,15 +57,15 @@ def read_constraint(cursor: Cursor) -> tuple[IndexDef | CheckDef, bool]:
     name = None
     if cursor.accept("CONSTRAINT") and not is_constraint(cursor):
         name = cursor.name("a constraint name")
-    match cursor.expect(
-        "PRIMARY KEY", "UNIQUE", "FOREIGN KEY", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR", "CHECK", "INDEX", "KEY"
-    ):
-        case "PRIMARY KEY":
+    match cursor.expect("PRIMARY", "UNIQUE", "FOREIGN", "FULLTEXT", "VECTOR", "COLUMNAR", "CHECK", "INDEX", "KEY"):
+        case "PRIMARY":
+            cursor.expect("KEY")
             _skip_using(cursor)
             if not cursor.is_sign("("):
                 cursor.name("an index name")
             return read_index_tail(cursor, IndexDef("PRIMARY", (), unique=True, primary=True)), False
-        case "FOREIGN KEY":
+        case "FOREIGN":
+            cursor.expect("KEY")
             if_not_exists = cursor.accept("IF NOT EXISTS") != ""
             own = cursor.name() if cursor.is_name() else None
             columns, detail = _read_parts(cursor)
@@ -89,7 +87,7 @@ def read_constraint(cursor: Cursor) -> tuple[IndexDef | CheckDef, bool]:
 
 def _skip_using(cursor: Cursor) -> None:
     if cursor.accept("USING", "TYPE"):
-        cursor.name("an index type")
+        cursor.word("an index type")
 
 
 def read_index_tail(cursor: Cursor, index: IndexDef) -> IndexDef:

@@ -65,7 +65,7 @@ def _read_ttl(cursor: Cursor) -> tuple[str, str, str]:
     cursor.expect_sign("+")
     cursor.expect("INTERVAL")
     count = cursor.next().text
-    return column, count, cursor.name("a unit of time").upper()
+    return column, count, cursor.word("a unit of time").upper()
 
 
 _NUMBERS: Final = {

@@ -19,6 +19,7 @@ from typing import Final, TypeAlias
 from tidegate.expr.context import Context
 from tidegate.expr.relation import FixedRelation, ResultSet
 from tidegate.expr.syntax.parse import Command
+from tidegate.expr.syntax.words import RESERVED
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlRefused
 from tidegate.model.name import all_digits
@@ -53,7 +54,7 @@ def run_command(session: SessionClient, command: Command, context: Context) -> _
             session.transaction.commit()
         return Outcome()
     rule = _RULES.get(command.kind)
-    cursor = Cursor(command.text, session.state.sql_mode - {"ANSI_QUOTES"})
+    cursor = Cursor(command.text, session.state.sql_mode - {"ANSI_QUOTES"}, reserved=RESERVED)
     if rule is None:
         raise cursor.error("not a statement that is known here")
     if rule is not _set:

@@ -14,6 +14,8 @@ from contextlib import suppress
 from typing import Final
 
 from tidegate.expr.context import SqlWarning
+from tidegate.expr.syntax.parse import syntax_error
+from tidegate.expr.syntax.words import RESERVED
 from tidegate.model.errors import SqlError, SqlRefused, UpstreamError
 from tidegate.schema.change.plan.statement import plan
 from tidegate.schema.change.session import DdlSession
@@ -37,9 +39,9 @@ def run_ddl(text: str, node: Node, state: SessionState, interrupted: Callable[[]
     """Run the statements of a DDL text to their end; what they warn of. Raises SqlRefused."""
     warnings: list[SqlWarning] = []
     try:
-        statements = parse(text, state.database)
+        statements = parse(text, state.database, RESERVED)
     except SqlError as error:
-        raise SqlRefused(1064, f"You have an error in your SQL syntax; {error}", "42000") from error
+        raise syntax_error(text, error.offset, str(error)) from error
     for statement in statements:
         node.reload()
         planned = plan(statement, node.schema, _session(text, node, state))

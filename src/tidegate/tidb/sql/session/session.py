@@ -25,7 +25,7 @@ from tidegate.expr.compiler import compile_text
 from tidegate.expr.context import Context
 from tidegate.expr.relation import ResultSet
 from tidegate.expr.scope import Scope
-from tidegate.expr.syntax.parse import Command, DdlText, Dml, Parsed
+from tidegate.expr.syntax.parse import Command, DdlText, Dml, Parsed, syntax_error
 from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.errors import SqlError, SqlRefused, TidegateError
 from tidegate.model.name import lowered
@@ -188,7 +188,7 @@ class Session:
     def _failed(self, error: TidegateError) -> TidegateError:
         """The error that the client gets, noted for SHOW WARNINGS."""
         if isinstance(error, SqlError):
-            error = SqlRefused(1064, f"You have an error in your SQL syntax; {error}", "42000")
+            error = syntax_error(self.running, error.offset, str(error))
         self.state.warnings = []
         self.state.blame(error)
         return error

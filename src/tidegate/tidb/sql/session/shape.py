@@ -19,6 +19,7 @@ from sqlglot import exp
 
 from tidegate.expr.syntax.parse import Dml, Parsed, statements_of, tokens_of
 from tidegate.expr.syntax.tokens import Token, TokenKind
+from tidegate.expr.syntax.words import RESERVED
 
 _LITERALS: Final = frozenset({TokenKind.NUMBER, TokenKind.STRING})
 _CHANGES: Final = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE"})
@@ -48,10 +49,10 @@ class StatementShapes:
         """Return the statements of `sql`, as `parse` gives them. Raises SqlRefused 1064."""
         tokens = tokens_of(sql, sql_mode)
         if not 0 < len(tokens) <= _TOKENS_MAX or tokens[0].word not in _CHANGES:
-            return statements_of(sql, tokens)
+            return statements_of(sql, tokens, RESERVED)
         key = tuple((one.kind, None if one.kind in _LITERALS else one.text) for one in tokens)
         if key not in self._known:
-            parsed = statements_of(sql, tokens)
+            parsed = statements_of(sql, tokens, RESERVED)
             self._known[key] = _shape(sql, tokens)
             if len(self._known) > _SHAPES_MAX:
                 self._known.popitem(last=False)
@@ -59,7 +60,7 @@ class StatementShapes:
         shape = self._known[key]
         self._known.move_to_end(key)
         if shape is None:
-            return statements_of(sql, tokens)
+            return statements_of(sql, tokens, RESERVED)
         texts = [one.text for one in tokens if one.kind in _LITERALS]
         for literal, text in zip(shape.literals, texts, strict=True):
             literal.set("this", text)
@@ -73,7 +74,7 @@ def _shape(sql: str, tokens: Sequence[Token]) -> _Shape | None:
     numbered = [
         one._replace(text=str(_FIRST + number)) if one.kind in _LITERALS else one for number, one in enumerate(tokens)
     ]
-    [parsed] = statements_of(sql, numbered)
+    [parsed] = statements_of(sql, numbered, RESERVED)
     if not isinstance(parsed, Dml):
         return None
     by_text = {literal.this: literal for literal in parsed.node.find_all(exp.Literal)}

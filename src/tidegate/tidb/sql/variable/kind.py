@@ -37,6 +37,8 @@ _OFF: Final = frozenset({"off", "false", "0"})
 _WRONG_VALUE: Final = 1231
 _WRONG_TYPE: Final = 1232
 _TRUNCATED: Final = 1292
+_UNKNOWN_ERROR: Final = 1105
+"""In which a TiDB wraps the refusal of a mode that it does not know."""
 _OFFSET: Final = re.compile(r"([+-])(\d{1,2}):(\d\d)")
 _OFFSET_MAX: Final = timedelta(hours=14)
 _OFFSET_MIN: Final = timedelta(hours=-12, minutes=-59)
@@ -123,13 +125,14 @@ _COMBINED: Final = {
 
 def _mode(name: str, value: SqlValue, _warn: Warn) -> Setting:
     found: dict[str, None] = {}
-    for part in _text(value).upper().replace(" ", "").split(","):
+    for part in _text(value).upper().rstrip(" ").split(","):
         if part in _COMBINED:
             found.update(dict.fromkeys(_COMBINED[part].split(",")))
         elif part in MODE_BITS:
             found[part] = None
         elif part:
-            raise _wrong_value(name, part)
+            wrong = _wrong_value(name, part)
+            raise SqlRefused(_UNKNOWN_ERROR, f"ERROR {_WRONG_VALUE} ({wrong.sqlstate}): {wrong.message}", "HY000")
     return ",".join(found)
 
 

@@ -1,0 +1,98 @@
+"""What a TiDB refuses as no statement is refused here too, in its words, and nothing that it takes."""
+
+import re
+
+import pytest
+
+from tests.recorded_tidb import CUT, recorded, reserved
+from tidegate.expr.syntax.parse import DdlText
+from tidegate.expr.syntax.words import RESERVED
+from tidegate.model.errors import SqlRefused
+from tidegate.schema.parse.ddl import parse
+from tidegate.tidb.cluster import Cluster
+from tidegate.tidb.sql.session.session import Session
+from tidegate.tidb.sql.session.shape import StatementShapes
+
+SELDOM = re.compile(
+    r"batch on |split table |create table tmp|.*set tiflash|.*(create|alter|drop) (placement|resource)", re.IGNORECASE
+)
+"""Statements that the embedded TiDB does not have."""
+
+
+@pytest.fixture(scope="module")
+def client() -> Session:
+    """A session in a database."""
+    found = Session(next(iter(Cluster.open().nodes.values())))
+    found.execute("CREATE DATABASE d; USE d")
+    return found
+
+
+def refusal(client: Session, sql: str) -> list[object]:
+    """The number and text of the error, as the recording has it."""
+    with pytest.raises(SqlRefused) as caught:
+        client.execute(sql)
+    return [caught.value.mysql_code, caught.value.message[:CUT]]
+
+
+def test_words(client: Session) -> None:
+    """Each reserved word, as a column and as an alias, gets the number and the text of a real TiDB."""
+    assert reserved() == RESERVED
+    for one in recorded("words"):
+        assert refusal(client, f"CREATE TABLE w ({one['word']} int)") == cut(one["column"]["error"])
+        assert refusal(client, f"SELECT 1 {one['word']}") == cut(one["alias"]["error"])
+
+
+def cut(error: list[object]) -> list[object]:
+    """An error as far as its text was kept."""
+    return [error[0], str(error[1])[:CUT]]
+
+
+@pytest.mark.parametrize("word", ["until", "RANK", "Rows", "lead"])
+def test_names(client: Session, word: str) -> None:
+    """A reserved word is a name in backquotes and beside a dot, and none anywhere else."""
+    client.execute("DROP DATABASE d; CREATE DATABASE d; USE d")
+    client.execute(f"CREATE TABLE w (`{word}` int primary key); INSERT INTO w (`{word}`) VALUES (1)")
+    for taken in (f"SELECT w.{word} FROM w", f"SELECT `{word}` AS `{word}` FROM d.w", f"CREATE TABLE d.{word} (a int)"):
+        client.execute(taken)
+    for refused in (
+        *(
+            f"SELECT {word} FROM w",
+            f"INSERT INTO w ({word}) VALUES (2)",
+            f"UPDATE w SET {word} = 2",
+            f"INSERT INTO w SET {word} = 3",
+            f"SELECT * FROM {word}",
+        ),
+        *(f"DELETE FROM w WHERE {word} = 1", f"ALTER TABLE w DROP COLUMN {word}", f"DROP TABLE {word}", f"USE {word}"),
+    ):
+        assert refusal(client, refused)[0] == 1064, refused
+
+
+def test_functions_of_reserved_names(client: Session) -> None:
+    """Words that are functions too are called as such."""
+    client.execute("SELECT LEFT('ab', 1), RIGHT('ab', 1), REPLACE('a', 'a', 'b'), IF(1, 2, 3), MOD(5, 3), DATABASE()")
+    client.execute("SELECT CURRENT_DATE, UTC_TIMESTAMP(6), CHAR(65), REPEAT('a', 2), CONVERT(1, CHAR)")
+    client.execute(
+        "CREATE TABLE f (a TIMESTAMP DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP, b CHAR(1) CHARSET binary)"
+    )
+    client.execute("INSERT INTO f (b) VALUES (DEFAULT); REPLACE INTO f (b) VALUES ('x') ; DROP TABLE f")
+
+
+def test_taken_statements() -> None:
+    """Statements that a real TiDB has run, or refused for another reason than their text, are read here."""
+    shapes, read = StatementShapes(), 0
+    for one in recorded("statements"):
+        if SELDOM.match(one["sql"]):
+            continue
+        for statement in shapes.parse(one["sql"], frozenset()):
+            if isinstance(statement, DdlText):
+                parse(statement.text, "d", RESERVED)
+        read += 1
+    assert read > 400
+
+
+@pytest.mark.parametrize("mode", ["TIME_ROUND_FRACTIONAL", "EMPTY_STRING_IS_NULL", "NO_AUTO_VALUE_ON_ZERO, ANSI"])
+def test_modes(client: Session, mode: str) -> None:
+    """A mode that a TiDB does not have is 1105 with the refusal inside, as a real one answers."""
+    wrong = mode.rpartition(",")[2]
+    said = f"ERROR 1231 (42000): Variable 'sql_mode' can't be set to the value of '{wrong}'"
+    assert refusal(client, f"SET SESSION sql_mode = '{mode}'") == [1105, said]
