@@ -60,6 +60,8 @@ class BatchLoop(ABC):
         self._late = False
         """True once a stop has waited long enough: what is in flight now must not be committed."""
         self._state = State()
+        self.needed_ts = 0
+        """Where the sink stands: a new changelog has to have all above it."""
         self.skips_dead = False
         """True if a message that nobody can read is put aside, and does not end the feed."""
         self._progress = LandingProgress()

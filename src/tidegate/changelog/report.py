@@ -65,6 +65,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     high: int = 0
     """The end of the partition when the batch was planned."""
     resolved: int | None = None
+    since: int | None = None
+    """The first resolved ts: the partition has all above it."""
     messages: int = 0
     filtered: int = 0
     """Rows of tables that the feed does not carry."""

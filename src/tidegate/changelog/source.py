@@ -31,6 +31,7 @@ from tidegate.model.errors import (
     SinkRefused,
     TidegateError,
 )
+from tidegate.model.feed_errors import MadeAnew
 from tidegate.model.table import TableInfo
 
 TRIM_EVERY_S: Final = 60.0
@@ -117,8 +118,28 @@ class LandedSource(ChangelogSource):
         """Land where the changelog stands. Raises what is wrong with the source and its positions."""
         self.landing.stop()
         self.landing, self._tasks = self._make(), tasks
+        self.landing.needed_ts = checkpoint_ts or 0
         self.landing.start(tasks)
+        self.changelog.refresh()
+        self._check_kept(checkpoint_ts)
         return checkpoint_ts or 0
+
+    def _check_kept(self, checkpoint_ts: int | None) -> None:
+        """Raise MadeAnew for a sink that stands below what was trimmed behind its progress: it has lost that since."""
+        floor, home = self.changelog.floor(), self.changelog.uri
+        if (checkpoint_ts or 0) >= floor:
+            return
+        self.landing.stop()
+        stands, back = "has no progress of this changefeed", "from the first message that it still has"
+        if checkpoint_ts:
+            stands, back = f"stands at ts {checkpoint_ts}", f"if it still reaches back to ts {checkpoint_ts}"
+        raise MadeAnew(
+            f"the target {stands}, and the changelog {home} was trimmed behind the checkpoint that it had, up to ts "
+            f"{floor}: the target was emptied or restored from a backup, or is another one, and would miss what was "
+            f"trimmed. Ways out: restore the target to a checkpoint of ts {floor} or later; or remove "
+            f"{home}, and what the target still has of the tables if its progress is gone: the source is then landed "
+            f"again, {back}; or start a fresh changefeed into a fresh target"
+        )
 
     def stop(self) -> None:
         """End the landing; what it committed stays."""

@@ -108,8 +108,8 @@ class SourceBehind(SourceError):
 
 
 class MadeAnew(HistoryLost):
-    """A topic or a directory was deleted and made again, so positions in the one before mean nothing in it; the message
-    names both and the ways out."""
+    """A topic or a directory was deleted and made again, so positions in the one before mean nothing in it; or a target
+    lost the progress that its source has released. The message names both and the ways out."""
 
     code = "CDC:ErrSourceMadeAnew"
 

@@ -1,9 +1,11 @@
 """A change log into a changelog, without Spark: rows and DDLs without places, and changelogs of the time before."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from msgspec.structs import replace
 
 from tests.source.tidb.kit import recorded_log
@@ -15,6 +17,7 @@ from tidegate.changelog.report import State, TaskReport
 from tidegate.feed.change import Place
 from tidegate.feed.filter import TableFilter
 from tidegate.feed.frontier import Reached
+from tidegate.model.feed_errors import MadeAnew
 from tidegate.model.table import TableName
 from tidegate.source.tidb.changes import MountOptions
 from tidegate.source.tidb.land import LogLanding
@@ -26,8 +29,9 @@ PLACE = ("topic", "partition", "offset")
 class Landing(LogLanding):
     """A landing that lands what it is told to."""
 
-    def begin(self) -> "Landing":
+    def begin(self, needed_ts: int = 0) -> "Landing":
         """Claim the changelog, without a thread."""
+        self.needed_ts = needed_ts
         self._tasks, self._state = HereTasks(), self._claim()
         return self
 
@@ -37,12 +41,12 @@ class Landing(LogLanding):
         return self._state
 
 
-def landing(log: Path, lake: Path, **given: Any) -> Landing:
+def landing(log: Path, lake: Path, needed_ts: int = 0, **given: Any) -> Landing:
     """A landing of everything in a log."""
     rules, mount = TableFilter.parse(("*.*",)), MountOptions(force_replicate=True)
     return Landing(
         SegmentLog(log), str(lake), "f", rules=rules, definitions=create_statements, mount=mount, **given
-    ).begin()
+    ).begin(needed_ts)
 
 
 def landed(lake: Path) -> Changelog:
@@ -123,3 +127,24 @@ def test_definitions_land_before_the_first_rows(tmp_path: Path) -> None:
     assert state.frontier > start_ts
     assert next(placed.ddl.commit_ts for placed in ddls if placed.ddl.table) == start_ts
     assert TableName("gt", "t_int") in {TableName(placed.ddl.schema, placed.ddl.table) for placed in ddls}
+
+
+def test_a_changelog_that_is_gone(tmp_path: Path) -> None:
+    """Where the target stands below what a landing anew begins at, it stops; the log from its begin (no start-ts), or
+    the changelog put back, goes on."""
+    log, lake, stands = recorded_log(tmp_path / "log", "interleave"), tmp_path / "lake", 5
+    kept = tmp_path / "kept"
+    begin = SegmentLog(log).parts(0)[2].high
+    landing(log, lake).batch()
+    (lake / "_tidegate").rename(kept)
+
+    for _ in range(2):
+        with pytest.raises(MadeAnew, match=f"stands at ts {stands}, .* begins at ts {begin}"):
+            landing(log, lake, stands, start_ts=begin, complete=False)
+
+    assert landing(log, tmp_path / "other", stands).batch().frontier == SegmentLog(log).parts(0)[-1].high
+    assert landing(log, tmp_path / "third", begin, start_ts=begin, complete=False).batch().frontier is not None
+    shutil.rmtree(lake)
+    lake.mkdir()
+    kept.rename(lake / "_tidegate")
+    assert landing(log, lake, stands, start_ts=begin, complete=False).batch().frontier is not None

@@ -21,6 +21,7 @@ from tidegate.feed.change import Place
 from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.frontier import Reached
 from tidegate.model.errors import ConfigError, PoisonMessage, TidegateError
+from tidegate.model.feed_errors import MadeAnew
 from tidegate.source.kafka.client import KafkaTopics, described, offsets
 from tidegate.source.kafka.fetch import history_lost, messages_at
 from tidegate.source.kafka.identity import check_same, recognised
@@ -29,6 +30,9 @@ from tidegate.source.kafka.reader import Planner, TopicPlan, land_range, start_o
 from tidegate.source.kafka.resolution import recorded
 
 LOGGER: Final = logging.getLogger(__name__)
+ANEW: Final = (
+    "the target stands at ts {}, and its changelog {} is new: the topic is landed again from its first message"
+)
 
 
 class Landing(BatchLoop):
@@ -91,6 +95,8 @@ class Landing(BatchLoop):
             )
         found = described(self.source)
         state, self._told = recognised(before, found, self.source.made_anew)
+        if self.needed_ts and not before.positions:
+            self._told += (ANEW.format(self.needed_ts, self.changelog),)
         positions = {topic: dict(numbers) for topic, numbers in state.positions.items()}
         added = [
             (topic, number)
@@ -124,8 +130,30 @@ class Landing(BatchLoop):
         if not self._late:
             self._land(reports)
 
+    def _check_since(self, reports: Sequence[TaskReport]) -> None:
+        """Raise MadeAnew where a topic that is landed into a new changelog begins above the sink's checkpoint.
+
+        The changelog that led there is gone; the topic has all above the first resolved ts of a partition."""
+        if not self.needed_ts or self._state.frontier is not None:
+            return
+        chosen = {place[:2] for place in self.source.start}
+        late = [
+            report
+            for report in reports
+            if (report.since or 0) > self.needed_ts
+            and (report.topic, report.partition) not in chosen
+            and self._resolved(report) is None
+        ]
+        if late:
+            raise begins_late(late, self.changelog, self.needed_ts)
+
+    def _resolved(self, report: TaskReport) -> int | None:
+        known = self._state.positions.get(report.topic, {}).get(report.partition)
+        return None if known is None else known.resolved
+
     def _land(self, reports: Sequence[TaskReport]) -> None:
         by_offset = self.source.order == "offset"
+        self._check_since(reports)
         state = ledger.commit_batch(self.changelog, self._state, reports, order_by_offset=by_offset)
         highs = {(report.topic, report.partition): report.high for report in reports}
         self._landed(state, highs, (report.roads for report in reports))
@@ -133,6 +161,20 @@ class Landing(BatchLoop):
         halts = [report.halt for report in reports if report.halt is not None]
         if halts:
             raise halted(halts, self._lake)
+
+
+def begins_late(late: Sequence[TaskReport], changelog: str, needed_ts: int) -> MadeAnew:
+    """Return the error for partitions that begin above `needed_ts`, where the sink stands."""
+    first = late[0]
+    start = ",".join(f"{one.topic}/{one.partition}:{one.start}" for one in late)
+    return MadeAnew(
+        f"the target stands at ts {needed_ts}, and the changelog {changelog} that led there is gone: topic "
+        f"{first.topic} partition {first.partition} was read anew from offset {first.start}, and has all changes above "
+        f"ts {first.since} alone, so those between may be lost. Ways out: put the changelog back; or let the upstream "
+        f"changefeed send everything since ts {needed_ts} again (`cdc cli changefeed resume "
+        f"--overwrite-checkpoint-ts={needed_ts}`), or do without, and go on with start={start} in the source's "
+        "address; or start a fresh changefeed into a fresh target"
+    ).at(topic=first.topic, partition=first.partition, offset=first.start)
 
 
 def halted(halts: list[Halt], lake: str) -> TidegateError:

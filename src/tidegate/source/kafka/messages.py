@@ -118,6 +118,8 @@ class LandedMessages:
     ddls: list[PlacedDdl] = field(default_factory=list)
     letters: list[DeadLetter] = field(default_factory=list)
     resolved: int | None = None
+    since: int | None = None
+    """The first resolved ts."""
     messages: int = 0
     filtered: int = 0
     roads: RoadCounts = field(default_factory=RoadCounts, compare=False)
@@ -131,6 +133,7 @@ class LandedMessages:
             position=later.position,
             clock=later.clock,
             resolved=larger(self.resolved, later.resolved),
+            since=later.since if self.since is None else self.since,
             messages=self.messages + later.messages,
             filtered=self.filtered + later.filtered,
             roads=self.roads + later.roads,
@@ -287,6 +290,7 @@ def _take(
         into.add(offset, row)
     landed.ddls += found.ddls
     landed.resolved = larger(landed.resolved, found.resolved)
+    landed.since = found.resolved if landed.since is None else landed.since
     landed.clock = found.clock
     landed.filtered += found.filtered
 

@@ -208,6 +208,7 @@ def land_range(plan: TopicPlan, clock: int, wanted: OffsetRange) -> TaskReport:
         position=total.position if total.halt is not None else max(total.position, end),
         high=wanted.high,
         resolved=total.clock if land_plan.order_by_offset else total.resolved,
+        since=total.since,
         messages=total.messages,
         filtered=total.filtered,
         roads=total.roads,

@@ -33,7 +33,7 @@ from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.filter import TableFilter
 from tidegate.model.errors import ConfigError, HistoryLost
 from tidegate.model.event import Ddl
-from tidegate.model.feed_errors import SourceBehind
+from tidegate.model.feed_errors import MadeAnew, SourceBehind
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate.source.tidb.changes import LogChanges, MountOptions
 from tidegate.source.tidb.ddl import DdlEvent
@@ -112,6 +112,13 @@ class LogLanding(BatchLoop):
             raise SourceBehind("the change log is empty: an upstream that writes it makes a file within seconds")
         high = parts[-1].high
         at = self._beginning() if state.frontier is None else state.frontier
+        if state.frontier is None and 0 < self.needed_ts < at:
+            raise MadeAnew(
+                f"the target stands at ts {self.needed_ts}, and the changelog {self.changelog} that led there is gone: "
+                f"read anew it begins at ts {at}, so what lies between would be missing. Ways out: put the changelog "
+                "back; take away start-ts, if it is what begins so late; or start a fresh changefeed into a fresh "
+                "target"
+            )
         if at > high:
             raise SourceBehind(f"the change log goes up to {high}, below {at}: its upstream does not write it yet")
         self._hold.at(at)
