@@ -69,7 +69,7 @@ class SourceChanges:
         """Return the form of rows of the table as the source has told it so far, or of all tables.
 
         Lands until the table is told. ConfigError for one that is not there."""
-        options = DeltaOptions(root="", feed=self._config.name, time_zone=self._config.time_zone)
+        options = DeltaOptions(root="", feed=self._config.name, time_zone=self._config.time_zone, exact_keys=False)
         if self._name is None:
             return ChangeForm(options)
         table = self._definition(self._name)

@@ -69,6 +69,17 @@ def enum_name(elems: tuple[str, ...], index: int) -> str:
     return elems[index - 1] if 1 <= index <= len(elems) else ""
 
 
+def enum_number(elems: tuple[str, ...], name: str) -> int:
+    """Return the 1-based index of a name, spelled as it is defined; 0 for a text that is none."""
+    return elems.index(name) + 1 if name in elems else 0
+
+
+def set_number(elems: tuple[str, ...], names: str) -> int:
+    """Return the bit mask of comma-joined names, spelled as they are defined."""
+    parts = names.split(",") if names or "" in elems else []
+    return sum(1 << elems.index(part) for part in parts if part in elems)
+
+
 def set_names(elems: tuple[str, ...], mask: int) -> str:
     """Return the comma-joined names of a bit mask; bits without a name are dropped."""
     return ",".join(name for index, name in enumerate(elems) if mask >> index & 1)

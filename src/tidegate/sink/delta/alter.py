@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.expr.cast.change import Rule, converter
 from tidegate.feed.step import Alter
-from tidegate.model.errors import TidegateError
+from tidegate.model.errors import SinkRefused, TidegateError
 from tidegate.model.event import Value
+from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import Action, TableSnapshot
 from tidegate.schema.literal import stored_value
@@ -44,7 +46,7 @@ from tidegate.sink.delta.merge import rewrite
 from tidegate.sink.delta.modes import BEFORE, CHANGE_SEQ, CHANGE_TS, CHANGE_TYPE, OWN_COLUMNS, VALID_TO, Form, form_of
 from tidegate.sink.delta.old_images import OLD, unfolded, unpacked, with_old_images
 from tidegate.sink.delta.options import DeltaOptions
-from tidegate.sink.delta.types import arrow_type, from_neutral, is_number, map_neutral
+from tidegate.sink.delta.types import DATES, arrow_type, from_neutral, is_number, map_neutral
 
 
 def alter(step: Alter, snapshot: TableSnapshot, options: DeltaOptions) -> list[Action]:
@@ -62,6 +64,8 @@ def alter(step: Alter, snapshot: TableSnapshot, options: DeltaOptions) -> list[A
         ),
     ]
     if not rewrites and (schema.mapped or told_by_names(before, schema.columns)):
+        for part in _new_key(snapshot, before.columns, step, options):
+            _check_key(part, step)
         return described
     try:
         return [*described, *_rewritten(snapshot, change, step, options)]
@@ -69,6 +73,49 @@ def alter(step: Alter, snapshot: TableSnapshot, options: DeltaOptions) -> list[A
         if options.schema_change != "try_evolve":
             raise
         return [*described, *_rewritten(snapshot, replace(change, conversions=()), step, options)]
+
+
+def dates_as_text(snapshot: TableSnapshot, table: TableInfo, options: DeltaOptions) -> list[Action]:
+    """Return the actions by which a table that was made without zero-date=string gets texts for its dates, where its
+    key has some; else none."""
+    types = {column.id: column.type.code for name in table.handle_key if (column := table.column(name)) is not None}
+    dates = [column for column in stored_columns(snapshot) if types.get(column.upstream_id) in DATES]
+    if options.zero_date != "string" or all(column.delta == "string" for column in dates):
+        return []
+    step = Alter(table, table, table.version, 0)
+    return alter(step, snapshot, msgspec.structs.replace(options, schema_change="evolve"))
+
+
+def _makes_key(change: Evolution, step: Alter) -> bool:
+    """Whether a change gives the table a key, or values of its key."""
+    if step.old == step.new or not step.new.handle_key:
+        return False
+    came = {fill.column.name for fill in change.fills} | {turn.new.name for turn in change.conversions}
+    return step.old.handle_key != step.new.handle_key or not came.isdisjoint(step.new.handle_key)
+
+
+def _new_key(
+    snapshot: TableSnapshot, stored: Sequence[LakeColumn], step: Alter, options: DeltaOptions
+) -> Iterator[pa.Table]:
+    """The dates that a table's next key is of, and its last was not, where its files stay as they are."""
+    if form_of(step.new, options.mode) != "ROWS":
+        return
+    fresh = [step.new.column(name) for name in step.new.handle_key if name not in step.old.handle_key]
+    ids = {column.id for column in fresh if column is not None and column.type.code in DATES}
+    columns = [column for column in stored if column.upstream_id in ids]
+    for file in snapshot.files() if columns else ():
+        yield read(snapshot.uri, file, columns)
+
+
+def _check_key(rows: pa.Table, step: Alter) -> pa.Table:
+    """Return rows that have their key. SinkRefused where a column of it is NULL, which upstream it cannot be."""
+    for name in step.new.handle_key if not _is_past(rows) else ():
+        if name in rows.column_names and rows.column(name).null_count:
+            raise SinkRefused(
+                f"column {name} of the key holds NULL, which stands for zero dates here: rows could not be told apart; "
+                "begin a fresh lake with zero-date=string, or leave the table out by a filter"
+            )
+    return rows
 
 
 def _rewritten(snapshot: TableSnapshot, change: Evolution, step: Alter, options: DeltaOptions) -> list[Action]:
@@ -79,6 +126,8 @@ def _rewritten(snapshot: TableSnapshot, change: Evolution, step: Alter, options:
     if reshape is not None and files:
         stored = [reshape(unfolded(pa.concat_tables(stored), before), logical_key(step.new, before))]
     rows = (_with_old_images(part, before, change, step, options) for part in _by_kind(stored))
+    if _makes_key(change, step):
+        rows = (_check_key(part, step) for part in rows)
     return rewrite(snapshot.uri, files, rows, change.columns, bounded(step.new, change.columns))
 
 

@@ -157,12 +157,15 @@ class ImageReader:
         if values.null_count and column.name in self.table.handle_key:
             raise self._keyless(column.name, rows[pc.is_null(values).to_numpy(zero_copy_only=False)])
         zone, zero_date = self.options.time_zone, self.options.zero_date
-        convert = partial(from_image, column=column.type, delta=stored.delta, time_zone=zone, zero_date=zero_date)
+        exact = self.options.exact_keys and column.name in self.table.handle_key
+        convert = partial(
+            from_image, column=column.type, delta=stored.delta, time_zone=zone, zero_date=zero_date, exact=exact
+        )
         try:
             return convert(values)
         except pa.ArrowInvalid as broken:
             fitting = _fitting(convert, values)
-            if self.options.schema_change in PERMISSIVE:
+            if self.options.schema_change in PERMISSIVE and not exact:
                 return pa.array([None if one is None else one.as_py() for one in fitting], arrow_type(stored.delta))
             raise self._refused(
                 f"table {self.table.name} column {column.name}: a value does not fit the definition of ts "

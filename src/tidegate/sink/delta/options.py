@@ -38,6 +38,8 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
     """DDLs up to this ts are followed whatever these say."""
     iceberg: bool = False
     """Whether every published version has Iceberg metadata too: iceberg/project.py."""
+    exact_keys: bool = True
+    """Whether values of a key have to stay apart: False for who only shows changes and keeps no rows by their key."""
     selectors: tuple[SelectorRule, ...] = ()
     """Column selectors: which columns of its tables the lake holds; none means all."""
 

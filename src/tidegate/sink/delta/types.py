@@ -13,7 +13,14 @@
 
 Values come as texts (feed/change.py), or typed as codecs and mounters make them, and are cast by Arrow, a column at a
 time; both give the same.  Neutral values (expr/cast/change.py) are for what a DDL does to stored rows.  Zero
-dates ("0000-00-00", a zero month or day) have no Delta value: NULL by default, an error or text by policy.
+dates ("0000-00-00", a zero year, month or day) have no Delta value: NULL by default, an error or text by policy.
+
+`exact` is for columns of a key, where two values have to stay two: what several values become is refused there.
+
+    zero dates                        NULL, with zero-date=null
+    texts that are no UTF-8           U+FFFD
+    ENUM 0 beside a name '', numbers  ''
+    without a name; SET likewise
 """
 
 import re
@@ -26,6 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.codec.columnar import as_texts
+from tidegate.expr.convert.text import enum_number, set_number
 from tidegate.feed.change import encode_value
 from tidegate.model.errors import SinkRefused
 from tidegate.model.event import Value
@@ -56,7 +64,8 @@ ARROW_TYPES: Final[Mapping[str, pa.DataType]] = {
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
-ZERO_PART: Final = r"^[0-9]{4}-(00|[0-9]{2}-00)"
+ZERO_PART: Final = r"^(0000|[0-9]{4}-(00|[0-9]{2}-00))"
+"""A year, month or day 0; of those Delta has not even the year."""
 NUMBER: Final = re.compile(r"[0-9]{1,20}")
 DECIMAL_TYPE: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 
@@ -96,10 +105,13 @@ def is_number(kind: pa.DataType) -> bool:
     return any(fits(kind) for fits in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal))
 
 
-def from_image(values: Any, column: ColumnType, delta: str, *, time_zone: str, zero_date: str) -> Any:
+def from_image(
+    values: Any, column: ColumnType, delta: str, *, time_zone: str, zero_date: str, exact: bool = False
+) -> Any:
     """Return a column of an image, texts or typed (codec/columnar/rows.py), as its Delta type.
 
-    Raises pa.ArrowInvalid for a value that the type cannot hold, SinkRefused for a zero date where that is an error."""
+    Raises pa.ArrowInvalid for a value that the type cannot hold, or not `exact`ly; SinkRefused for a zero date where
+    that is an error."""
     target = arrow_type(delta)
     if pa.types.is_integer(values.type) and column.code not in (T.ENUM, T.SET):
         if pa.types.is_integer(target) or delta == UINT64:
@@ -108,23 +120,29 @@ def from_image(values: Any, column: ColumnType, delta: str, *, time_zone: str, z
         return pc.cast(values, target)
     if not pa.types.is_string(values.type):
         values = as_texts(values)
-    return from_text(values, column, delta, time_zone=time_zone, zero_date=zero_date)
+    return from_text(values, column, delta, time_zone=time_zone, zero_date=zero_date, exact=exact)
 
 
 def from_text(
-    texts: pa.Array, column: ColumnType, delta: str, *, time_zone: str = "UTC", zero_date: str = "null"
+    texts: pa.Array,
+    column: ColumnType,
+    delta: str,
+    *,
+    time_zone: str = "UTC",
+    zero_date: str = "null",
+    exact: bool = False,
 ) -> Any:
     """Return a column of texts (binary or UTF-8, null for NULL) as its Delta type. Raises pa.ArrowInvalid for a value
-    that the type cannot hold."""
+    that the type cannot hold, or not `exact`ly."""
     if delta == "binary":
         return pc.cast(texts, pa.binary())
-    strings = _strings(texts)
+    strings = _strings(texts, exact=exact)
     if column.code in (T.ENUM, T.SET) and column.elems is not None:
-        return _named(strings, column)
+        return _named(strings, column, exact=exact)
     if delta == "string":
         return strings
     if column.code in DATES:
-        strings = _without_zero_dates(strings, zero_date)
+        strings = _without_zero_dates(strings, zero_date, exact=exact)
         if delta == "timestamp":
             naive = pc.cast(strings, pa.timestamp("us"))
             return pc.cast(
@@ -149,30 +167,48 @@ def _exact(strings: pa.Array, target: pa.Decimal128Type) -> pa.Array:
     return pc.cast(strings, target)
 
 
-def _strings(texts: pa.Array) -> pa.Array:
+def _strings(texts: pa.Array, *, exact: bool = False) -> pa.Array:
     """UTF-8 text; bytes that are none (newer emitters send them raw) become U+FFFD."""
     try:
         return pc.cast(texts, pa.string())
     except pa.ArrowInvalid:
+        if exact:
+            raise
         return pa.array(
             [None if text is None else text.decode("utf-8", "replace") for text in texts.to_pylist()], pa.string()
         )
 
 
-def _without_zero_dates(strings: pa.Array, zero_date: str) -> pa.Array:
+def _without_zero_dates(strings: pa.Array, zero_date: str, *, exact: bool) -> pa.Array:
     zero = pc.match_substring_regex(strings, ZERO_PART)
     if not pc.any(zero).as_py():
         return strings
     if zero_date == "error":
         raise SinkRefused(f"zero date {pc.filter(strings, zero)[0].as_py()!r}: set zero-date=null or zero-date=string")
+    if exact:
+        raise pa.ArrowInvalid(
+            f"zero date {pc.filter(strings, zero)[0].as_py()!r} in the key, where NULL would make one row of several; "
+            "set zero-date=string, which keeps dates as text"
+        )
     return pc.if_else(zero, pa.scalar(None, pa.string()), strings)
 
 
-def _named(strings: pa.Array, column: ColumnType) -> pa.Array:
+def _named(strings: pa.Array, column: ColumnType, *, exact: bool) -> pa.Array:
     """ENUM indexes and SET masks as names; texts that are no number (official Canal) pass as they are."""
-    render = enum_name if column.code is T.ENUM else set_names
+    render, number_of = (enum_name, enum_number) if column.code is T.ENUM else (set_names, set_number)
     elems = column.elems or ()
-    return _by_distinct(strings, lambda text: render(int(text), elems) if NUMBER.fullmatch(text) else text, pa.string())
+
+    def named(text: str) -> str:
+        if not NUMBER.fullmatch(text):
+            return text
+        name = render(int(text), elems)
+        if exact and number_of(elems, name) != int(text):
+            raise pa.ArrowInvalid(
+                f"number {text} of an {column.code.name} in the key, whose name {name!r} is that of another number, too"
+            )
+        return name
+
+    return _by_distinct(strings, named, pa.string())
 
 
 def _by_distinct(array: pa.Array, function: Callable[[Any], Any], result: pa.DataType) -> pa.Array:
@@ -193,12 +229,14 @@ def set_names(mask: int, elems: Sequence[str]) -> str:
     return ",".join(name for bit, name in enumerate(elems) if mask >> bit & 1)
 
 
-def from_neutral(values: Sequence[Value], column: ColumnType, delta: str, *, time_zone: str, zero_date: str) -> Any:
+def from_neutral(
+    values: Sequence[Value], column: ColumnType, delta: str, *, time_zone: str, zero_date: str, exact: bool = False
+) -> Any:
     """Return a column of neutral values (ENUM and SET as names) as its Delta type."""
     texts = pa.array([encode_value(value) for value in values], pa.binary())
     if column.code in (T.ENUM, T.SET):
         return _strings(texts)
-    return from_text(texts, column, delta, time_zone=time_zone, zero_date=zero_date)
+    return from_text(texts, column, delta, time_zone=time_zone, zero_date=zero_date, exact=exact)
 
 
 def to_neutral(array: Any, column: ColumnType, *, time_zone: str) -> list[Value]:
@@ -235,11 +273,12 @@ def map_neutral(
     *,
     time_zone: str,
     zero_date: str,
+    exact: bool = False,
 ) -> Any:
     """Return a stored column after `convert`, called once per distinct value."""
     whole = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
     encoded = pc.dictionary_encode(whole)
     converted = [convert(value) for value in to_neutral(encoded.dictionary, old, time_zone=time_zone)]
-    values = from_neutral(converted, new, delta, time_zone=time_zone, zero_date=zero_date)
+    values = from_neutral(converted, new, delta, time_zone=time_zone, zero_date=zero_date, exact=exact)
     nulls = from_neutral([convert(None)], new, delta, time_zone=time_zone, zero_date=zero_date)
     return pc.if_else(pc.is_null(encoded.indices), nulls[0], pc.take(values, encoded.indices))

@@ -15,7 +15,7 @@ import pyarrow as pa
 from tidegate.codec.columnar import Batch
 from tidegate.model.event import Value
 from tidegate.model.table import TableInfo
-from tidegate.sink.documents.values import columns_of, key_places
+from tidegate.sink.documents.values import check_names, columns_of, key_places
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -39,6 +39,9 @@ def last_changes(
     gone, comes = np.flatnonzero(op != "I"), np.flatnonzero(op != "D")
     columns = columns_of(table, typed.fields, typed.after)
     places = key_places(table, typed.fields) if places is None else places
+    for place in places:
+        for image in (typed.before, typed.after):
+            check_names(table, typed.fields[place], image.column(place))
     old = columns_of(table, [typed.fields[at] for at in places], typed.before.select(places))
     keys = [
         *(key_of(values) for values in zip(*old, strict=True)),

@@ -1,6 +1,7 @@
 """What names a row within its table: the values of its key, `1:a%3Ab` for 1 and "a:b". Pure.
 
-`%`, `:`, `/`, `{`, `}` and control characters are written %XX, bytes in hexadecimal: no two rows share a name.
+`%`, `:`, `/`, `{`, `}` and control characters are written %XX, bytes in hexadecimal: no two rows share a name.  A text
+that is no UTF-8 is named by its own bytes, which no other text has.
 """
 
 import re
@@ -12,6 +13,10 @@ from tidegate.model.event import Value
 _ESCAPED: Final = re.compile(rb"[\x00-\x20\x7f%:/{}]")
 
 
+class RawText(bytes):
+    """A text that is no UTF-8."""
+
+
 def row_id(values: Sequence[Value]) -> bytes:
     """Return the name of the row whose key columns have these values."""
     return b":".join(map(_part, values))
@@ -19,6 +24,8 @@ def row_id(values: Sequence[Value]) -> bytes:
 
 def _part(value: Value) -> bytes:
     match value:
+        case RawText():
+            return escaped(value)
         case bytes():
             return value.hex().encode()
         case str():

@@ -24,13 +24,14 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.expr.convert.text import enum_name, set_names
+from tidegate.expr.convert.text import enum_name, enum_number, set_names, set_number
 from tidegate.model.errors import SinkRefused
 from tidegate.model.event import Field, Value
 from tidegate.model.mysql import FLOATS, STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, TableInfo
+from tidegate.sink.documents.row_id import RawText
 
 Row: TypeAlias = Mapping[str, Value]
 
@@ -43,6 +44,8 @@ def columns_of(table: TableInfo, fields: Sequence[Field], image: Any) -> list[li
 def _values(column: ColumnInfo | None, field: Field, values: Any) -> list[Value]:
     if field.type == T.FLOAT:
         return [None if text is None else float(text) for text in _digits(values)]
+    if field.type in STRINGS and not field.binary and not pa.types.is_string(values.type):
+        return [_text(value) for value in values.to_pylist()]
     if field.type in (T.ENUM, T.SET) and column is not None and column.type.elems is not None:
         name = partial(_named, T(field.type), column.type.elems)
         encoded = pc.dictionary_encode(values)
@@ -50,6 +53,32 @@ def _values(column: ColumnInfo | None, field: Field, values: Any) -> list[Value]
         values = names.take(encoded.indices)
     found: list[Value] = values.to_pylist()
     return found
+
+
+def _text(value: str | bytes | None) -> Value:
+    """A text of a column in which one is no UTF-8."""
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return RawText(value)
+
+
+def check_names(table: TableInfo, field: Field, values: Any) -> None:
+    """Raise SinkRefused for a number of an ENUM or SET in a key whose name is that of another number, too."""
+    column = table.column(field.name)
+    if field.type not in (T.ENUM, T.SET) or column is None or column.type.elems is None:
+        return
+    elems, kind = column.type.elems, T(field.type)
+    number_of = enum_number if kind is T.ENUM else set_number
+    for number in pc.unique(values).to_pylist():
+        name = _named(kind, elems, number)
+        if isinstance(number, int) and number_of(elems, name or "") != number:
+            raise SinkRefused(
+                f"table {table.name}: number {number} of the {kind.name} {column.name} in the key, whose name {name!r} "
+                "is that of another number, too: rows could not be told apart; leave the table out by a filter"
+            )
 
 
 def _digits(values: Any) -> list[str | None]:
