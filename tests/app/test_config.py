@@ -116,6 +116,31 @@ def test_connections_that_others_may_read(login, words, tmp_path):
         assert "hush" not in str(feed.warnings)
 
 
+BERLIN = "time-zone=Europe/Berlin"
+
+
+@pytest.mark.parametrize(
+    ("source", "sink", "told"),
+    [
+        (f"{SOURCE}&{BERLIN}", SINK, True),
+        (SOURCE, f"{SINK}?{BERLIN}", True),
+        (f"{SOURCE}&{BERLIN}", f"{SINK}?{BERLIN}", True),
+        ("file:///in?protocol=canal-json&enable-tidb-extension=true&" + BERLIN, SINK, True),
+        ("tidb:///log", f"{SOURCE}&{BERLIN}", True),
+        ("tidb:///log", f"file:///out?protocol=csv&{BERLIN}", True),
+        (f"{SOURCE}&time-zone=Asia/Shanghai", SINK, False),
+        (f"{SOURCE}&time-zone=UTC", SINK, False),
+    ],
+)
+def test_a_zone_in_which_an_hour_comes_twice(source, sink, told, tmp_path):
+    """Whoever writes TIMESTAMPs as texts of such a zone, or reads them, is told once, with the way out."""
+    source = source.replace("tidb:///log", f"tidb://{tmp_path}")
+    found = [one for one in load(source_uri=source, sink_uri=sink, state_dir="state").warnings if "time-zone=" in one]
+
+    assert len(found) == told
+    assert all("time-zone=Europe/Berlin" in one and "2037-10-25" in one and "--tz=UTC" in one for one in found)
+
+
 def test_feed_is_a_value_without_passwords():
     """A changefeed pickles, and neither its repr nor its URIs show a password."""
     feed = load(source_uri=SOURCE + "&sasl-user=u&sasl-password=hush", sink_uri=SINK)

@@ -3,14 +3,14 @@
     2024-01-01 00:00:00.5  --Asia/Shanghai-->  2024-01-01 08:00:00.5
 
 The zero timestamp stays, the digits of the fraction stay, and a moment that the year 1 or 9999 cannot hold stays too.
-An hour that comes twice at the end of summer time is written the same both times, as TiCDC does: what the reader makes
-of it is the reader's choice.
+An hour that comes twice at the end of summer time is written the same both times, as TiCDC does: no reader can know
+which one is meant, so whoever writes or reads in such a zone is told (`repeated_hour`).
 
 Source: TiDB's types.Time.ConvertTimeZone.
 """
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -39,6 +39,24 @@ def zone_shift(name: str) -> Callable[[str], str]:
         return f"{moved.isoformat(' ')}{dot}{fraction}"
 
     return shift
+
+
+def repeated_hour(name: str) -> str:
+    """Return when clocks of the zone `name` last go back, as they then show, from the year 2000 to 2037; "" for never.
+
+    Two moments around it have one text."""
+    zone = ZoneInfo(name)
+    days = [datetime(2000, 1, 1, tzinfo=UTC) + timedelta(days=at) for at in range(38 * 366)]
+    offsets = [day.astimezone(zone).utcoffset() or timedelta() for day in days]
+    for at in range(len(days) - 1, 0, -1):
+        if offsets[at] < offsets[at - 1]:
+            early, late = days[at - 1], days[at]
+            while late - early > timedelta(minutes=1):
+                middle = early + (late - early) / 2
+                goes_back = (middle.astimezone(zone).utcoffset() or timedelta()) == offsets[at]
+                early, late = (early, middle) if goes_back else (middle, late)
+            return f"{late.astimezone(zone):%Y-%m-%d %H:%M}"
+    return ""
 
 
 def shifted_text(name: str) -> Callable[[str], str]:
