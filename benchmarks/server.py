@@ -43,17 +43,20 @@ class Served:
         self.home = home
         self.made_s: dict[str, float] = {}
         words = ["server", "--addr", "127.0.0.1:0", "--json", "--log-level", "warn", "--data-dir", str(home / "data")]
-        words += ["--source-uri", f"tidb://{log}"]
+        words += ["--source-uri", f"tidb://{log}", "--allow-path", str(home)]
         self.process = subprocess.Popen([sys.executable, "-m", "tidegate", *words], stdout=subprocess.PIPE)
         assert self.process.stdout is not None
-        self._place = json.loads(self.process.stdout.readline())["uri"].removeprefix("http://")
+        self._place, _, token = json.loads(self.process.stdout.readline())["page"][len("http://") :].partition(
+            "/#token="
+        )
+        self._login = {"Authorization": f"Bearer {token}"}
         while not self.ask("GET", "/status").get("is_owner"):
             time.sleep(0.1)
 
     def ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         """The answer of a request."""
         connection = http.client.HTTPConnection(self._place, timeout=120)
-        connection.request(method, f"/api/v2{path}", None if body is None else json.dumps(body))
+        connection.request(method, f"/api/v2{path}", None if body is None else json.dumps(body), self._login)
         answer = connection.getresponse()
         told: dict[str, Any] = json.loads(answer.read())
         if answer.status >= 500 and "ErrServerIsNotReady" not in str(told):

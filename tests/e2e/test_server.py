@@ -14,11 +14,13 @@ from typing import Any
 
 import psutil
 import pytest
+from click.testing import CliRunner
 
 import tidegate
 from tests.app.server.kit import Place, until
 from tests.s3 import BUCKET, environment
 from tests.s3 import serving as s3_server
+from tidegate.app.cli.main import main
 from tidegate.feed.change import Batch
 from tidegate.lakes.lake import Lake
 from tidegate.model.event import Ddl
@@ -36,6 +38,7 @@ class ServerProcess:
     def __init__(self, place: Place, data: str = "", **environment: str) -> None:
         words = ["server", "--addr", "127.0.0.1:0", "--json", "--data-dir", data or str(place.home / "data")]
         words += ["--source-uri", f"tidb://{place.home / 'log'}", "--config", str(_file(place))]
+        words += ["--allow-path", str(place.home)]
         self.log = (place.home / f"server-{len(list(place.home.glob('server-*')))}.log").open("wb")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tidegate", *words],
@@ -53,7 +56,8 @@ class ServerProcess:
         host = self.told["uri"].removeprefix("http://")
         connection = http.client.HTTPConnection(host, timeout=30)
         sent = None if body is None else json.dumps(body)
-        connection.request(method, f"/api/v2{path}", sent)
+        token = self.told["page"].partition("#token=")[2]
+        connection.request(method, f"/api/v2{path}", sent, {"Authorization": f"Bearer {token}"})
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read() or b"null")
 
@@ -188,7 +192,7 @@ def test_a_paused_owner_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_another_jvm_is_started(tmp_path: Path) -> None:
-    """When Spark's JVM is killed another is started, and all changefeeds go on."""
+    """When Spark's JVM is killed another is started, and all changefeeds go on; their user pauses one."""
     place = Place(tmp_path)
     with serving(place) as server:
         until(server.owns, wait_s=WAIT_S)
@@ -204,6 +208,8 @@ def test_another_jvm_is_started(tmp_path: Path) -> None:
             reached(server, name, end)
             assert server.feed(name)["state"] == "normal"
         again = [child for child in psutil.Process(server.process.pid).children() if "java" in child.name()]
+        paused = CliRunner().invoke(main, ["cli", "changefeed", "pause", "-c", "two", "--server", server.told["uri"]])
+        assert paused.exit_code == 0, paused.output  # it found the token that the server keeps
 
     assert [child.pid for child in again] != [java.pid]
 

@@ -35,6 +35,7 @@ from tidegate.app.config.feed import FeedConfig
 from tidegate.app.config.file_params import store_params
 from tidegate.app.config.kafka_source import KAFKA_SOURCE, KafkaSource, parse_source
 from tidegate.app.config.kafka_target import KAFKA_KEYS, KAFKA_REFUSED, KAFKA_TARGET, KafkaTarget, parse_target
+from tidegate.app.config.local_name import store_host
 from tidegate.app.config.metrics_sink import MetricsTarget, metrics_entry
 from tidegate.app.config.redis_sink import redis_entry
 from tidegate.app.config.refused import NO_WRITER
@@ -249,6 +250,7 @@ SOURCES: Final = _by_scheme(
         tells_start_ts=False,
         moments=False,
         zone_of=lambda source: source.time_zone,
+        tokens_go_to=lambda source: store_host(source.claim_check_storage_uri),
         refused={"bdr-mode": NO_WRITER},
         start_ts_refused="a topic begins at the offsets of source-uri parameter start",
         has_old_values=lambda source: source.protocol != "open-protocol",
@@ -311,6 +313,7 @@ SINKS: Final = _by_scheme(
         check_tables=check_lake,
         keys=DELTA_KEYS,
         refused=DELTA_REFUSED,
+        tokens_go_to=lambda sink: sink.tokens_go_to,
         warnings=DeltaTarget.warnings,
     ),
     SinkEntry(
@@ -327,6 +330,7 @@ SINKS: Final = _by_scheme(
         renders_times=True,
         keys=KAFKA_KEYS,
         refused=KAFKA_REFUSED,
+        tokens_go_to=lambda sink: store_host(sink.options.claim_check_storage_uri),
         needs_types=KafkaTarget.needs_types,
         warnings=KafkaTarget.warnings,
     ),
@@ -358,6 +362,7 @@ SINKS: Final = _by_scheme(
         open=_open_webhook,
         keys=WEBHOOK_KEYS,
         refused=WEBHOOK_REFUSED,
+        tokens_go_to=lambda sink: sink.tokens_go_to,
         warnings=WebhookTarget.warnings,
         keeps_progress=False,
         reads_changelog=False,

@@ -14,6 +14,7 @@ from tests.app.server.kit import Place, until
 from tests.e2e.collected import into
 from tidegate.app.server.http.application import application
 from tidegate.app.server.server import Server
+from tidegate.app.server.write_token import announced
 from tidegate.app.web_server import web_server
 from tidegate.sinks import callback
 
@@ -65,6 +66,11 @@ class Client:
         return self.ask("DELETE", f"/api/v2{path}")
 
 
+def token_of(server: Server) -> dict[str, str]:
+    """The header by which a server without users takes writes."""
+    return {"Authorization": f"Bearer {server.token}"} if server.token else {}
+
+
 @contextmanager
 def port() -> Iterator[tuple[socket.socket, str]]:
     """A socket that listens, and its address."""
@@ -93,8 +99,8 @@ def served(place: Place, **flags: object) -> Iterator[tuple[Server, Client]]:
         server = place.server(advertise_addr=address, **flags)
         try:
             until(lambda: server.changefeeds.is_owner)
-            with listening(server, listener):
-                yield server, Client(address)
+            with listening(server, listener), announced(listener.getsockname()[1], server.token):
+                yield server, Client(address, **token_of(server))
         finally:
             server.stop()
 

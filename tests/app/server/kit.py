@@ -56,6 +56,7 @@ class Place:
             "data_dir": str(self.home / "data"),
             "source_uri": f"tidb://{self.home / 'log'}",
             "addr": "127.0.0.1:0",
+            "allow_path": [str(self.home.parent)],
             "callback_modules": ["tests.e2e.collected", "tests.app.server.http_kit/guarded", "tests.app.server.sinks"],
         }
         return server_config(None, **(told | flags))

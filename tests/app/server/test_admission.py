@@ -38,7 +38,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 @pytest.fixture(scope="module")
 def plain(place: Place) -> Iterator[tuple[Server, Client]]:
-    """A server that asks nobody who it is."""
+    """A server of this machine without users."""
     with served(place) as found:
         yield found
 
@@ -174,7 +174,7 @@ def test_pages_of_others(plain: tuple[Server, Client], method: str, headers: dic
     A request that may is a question for a changefeed that is missing (400), or for a list."""
     client = plain[1]
     path = {"GET": "/api/v2/changefeeds", "POST": "/api/v2/changefeeds/none/pause"}.get(method, "/api/v2/changefeeds/x")
-    sent = {name: value.replace("SELF", client.address) for name, value in headers.items()}
+    sent = client.headers | {name: value.replace("SELF", client.address) for name, value in headers.items()}
     connection = http.client.HTTPConnection(client.address, timeout=30)
     connection.putrequest(method, path, skip_host="Host" in sent)
     for name, value in sent.items():
@@ -240,7 +240,8 @@ def raw(address: str, head: str, body: bytes = b"") -> bytes:
 def test_bodies_are_bounded(plain: tuple[Server, Client], monkeypatch: pytest.MonkeyPatch) -> None:
     """A body that is too long is refused, announced or not; one that does not come ends with 408."""
     address = plain[1].address
-    head = f"POST /api/v2/changefeeds HTTP/1.1\r\nHost: {address}\r\n"
+    token = plain[1].headers["Authorization"]
+    head = f"POST /api/v2/changefeeds HTTP/1.1\r\nHost: {address}\r\nAuthorization: {token}\r\n"
     size = entrance.BODY_BYTES + 1
     assert b" 413 " in raw(address, f"{head}Content-Length: {size}")
     chunk = b"%x\r\n%s\r\n0\r\n\r\n" % (size, b"x" * size)
@@ -329,6 +330,10 @@ def test_no_secret_in_any_read(plain: tuple[Server, Client], place: Place, caplo
     ("what", "given"),
     [
         ("sink_uri", "@/etc/passwd"),
+        ("sink_uri", "delta:///etc/lake"),
+        ("sink_uri", "https://h/?token-file=/etc/passwd"),
+        ("source_uri", "file:///etc?protocol=csv"),
+        ("replica_config", {"source": {"uri": "changelog:///etc"}}),
         ("sink_uri", "env:HOME"),
         ("sink_uri", "env://HOME"),
         ("source_uri", "@/etc/passwd"),
@@ -395,7 +400,7 @@ def test_a_server_that_does_not_own_asks_the_owner(place: Place) -> None:
     """Each of two servers answers for both; the other goes on when one is gone; circles end."""
     data = {"data_dir": str(place.home / "two"), "capture_session_ttl": 2}
     with served(place, **data) as (first, one), port() as (listener, address):
-        second, two = place.server(advertise_addr=address, **data), Client(address)
+        second, two = place.server(advertise_addr=address, **data), Client(address, **one.headers)
         try:
             until(second.joined.is_set)
             with listening(second, listener):

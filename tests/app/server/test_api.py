@@ -397,17 +397,18 @@ curl -X POST -H "'Content-type':'application/json'" http://127.0.0.1:8300/api/v2
 
 def test_documented_calls(serving: tuple[Server, Client], place: Place, tmp_path: Path) -> None:
     """The calls of TiCDC's documentation run as they are printed, malformed headers and all, but for the server's own
-    address and id, and a sink that is here."""
+    address and id, a sink that is here, and the server's token where one writes."""
     server, client = serving
     own = {"127.0.0.1:8300": client.address, "blackhole://": place.sink("test5"),
            "561c3784-77f0-4863-ad52-65a3436db6af": server.id}  # fmt: skip
+    login = f"--user any:{server.token}"
     for name in ("test", "test1"):
         assert client.post("/changefeeds", body(place, name)).status == 200
     for line in CURLS.strip().splitlines():
         words = line
         for printed, here in own.items():
             words = words.replace(printed, here)
-        command = ["bash", "-c", f"{words} -s -w '%{{http_code}}' -o out"]
+        command = ["bash", "-c", f"{words} {login} -s -w '%{{http_code}}' -o out"]
         ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
 
         assert ran.stdout == "200", (line, ran.stderr, (tmp_path / "out").read_text())

@@ -10,6 +10,7 @@ import pytest
 
 from tests.app.server.http_kit import Client, served
 from tests.app.server.kit import Place, until
+from tidegate.app.server.write_token import found_token
 
 CDC = os.environ.get("TIDEGATE_TEST_CDC", "")
 pytestmark = pytest.mark.skipif(not CDC, reason="TIDEGATE_TEST_CDC names no `cdc` of TiCDC")
@@ -31,7 +32,10 @@ def client(place: Place) -> Iterator[Client]:
 def cdc(client: Client, words: str, *more: str) -> str:
     """What `cdc cli WORDS` prints."""
     command = [CDC, "cli", *words.split(), *more, "--server", f"http://{client.address}"]
-    ran = subprocess.run(command, input="y\ny\n", capture_output=True, text=True, timeout=60, check=False)
+    login = {"TICDC_USER": "ann", "TICDC_PASSWORD": found_token(f"http://{client.address}")}
+    ran = subprocess.run(
+        command, input="y\ny\n", capture_output=True, text=True, timeout=60, check=False, env=os.environ | login
+    )
     assert ran.returncode == 0, (command, ran.stdout, ran.stderr)
     return ran.stdout
 

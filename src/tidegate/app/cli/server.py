@@ -34,6 +34,12 @@ _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--addr", metavar="HOST:PORT", help="Where it listens; 127.0.0.1:8300. Others need users or mtls.")
 @click.option("--advertise-addr", metavar="HOST:PORT", help="Where other servers reach it, if not there.")
 @click.option("--data-dir", metavar="DIRECTORY|URL", help="Keeps changefeeds; s3://BUCKET/PREFIX for several machines.")
+@click.option(
+    "--allow-path",
+    multiple=True,
+    metavar="DIRECTORY",
+    help="Clients may name files below it; the data directory and this one, unless any is given.",
+)
 @click.option("--source-uri", metavar="URI", help="The upstream of changefeeds that name none.")
 @click.option("--config", "path", type=_FILE, help="A TOML file; flags win over it.")
 @click.option("--cluster-id", help="Name of the cluster in answers; default.")
@@ -66,6 +72,7 @@ def server(
     from tidegate.app.server.http.application import application
     from tidegate.app.server.server import Server
     from tidegate.app.server.spark_host import SparkHost
+    from tidegate.app.server.write_token import announced
     from tidegate.app.stop_signals import stop_on_signals
     from tidegate.app.web_server import web_server
 
@@ -82,7 +89,8 @@ def server(
         web = web_server(application(made), config.tls)
         made.start()
         told = partial(_tell, made, f"{config.scheme}://{addr}", as_json=as_json)
-        serve(web, listener, stop, begun=told, ending=made.stop)
+        with announced(listener.getsockname()[1], made.token):
+            serve(web, listener, stop, begun=told, ending=made.stop)
 
 
 @server.command()
@@ -110,8 +118,11 @@ def _session(master: str | None, settings: tuple[str, ...], archive: Path | None
 
 
 def _tell(made: "Server", address: str, *, as_json: bool) -> None:
+    """Tell where it is; the page keeps the token that stands behind its address."""
+    page = f"{address}/#token={made.token}" if made.token else address
     if as_json:
-        say_json({"uri": address, "id": made.id, "pid": os.getpid(), "data_dir": made.config.data_dir})
+        told = {"uri": address, "page": page, "id": made.id, "pid": os.getpid(), "data_dir": made.config.data_dir}
+        say_json(told)
         return
-    say(f"tidegate server {made.id}: {address}, changefeeds in {made.config.data_dir}")
+    say(f"tidegate server {made.id}: {page}, changefeeds in {made.config.data_dir}")
     python_logging.getLogger(__name__).info("ready")

@@ -6,6 +6,7 @@ delta+s3://bucket/prefix                    an object store (also gs, azure, az,
 iceberg:///srv/lake, iceberg+s3://…         the same lake, with Iceberg metadata in any case
 """
 
+import os
 import posixpath
 from collections.abc import Mapping
 from typing import Final
@@ -13,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from tidegate.app.config.local_name import Local, host_of, name_file
 from tidegate.app.config.param import TIME_MAX_MS, Given, Param, read_all
 from tidegate.app.config.refused import NO_DATABASE, RefusedKey
 from tidegate.app.config.uri import STORES, Parts, object_store, parameters, scheme_of, split
@@ -65,6 +67,7 @@ DELTA_SINK: Final[Mapping[str, Param]] = {
         "catalog_token_file",
         "",
         "a file with the token for it, read at each request; without, the environment's `TIDEGATE_CATALOG_TOKEN`",
+        local=Local.TOKEN,
     ),
     "zero-date": Param(
         "choice",
@@ -174,6 +177,14 @@ class DeltaTarget(msgspec.Struct, frozen=True, kw_only=True):
         """The address of the REST catalog that names the tables; "" for none."""
         return self.catalog if "://" in self.catalog else ""
 
+    @property
+    def tokens_go_to(self) -> frozenset[str]:
+        """The REST catalog, where there is a token for it."""
+        from tidegate.sink.delta.iceberg.rest import TOKEN_VARIABLE
+
+        has_token = self.catalog_token_file or os.environ.get(TOKEN_VARIABLE)
+        return frozenset({host_of(self.rest_catalog)} if self.rest_catalog and has_token else ())
+
     def warnings(self) -> tuple[str, ...]:
         """Return what a person should know before this lake is written."""
         plain = self.catalog_token_file and scheme_of(self.catalog) == "http"
@@ -218,7 +229,7 @@ def lake_path(parts: Parts) -> str:
     if store in STORES:
         return object_store(parts)
     if parts.netloc in {".", ".."}:
-        return posixpath.normpath(parts.netloc + path)
+        return _named(parts, parts.netloc + path)
     if parts.netloc:
         raise UriInvalid(
             f"{parts.where}: write {parts.scheme}:///{parts.netloc}{parts.path} for an absolute path or "
@@ -226,4 +237,10 @@ def lake_path(parts: Parts) -> str:
         )
     if not path.strip("/"):
         raise UriInvalid(f"{parts.where}: the path of the lake is missing; write {parts.scheme}:///path/of/lake")
-    return posixpath.normpath(path)
+    return _named(parts, path)
+
+
+def _named(parts: Parts, path: str) -> str:
+    found = posixpath.normpath(path)
+    name_file(parts.where, found)
+    return found

@@ -53,6 +53,8 @@ class Entry(Generic[Address]):
     """Keys of a file that it cannot follow."""
     zone_of: Callable[[Any], str | None] = _none
     """The zone that its address tells: of a source, that in which TIMESTAMPs come as texts."""
+    tokens_go_to: Callable[[Any], frozenset[str]] = lambda _: frozenset()
+    """HOST:PORT that get what token files or the environment of this machine hold, or what is signed with it."""
     warnings: Callable[[Any], tuple[str, ...]] = _silent
     """What a user should hear of an address that works, but perhaps not as meant."""
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tidegate.app.config.kafka_source import KAFKA_SOURCE
+from tidegate.app.config.local_name import Local, name_local
 from tidegate.app.config.param import TIME_MAX_MS, Given, Param, idle
 from tidegate.app.config.uri import STORES
 from tidegate.model.errors import UnsupportedError
@@ -48,7 +49,9 @@ _STORE: Final[Mapping[str, Mapping[str, Param]]] = {
         "use-accelerate-endpoint": idle("bool", "false", "the usual endpoint takes the same requests"),
     },
     "gs": {
-        "credentials-file": Param("text", "store", "", "Google Cloud Storage: path of the account's keys"),
+        "credentials-file": Param(
+            "text", "store", "", "Google Cloud Storage: path of the account's keys", local=Local.TOKEN
+        ),
         "endpoint": _ENDPOINT,
         "predefined-acl": Param("text", REFUSED, "", f"Google Cloud Storage: refused, {_GRANTS}"),
         "storage-class": _CLASS,
@@ -83,6 +86,8 @@ def split_store(
         if name in known and known[name].field == REFUSED:
             raise UnsupportedError(f"{where}: {known[name].about.partition('refused, ')[2]}")
     told = {name: str(item.value) for name, item in given.items() if name in known and known[name].field == "store"}
+    for name, text in told.items():
+        name_local(known[name].local, given[name].where, text)
     return told, {name: item for name, item in given.items() if name not in told}
 
 

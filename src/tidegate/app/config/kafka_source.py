@@ -17,6 +17,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from tidegate.app.config.local_name import Local, name_file
 from tidegate.app.config.param import Given, Param, idle, nearest, read_all
 from tidegate.app.config.uri import Parts, Secret, parameters, split
 from tidegate.codec.options import DecodeOptions
@@ -42,9 +43,9 @@ KAFKA_CLIENT: Final[Mapping[str, Param]] = {
     "dial-timeout": Param("duration", "dial_timeout_ms", "10s", "time to reach a broker", low=1),
     "read-timeout": Param("duration", "read_timeout_ms", "10s", "time for a broker's answer", low=1),
     "enable-tls": Param("bool", "enable_tls", "false", "use TLS; implied by ca, cert and key"),
-    "ca": Param("text", "ca", "", "path of the CA certificate"),
-    "cert": Param("text", "cert", "", "path of the client certificate"),
-    "key": Param("text", "key", "", "path of the client key"),
+    "ca": Param("text", "ca", "", "path of the CA certificate", local=Local.FILE),
+    "cert": Param("text", "cert", "", "path of the client certificate", local=Local.FILE),
+    "key": Param("text", "key", "", "path of the client key", local=Local.FILE),
     "insecure-skip-verify": Param(
         "bool", "insecure_skip_verify", "false", "TLS without checking the broker's certificate and name"
     ),
@@ -112,7 +113,9 @@ KAFKA_SOURCE: Final[Mapping[str, Param]] = {
         "compression inside each message value: `none`, `snappy` or `lz4`",
         ("none", "snappy", "lz4"),
     ),
-    "claim-check-storage-uri": Param("text", "claim_check_storage_uri", "", "where claim-check files lie"),
+    "claim-check-storage-uri": Param(
+        "text", "claim_check_storage_uri", "", "where claim-check files lie", local=Local.PLACE
+    ),
     "claim-check-raw-value": Param(
         "bool", "claim_check_raw_value", "false", "claim-check files hold the bare value (canal-json)"
     ),
@@ -347,4 +350,6 @@ def _check(source: KafkaSource) -> None:
         if strange:
             raise KafkaConfigInvalid(f"source-uri: {name} names the topic {strange[0]!r}, which is not read")
     if source.upstream_uri:
-        parse_address(source.upstream_uri)
+        upstream = parse_address(source.upstream_uri)
+        for path in (upstream.ssl_ca, upstream.ssl_cert, upstream.ssl_key):
+            name_file("large-message-upstream-uri", path)

@@ -16,6 +16,7 @@ import msgspec
 from tidegate.app.config.document import Document
 from tidegate.app.config.kafka_source import KAFKA_CLIENT, PROTOCOL, SCHEME, KafkaClient, address_fields, check_protocol
 from tidegate.app.config.keys import KEYS
+from tidegate.app.config.local_name import Local, name_place
 from tidegate.app.config.param import Given, Param, idle, read_all
 from tidegate.app.config.refused import NO_DATABASE, RefusedKey
 from tidegate.app.config.uri import Secret, parameters, split
@@ -56,7 +57,9 @@ KAFKA_TARGET: Final[Mapping[str, Param]] = {
         "compression inside each message value: `none`, `snappy` or `lz4`",
         ("none", "snappy", "lz4"),
     ),
-    "claim-check-storage-uri": Param("secret", "claim_check_storage_uri", "", "where claim-check files are put"),
+    "claim-check-storage-uri": Param(
+        "secret", "claim_check_storage_uri", "", "where claim-check files are put", local=Local.PLACE
+    ),
     "claim-check-raw-value": Param(
         "bool", "claim_check_raw_value", "false", "claim-check files hold the bare value (canal-json)"
     ),
@@ -193,6 +196,7 @@ def _options(document: Document, told: Mapping[str, Given]) -> EncodeOptions:
     options = encode_options({**below, **{f"uri.{name}": given.value for name, given in told.items()}})
     if options.output_row_key:
         raise UnsupportedError("output-row-key: rows are written without their keys of TiKV; leave it out")
+    name_place("claim-check-storage-uri", options.claim_check_storage_uri)
     return msgspec.structs.replace(options, claim_check_storage_uri=Secret(options.claim_check_storage_uri))
 
 

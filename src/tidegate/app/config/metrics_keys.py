@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+from tidegate.app.config.local_name import Local
 from tidegate.app.config.param import TIME_MAX_MS, Param
 from tidegate.app.config.refused import NO_DATABASE, RefusedKey
 from tidegate.model.errors import ConfigError, UnsupportedError
@@ -12,12 +13,20 @@ RULES: Final = f"{METRICS_SECTION}rules[]."
 METRICS_SINK: Final[Mapping[str, Param]] = {
     "otlp-endpoint": Param("text", "otlp_url", "", "a collector that gets OTLP: http://HOST:4318/v1/metrics"),
     "otlp-interval": Param("duration", "otlp_interval_ms", "10s", "how often it does", low=10, high=TIME_MAX_MS),
-    "otlp-token-file": Param("text", "otlp_token_file", "", "file with the bearer token of these calls"),
+    "otlp-token-file": Param(
+        "text", "otlp_token_file", "", "file with the bearer token of these calls", local=Local.TOKEN
+    ),
     "alert-url": Param("text", "alert_url", "", "where alerts are posted, as CloudEvents one a call"),
-    "alert-secret-file": Param("text", "alert_secret_file", "", "file with the secret that they are signed with"),
-    "alert-token-file": Param("text", "alert_token_file", "", "file with the bearer token of these calls"),
+    "alert-secret-file": Param(
+        "text", "alert_secret_file", "", "file with the secret that they are signed with", local=Local.TOKEN
+    ),
+    "alert-token-file": Param(
+        "text", "alert_token_file", "", "file with the bearer token of these calls", local=Local.TOKEN
+    ),
     "timeout": Param("duration", "timeout_ms", "10s", "time for an answer", low=1, high=TIME_MAX_MS),
-    "ssl-ca": Param("text", "ssl_ca", "", "path of the CA certificate of https://, where the system has it not"),
+    "ssl-ca": Param(
+        "text", "ssl_ca", "", "path of the CA certificate of https://, where the system has it not", local=Local.FILE
+    ),
 }
 RULE_KEYS: Final[Mapping[str, tuple[str, str, str]]] = {
     "metric": ("text", "name of the metric; a counter's ends in `_total`", "required"),

@@ -17,6 +17,7 @@ import msgspec
 from tidegate.app.config.document import Document
 from tidegate.app.config.entry import SinkEntry
 from tidegate.app.config.feed import FeedConfig
+from tidegate.app.config.local_name import host_of
 from tidegate.app.config.metrics_keys import METRICS_KEYS, METRICS_REFUSED, METRICS_SECTION, METRICS_SINK, RULES
 from tidegate.app.config.param import TIME_MAX_MS, Given, Param, read_all
 from tidegate.app.config.uri import parameters, split
@@ -57,6 +58,13 @@ class MetricsTarget(msgspec.Struct, frozen=True, kw_only=True):
     def places(self) -> frozenset[str]:
         """What is written: nothing that a source could read."""
         return frozenset()
+
+    @property
+    def tokens_go_to(self) -> frozenset[str]:
+        """Who gets a token, or what is signed with the secret."""
+        alerted = self.alert_token_file or self.alert_secret_file
+        sent = ((self.otlp_url, self.otlp_token_file), (self.alert_url, alerted))
+        return frozenset(host_of(url) for url, file in sent if url and file)
 
     def options(self, feed: str, home: str, clocks: str, time_zone: str) -> "MetricsOptions":
         """Return what the sink of a feed is asked to do. ConfigError for a file that cannot be read."""
@@ -156,6 +164,7 @@ def metrics_entry(open_sink: "Callable[[FeedConfig], Sink[Any]]") -> SinkEntry:
         open=open_sink,
         keys=METRICS_KEYS,
         refused=METRICS_REFUSED,
+        tokens_go_to=lambda sink: sink.tokens_go_to,
         warnings=MetricsTarget.warnings,
         keeps_progress=False,
         reads_changelog=False,

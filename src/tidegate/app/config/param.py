@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from tidegate.app.config.local_name import Local, name_local
 from tidegate.model.errors import ConfigError, UnsupportedError, UriInvalid
 
 
@@ -40,6 +41,8 @@ class Param:
     """Values that TiCDC or Flink CDC know and that this release does not."""
     low: int = 0
     high: int = 1 << 31
+    local: Local = Local.NOTHING
+    """What its text names on the machine that reads it."""
 
 
 def idle(kind: str, default: str, about: str) -> Param:
@@ -86,6 +89,7 @@ def read_all(
         if param.field is None:
             ignored.append(name)
         else:
+            name_local(param.local, where, str(read))
             fields[param.field] = read
     return fields, tuple(ignored)
 

@@ -20,6 +20,7 @@ import msgspec
 from tidegate.app.config.document import Document
 from tidegate.app.config.entry import SinkEntry
 from tidegate.app.config.feed import FeedConfig
+from tidegate.app.config.local_name import Local
 from tidegate.app.config.param import TIME_MAX_MS, Param, read_all
 from tidegate.app.config.refused import NO_DATABASE, RefusedKey
 from tidegate.app.config.uri import Parts, Secret, hosts_of, parameters, split
@@ -70,9 +71,9 @@ REDIS_SINK: Final[Mapping[str, Param]] = {
     ),
     "batch-rows": Param("int", "batch_rows", "256", "most rows of one call of a script", low=1, high=4096),
     "timeout": Param("duration", "timeout_ms", "10s", "time for an answer", low=1),
-    "ssl-ca": Param("text", "ssl_ca", "", "path of the CA certificate; asks for TLS"),
-    "ssl-cert": Param("text", "ssl_cert", "", "path of the client certificate"),
-    "ssl-key": Param("text", "ssl_key", "", "path of the client key"),
+    "ssl-ca": Param("text", "ssl_ca", "", "path of the CA certificate; asks for TLS", local=Local.FILE),
+    "ssl-cert": Param("text", "ssl_cert", "", "path of the client certificate", local=Local.FILE),
+    "ssl-key": Param("text", "ssl_key", "", "path of the client key", local=Local.FILE),
 }
 REDIS_REFUSED: Final[Mapping[str, RefusedKey]] = {
     "bdr-mode": NO_DATABASE,

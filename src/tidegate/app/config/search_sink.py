@@ -18,6 +18,7 @@ from tidegate.app.config.delta_sink import lake_path
 from tidegate.app.config.document import Document
 from tidegate.app.config.entry import SinkEntry
 from tidegate.app.config.feed import FeedConfig
+from tidegate.app.config.local_name import Local
 from tidegate.app.config.param import TIME_MAX_MS, Param, read_all
 from tidegate.app.config.refused import NO_DATABASE, RefusedKey
 from tidegate.app.config.uri import Secret, hosts_of, parameters, scheme_of, split, wrong_scheme
@@ -37,7 +38,7 @@ TANTIVY: Final = "search+tantivy"
 _SERVERS: Final = ("opensearch", "opensearch+ssl", "elasticsearch", "elasticsearch+ssl")
 EMBEDDED_SINK: Final[Mapping[str, Param]] = {
     "index-prefix": Param("text", "prefix", "", "what the names that readers search begin with"),
-    "mapping": Param("text", "mapping", "", "file of rules: which columns are searched, and how"),
+    "mapping": Param("text", "mapping", "", "file of rules: which columns are searched, and how", local=Local.FILE),
 }
 PORT: Final = 9200
 SERVER_SINK: Final[Mapping[str, Param]] = {
@@ -49,10 +50,12 @@ SERVER_SINK: Final[Mapping[str, Param]] = {
         "duration", "tombstone_ms", "1h", "how long the version of a row that is gone is kept", high=TIME_MAX_MS
     ),
     "timeout": Param("duration", "timeout_ms", "60s", "time for an answer", low=1, high=TIME_MAX_MS),
-    "api-key-file": Param("text", "api_key_file", "", "file with an API key, in place of user and password"),
-    "ssl-ca": Param("text", "ssl_ca", "", "path of the CA certificate; asks for TLS"),
-    "ssl-cert": Param("text", "ssl_cert", "", "path of the client certificate"),
-    "ssl-key": Param("text", "ssl_key", "", "path of the client key"),
+    "api-key-file": Param(
+        "text", "api_key_file", "", "file with an API key, in place of user and password", local=Local.TOKEN
+    ),
+    "ssl-ca": Param("text", "ssl_ca", "", "path of the CA certificate; asks for TLS", local=Local.FILE),
+    "ssl-cert": Param("text", "ssl_cert", "", "path of the client certificate", local=Local.FILE),
+    "ssl-key": Param("text", "ssl_key", "", "path of the client key", local=Local.FILE),
 }
 SEARCH_REFUSED: Final[Mapping[str, RefusedKey]] = {
     "bdr-mode": NO_DATABASE,
@@ -127,6 +130,11 @@ class SearchAddress(msgspec.Struct, frozen=True, kw_only=True):
     def places(self) -> frozenset[str]:
         """What is written."""
         return frozenset({f"{self.identity}/{self.prefix}"})
+
+    @property
+    def tokens_go_to(self) -> frozenset[str]:
+        """The servers, where a file has the key for them."""
+        return frozenset(f"{host}:{port}" for host, port in self.hosts) if self.api_key_file else frozenset()
 
     def store(self, feed: str) -> "ServerStore":
         """Return the servers as a feed writes them. ConfigError for a file that cannot be read."""
@@ -220,6 +228,7 @@ def search_entries(lock: Lock) -> tuple[SinkEntry, ...]:
             address=SearchAddress,
             open=partial(_open, lock),
             refused=SEARCH_REFUSED,
+            tokens_go_to=lambda sink: sink.tokens_go_to,
             warnings=SearchAddress.warnings,
             keeps_progress=False,
             reads_changelog=False,

@@ -20,6 +20,7 @@ import msgspec
 
 from tidegate.app.config.document import Document
 from tidegate.app.config.keys import KEYS
+from tidegate.app.config.local_name import Local
 from tidegate.app.config.param import TIME_MAX_MS, Given, Param, idle, read_all
 from tidegate.app.config.refused import RefusedKey
 from tidegate.app.config.uri import Parts, Secret, parameters, split
@@ -55,9 +56,9 @@ SQL_SINK: Final[Mapping[str, Param]] = {
     ),
     "batch-dml-enable": Param("bool", "batch", "true", "statements of many rows"),
     "multi-stmt-enable": Param("bool", "multi_statements", "true", "several statements in one packet"),
-    "ssl-ca": Param("text", "ssl_ca", "", "path of the CA certificate; asks for TLS"),
-    "ssl-cert": Param("text", "ssl_cert", "", "path of the client certificate"),
-    "ssl-key": Param("text", "ssl_key", "", "path of the client key"),
+    "ssl-ca": Param("text", "ssl_ca", "", "path of the CA certificate; asks for TLS", local=Local.FILE),
+    "ssl-cert": Param("text", "ssl_cert", "", "path of the client certificate", local=Local.FILE),
+    "ssl-key": Param("text", "ssl_key", "", "path of the client key", local=Local.FILE),
     "timeout": Param("duration", "dial_ms", "2m", "time to reach the server", low=1),
     "read-timeout": Param("duration", "read_ms", "2m", "time for the answer to a transaction of rows", low=1),
     "write-timeout": Param("duration", "write_ms", "2m", "time to send a statement", low=1),

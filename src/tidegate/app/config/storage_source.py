@@ -29,6 +29,7 @@ from tidegate.app.config.file_params import (
     store_params,
 )
 from tidegate.app.config.keys import KEYS
+from tidegate.app.config.local_name import store_host
 from tidegate.app.config.param import Given, read_all
 from tidegate.app.config.refused import NO_WRITER
 from tidegate.app.config.uri import Secret, object_store, parameters, split
@@ -158,6 +159,7 @@ def files_entry(make: "Callable[[FeedConfig, str], BatchLoop]") -> SourceEntry:
         tells_start_ts=False,
         moments=False,
         keys=CSV_KEYS,
+        tokens_go_to=lambda source: store_host(source.uri),
         zone_of=lambda source: source.time_zone,
         refused={"bdr-mode": NO_WRITER},
         start_ts_refused="files are read from the begin of their place",

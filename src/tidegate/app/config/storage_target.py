@@ -22,6 +22,7 @@ from tidegate.app.config.entry import SinkEntry
 from tidegate.app.config.feed import FeedConfig
 from tidegate.app.config.file_params import DIRECTORY, PROTOCOL, STORE_SCHEMES, split_store, store_params
 from tidegate.app.config.keys import KEYS
+from tidegate.app.config.local_name import store_host
 from tidegate.app.config.param import TIME_MAX_MS, Given, Param, idle, read_all
 from tidegate.app.config.refused import NO_DATABASE, RefusedKey
 from tidegate.app.config.uri import Secret, object_store, parameters, split
@@ -268,6 +269,7 @@ def storage_entry(make: "Callable[[FeedConfig], Sink[Any]]") -> SinkEntry:
         keys=STORAGE_KEYS,
         refused=STORAGE_REFUSED,
         needs_types=StorageTarget.needs_types,
+        tokens_go_to=lambda sink: store_host(sink.uri),
         warnings=StorageTarget.warnings,
         zone_of=lambda sink: sink.time_zone,
         keeps_progress=False,

@@ -17,6 +17,7 @@ from urllib.parse import unquote
 import msgspec
 
 from tidegate.app.config.kafka_source import KAFKA_SOURCE
+from tidegate.app.config.local_name import name_file
 from tidegate.app.config.param import Given, Param, read_all
 from tidegate.app.config.uri import Parts, parameters, split
 from tidegate.model.errors import ConfigError, UriInvalid
@@ -87,6 +88,7 @@ def _directory(parts: Parts) -> Path:
     if parts.netloc not in {"", ".", ".."} or not path.strip("/"):
         raise UriInvalid(f"source-uri: write tidb:///path/of/log or tidb://./path, found {parts.shown}")
     found = Path(posixpath.normpath(parts.netloc + path) if parts.netloc else path)
+    name_file(parts.where, str(found))
     if not found.is_dir():
         raise UriInvalid(f"source-uri: {found} is no directory; an upstream writes its segments into one")
     return found.resolve()

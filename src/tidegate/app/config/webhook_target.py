@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
+from tidegate.app.config.local_name import Local, host_of
 from tidegate.app.config.param import TIME_MAX_MS, Given, Param, read_all
 from tidegate.app.config.refused import NO_DATABASE, RefusedKey
 from tidegate.app.config.uri import split
@@ -34,9 +35,13 @@ WEBHOOK_SINK: Final[Mapping[str, Param]] = {
         "an event that is refused (400, 422, ..): `halt`, or `keep` it in the state directory and go on",
         ("halt", "keep"),
     ),
-    "secret-file": Param("text", "secret_file", "", "file with the secret that calls are signed with"),
-    "token-file": Param("text", "token_file", "", "file with the bearer token of calls"),
-    "ssl-ca": Param("text", "ssl_ca", "", "path of the CA certificate, where it is not one that the system knows"),
+    "secret-file": Param(
+        "text", "secret_file", "", "file with the secret that calls are signed with", local=Local.TOKEN
+    ),
+    "token-file": Param("text", "token_file", "", "file with the bearer token of calls", local=Local.TOKEN),
+    "ssl-ca": Param(
+        "text", "ssl_ca", "", "path of the CA certificate, where it is not one that the system knows", local=Local.FILE
+    ),
 }
 WEBHOOK_KEYS: Final = frozenset(f"{WEBHOOK_SECTION}{name}" for name in WEBHOOK_SINK)
 """Keys of a changefeed file that act where an address is called."""
@@ -75,6 +80,11 @@ class WebhookTarget(msgspec.Struct, frozen=True, kw_only=True):
         """What is written; only the receiver knows."""
         return frozenset()
 
+    @property
+    def tokens_go_to(self) -> frozenset[str]:
+        """Who gets the token, or what is signed with the secret."""
+        return frozenset({host_of(self.url)} if self.token_file or self.secret_file else ())
+
     def options(self, feed: str, dead_letters: str) -> WebhookOptions:
         """Return what the sink of a feed is asked to do. ConfigError for a file that cannot be read."""
         return WebhookOptions(
@@ -106,7 +116,7 @@ def parse_webhook(uri: str, options: Mapping[str, Given]) -> WebhookTarget:
     if not parts.netloc or "@" in parts.netloc:
         raise UriInvalid(f"sink-uri: write {parts.scheme}://HOST/PATH; a token goes into token-file: {parts.shown}")
     asked = parse_qsl(parts.query, keep_blank_values=True)
-    ours = {name: Given("sink-uri", value) for name, value in asked if name in WEBHOOK_SINK}
+    ours = {name: Given(f'sink-uri parameter "{name}"', value) for name, value in asked if name in WEBHOOK_SINK}
     theirs = urlencode([(name, value) for name, value in asked if name not in WEBHOOK_SINK])
     fields, ignored = read_all(WEBHOOK_SINK, {**options, **ours}, ConfigError)
     url = f"{parts.scheme}://{parts.netloc}{parts.path or '/'}{'?' if theirs else ''}{theirs}"

@@ -46,6 +46,7 @@ from tidegate.app.server.errors import (
 from tidegate.app.server.forget import forget_checkpoint, forget_in_database, move_checkpoint
 from tidegate.app.server.metrics import Metrics
 from tidegate.app.server.operations import OperationLog
+from tidegate.app.server.reach import ClientReach
 from tidegate.app.server.record import (
     RUNS,
     Capture,
@@ -117,7 +118,7 @@ class Changefeeds:
         facts: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         self._documents, self._config, self._spark = documents, config, spark
-        self._owns, self.captures = owns, captures
+        self._owns, self.captures, self._reach = owns, captures, ClientReach(config)
         self._feeds: dict[FeedId, ServedFeed] | None = None
         """None on a server that does not own."""
         self._epoch = 0
@@ -158,6 +159,7 @@ class Changefeeds:
             reach("server/took-record")
         self.operation_log.take_over()
         self._feeds = feeds
+        self._reach.tell((str(one), partial(self.config_of, feed.record)) for one, feed in feeds.items())
         for feed in list(feeds.values()):
             if feed.record.state in RUNS:
                 self._start(feed)
@@ -211,7 +213,7 @@ class Changefeeds:
 
     def verify(self, wish: NewFeed) -> Verified:
         """Return the tables that such a changefeed would carry. Raises what is wrong with it."""
-        return verified(self.config_of(self._record(wish)))
+        return verified(self._reach.admitted(partial(self.config_of, self._record(wish))))
 
     def create(self, wish: NewFeed, who: str) -> FeedView:
         """Make a changefeed and start it. Raises what is wrong with it, or with its sink."""
@@ -219,7 +221,7 @@ class Changefeeds:
             if wish.id in self._owned():
                 raise ChangefeedExists(f"changefeed already exists, {wish.id.name}")
             record = self._record(wish)
-            config = self.config_of(record)
+            config = self._reach.admitted(partial(self.config_of, record))
             ignore = bool((wish.config or {}).get("ignore-ineligible-table", False))
             check_eligible(config, verified(config), ignore=ignore)
             probe(config)
@@ -256,7 +258,7 @@ class Changefeeds:
                     raise UpdateRefused("changefeed config is the same with the old one, do nothing")
                 if wanted.target_ts and wanted.target_ts <= wanted.start_ts:
                     raise TargetBelowStart(f"target-ts {wanted.target_ts} is not above start-ts {wanted.start_ts}")
-                self.config_of(wanted)
+                self._reach.admitted(partial(self.config_of, wanted), partial(self.config_of, before))
                 self._replace(feed, wanted.told(Moment(now(), "updated", "", who)))
             return self._view(feed)
 

@@ -12,7 +12,7 @@ Source: TiCDC documentation, "TiCDC Server Configurations".
 
 import tomllib
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -42,6 +42,10 @@ class Security(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid
     """A line a user: name, colon, hash; made by `tidegate server user`."""
     token_file: str = ""
     """The bearer token of programs."""
+    auth: Literal["token", "none"] = "token"
+    """What a server without users asks of writes: the token that it keeps in its data directory, or nothing."""
+    token_hosts: tuple[str, ...] = ()
+    """HOST or HOST:PORT to which changefeeds of clients may send tokens of files and of the environment."""
 
     @property
     def authenticates(self) -> bool:
@@ -56,6 +60,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", fo
     advertise_addr: str = ""
     """Where other servers and clients reach it; empty: `addr`."""
     data_dir: str = ""
+    allow_path: tuple[str, ...] = ()
+    """Below which clients may name files; empty: the data directory, and the one in which the server was started."""
     source_uri: str = ""
     cluster_id: str = "default"
     gc_ttl: int = 86_400
@@ -97,7 +103,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", fo
 def server_config(path: Path | None, **flags: Any) -> ServerConfig:
     """Return what a file says, with the flags that are not None in its place. Raises ConfigError."""
     tree = {} if path is None else _tree(path)
-    tree |= {name.replace("_", "-"): value for name, value in flags.items() if value is not None}
+    tree |= {name.replace("_", "-"): value for name, value in flags.items() if value is not None and value != ()}
     try:
         config = msgspec.convert(tree, ServerConfig)
     except msgspec.ValidationError as error:
@@ -130,6 +136,10 @@ def _checked(config: ServerConfig) -> ServerConfig:
         raise ConfigError("security.cert-path and security.key-path belong together")
     if security.mtls and not (security.ca_path and security.cert_path):
         raise ConfigError("security.mtls needs ca-path, cert-path and key-path")
+    if security.auth == "none" and security.authenticates:
+        raise ConfigError(
+            "security.auth is none, and users-file, token-file or mtls ask who it is: leave one of both out"
+        )
     if security.client_user_required and not (security.users_file and security.client_allowed_user):
         raise ConfigError("security.client-user-required needs users-file and client-allowed-user")
     if reaches_others(host.strip("[]")) and not security.authenticates:
@@ -144,6 +154,16 @@ def _checked(config: ServerConfig) -> ServerConfig:
             raise ConfigError(f"callback-modules: expected MODULE/NAME, found {callable_!r}")
     if config.capture_session_ttl < TTL_MIN_S:
         raise ConfigError(f"capture-session-ttl: at least {TTL_MIN_S} s")
+    data_dir = state_place(config.data_dir)
     return msgspec.structs.replace(
-        config, data_dir=state_place(config.data_dir), advertise_addr=config.advertise_addr or config.addr
+        config,
+        data_dir=data_dir,
+        allow_path=config.allow_path or _roots(data_dir),
+        advertise_addr=config.advertise_addr or config.addr,
     )
+
+
+def _roots(data_dir: str) -> tuple[str, ...]:
+    """Where clients may name files, unless the server is told; a service that is started in / means no directory."""
+    here = Path.cwd()
+    return (*([] if "://" in data_dir else [data_dir]), *([] if here == Path(here.root) else [str(here)]))

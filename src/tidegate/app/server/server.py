@@ -25,6 +25,7 @@ from tidegate.app.server.documents import Changed, StoreAway, documents_in
 from tidegate.app.server.lease import Lease, steady_s
 from tidegate.app.server.record import Capture
 from tidegate.app.server.spark_host import SparkHost
+from tidegate.app.server.write_token import write_token
 from tidegate.model.errors import EnvironmentFault
 
 LOG: Final = logging.getLogger(__name__)
@@ -55,6 +56,8 @@ class Server:
         self._owned_s = 0.0
         """How long it has owned; its rate is 1 on the owner."""
         self._documents = documents_in(config.data_dir)
+        self.token = write_token(config, self._documents)
+        """What writes need; "" where users are asked for, or nothing is."""
         self.lease = Lease(self._documents, self.id, config.advertise_addr, float(config.capture_session_ttl))
         self.spark = spark
         self.changefeeds = Changefeeds(

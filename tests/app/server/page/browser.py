@@ -13,6 +13,8 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, sync_playwright
 
+from tidegate.app.server.write_token import found_token
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
@@ -60,6 +62,8 @@ class Visitor:
         given = {"viewport": {"width": 1280, "height": 860}, "color_scheme": "light", "timezone_id": "UTC"} | context
         self._context = browser.new_context(**given)  # type: ignore[arg-type]
         self.address = address
+        token = found_token(f"http://{address}")
+        self.token = f"#token={token}" if token else ""
         self.errors: list[str] = []
         self.requests: list[str] = []
         self.page: Page = self._context.new_page()
@@ -70,7 +74,8 @@ class Visitor:
 
     def go(self, path: str) -> Page:
         """The page at an address, with its first answer shown."""
-        self.page.goto(f"http://{self.address}{path}")
+        self.page.goto(f"http://{self.address}{path}{self.token}")
+        self.token = ""  # kept by the page from now on
         self.page.wait_for_selector("body[data-loaded]")
         return self.page
 

@@ -297,6 +297,27 @@ def test_without_rights(browser: Browser, place: Place, tmp_path: Path) -> None:
         assert server.changefeeds.get(FeedId("default", "read-1")).state == "normal"
 
 
+def test_the_token_comes_by_the_address(browser: Browser, serving: tuple[Server, Client]) -> None:
+    """Without the token everything is shown and an action is refused; the address that the server prints brings it,
+    also into a page that is open, and it stays in no address."""
+    server, feed = serving[0], FeedId("default", "audit")
+    with visiting(browser, serving[1].address, refusals=True) as visitor:
+        brought, visitor.token = visitor.token, ""
+        page = visitor.go("/?feed=default/audit")
+        for state in ("normal", "stopped"):
+            page.get_by_role("button", name="Pause…").click()
+            page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+            if state == "stopped":
+                expect(page.locator("p.state")).to_have_text("‖ paused")
+            else:
+                expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("You may not do this")
+                page.keyboard.press("Escape")
+                page.goto(f"{page.url}{brought}")
+                expect(page).to_have_url(f"http://{serving[1].address}/?feed=default/audit")
+            assert server.changefeeds.get(feed).state == state
+    server.changefeeds.resume(feed, "")
+
+
 def test_when_the_server_is_gone(browser: Browser, place: Place, tmp_path: Path) -> None:
     """What was known stays on the page, which says that nobody answers."""
     with served(place, data_dir=str(tmp_path / "data")) as (server, client):

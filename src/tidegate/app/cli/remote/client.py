@@ -2,7 +2,8 @@
 
     --user, --password, --ca, --cert, --key     first
     TICDC_USER, TICDC_PASSWORD, TICDC_CA_PATH, TICDC_CERT_PATH, TICDC_KEY_PATH
-    ~/.ticdc/credentials                        ticdc_user = "..", ticdc_password = "..", ca_path = ".."     last
+    ~/.ticdc/credentials                        ticdc_user = "..", ticdc_password = "..", ca_path = ".."
+    the token of a server of this user on this machine (server/write_token.py)                              last
 
 The first call asks for the server's version, so that a wrong address is told as such.
 

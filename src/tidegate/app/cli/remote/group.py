@@ -22,6 +22,7 @@ from click.shell_completion import get_completion_class
 
 from tidegate.app.cli.remote.client import SERVER, ApiClient, credentials
 from tidegate.app.config.uri import mask_text
+from tidegate.app.server.write_token import found_token
 from tidegate.model.errors import ConfigError, InputError, TidegateError
 from tidegate.model.name import printable
 from tidegate.model.tso import compose
@@ -85,8 +86,9 @@ def connected() -> ApiClient:
         token = Path(file).read_text("utf-8").strip() if file else ""
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--token-file {file}: {error}") from error
+    server = given.get("server", SERVER)
     login = credentials(*(given.get(name, "") for name in ("user", "password", "ca", "cert", "key")))
-    return ApiClient(given.get("server", SERVER), login, token)
+    return ApiClient(server, login, token if token or login.ticdc_user else found_token(server))
 
 
 def show(value: object) -> None:

@@ -1,8 +1,9 @@
 """Who may ask: one look at the headers of a request, before its body is read.
 
-    nobody has to say who (loopback alone)    Host must be a name of this machine    else a page could reach the port
-    others                                    client certificate, user and password, or bearer token        under a
-                                                                                          name of its own (rebinding)
+    nobody has to say who (loopback alone)    Host must be a name of this machine, else a page could reach the port
+                                              under a name of its own (rebinding)
+      who writes there                        the server's token, as bearer token or password of any user
+    others                                    client certificate, user and password, or bearer token
     a write, in any case                      no page of another origin may send it (Origin, Sec-Fetch-Site)
 
 With `client-user-required` only the users in `client-allowed-user` may write, and they send a password for it; whoever
@@ -21,7 +22,13 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from tidegate.app.server.config import ServerConfig
-from tidegate.app.server.http.faults import CredentialMissing, RequestForbidden, Unauthorized
+from tidegate.app.server.http.faults import (
+    CredentialMissing,
+    RequestForbidden,
+    Unauthorized,
+    WriteTokenMissing,
+    WriteTokenWrong,
+)
 from tidegate.app.server.http.passwords import Users
 from tidegate.app.token_file import read_token
 from tidegate.model.host import reaches_others
@@ -52,7 +59,8 @@ class Ask(NamedTuple):
 class Admission:
     """The rules of one server. Raises ConfigError for files that cannot be read."""
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: ServerConfig, write_token: str = "") -> None:
+        self._write_token, self._data_dir = write_token, config.data_dir
         self._security = security = config.security
         self._own = {config.addr, config.advertise_addr}
         self._users = Users(Path(security.users_file)) if security.users_file else None
@@ -68,7 +76,7 @@ class Admission:
             return ANONYMOUS
         self._check_place(ask)
         if not self._security.authenticates:
-            return ANONYMOUS
+            return self._holder(ask) if self._write_token and ask.writes else ANONYMOUS
         who, by_password = self._who(ask)
         required = self._security.client_user_required and ask.writes
         if required and not (by_password and who in self._security.client_allowed_user):
@@ -85,6 +93,20 @@ class Admission:
         foreign = origin and origin.partition("://")[2] not in {host, *self._own}
         if site not in {"same-origin", "none"} or foreign:
             raise RequestForbidden("a page of another server sent this request")
+
+    def _holder(self, ask: Ask) -> str:
+        """Who sends a write with the server's token: the name given with it, which proves nothing more."""
+        kind, _, given = ask.headers.get("authorization", "").partition(" ")
+        name, word = _login(given.strip()) if kind.lower() == "basic" else ("", given.strip())
+        if kind.lower() not in {"basic", "bearer"} or not word:
+            raise WriteTokenMissing(
+                f"writes need this server's token, the word in {self._data_dir}/token: as bearer token (tidegate cli "
+                "--token-file), as the password of any user (TICDC_USER, TICDC_PASSWORD), or by the page's address as "
+                "the server printed it"
+            )
+        if not hmac.compare_digest(word.encode(), self._write_token.encode()):
+            raise WriteTokenWrong(f"this is not the token of this server, which is the word in {self._data_dir}/token")
+        return name or ANONYMOUS
 
     def _who(self, ask: Ask) -> tuple[str, bool]:
         """The sender's name, and whether a password proves it."""
@@ -111,13 +133,19 @@ class Admission:
 
     @staticmethod
     def _user(users: Users, given: str) -> str:
-        try:
-            name, _, password = base64.b64decode(given, validate=True).decode().partition(":")
-        except (binascii.Error, UnicodeDecodeError) as error:
-            raise Unauthorized("the credentials are not base64 of USER:PASSWORD") from error
+        name, password = _login(given)
         if not users.check(name, password):
             raise Unauthorized("unknown user or wrong password")
         return name
+
+
+def _login(given: str) -> tuple[str, str]:
+    """User and password of HTTP's Basic."""
+    try:
+        name, _, password = base64.b64decode(given, validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise Unauthorized("the credentials are not base64 of USER:PASSWORD") from error
+    return name, password
 
 
 def _name(host: str) -> str:

@@ -58,7 +58,7 @@ class Entrance:
 
     def __init__(self, app: ASGIApp, server: Server) -> None:
         self._app, self._server = app, server
-        self._admission = Admission(server.config)
+        self._admission = Admission(server.config, server.token)
         self._forwarder = Forwarder(server.config, server.id)
         self._writes, self._aside = asyncio.Semaphore(WRITES), CapacityLimiter(ASIDE)
 

@@ -92,6 +92,14 @@ class Unauthorized(InputError):
     code = "CDC:ErrUnauthorized"
 
 
+class WriteTokenMissing(CredentialMissing):
+    """A write does not bring the token of a server without users."""
+
+
+class WriteTokenWrong(Unauthorized):
+    """A write brings another word than the token of a server without users."""
+
+
 class RequestForbidden(InputError):
     """The request comes from a page of another server, or for a name that is not this one's."""
 
@@ -148,7 +156,9 @@ def status_of(error: TidegateError) -> int:
 def fault(error: TidegateError) -> Response:
     """Return an error as an answer."""
     status = status_of(error)
-    headers = {"WWW-Authenticate": 'Basic realm="tidegate", charset="UTF-8"'} if status == 401 else None
+    by_token = isinstance(error, WriteTokenMissing | WriteTokenWrong)  # then a browser asks for no user and password
+    challenge = 'Bearer realm="tidegate"' if by_token else 'Basic realm="tidegate", charset="UTF-8"'
+    headers = {"WWW-Authenticate": challenge} if status == 401 else None
     return _answer(error.code, str(error), status, headers)
 
 

@@ -1,5 +1,6 @@
 /**
- * Requests to this server.  An answer that is no success throws its own words; nothing is kept by the browser.
+ * Requests to this server.  An answer that is no success throws its own words; the browser keeps nothing but the
+ * token of writes.
  */
 
 /** What the server said was wrong. */
@@ -10,10 +11,26 @@ export class Refused extends Error {
   }
 }
 
+const TOKEN = "tidegate-token";
+
+/** The token that the printed address brings moves into this browser's storage of this very address, and out of sight. */
+function takeToken() {
+  const brought = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (!brought) return;
+  localStorage.setItem(TOKEN, brought);
+  history.replaceState(history.state, "", location.pathname + location.search);
+}
+takeToken();
+addEventListener("hashchange", takeToken);
+
 async function ask(method, path, body) {
-  const given = body === undefined ? {} : { body: json(body), headers: { "Content-Type": "application/json" } };
-  const answer = await fetch(path, { method, cache: "no-store", ...given });
+  const headers = body === undefined ? {} : { "Content-Type": "application/json" };
+  const token = localStorage.getItem(TOKEN);
+  if (token && method !== "GET") headers.Authorization = `Bearer ${token}`;
+  const given = body === undefined ? {} : { body: json(body) };
+  const answer = await fetch(path, { method, cache: "no-store", headers, ...given });
   const text = await answer.text();
+  if (answer.status === 401) localStorage.removeItem(TOKEN);
   if (answer.ok) return text ? JSON.parse(text) : {};
   let told = {};
   try {
