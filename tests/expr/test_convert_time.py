@@ -131,3 +131,22 @@ def test_datetime_of_timestamp() -> None:
     rule = converter(C(T.TIMESTAMP, decimal=6), C(T.DATETIME, decimal=2), time_zone="Asia/Shanghai")
     assert rule is not None
     assert rule("2024-05-05 10:00:00.995000") == "2024-05-05 10:00:01.00"
+
+
+@pytest.mark.parametrize(
+    ("zone", "digits", "clock", "moment"),
+    [
+        ("+05:30", 0, "2001-07-22 17:27:12", "2001-07-22 11:57:12"),
+        ("+05:30", 0, "2027-02-19 02:41:06", "2027-02-18 21:11:06"),
+        ("America/New_York", 3, "2001-05-08 23:45:29.000", "2001-05-09 03:45:29.000"),
+        ("America/New_York", 3, "2027-11-14 21:05:25.000", "2027-11-15 02:05:25.000"),
+        ("America/New_York", 3, "2031-02-20 19:12:23.000", "2031-02-21 00:12:23.000"),
+    ],
+)
+def test_the_zone_of_a_session(zone: str, digits: int, clock: str, moment: str) -> None:
+    """What a TiDB 8.5 made of DATETIMEs, by the zone of the session that changed the column, as UTC shows it."""
+    datetime, timestamp = (C(code, decimal=digits) for code in (T.DATETIME, T.TIMESTAMP))
+    there, back = converter(datetime, timestamp, session=zone), converter(timestamp, datetime, session=zone)
+    assert there is not None
+    assert back is not None
+    assert (there(clock), back(moment)) == (moment, clock)

@@ -17,10 +17,10 @@ from tidegate.model.event import Ddl
 from tidegate.model.mysql import MysqlType
 from tidegate.model.name import qualified
 from tidegate.model.table import ColumnInfo, TableInfo
+from tidegate.schema.bounds import MOMENT
 from tidegate.schema.effects import Effect, TableAltered, TableCreated
 
 _NOW: Final = re.compile(r"CURRENT_TIMESTAMP|NOW|LOCALTIME|CURRENT_DATE", re.IGNORECASE)
-_BOUND: Final = re.compile(r"UNIX_TIMESTAMP\s*\(\s*['\"]", re.IGNORECASE)
 
 
 def of_session(found: Sequence[Effect]) -> list[str]:
@@ -69,5 +69,5 @@ def _bounds(old: TableInfo | None, new: TableInfo) -> Iterator[str]:
     if new.partition is None or (old is not None and old.partition == new.partition):
         return
     for one in new.partition.definitions:
-        if any(_BOUND.search(text) for text in (*one.less_than, *(value for row in one.in_values for value in row))):
+        if any(MOMENT.search(text) for text in (*one.less_than, *(value for row in one.in_values for value in row))):
             yield f"partition {one.name}"

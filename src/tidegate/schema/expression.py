@@ -16,7 +16,7 @@ from sqlglot import exp
 from tidegate.expr.compiler import compile_scalar
 from tidegate.expr.context import Context
 from tidegate.expr.convert.number import numeric_prefix, round_exact, to_integer
-from tidegate.expr.convert.time import zone_of
+from tidegate.expr.convert.time import session_zone
 from tidegate.expr.scope import Scope, Slot
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.syntax.parse import parse_expression
@@ -52,7 +52,7 @@ def compile_expression(text: str, columns: Sequence[ColumnInfo], *, time_zone: s
     Raises SqlError when the text is no expression, SchemaError for a column that is not in `columns`, and
     UnsupportedError for a function that is not allowed in partitioning.
     """
-    zone = zone_of(time_zone)
+    zone = session_zone(time_zone, UTC)
     slots = tuple(Slot(at, column.name, column.type) for at, column in enumerate(columns))
     try:
         node = parse_expression(text)

@@ -27,6 +27,7 @@ from tidegate.model.table import TableInfo, TableName
 from tidegate.model.tso import compose
 from tidegate.schema import effects
 from tidegate.schema.alter import alter_table, named_partitions
+from tidegate.schema.bounds import in_zone
 from tidegate.schema.build import DdlContext, build_table
 from tidegate.schema.effects import Effect, NoEffect
 from tidegate.schema.meant import meant
@@ -65,7 +66,8 @@ def apply_ddl(state: SchemaState, ddl: Ddl, seq: int) -> tuple[SchemaState, tupl
     try:
         context = DdlContext(_commit_ts(ddl), seq, ddl.query)
         for statement in parse(ddl.query, ddl.schema):
-            state, more = _apply(state, meant(state, statement, ddl), context, made=made)
+            told = in_zone(meant(state, statement, ddl), ddl.told.zone)
+            state, more = _apply(state, told, context, made=made)
             found += more
             made += _made(more)
     except TidegateError as error:

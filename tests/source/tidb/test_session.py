@@ -7,7 +7,7 @@ import pytest
 
 from tidegate.model.event import ToldSession
 from tidegate.schema.job import Job, parse_job
-from tidegate.schema.stored.definition import Name, StoredColumn, StoredType
+from tidegate.schema.stored.definition import Name, StoredColumn, StoredPartitionDef, StoredType
 from tidegate.source.tidb.session import session_of
 
 BEGUN = 1_700_000_000_000 << 18
@@ -79,3 +79,15 @@ def test_the_zone_of_defaults(query: str, come: StoredColumn, session: ToldSessi
     """A job that rewrites nothing tells no zone, but the defaults that it stored do: moments in UTC, clocks of the
     session."""
     assert session_of(job(None, query), query, "d", [come]) == session
+
+
+def test_the_zone_of_bounds() -> None:
+    """A bound that is the text of a moment is kept as a number, which tells what the session's clocks mean."""
+    query = "create table t (ts timestamp) partition by range (unix_timestamp(ts)) (partition %s values less than (%s))"
+    text = query % ("P", "unix_timestamp('2024-01-01 08:00:00')")
+    kept = StoredPartitionDef(1, Name.of("p"), ["1704067200"])
+
+    assert session_of(job(None, text), text, "d", (), [kept]).zone == "+08:00"
+    assert session_of(job(None, text), text, "d", ()).zone == ""
+    plain = query % ("P", "1704067200")
+    assert session_of(job(None, plain), plain, "d", (), [kept]).zone == ""

@@ -268,7 +268,9 @@ def _event(change: _Change, commit_ts: int, job: Job) -> DdlEvent:
     old = () if change.before is None else change.before.stored.cols or ()
     new = () if change.after is None else change.after.stored.cols or ()
     there = {column.id for column in old}
-    session = session_of(job, change.query, name.schema, [column for column in new if column.id not in there])
+    partition = None if change.after is None else change.after.stored.partition
+    parts = (partition and partition.definitions) or ()
+    session = session_of(job, change.query, name.schema, [one for one in new if one.id not in there], parts)
     ddl = Ddl(
         schema=name.schema,
         table=name.table,

@@ -4,12 +4,15 @@
     definition    TIMESTAMP columns have their defaults in UTC, and the text has them on the session's clocks:
                       ts TIMESTAMP DEFAULT '2024-01-01 08:00:00'   kept '2024-01-01 00:00:00'    ──►  +08:00
                       at DATETIME DEFAULT CURRENT_TIMESTAMP        kept at 08:00:01, begun at 00:00:01  ──►  +08:00
+                  bounds of partitions are kept as numbers
+                      UNIX_TIMESTAMP('2024-01-01 08:00:00')        kept 1704067200                      ──►  +08:00
 
 So a statement whose values depend on the session tells of it somewhere, one way or the other.
 
 Source: TiDB's DDLReorgMeta and getDefaultValue; recorded jobs.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -18,25 +21,37 @@ from tidegate.expr.convert.time import session_zone
 from tidegate.model.errors import ConfigError, InputError
 from tidegate.model.event import ToldSession
 from tidegate.model.mysql import MysqlType
+from tidegate.model.name import lowered
+from tidegate.model.table import PartitionDef, PartitionInfo
 from tidegate.model.tso import Tso, to_datetime
+from tidegate.schema.bounds import MOMENT, number_of
 from tidegate.schema.change.make.column import is_moment
 from tidegate.schema.definition import ColumnDef, DefaultText
 from tidegate.schema.job import Job, mode_names, reorg_meta
 from tidegate.schema.parse.ddl import parse
-from tidegate.schema.spec import AddColumns, ModifyColumn
-from tidegate.schema.statement import AlterTable, CreateTable
-from tidegate.schema.stored.definition import StoredColumn
+from tidegate.schema.spec import AddColumns, AddPartitions, ModifyColumn, PartitionBy, ReorganizePartitions
+from tidegate.schema.statement import AlterTable, CreateTable, Statement
+from tidegate.schema.stored.definition import StoredColumn, StoredPartitionDef
 
+_NUMBER: Final = re.compile(r"-?[0-9]+")
 _QUARTER: Final = timedelta(minutes=15)
 """Zones lie so far apart; statements begin within minutes before their job."""
 _FURTHEST: Final = timedelta(hours=14)
 """As far as TiDB lets a zone be from Greenwich."""
 
 
-def session_of(job: Job, query: str, schema: str, come: Sequence[StoredColumn]) -> ToldSession:
+def session_of(
+    job: Job,
+    query: str,
+    schema: str,
+    come: Sequence[StoredColumn],
+    partitions: Sequence[StoredPartitionDef] = (),
+) -> ToldSession:
     """Return what is known of a job's session; `come` are the columns of its table that the statement made or changed,
-    as stored."""
-    zone = _zone_of_job(job) or _zone_of_defaults(job, query, schema, come)
+    `partitions` all that the table has, as stored."""
+    zone = (
+        _zone_of_job(job) or _zone_of_defaults(job, query, schema, come) or _zone_of_bounds(query, schema, partitions)
+    )
     return ToldSession(zone, ",".join(sorted(mode_names(job.sql_mode))), _moment(come, zone))
 
 
@@ -69,6 +84,20 @@ def _zone_of_defaults(job: Job, query: str, schema: str, come: Sequence[StoredCo
     return ""
 
 
+def _zone_of_bounds(query: str, schema: str, partitions: Sequence[StoredPartitionDef]) -> str:
+    """The offset that bounds of partitions show; "" where none does."""
+    if not partitions or not MOMENT.search(query):
+        return ""
+    written = {lowered(one.name): one for statement in _statements(query, schema) for one in _definitions(statement)}
+    for one in partitions:
+        texts = written[one.name.lower].less_than if one.name.lower in written else ()
+        for text, kept in zip(texts, one.less_than or (), strict=False):
+            here = number_of(text, "UTC") if MOMENT.search(text) else None
+            if here is not None and _NUMBER.fullmatch(kept):
+                return _offset(timedelta(seconds=here - int(kept)))
+    return ""
+
+
 def _moment(come: Sequence[StoredColumn], zone: str) -> str:
     """The time that the origin defaults of new columns have, in UTC, with as many digits as one of them has."""
     given = [
@@ -97,11 +126,28 @@ def _parsed(text: str) -> datetime | None:
 
 def _written(query: str, schema: str) -> dict[str, str]:
     """The defaults that are texts in a statement, by the folded names of their columns."""
-    try:
-        columns = [column for statement in parse(query, schema) for column in _columns(statement)]
-    except InputError:
-        return {}
+    columns = [column for statement in _statements(query, schema) for column in _columns(statement)]
     return {one.name.lower(): one.default.value for one in columns if isinstance(one.default, DefaultText)}
+
+
+def _statements(query: str, schema: str) -> list[Statement]:
+    try:
+        return list(parse(query, schema))
+    except InputError:
+        return []
+
+
+def _definitions(statement: object) -> Iterator[PartitionDef]:
+    match statement:
+        case CreateTable(partition=PartitionInfo(definitions=found)):
+            yield from found
+        case AlterTable(specs=specs):
+            for spec in specs:
+                match spec:
+                    case AddPartitions(definitions=found) | ReorganizePartitions(definitions=found):
+                        yield from found
+                    case PartitionBy(PartitionInfo(definitions=found)):
+                        yield from found
 
 
 def _columns(statement: object) -> Iterator[ColumnDef]:
