@@ -4,7 +4,7 @@
 
 The zero timestamp stays, the digits of the fraction stay, and a moment that the year 1 or 9999 cannot hold stays too.
 An hour that comes twice at the end of summer time is written the same both times, as TiCDC does: no reader can know
-which one is meant, so whoever writes or reads in such a zone is told (`repeated_hour`).
+which one is meant, so whoever writes or reads in such a zone is told (`hour_twice`).
 
 Source: TiDB's types.Time.ConvertTimeZone.
 """
@@ -57,6 +57,16 @@ def repeated_hour(name: str) -> str:
                 early, late = (early, middle) if goes_back else (middle, late)
             return f"{late.astimezone(zone):%Y-%m-%d %H:%M}"
     return ""
+
+
+def hour_twice(name: str) -> str:
+    """Return what whoever writes or reads TIMESTAMPs in the zone `name` has to know; "" where no hour comes twice."""
+    last = repeated_hour(name)
+    return last and (
+        f"time-zone={name}: its clocks go back (the last time until 2037 on {last}), and two moments of an hour that "
+        "comes twice are one text: such a TIMESTAMP may be an hour off, and of two rows with one in their key one is "
+        "lost. UTC has no such hour: let TiCDC write with --tz=UTC, and leave time-zone out"
+    )
 
 
 def shifted_text(name: str) -> Callable[[str], str]:

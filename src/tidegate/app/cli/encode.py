@@ -26,6 +26,7 @@ from tidegate.codec.csv import CsvEncoder, csv_options
 from tidegate.codec.encoding import encode_options, ignored_keys
 from tidegate.codec.frame import pack_frame
 from tidegate.codec.neutral_read import EventReader
+from tidegate.codec.zone import hour_twice
 from tidegate.model.errors import ConfigError, EncodeError
 from tidegate.model.event import Ddl, Resolved
 from tidegate.sink.kafka.claim_files import ClaimFiles, random_names
@@ -66,6 +67,8 @@ def encode(
         raise click.UsageError("--storage is for canal-json without large-message-handle-option")
     for key, reason in ignored_keys(config).items():
         click.echo(f"note: {key} is ignored: {reason}", err=True)
+    if told := hour_twice(options.time_zone):
+        click.echo(f"note: {told}", err=True)
     names = iter(Path(claim_names).read_text("utf-8").split()) if claim_names else random_names()
     encoder = BatchEncoder(options, now_ms=clock(now_ms), claims=ClaimFiles(options.claim_check_storage_uri, names))
     framed = partial(_stored, options.terminator) if storage else _framed

@@ -20,7 +20,7 @@ from tidegate.app.config.feed import FeedConfig, SinkAddress, SourceAddress, fee
 from tidegate.app.config.keys import KEYS
 from tidegate.app.config.param import nearest
 from tidegate.app.config.refused import refusal
-from tidegate.codec.zone import repeated_hour
+from tidegate.codec.zone import hour_twice
 from tidegate.feed.column_selector import ColumnSelectors
 from tidegate.feed.dispatch_rule import PARTITION_WORDS, DispatchRule, complaints, topic_pattern
 from tidegate.feed.event_rule import EventRule
@@ -115,7 +115,8 @@ class Pairing:
     def warnings(self, config: FeedConfig, document: Document, words: Iterable[str]) -> tuple[str, ...]:
         """Return what a user should hear; `words` of the call have no use here."""
         told = (*self.source_entry.warnings(self.source), *self.sink_entry.warnings(self.sink))
-        told += hours_twice((self.source_entry.zone_of(self.source), self.sink_entry.zone_of(self.sink)))
+        zones = {self.source_entry.zone_of(self.source), self.sink_entry.zone_of(self.sink)}
+        told += tuple(said for zone in zones if zone is not None and (said := hour_twice(zone)))
         if _DISPATCHERS in self.keys:
             told += complaints(config.dispatchers)
         idle = {*idle_keys(document, self.source_entry, self.sink_entry), *words}
@@ -129,17 +130,6 @@ def idle_keys(document: Document, source: SourceEntry, sink: SinkEntry) -> list[
     refused = refused_keys(source, sink)
     idle = [path for path in document.flat if not KEYS[path].acts and path not in source.keys | sink.keys]
     return sorted(path for path in idle if refusal(path, refused) is None)
-
-
-def hours_twice(zones: Iterable[str | None]) -> tuple[str, ...]:
-    """Return what to know of each zone in which an hour comes twice, of those of TIMESTAMPs that are texts."""
-    return tuple(
-        f"time-zone={zone}: its clocks go back (the last time until 2037 on {last}), and two moments of an hour that "
-        "comes twice are one text: such a TIMESTAMP may be an hour off, and of two rows with one in their key one is "
-        "lost. UTC has no such hour: let TiCDC write with --tz=UTC, and leave time-zone out"
-        for zone in dict.fromkeys(zones)
-        if zone is not None and (last := repeated_hour(zone))
-    )
 
 
 def check_dispatchers(rules: Sequence[DispatchRule]) -> None:

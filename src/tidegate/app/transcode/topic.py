@@ -27,7 +27,7 @@ from tidegate.app.config.document import Document, read_document
 from tidegate.app.config.entry import refused_keys
 from tidegate.app.config.kafka_source import KAFKA_CLIENT, KafkaSource, parse_source
 from tidegate.app.config.kafka_target import encoder_keys
-from tidegate.app.config.pair import check_dispatchers, check_old_values, hours_twice, idle_keys
+from tidegate.app.config.pair import check_dispatchers, check_old_values, idle_keys
 from tidegate.app.config.param import Given
 from tidegate.app.config.refused import RefusedKey, refuse
 from tidegate.app.event_expression import event_filter
@@ -38,6 +38,7 @@ from tidegate.app.transcode.relay import Relay, RelayTarget, TopicFilter
 from tidegate.app.wiring import SINKS, SOURCES
 from tidegate.codec import BatchEncoder, DecodeOptions, decode, from_config
 from tidegate.codec.options import DECODE_KEYS
+from tidegate.codec.zone import hour_twice
 from tidegate.feed.ddl_event import acting
 from tidegate.feed.dispatch_rule import complaints
 from tidegate.feed.event_filter import EventFilter
@@ -99,8 +100,9 @@ def transcode_topic(
     idle = idle_keys(file, SOURCES["kafka"], SINKS["kafka"])
     if idle:
         say(f"warning: accepted without effect: {', '.join(idle)}", err=True)
-    for complaint in (*complaints(target.rules), *hours_twice((read.time_zone, target.options.time_zone))):
-        say(f"warning: {complaint}", err=True)
+    for complaint in (*complaints(target.rules), *map(hour_twice, {read.time_zone, target.options.time_zone})):
+        if complaint:
+            say(f"warning: {complaint}", err=True)
     connected = partial(TopicWriter, sink.client_config(), target.options.max_message_bytes)
     known = KnownTopics(partial(connected, None), BatchEncoder(target.options, now_ms=clock(now_ms)))
     writer = connected(_new_topics(uris[1]))
