@@ -1,5 +1,6 @@
 """Rows whose keys differ upstream are different rows of a lake, or refused by name; equal ones are one row."""
 
+import json
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -140,6 +141,23 @@ def test_the_way_out(tmp_path: Path, name: str) -> None:
     rows.delete(120, k=first, v=20)
     run(options(tmp_path, zero_date="string"), rows, Apply(keyed(kind), 100, 130))
     assert sorted(row["k"] for row in held(options(tmp_path))) == sorted(others)
+
+
+@pytest.mark.parametrize("mode", ["replica", "history", "changelog"])
+def test_the_way_out_of_every_mode(tmp_path: Path, mode: str) -> None:
+    """Old changes and old versions get texts, too, and Iceberg metadata tells of them."""
+    kind, rows = DATE, Rows()
+    insert(rows, 20, kind, "2024-05-01")
+    insert(rows, 40, kind, ZERO_DATES[0])
+    run(options(tmp_path, mode=mode, iceberg=True), rows, Create(keyed(kind), 10, 1), Apply(keyed(kind), 10, 30))
+    with pytest.raises(SchemaError, match="zero-date=string"):
+        run(options(tmp_path, mode=mode, iceberg=True), rows, Apply(keyed(kind), 30, 100))
+
+    run(options(tmp_path, mode=mode, iceberg=True, zero_date="string"), rows, Apply(keyed(kind), 30, 100))
+    assert [row["k"] for row in held(options(tmp_path))] == [ZERO_DATES[0], "2024-05-01"]
+    newest = max((tmp_path / "tables" / "t-1" / "metadata").glob("v*.metadata.json"))
+    fields = json.loads(newest.read_text())["schemas"][-1]["fields"]
+    assert [field["type"] for field in fields if field["name"] == "k"] == ["string"]
 
 
 def test_dates_that_are_no_key_stay_as_they_were(tmp_path: Path) -> None:
