@@ -14,7 +14,7 @@ from tidegate.app.config.document import document_of
 from tidegate.app.config.feed import FeedConfig
 from tidegate.app.config.keys import KEYS
 from tidegate.app.config.load import load
-from tidegate.app.config.local_name import Local, LocalName, heard_by
+from tidegate.app.config.local_name import Local, LocalName, heard_by, host_of
 from tidegate.app.config.param import Param
 from tidegate.app.server.config import server_config
 from tidegate.app.server.reach import ClientReach
@@ -58,7 +58,8 @@ LOCAL: Final = [(entry, name) for entry, one in ENTRIES.items() for name, param 
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory that clients may name, with a log, in which the server was started."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("TIDEGATE_CATALOG_TOKEN", raising=False)
+    for name in ("TIDEGATE_CATALOG_TOKEN", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
     (tmp_path / "log").mkdir()
     return tmp_path
 
@@ -270,6 +271,26 @@ def test_tokens_go_to_known_hosts(what: str) -> None:
         assert reach(security={"token-hosts": (known, "other")}).admitted(wish)
 
 
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("https://H.example/x", "h.example:443"),
+        ("http://[::1]:8080/x", "::1:8080"),
+        ("http://[::1]/x", "::1:80"),
+        ("h:9000", "h:9000"),
+        *(
+            (url, url)
+            for url in ("http://evil\\@h/", "http://evil\\.h/", "http://u@h/", "http://h:x/", "http://[h/", "http://")
+        ),
+        *((url, url) for url in ("http://\uff48/", "http://h%2e/", "http://h:99999999/")),
+    ],
+)
+def test_hosts_that_can_be_read_in_two_ways(url: str, host: str) -> None:
+    """A host is compared as it is written plainly; one of which another parser could make another host is no host that
+    a file allows."""
+    assert host_of(url) == host
+
+
 def test_every_token_has_its_hosts() -> None:
     """Each parameter with a token tells where it goes, so that a new one cannot be forgotten."""
     for entry, name in LOCAL:
@@ -306,6 +327,15 @@ def test_the_catalogs_token_of_the_environment(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("TIDEGATE_CATALOG_TOKEN", "t")
     with pytest.raises(UriInvalid, match="h:443 may not get a token"):
         reach().admitted(Wish(sink="delta://./l?catalog=https://h/c"))
+
+
+def test_tokens_that_are_added_to_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session token of the environment, which a store's client adds to keys that are given, goes to no server that a
+    client alone names."""
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "t")
+    sink = "s3://b/p?protocol=csv&endpoint=http://h:9000&access-key=a&secret-access-key=b"
+    with pytest.raises(UriInvalid, match="h:9000 may not get a token"):
+        reach().admitted(Wish(sink=sink))
 
 
 def test_a_changefeed_keeps_what_it_named() -> None:

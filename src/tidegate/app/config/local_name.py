@@ -7,11 +7,13 @@ Whoever runs a command may name what the account may read.  A server hears of ea
 refuses those that its clients may not name (server/reach.py).
 """
 
+import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 
@@ -31,6 +33,9 @@ class LocalName(NamedTuple):
     path: str
 
 
+_HOST: Final = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
+_ADDED: Final = ("AWS_SESSION_TOKEN", "AZURE_STORAGE_TOKEN", "AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY")
+"""What clients of stores add from the environment to keys that are given."""
 Hears = Callable[[LocalName], None]
 _HEARS: ContextVar[Hears | None] = ContextVar("hears", default=None)
 
@@ -54,29 +59,38 @@ def name_file(where: str, path: str) -> None:
 
 def name_place(where: str, text: str) -> None:
     """Tell of a directory, in each way in which a path or an address of one is read; an object store is none."""
-    parts = urlsplit(text)
+    scheme, _, path = _split(text)
     if "://" not in text:
         name_file(where, text)
-    if parts.scheme in {"", "file", "local"}:
-        name_file(where, unquote(parts.path))
+    if scheme in {"", "file", "local"}:
+        name_file(where, unquote(path))
 
 
 def host_of(url: str) -> str:
-    """Return HOST:PORT of an http:// or https:// address."""
-    parts = urlsplit(url if "://" in url else f"http://{url}")
-    try:
-        port = parts.port
-    except ValueError:
-        port = None
-    return f"{parts.hostname or ''}:{port or (80 if parts.scheme == 'http' else 443)}"
+    """Return HOST:PORT of an http:// or https:// address; all of one that parsers could read in two ways."""
+    scheme, netloc = _split(url if "://" in url else f"http://{url}")[:2]
+    if not _HOST.fullmatch(netloc):
+        return url
+    host, _, port = netloc.rpartition(":") if re.search(r":[0-9]+$", netloc) else (netloc, "", "")
+    return f"{host.strip('[]').lower()}:{port or (80 if scheme == 'http' else 443)}"
 
 
 def store_host(uri: str) -> frozenset[str]:
     """Return the server that the address of an object store names for itself, unless the keys for it stand there, too:
     those of the environment go to it, or what is signed with them."""
-    given = dict(parse_qsl(urlsplit(uri).query))
-    own_keys = {"access-key", "secret-access-key"} <= given.keys() or {"account-key", "sas-token"} & given.keys()
+    given = dict(parse_qsl(uri.partition("?")[2]))
+    has_keys = {"access-key", "secret-access-key"} <= given.keys() or {"account-key", "sas-token"} & given.keys()
+    own_keys = has_keys and not any(map(os.environ.get, _ADDED))
     return frozenset() if own_keys or not given.get("endpoint") else frozenset({host_of(given["endpoint"])})
+
+
+def _split(text: str) -> tuple[str, str, str]:
+    """Scheme, host and path of an address; of what is none the text as a path."""
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return "", "", text
+    return parts.scheme, parts.netloc, parts.path
 
 
 def name_local(kind: Local, where: str, text: str) -> None:
