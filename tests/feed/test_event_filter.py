@@ -1,5 +1,6 @@
 """Which single events a changefeed leaves out: words of ignore-event, texts of DDLs, values of rows."""
 
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -220,6 +221,19 @@ def test_ddls_by_their_text() -> None:
     assert rule.drops_ddl(ddl(ActionType.DROP_TABLE, "DROP TABLE t"), None, 1)
     assert rule.drops_ddl(ddl(ActionType.ADD_COLUMN, "alter table t\ncomment 'a\nsecret'"), None, 1)
     assert not rule.drops_ddl(ddl(ActionType.ADD_COLUMN, "alter table t drop column c"), None, 1)
+
+
+def test_no_text_makes_ignore_sql_stand_still() -> None:
+    """An expression that others would try again and again decides in proportion to the text of a DDL."""
+    rule = filtered(ignore_sql=(r"^(\w+\s?)*$", "(a*)*b"))
+    assert not rule.drops_ddl(ddl(ActionType.ADD_COLUMN, "a" * 20_000 + "!"), None, 1)
+
+
+@pytest.mark.parametrize("text", ["(?=drop)", r"(drop)\1"])
+def test_expressions_that_go_does_not_have(text: str) -> None:
+    """Looking around and back references are refused with the text, when the rule is read."""
+    with pytest.raises(FilterRuleInvalid, match=rf"ignore-sql {re.escape(repr(text))} is no expression of Go's syntax"):
+        filtered(ignore_sql=(text,))
 
 
 def test_ddls_without_their_action() -> None:

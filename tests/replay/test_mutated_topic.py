@@ -73,7 +73,12 @@ def is_there(lake: Lake, tables: dict[tuple[str, str], str], row: Insert | Updat
     key, stored = dict(zip([field.name for field in row.fields], row.after, strict=True)).get("id"), lake.arrow(name)
     if key is None or "id" not in stored.column_names:
         return stored.num_rows > 0
-    return str(key) in set(map(str, stored.column("id").to_pylist()))
+    return _text(key) in set(map(_text, stored.column("id").to_pylist()))
+
+
+def _text(value: object) -> str:
+    """A value as text, be its column of bytes."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

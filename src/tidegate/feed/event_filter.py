@@ -23,7 +23,6 @@ Source: tiflow, pkg/filter (ddlWhiteListMap, alterTableSubType) and pkg/binlog-f
 """
 
 import difflib
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -36,10 +35,11 @@ from tidegate.feed.event_rule import EventRule, Expressions, Test, event_rules
 from tidegate.feed.filter import TableFilter
 from tidegate.feed.mount import Mounted
 from tidegate.feed.row_filter import MessageFilter, RowFilter, RowRule
-from tidegate.model.errors import FilterRuleInvalid
+from tidegate.model.errors import FilterRuleInvalid, InputError
 from tidegate.model.event import Ddl, Delete, Insert, RowChange, Update
 from tidegate.model.feed_errors import DdlEventUnknown, EventTypeInvalid
 from tidegate.model.mysql import ActionType
+from tidegate.model.pattern import RegularExpression, expression
 from tidegate.model.table import TableName
 from tidegate.schema.meant import about
 from tidegate.schema.stored.snapshot import TableVersion
@@ -121,7 +121,7 @@ class _Parsed(NamedTuple):
     takes_schema: Callable[[str], bool]
     rows: frozenset[type[RowChange]]
     actions: frozenset[int]
-    sql: tuple[re.Pattern[str], ...]
+    sql: tuple[RegularExpression, ...]
     rule: EventRule
 
 
@@ -168,7 +168,7 @@ class EventFilter:
         name = previous if renamed and previous is not None else about(ddl)
         rules = [rule for rule in self._rules if (rule.takes(*name) if name.table else rule.takes_schema(name.schema))]
         text = ddl.query if ddl.written is UNSET else ddl.written
-        if any(action in rule.actions or any(found.search(text) for found in rule.sql) for rule in rules):
+        if any(action in rule.actions or any(found.is_in(text) for found in rule.sql) for rule in rules):
             return True
         actions = frozenset[int]().union(*(rule.actions for rule in rules))
         if action is None and actions and not actions >= _EVERY_DDL:
@@ -243,11 +243,12 @@ def _no_schema(_schema: str) -> bool:
     return False
 
 
-def _pattern(text: str) -> re.Pattern[str]:
+def _pattern(text: str) -> RegularExpression:
     try:
-        return re.compile(text, re.IGNORECASE)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise FilterRuleInvalid(f"filter.event-filters: ignore-sql {text!r} is no expression: {error}") from error
+        return expression(text, "i")
+    except InputError as error:
+        what = f"filter.event-filters: ignore-sql {text!r} is no expression of Go's syntax (RE2): {error}"
+        raise FilterRuleInvalid(what) from error
 
 
 def _of_rows(rule: _Parsed) -> bool:

@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidegate.feed.previous_name import renamed_together
-from tidegate.model.errors import FilterRuleInvalid, RenameRefused
+from tidegate.model.errors import FilterRuleInvalid, InputError, RenameRefused
 from tidegate.model.event import Ddl
 from tidegate.model.name import lowered
+from tidegate.model.pattern import RegularExpression, expression
 from tidegate.model.table import TableName
 
 DEFAULT_RULES: Final = ("*.*",)
@@ -49,27 +50,30 @@ _QUOTED: Final = {"`": re.compile(r"`((?:``|[^`])+)`"), '"': re.compile(r'"((?:"
 _REGEX: Final = re.compile(r"/((?:\\.|[^/])+)/")
 _CLASS: Final = re.compile(r"\[(!?+)((?:\\[^0-9A-Za-z]|[^\\\]])+)\]")
 _WILDCARDS: Final = {"*": ".*", "?": "."}
-_NOT_RE2: Final = re.compile(r"(?<!\\)(?:\\\\)*(\(\?(?:<?[=!]|P=|\(|>)|\\[1-9])")
-"""Constructs of Python's expressions that TiDB's (Go, RE2) refuses: looking around, back references, conditions."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Pattern:
-    """One side of a rule; `everything` is True for a plain `*` only.
+    """One side of a rule: an expression (none is a plain `*`), found anywhere in a name or matching all of it.
 
     `exact` is a name without wildcards: it is compared, in lower case where case does not count; an expression would
     hold the two small sigmas to be one letter, and TiDB's names do not."""
 
-    matcher: re.Pattern[str]
+    matcher: RegularExpression | None = None
     anywhere: bool = False
-    everything: bool = False
     exact: str | None = None
+    any_case: bool = True
+
+    @property
+    def everything(self) -> bool:
+        return self.exact is None and self.matcher is None
 
     def matches(self, name: str) -> bool:
         if self.exact is not None:
-            return self.exact == (lowered(name) if self.matcher.flags & re.IGNORECASE else name)
-        find = self.matcher.search if self.anywhere else self.matcher.fullmatch
-        return find(name) is not None
+            return self.exact == (lowered(name) if self.any_case else name)
+        if self.matcher is None:
+            return True
+        return self.matcher.is_in(name) if self.anywhere else self.matcher.is_all(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +94,7 @@ class TableFilter:
     def parse(cls, rules: Sequence[str] = DEFAULT_RULES, *, case_sensitive: bool = False) -> "TableFilter":
         """Return the filter of `rules`. Raises FilterRuleInvalid with the rule and the place in it."""
         texts = tuple(rules) or DEFAULT_RULES
-        flags = re.DOTALL if case_sensitive else re.DOTALL | re.IGNORECASE
-        parsed = [_Reader(text, flags).rule() for text in texts if not _says_nothing(text)]
+        parsed = [_Reader(text, any_case=not case_sensitive).rule() for text in texts if not _says_nothing(text)]
         return cls(texts, tuple(reversed(parsed)))
 
     def matches(self, schema: str, table: str) -> bool:
@@ -150,7 +153,7 @@ def name_filter(rules: Sequence[str]) -> Callable[[str], bool]:
     case.
 
     Nothing is taken by no rules. FilterRuleInvalid with the rule and the place in it."""
-    return _Names(tuple(reversed([_Reader(rule, re.DOTALL | re.IGNORECASE).name_rule() for rule in rules]))).match
+    return _Names(tuple(reversed([_Reader(rule).name_rule() for rule in rules]))).match
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +176,9 @@ def _says_nothing(text: str) -> bool:
 class _Reader:
     """Reads one rule from left to right; `at` is the next unread character."""
 
-    def __init__(self, text: str, flags: int) -> None:
+    def __init__(self, text: str, *, any_case: bool = True) -> None:
         self.text = text.rstrip(" \t")
-        self.flags = flags
+        self.any_case = any_case
         self.at = len(text) - len(text.lstrip(" \t"))
 
     def rule(self) -> _Rule:
@@ -213,10 +216,6 @@ class _Reader:
         found = _REGEX.match(self.text, self.at)
         if found is None:
             raise self.error("the regular expression has no closing '/'")
-        alien = _NOT_RE2.search(found[1])
-        if alien is not None:
-            self.at += 1 + alien.start(1)
-            raise self.error(f"regular expressions follow Go's syntax, which has no {alien[1]}")
         pattern = _Pattern(self.compile(found[1]), anywhere=True)
         self.at = found.end()
         return pattern
@@ -231,7 +230,7 @@ class _Reader:
     def name(self, escaped: str) -> _Pattern:
         """Return the pattern of one name, which comes as an expression without anything but letters."""
         plain = re.sub(r"\\(.)", r"\1", escaped, flags=re.DOTALL)
-        return _Pattern(self.compile(escaped), exact=lowered(plain) if self.flags & re.IGNORECASE else plain)
+        return _Pattern(exact=lowered(plain) if self.any_case else plain, any_case=self.any_case)
 
     def wildcards(self) -> _Pattern:
         start = self.at
@@ -240,7 +239,7 @@ class _Reader:
             out.append(self.wildcard(char))
         if not {"*", "?", "["} & set(re.sub(r"\\.", "", self.text[start : self.at], flags=re.DOTALL)):
             return self.name("".join(out))
-        return _Pattern(self.compile("".join(out)), everything=self.text[start : self.at] == "*")
+        return _Pattern() if self.text[start : self.at] == "*" else _Pattern(self.compile("".join(out)))
 
     def wildcard(self, char: str) -> str:
         """Return one step of a wildcard pattern as a regular expression."""
@@ -277,11 +276,11 @@ class _Reader:
         self.at = found.end()
         return pattern
 
-    def compile(self, pattern: str) -> re.Pattern[str]:
+    def compile(self, pattern: str) -> RegularExpression:
         try:
-            return re.compile(pattern, self.flags)
-        except (re.error, OverflowError, RecursionError) as error:
-            raise self.error(f"not a regular expression: {error}") from error
+            return expression(pattern, "is" if self.any_case else "s")
+        except InputError as error:
+            raise self.error(f"not a regular expression of Go's syntax (RE2): {error}") from error
 
     def peek(self) -> str:
         return self.text[self.at : self.at + 1]

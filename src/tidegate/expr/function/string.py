@@ -212,7 +212,7 @@ def _field_call(node: Node, scope: Scope) -> Compiled:
 
 
 def _matches(text: str, pattern: str, flags: str = "") -> int:
-    return int(regexp(pattern, flags).search(text) is not None)
+    return int(regexp(pattern, flags).is_in(text))
 
 
 def _find_in_set(wanted: str, names: str) -> int:

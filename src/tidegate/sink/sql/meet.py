@@ -22,6 +22,7 @@ from typing import Final
 from tidegate.feed import server_sql as sent
 from tidegate.model.errors import AccountRefused
 from tidegate.model.name import lowered
+from tidegate.model.pattern import like
 from tidegate.model.table import TableInfo
 from tidegate.sink.sql.connection import TargetSession
 from tidegate.sink.sql.ddl.shape import type_in, type_shown
@@ -72,9 +73,7 @@ def _has(grants: Iterable[Sequence[str]], right: str, schema: str, table: str) -
 
 def _fits(pattern: str, name: str) -> bool:
     """Whether the name of a database in a GRANT, with % and _, means `name`."""
-    signs = re.findall(r"\\.|.", pattern, re.DOTALL)
-    wild = {"%": ".*", "_": "."}
-    return re.fullmatch("".join(wild.get(one, re.escape(one[-1:])) for one in signs), name, re.DOTALL) is not None
+    return like(pattern).matches(name)
 
 
 def missing(session: TargetSession, wanted: Sequence[TableInfo]) -> list[str]:

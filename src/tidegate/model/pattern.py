@@ -1,0 +1,139 @@
+r"""Patterns that users and clients give, matched without going back: no pattern and no text make it stand still.
+
+    expression('^(a+)+$')   RE2's, which are those of Go, and so of TiDB and TiCDC       google-re2
+                            no looking around, no back references
+    like('a%b_c')           LIKE: % any text, _ one character, \ takes the next as it is
+
+    a%b_c%d    head a  ├──── b_c is looked for once, leftmost ────┤  tail d
+
+Python's expressions go back and try again, which takes 2^n steps for some texts of n characters, in one call that
+holds up all threads.  RE2 takes steps in proportion to the text, and bounds the memory of a pattern.
+
+Source: https://github.com/google/re2/wiki/Syntax, which is that of Go's regexp.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from tidegate.model.errors import InputError
+
+__all__ = ["Like", "RegularExpression", "expression", "like"]
+
+KEPT: Final = 256
+"""Expressions that are kept ready; one may take 8 MiB, most take some KiB."""
+_SURROGATES: Final = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class RegularExpression:
+    """A regular expression, made by `expression`."""
+
+    text: str
+    flags: str
+    compiled: Any = field(repr=False, compare=False)
+
+    def is_in(self, text: str) -> bool:
+        """Return whether it is found anywhere in `text`."""
+        return self.compiled.search(_utf8(text)) is not None
+
+    def is_all(self, text: str) -> bool:
+        """Return whether it matches the whole of `text`."""
+        return self.compiled.fullmatch(_utf8(text)) is not None
+
+
+@lru_cache(maxsize=KEPT)
+def expression(text: str, flags: str = "") -> RegularExpression:
+    """Return an expression; `flags` are some of i (without case), s (. takes line breaks), m (^ and $ at lines).
+
+    InputError for a text that is none, with the reason."""
+    import re2
+
+    options = re2.Options()
+    options.log_errors, options.case_sensitive, options.dot_nl = False, "i" not in flags, "s" in flags
+    try:
+        return RegularExpression(text, flags, re2.compile(_utf8(f"(?m){text}" if "m" in flags else text), options))
+    except re2.error as error:
+        told = error.args[0]
+        raise InputError(told.decode("utf-8", "replace") if isinstance(told, bytes) else str(told)) from None
+
+
+def _utf8(text: str) -> bytes:
+    """The bytes of a text; what is no character is U+FFFD, as in Go."""
+    return (text if text.isascii() else _SURROGATES.sub("\ufffd", text)).encode()
+
+
+class _Piece(NamedTuple):
+    """What stands between two %: literals with their offsets, the longest first, and how many characters it takes."""
+
+    length: int
+    literals: tuple[tuple[int, str], ...]
+
+    def fits(self, text: str, at: int) -> bool:
+        """Return whether it stands at a place."""
+        return all(text.startswith(literal, at + offset) for offset, literal in self.literals)
+
+    def find(self, text: str, start: int, end: int) -> int:
+        """Return where it stands first in text[start:end]; -1 if it does not."""
+        if not self.literals:
+            return start if start + self.length <= end else -1
+        offset, literal = self.literals[0]
+        last = end - self.length + offset + len(literal)
+        at = text.find(literal, start + offset, last)
+        while at >= 0 and not self.fits(text, at - offset):
+            at = text.find(literal, at + 1, last)
+        return at - offset if at >= 0 else -1
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """A pattern of LIKE."""
+
+    pieces: tuple[_Piece, ...]
+
+    def matches(self, text: str) -> bool:
+        """Return whether it matches the whole of `text`."""
+        head, *middle = self.pieces
+        if not middle:
+            return len(text) == head.length and head.fits(text, 0)
+        tail = middle.pop()
+        at, end = head.length, len(text) - tail.length
+        if at > end or not head.fits(text, 0) or not tail.fits(text, end):
+            return False
+        for piece in middle:
+            at = piece.find(text, at, end)
+            if at < 0:
+                return False
+            at += piece.length
+        return True
+
+
+@lru_cache(maxsize=1024)
+def like(pattern: str, escape: str = "\\") -> Like:
+    """Return the pattern; `escape` is the character that takes the next one as it is, "" for none."""
+    pieces: list[list[str]] = [[]]
+    signs = iter(pattern)
+    for sign in signs:
+        if sign == "%":
+            pieces.append([])
+        elif sign == "_":
+            pieces[-1].append("")
+        else:
+            pieces[-1].append(next(signs, sign) if sign == escape else sign)
+    return Like(tuple(_piece(signs) for signs in (pieces[0], *filter(None, pieces[1:-1]), *pieces[1:][-1:])))
+
+
+def _piece(signs: list[str]) -> _Piece:
+    """A piece of characters; "" stands for any."""
+    return _Piece(len(signs), tuple(sorted(_literals(signs), key=lambda one: -len(one[1]))))
+
+
+def _literals(signs: list[str]) -> Iterator[tuple[int, str]]:
+    start = 0
+    for at, sign in enumerate([*signs, ""]):
+        if not sign:
+            if at > start:
+                yield start, "".join(signs[start:at])
+            start = at + 1
