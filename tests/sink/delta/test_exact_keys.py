@@ -14,7 +14,7 @@ from tidegate.codec.columnar import typed_batch
 from tidegate.feed.change import Chunk, ChunkPart
 from tidegate.feed.step import Alter, Create
 from tidegate.feed.step import Rows as Apply
-from tidegate.model.errors import SchemaError, SinkRefused
+from tidegate.model.errors import SchemaError, SinkRefused, UnsupportedError
 from tidegate.model.event import Field, Insert, Update, Value
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType, TableInfo, TableName
@@ -186,6 +186,16 @@ def test_a_key_of_zero_dates(tmp_path: Path, others: tuple[tuple[str, ColumnType
         Apply(made, 10, 30),
         Alter(made, key, 30, 1),
     )
+
+
+def test_a_key_that_cannot_be_converted(tmp_path: Path) -> None:
+    """The policy that puts NULL for values without a conversion does not for those of a key."""
+    lake, rows = options(tmp_path, schema_change="try_evolve"), Rows()
+    old, new = keyed(ColumnType(T.TIME)), keyed(ColumnType(T.BIT, 8), version=30)
+    insert(rows, 20, ColumnType(T.TIME), "01:02:03")
+
+    with pytest.raises(UnsupportedError):
+        run(lake, rows, Create(old, 10, 1), Apply(old, 10, 30), Alter(old, new, 30, 1))
 
 
 @pytest.mark.parametrize(

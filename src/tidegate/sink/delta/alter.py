@@ -70,7 +70,8 @@ def alter(step: Alter, snapshot: TableSnapshot, options: DeltaOptions) -> list[A
     try:
         return [*described, *_rewritten(snapshot, change, step, options)]
     except TidegateError:
-        if options.schema_change != "try_evolve":
+        in_key = any(turn.new.name in step.new.handle_key for turn in change.conversions)
+        if in_key or options.schema_change != "try_evolve":
             raise
         return [*described, *_rewritten(snapshot, replace(change, conversions=()), step, options)]
 
