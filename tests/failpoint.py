@@ -26,6 +26,7 @@ __all__ = [
     "SQL_PLACES",
     "STORAGE_PLACES",
     "TOPIC_PLACES",
+    "VALUE_PLACES",
     "armed",
 ]
 
@@ -112,6 +113,12 @@ DDL_PLACES: Final[Mapping[str, str]] = {
     "ddl/done": "the ledger has it as done, nobody was told",
 }
 """The places of a DDL on its way into a database."""
+VALUE_PLACES: Final[Mapping[str, str]] = {
+    "ddl/kept": "old values of a table are kept beside it, the statement is not sent",
+    "ddl/values-written": "some new values are written behind the statement, they are not committed",
+    "ddl/amid-values": "some are committed, others are not",
+}
+"""Those of one whose values the database would compute otherwise."""
 REDIS_PLACES: Final[Mapping[str, str]] = {
     "redis/before-write": "a batch of rows is read, Redis has none of it",
     "redis/after-write": "Redis has it, its task does not know",
@@ -157,6 +164,7 @@ ALL: Final = {
     **SQL_PLACES,
     **POINT_PLACES,
     **DDL_PLACES,
+    **VALUE_PLACES,
     **REDIS_PLACES,
     **SEARCH_PLACES,
     **STORAGE_PLACES,

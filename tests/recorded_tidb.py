@@ -14,7 +14,7 @@ CUT = 160
 
 @cache
 def recorded(name: str) -> tuple[Mapping[str, Any], ...]:
-    """The lines of words, store or statements."""
+    """The lines of words, store, modify or statements."""
     with gzip.open(_DATA / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
         return tuple(json.loads(line) for line in lines)
 

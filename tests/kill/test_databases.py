@@ -13,7 +13,7 @@ import pytest
 
 from tests.counts import some
 from tests.e2e.rig import Running
-from tests.failpoint import DDL_PLACES, SQL_PLACES
+from tests.failpoint import DDL_PLACES, SQL_PLACES, VALUE_PLACES
 from tests.kill.conftest import MOMENT
 from tests.kill.seeds import chance
 from tests.kill.test_cluster import ON_CLUSTER
@@ -24,12 +24,12 @@ from tidegate.app.demo.mariadb import MariaDb
 
 pytestmark = pytest.mark.slow
 
-PLACES = (*SQL_PLACES, *DDL_PLACES)
+PLACES = (*SQL_PLACES, *DDL_PLACES, *VALUE_PLACES)
 ARMED = some(8, len(PLACES))
 NOTED = "ddl/noted"
-ONCE = {"sql/laid-out", NOTED}
+ONCE = {"sql/laid-out", NOTED, *VALUE_PLACES}
 """Places that a feed passes once: its tables stay as they are, and the recording has one DDL, a key on an expression
-behind the 10th moment, that a MariaDB leaves out whole."""
+behind the 10th moment, that a MariaDB leaves out whole, and one before it whose values a MariaDB would compute."""
 
 
 def test_every_place_of_a_database(tmp_path: Path) -> None:

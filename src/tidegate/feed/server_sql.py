@@ -213,6 +213,32 @@ COMPARED_COLUMNS: Final = (
 )
 """Views and sequences have no rows of their own."""
 
+# Values that a DDL changes, kept beside their table.
+
+TYPED_COLUMNS: Final = (
+    "SELECT `column_name`, `column_type`, `character_set_name`, `collation_name` "  # noqa: S608
+    f"FROM `information_schema`.`columns` {_ONE_TABLE} ORDER BY `ordinal_position`"
+)
+TOUCHED_COLUMNS: Final = (
+    "SELECT `column_name` FROM `information_schema`.`columns` "  # noqa: S608
+    f"{_ONE_TABLE} AND LOWER(`extra`) LIKE '%%on update%%'"
+)
+CREATE_VALUES: Final = (
+    "CREATE TABLE {values} (`n` BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, {columns}) CHARACTER SET utf8mb4"
+)
+DROP_VALUES: Final = "DROP TABLE IF EXISTS {values}"
+KEEP_VALUES: Final = "INSERT INTO {values} ({names}) SELECT {columns} FROM {table} WHERE {some}"
+VALUES_AFTER: Final = "SELECT `n`, {columns} FROM {values} WHERE `n` > %s ORDER BY `n` LIMIT {rows}"
+VALUES_BETWEEN: Final = "SELECT {columns} FROM {values} WHERE `n` BETWEEN {first} AND {last}"
+COMPUTE_VALUES: Final = "INSERT INTO {values} (`n`, {names}) VALUES ({places}) ON DUPLICATE KEY UPDATE {sets}"
+CHANGE_VALUES: Final = "ALTER TABLE {values} MODIFY {column} {type} NULL"
+WRITE_VALUES: Final = (
+    "UPDATE {table} `t` JOIN {values} `s` ON {joined} SET {sets} WHERE `s`.`n` BETWEEN {first} AND {last}"
+)
+WRITE_VALUE: Final = "UPDATE {table} SET {sets} WHERE {key}"
+FORGET_VALUES: Final = "DELETE FROM {values} WHERE `n` BETWEEN {first} AND {last}"
+FILL: Final = "UPDATE {table} SET {sets} WHERE {some} LIMIT {rows}"
+
 # Rows that are written.
 
 DELETE: Final = "DELETE FROM {table} WHERE "

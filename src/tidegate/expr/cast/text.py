@@ -174,4 +174,4 @@ def to_set(value: SqlValue, kind: ColumnType, collation: str) -> Converted:
 
 
 def _mask(mask: int, everything: int) -> Converted:
-    return Converted(Unsigned(max(mask, 0) & everything), None if 0 <= mask <= everything else Problem.TRUNCATED)
+    return Converted(Unsigned(mask)) if 0 <= mask <= everything else Converted(Unsigned(0), Problem.TRUNCATED)

@@ -46,7 +46,7 @@ _LARGEST_CLOCK: Final = 8385959
 
 def to_moment(value: SqlValue, kind: ColumnType, context: Context) -> Converted:
     """Return the value as a DATE, DATETIME or TIMESTAMP column keeps it; a TIMESTAMP in UTC."""
-    read = _read(value, _MAX_FSP if kind.code is T.DATE else fsp_of(kind), context)
+    read = _read(value, fsp_of(kind), context)
     if read is None:
         return Converted(ZERO, Problem.NO_MOMENT)
     moment = Time(*read[:3]) if kind.code is T.DATE else round_moment(read, fsp_of(kind))
@@ -108,7 +108,7 @@ def to_duration(value: SqlValue, kind: ColumnType, context: Context) -> Converte
     if span is not None:
         beyond = abs(span) == SPAN_LIMIT and not text.strip().lstrip("-").startswith("838")
         return Converted(Duration(span * 1000), Problem.NO_MOMENT if beyond else None)
-    moment = _parsed(text, fsp, context.zone)
+    moment = _parsed(text, _MAX_FSP, context.zone)
     if moment is None:
         return Converted(Duration(0), Problem.NO_MOMENT)
     return Converted(Duration(round_span(span_of_moment(moment), fsp) * 1000))

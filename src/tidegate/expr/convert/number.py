@@ -130,7 +130,7 @@ def decimal_writer(kind: ColumnType) -> Callable[[Number], str]:
     precision = kind.flen if kind.flen >= 0 else 10
     scale = max(kind.decimal, 0)
     step = Decimal(1).scaleb(-scale)
-    greatest = (Decimal(10) ** precision - 1).scaleb(-scale, WIDE)
+    greatest = Decimal(10**precision - 1).scaleb(-scale, WIDE)
 
     def write(number: Number) -> str:
         exact = exact_number(number)
@@ -142,7 +142,7 @@ def decimal_writer(kind: ColumnType) -> Callable[[Number], str]:
             rounded = Decimal(0)
         else:
             rounded = exact.quantize(step, context=WIDE)
-            if abs(rounded) > greatest:
+            if rounded.copy_abs() > greatest:
                 rounded = greatest.copy_sign(exact)
         return format(rounded.copy_abs() if rounded.is_zero() else rounded, f".{scale}f")
 

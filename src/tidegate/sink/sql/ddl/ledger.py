@@ -19,7 +19,7 @@ from tidegate.model.errors import Fenced
 from tidegate.model.event import Ddl
 from tidegate.model.name import lowered
 from tidegate.sink.sql.ddl.session import DdlConnection
-from tidegate.sink.sql.ddl.shape import Facts
+from tidegate.sink.sql.ddl.shape import WAS, Facts
 
 Fence = Callable[[DdlConnection], None]
 """Given a session inside a transaction: raises Fenced if the writer's epoch is over; else the epoch stays until the
@@ -37,13 +37,15 @@ class DdlWriter:
 
 @dataclass(frozen=True, slots=True)
 class DdlRecord:
-    """A row of the ledger; `note` is what makes the mark of a statement that was planned, or why none is run."""
+    """A row of the ledger; `note` is what makes the mark of a statement that was planned, or why none is run. `was` are
+    the columns of tables that schema/ does not know, before the statement."""
 
     state: str
     executed: str = ""
     connection_id: int = 0
     facts: Facts = field(default=frozenset())
     note: str = ""
+    was: Facts = field(default=frozenset())
 
 
 class DdlLedger:
@@ -64,7 +66,8 @@ class DdlLedger:
             return None
         row = rows[0]
         kept = msgspec.json.decode(row[3], type=list[tuple[str, ...]]) if row[3] else []
-        return DdlRecord(row[0], row[1], int(row[2]), frozenset(kept), row[4])
+        was = frozenset(fact for fact in kept if fact[0] == WAS)
+        return DdlRecord(row[0], row[1], int(row[2]), frozenset(kept) - was, row[4], was)
 
     def made_database(self, session: DdlConnection, schema: str) -> bool:
         """Return whether a DDL of the feed made a database, so that the charset of its tables is the upstream's."""
@@ -72,7 +75,8 @@ class DdlLedger:
 
     def write(self, session: DdlConnection, ddl: Ddl, record: DdlRecord) -> None:
         """Put a row in place of the one of a DDL, under the fence. Raises what the fence raises."""
-        kept = msgspec.json.encode(sorted(record.facts)).decode() if record.facts else ""
+        facts = record.facts | record.was
+        kept = msgspec.json.encode(sorted(facts)).decode() if facts else ""
         told = (ddl.schema, ddl.table, ddl.query, record.executed, record.connection_id, kept, record.note[:16_000])
         row = (self.writer.feed, ddl.commit_ts or 0, id_of(ddl), record.state, self.writer.epoch, *told)
         with session.transaction():

@@ -4,8 +4,9 @@
     2  the ledger: done before?                                            done ──► nothing
     3  statement_for the target                                            skipped, refused ──► ledger, warning, error
     4  ledger `planned`, with what the tables look like now
-    5  ledger `running`, then the statement, with a mark
-    6  ledger `done`, once the tables look as schema/ says
+    5  values that the target would compute otherwise are kept                           values.py
+    6  ledger `running`, then the statement, with a mark
+    7  ledger `done`, once the tables look as schema/ says and those values are written
 
 A DDL is no transaction: whoever finds `planned` or `running` looks.  A server that still runs the statement is waited
 for, however long; a TiDB tells by its job whether it was done; else the shape of the tables tells (shape.py).  What was
@@ -26,26 +27,29 @@ from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import sha256
 from secrets import token_hex
-from typing import Final
+from typing import Final, NoReturn
 
 from tidegate.expr.syntax.tokens import quote_name
 from tidegate.feed import server_sql as sent
 from tidegate.feed.change import PlacedDdl
 from tidegate.feed.server_answer import AnswerKind, answer_kind
 from tidegate.feed.session_zone import of_session, zone_warning
-from tidegate.model.errors import SinkError, SinkRefused
+from tidegate.model.errors import SchemaError, SinkError, SinkRefused, UnsupportedError
 from tidegate.model.event import Ddl
 from tidegate.model.name import qualified
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.state import SchemaState
 from tidegate.sink.sql.connection import ERRORS, advice
 from tidegate.sink.sql.ddl import look
+from tidegate.sink.sql.ddl.conversion import computed_values
 from tidegate.sink.sql.ddl.ledger import DdlLedger, DdlRecord, DdlWriter, id_of
 from tidegate.sink.sql.ddl.rewrite import DdlVerdict, statement_for, statements_of
 from tidegate.sink.sql.ddl.rewrite import shown as phrases
 from tidegate.sink.sql.ddl.session import Connect, DdlConnection, StatementFailed
 from tidegate.sink.sql.ddl.shape import Executed, ShapeChange, difference, ids_of, is_exchange, shown
 from tidegate.sink.sql.ddl.task import DdlTask, task_of
+from tidegate.sink.sql.ddl.unknown import columns_of_unknown, with_columns
+from tidegate.sink.sql.ddl.values import ValueTable
 from tidegate.sink.sql.target import OWN_ZONE, TargetServer
 
 IGNORABLE: Final = frozenset({1007, 1008, 1050, 1051, 1054, 1060, 1061, 1068, 1091, 1176, 1507, 1517, 1831})
@@ -102,9 +106,12 @@ class DdlRunner:
             try:
                 with self._session() as session:
                     return self._settle(session, task)
+            except SchemaError as error:
+                raise self._failure(str(error), SinkRefused, task.ddl) from error
             except StatementFailed as error:
                 if not error.is_lost:
-                    raise self._failure(error, task.ddl) from error
+                    kind = ERRORS[answer_kind(error.number, error.what)]
+                    raise self._failure(f"{error}{advice(error.number)}", kind, task.ddl) from error
                 lost = error
                 time.sleep(POLL_S)
         raise SinkError(f"the connection was lost {LOST_TRIES} times amid DDL {task.ddl.query[:500]!r}: {lost}")
@@ -126,24 +133,44 @@ class DdlRunner:
             self._note(session, ddl, "skipped", phrases(found.why))
             self._say(f"left out of {self._target}: {phrases(found.why)}, as in {ddl.query[:300]!r}")
             return
-        keys = task.keys
-        if record is None or record.state == "refused":
-            record = DdlRecord("planned", found.text, note=token_hex(4), facts=look.facts(session, keys, self._target))
+        if record is not None and record.state == "refused":
+            record = None
+        was = columns_of_unknown(session, task) if record is None else record.was
+        values = self._values(session, with_columns(task, was))
+        if record is None:
+            facts = look.facts(session, task.keys, self._target)
+            record = DdlRecord("planned", found.text, note=token_hex(4), facts=facts, was=was)
             reach("ddl/before-plan")
             self._ledger.write(session, ddl, record)
             reach("ddl/planned")
         elif self._was_done(session, task, record):
-            self._verify(session, task, record)
-            self._end(session, ddl, record)
+            self._complete(session, task, record, values)
             return
         else:
             record = replace(record, executed=found.text)
+        if values is not None and (why := values.keep(record.facts)):
+            self._refuse(session, ddl, why)
         self._do(session, task, record)
         reach("ddl/executed")
-        self._verify(session, task, record)
-        self._end(session, ddl, record)
+        self._complete(session, task, record, values)
         if found.why:
             self._say(f"left out of {self._target}: {phrases(found.why)}, as in {ddl.query[:300]!r}")
+
+    def _values(self, session: DdlConnection, task: DdlTask) -> ValueTable | None:
+        """What of the DDL's values is computed here."""
+        try:
+            found = computed_values(task, self._target)
+        except UnsupportedError as error:
+            self._refuse(session, task.ddl, str(error))
+        name = f"ddl_values_{sha256(self._mark(task.ddl, DdlRecord('')).encode()).hexdigest()[:16]}"
+        return None if found is None else ValueTable(session, self._target, found, name)
+
+    def _complete(self, session: DdlConnection, task: DdlTask, record: DdlRecord, values: ValueTable | None) -> None:
+        """Do what is left to do behind a statement that was done."""
+        self._verify(session, task, record)
+        if values is not None:
+            values.write(record.facts, lambda: self._writer.fence(session))
+        self._end(session, task.ddl, record)
 
     def _do(self, session: DdlConnection, task: DdlTask, record: DdlRecord) -> None:
         ddl, change = task.ddl, self._change(task, record)
@@ -254,17 +281,16 @@ class DdlRunner:
         self._ledger.write(session, ddl, DdlRecord(state, note=why))
         reach("ddl/noted")
 
-    def _refuse(self, session: DdlConnection, ddl: Ddl, why: str) -> None:
+    def _refuse(self, session: DdlConnection, ddl: Ddl, why: str) -> NoReturn:
         self._note(session, ddl, "refused", why)
         raise SinkRefused(
             f"{self._target} cannot do this DDL: {why}: {ddl.query[:500]!r}. Do by hand what the replica needs, then "
             f"{self._done_by_hand(ddl)}; or leave the DDL out by an event filter"
         )
 
-    def _failure(self, error: StatementFailed, ddl: Ddl) -> SinkError:
-        """Return the error of a statement that the server refused, with the ways out where trying again is none."""
-        text = f"DDL of ts {ddl.commit_ts} failed: {error}{advice(error.number)}: {ddl.query[:500]!r}"
-        kind = ERRORS[answer_kind(error.number, error.what)]
+    def _failure(self, why: str, kind: type[SinkError], ddl: Ddl) -> SinkError:
+        """Return the error of a DDL that the server refused, with the ways out where trying again is none."""
+        text = f"DDL of ts {ddl.commit_ts} failed: {why}: {ddl.query[:500]!r}"
         if kind is not SinkRefused:
             return kind(text)
         return SinkRefused(

@@ -61,6 +61,17 @@ class DdlConnection:
             cursor.execute(text, tuple(values) or None)
             return list(cursor.fetchall())
 
+    def ask_many(self, text: str, rows: Sequence[Sequence[object]]) -> None:
+        """Insert rows, many in a statement. StatementFailed."""
+        with _told(), self.connection.cursor() as cursor:
+            cursor.executemany(text, rows)
+
+    def changed(self, text: str, values: Sequence[object]) -> int:
+        """Return how many rows a statement changed. StatementFailed."""
+        with _told(), self.connection.cursor() as cursor:
+            found: int = cursor.execute(text, values)
+            return found
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Commit what the block does, or undo it where it raises."""

@@ -38,6 +38,8 @@ from tidegate.sink.sql.target import ServerKind, TargetServer
 
 Fact: TypeAlias = tuple[str, ...]
 Facts: TypeAlias = frozenset[Fact]
+WAS: Final = "was"
+"""The first word of what is no fact of now: a column as it was before a DDL (unknown.py)."""
 
 
 class Executed(Enum):

@@ -1,0 +1,300 @@
+"""Values that a DDL changes, computed here: kept before the statement, written behind it, by key and in chunks.
+
+    keep    tidegate.ddl_values_ID  n, k0 .. the key, o0 .. the old values, v0 ..   by one INSERT .. SELECT
+            the statement, in which the target makes what it makes of them
+    write   n .. n + 1000: o ─► rule ─► v ─► table JOIN values BY key, then they go here     a transaction each
+            the table of values is dropped
+
+What is left in the table of values is what is left to do, so whoever dies, the next one goes on.  Before the statement
+was done the values are kept anew; behind it no table of values means that all are written.  No value and no key passes
+through a text on its way in; what is computed comes back as the widest type of its kind, and in strict mode, so that
+nothing of it is cut without an error.
+
+A table without a key is changed by the target alone where that makes the same of each of its values, which is tried on
+the copy, and refused else.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from tidegate.expr.cast.family import Family, elems_of, family_of
+from tidegate.expr.convert.text import enum_index, set_mask
+from tidegate.expr.syntax.tokens import quote_name
+from tidegate.feed import server_sql as sent
+from tidegate.model.errors import SchemaError, TidegateError
+from tidegate.model.event import Value
+from tidegate.model.mysql import MysqlType as T
+from tidegate.model.name import lowered
+from tidegate.model.table import ColumnInfo, ColumnType, TableName
+from tidegate.objectstore.failpoint import reach
+from tidegate.schema.columns import parse_type, render_type
+from tidegate.sink.sql.ddl.conversion import ComputedColumn, ComputedValues
+from tidegate.sink.sql.ddl.session import DdlConnection
+from tidegate.sink.sql.ddl.shape import Facts
+from tidegate.sink.sql.ddl.spelling import path
+from tidegate.sink.sql.target import DDL_MODES, ROW_MODES, ServerKind, TargetServer
+
+CHUNK_ROWS: Final = 1_000
+LARGE_ROWS: Final = 20
+"""Rows of a chunk where a value may have megabytes."""
+FILL_ROWS: Final = 100_000
+_LARGE: Final = frozenset({T.MEDIUM_BLOB, T.LONG_BLOB, T.JSON})
+_READ: Final = {
+    **dict.fromkeys((Family.INT, Family.BIT, Family.YEAR), "{} + 0"),
+    Family.FLOAT: "{} + 0e0",
+    **dict.fromkeys((Family.DECIMAL, Family.MOMENT, Family.SPAN), "CONCAT({})"),
+}
+"""How a value is asked for, so that it comes as events have it; others as they are."""
+_WIDEST: Final = {
+    **dict.fromkeys((Family.INT, Family.YEAR), "BIGINT"),
+    **dict.fromkeys((Family.BIT, Family.ENUM, Family.SET), "BIGINT UNSIGNED"),
+    Family.FLOAT: "DOUBLE",
+    Family.BINARY: "LONGBLOB",
+}
+_TEXT: Final = "LONGTEXT CHARACTER SET utf8mb4"
+Guard = Callable[[], None]
+"""Raises inside a transaction where another writer has taken over."""
+
+
+class ValueTable:
+    """The values of one DDL at one target; `name` is its own in the database `tidegate`."""
+
+    def __init__(self, session: DdlConnection, target: TargetServer, found: ComputedValues, name: str) -> None:
+        self._session, self._target, self._found = session, target, found
+        self._name = TableName(sent.DATABASE, name)
+        self._values = path(self._name)
+        self._table = path(found.new)
+
+    def keep(self, facts: Facts) -> str:
+        """Keep the key and the old values of all rows that have some; return why the DDL is refused, else "". `facts`
+        are what the tables looked like before the DDL."""
+        key = self._found.key(facts, self._target)
+        self._check(on=False)
+        if not self._found.columns:
+            return ""
+        names = dict(zip(_names("k", key), key, strict=True))
+        olds = dict(zip(self._olds, (one.old.name for one in self._found.columns), strict=True))
+        self._create(names | olds)
+        self._session.ask(
+            sent.KEEP_VALUES.format(
+                values=self._values,
+                names=", ".join(names | olds),
+                columns=", ".join(map(quote_name, (names | olds).values())),
+                table=path(self._found.old),
+                some=" OR ".join(f"{quote_name(name)} IS NOT NULL" for name in olds.values()),
+            )
+        )
+        reach("ddl/kept")
+        return "" if key else self._difference()
+
+    @property
+    def _olds(self) -> list[str]:
+        return _names("o", self._found.columns)
+
+    @property
+    def _news(self) -> list[str]:
+        return _names("v", self._found.columns)
+
+    def _create(self, columns: Mapping[str, str]) -> None:
+        told = {lowered(row[0]): row[1:] for row in self._session.ask(sent.TYPED_COLUMNS, self._found.old.key)}
+        for one in self._found.columns:
+            _check_type(one.old, *told[lowered(one.old.name)][:2])
+        self._session.ask(sent.DROP_VALUES.format(values=self._values))
+        parts = []
+        for name, column in columns.items():
+            kind, charset, collation = told[lowered(column)]
+            words = f" CHARACTER SET {charset} COLLATE {collation}" if charset else ""
+            parts.append(f"{name} {kind}{words} NULL")
+        parts += [f"{new} {_widest(one.new.type)} NULL" for new, one in self._pairs(self._news)]
+        self._session.ask(sent.CREATE_VALUES.format(values=self._values, columns=", ".join(parts)))
+
+    def _pairs(self, names: Sequence[str]) -> list[tuple[str, ComputedColumn]]:
+        return list(zip(names, self._found.columns, strict=True))
+
+    def is_there(self) -> bool:
+        """Return whether values are kept, of which some may be left to write."""
+        return bool(self._session.ask(sent.TYPED_COLUMNS, self._name.key))
+
+    def write(self, facts: Facts, guard: Guard) -> None:
+        """Write the values that are left."""
+        key = self._found.key(facts, self._target)
+        self._check(on=True)
+        for column, value in self._found.fills:
+            self._fill(column, value, guard)
+        if self._found.columns and self.is_there():
+            self._mode([one.new for one in self._found.columns])
+            while key and self._chunk(key, guard):
+                reach("ddl/amid-values")
+            self._session.ask(sent.DROP_VALUES.format(values=self._values))
+
+    def _fill(self, column: ColumnInfo, value: Value, guard: Guard) -> None:
+        self._mode([column])
+        name, left = quote_name(column.name), True
+        shown = f"CAST({name} AS CHAR)" if column.type.code is T.JSON else name
+        some = f"{name} IS NOT NULL" if value is None else f"NOT ({shown} <=> %s)"
+        sets = f"{self._kept()}{name} = %s"
+        values = [_stored(column.type, value)] * (1 if value is None else 2)
+        while left:
+            with self._session.transaction():
+                guard()
+                text = sent.FILL.format(table=self._table, sets=sets, some=some, rows=FILL_ROWS)
+                left = self._session.changed(text, values) > 0
+
+    def _chunk(self, key: Sequence[str], guard: Guard) -> bool:
+        """Write the next values; return whether there were any."""
+        with self._session.transaction():
+            guard()
+            numbers = self._compute()
+            if not numbers:
+                return False
+            self._put(key, numbers[0], numbers[-1])
+            text = sent.FORGET_VALUES.format(values=self._values, first=numbers[0], last=numbers[-1])
+            self._session.ask(text)
+            reach("ddl/values-written")
+        return True
+
+    def _put(self, key: Sequence[str], first: int, last: int) -> None:
+        """Write values into their rows; row by row in a TiDB, since the embedded one changes none by a join."""
+        own = [quote_name(self._found.staying[column]) for column in key]
+        puts = [quote_name(one.new.name) for one in self._found.columns]
+        kept, news = _names("k", key), self._news
+        place = {"table": self._table, "values": self._values, "first": first, "last": last}
+        if self._target.kind is not ServerKind.TIDB:
+            joined = " AND ".join(f"`t`.{name} = `s`.{k}" for name, k in zip(own, kept, strict=True))
+            sets = ", ".join(f"`t`.{name} = `s`.{v}" for name, v in zip(puts, news, strict=True))
+            self._session.ask(sent.WRITE_VALUES.format(joined=joined, sets=self._kept("`t`.") + sets, **place))
+            return
+        rows = self._session.ask(sent.VALUES_BETWEEN.format(columns=", ".join([*news, *kept]), **place))
+        sets = self._kept() + ", ".join(f"{name} = %s" for name in puts)
+        where = " AND ".join(f"{name} = %s" for name in own)
+        self._session.ask_many(sent.WRITE_VALUE.format(table=self._table, sets=sets, key=where), rows)
+
+    def _compute(self, after: int = 0) -> list[int]:
+        """Compute the next values behind a row, into the table of values; return the numbers of their rows."""
+        columns, news = self._found.columns, self._news
+        rows = self._after(", ".join(asked(one.old.type).format(old) for old, one in self._pairs(self._olds)), after)
+        if rows:
+            text = sent.COMPUTE_VALUES.format(
+                values=self._values,
+                names=", ".join(news),
+                places=", ".join(["%s"] * (1 + len(news))),
+                sets=", ".join(sent.UPSERTED.format(column=new) for new in news),
+            )
+            self._session.ask_many(text, [(row[0], *map(_computed, columns, row[1:])) for row in rows])
+        return [int(row[0]) for row in rows]
+
+    def _after(self, columns: str, after: int) -> list[tuple[Any, ...]]:
+        text = sent.VALUES_AFTER.format(columns=columns, values=self._values, rows=self._rows)
+        return self._session.ask(text, (after,))
+
+    def _difference(self) -> str:
+        """Let the target change the values that it keeps; return what it makes otherwise, of the first one."""
+        after = 0
+        while numbers := self._compute(after):
+            after = numbers[-1]
+        for old, one in self._pairs(self._olds):
+            kind = render_type(one.new.type) + _charset(one.new)
+            self._session.ask(sent.CHANGE_VALUES.format(values=self._values, column=old, type=kind))
+        both = ", ".join(
+            f"{asked(one.new.type).format(old)}, {new}"
+            for (old, one), new in zip(self._pairs(self._olds), self._news, strict=True)
+        )
+        after = 0
+        while rows := self._after(both, after):
+            after = rows[-1][0]
+            for _, *answers in rows:
+                found = map(_otherwise, self._found.columns, answers[::2], answers[1::2])
+                if why := next(filter(None, found), ""):
+                    self._session.ask(sent.DROP_VALUES.format(values=self._values))
+                    return f"{why}, and table {self._found.old} has no key by which rows could be found"
+        return ""
+
+    @property
+    def _rows(self) -> int:
+        kinds = {kind.code for one in self._found.columns for kind in (one.old.type, one.new.type)}
+        return LARGE_ROWS if kinds & _LARGE else CHUNK_ROWS
+
+    def _mode(self, columns: Sequence[ColumnInfo]) -> None:
+        """An ENUM holds the name '' of no value only where the session is not strict."""
+        mode = DDL_MODES if any(column.type.code is T.ENUM for column in columns) else ROW_MODES
+        self._session.ask(sent.SETTING.format(name="sql_mode", value=f"'{mode}'"))
+
+    def _check(self, *, on: bool) -> None:
+        """Let a MariaDB look, or not, whether a text that it calls JSON is a document."""
+        if self._target.kind is ServerKind.MARIADB:
+            self._session.ask(sent.SETTING.format(name="check_constraint_checks", value=int(on)))
+
+    def _kept(self, table: str = "") -> str:
+        """Assignments that keep columns with ON UPDATE as they are."""
+        own = {lowered(one.new.name) for one in self._found.columns}
+        touched = [name for (name,) in self._session.ask(sent.TOUCHED_COLUMNS, self._found.new.key)]
+        names = [quote_name(name) for name in touched if lowered(name) not in own]
+        return "".join(f"{table}{name} = {table}{name}, " for name in names)
+
+
+def _names(letter: str, columns: Sequence[object]) -> list[str]:
+    return [quote_name(f"{letter}{at}") for at in range(len(columns))]
+
+
+def _check_type(column: ColumnInfo, kind: str, charset: str | None) -> None:
+    """Raise SchemaError for a column that has another kind of values in the target, as one that was changed already."""
+    own = family_of(column.type)
+    try:
+        found = family_of(parse_type(kind, charset or "binary"))
+    except TidegateError:
+        found = None
+    if found is not own and (own, found) != (Family.JSON, Family.TEXT):
+        raise SchemaError(f"column {column.name} is {kind} in the target and {render_type(column.type)} upstream")
+
+
+def _computed(column: ComputedColumn, answer: Any) -> Value:
+    """What becomes of a value."""
+    if answer is None:
+        return None
+    value = answered(column.old.type, answer)
+    try:
+        return _stored(column.new.type, column.rule(value))
+    except TidegateError as error:
+        raise SchemaError(
+            f"column {column.old.name} holds {value!r:.100}, of which no rule makes a "
+            f"{render_type(column.new.type)}: {error}"
+        ) from error
+
+
+def _otherwise(column: ComputedColumn, theirs: Any, ours: Any) -> str:
+    """What the target makes otherwise of a value; "" for nothing."""
+    made = None if theirs is None else _stored(column.new.type, answered(column.new.type, theirs))
+    if theirs is None or made == ours:
+        return ""
+    return f"column {column.new.name} of the upstream has {ours!r:.100} where this server makes {made!r:.100}"
+
+
+def _widest(kind: ColumnType) -> str:
+    family = family_of(kind)
+    return "BIGINT UNSIGNED" if family is Family.INT and kind.unsigned else _WIDEST.get(family, _TEXT)
+
+
+def _charset(column: ColumnInfo) -> str:
+    kind = column.type
+    is_text = family_of(kind) in (Family.TEXT, Family.ENUM, Family.SET)
+    return " CHARACTER SET utf8mb4 COLLATE utf8mb4_bin" if is_text else ""
+
+
+def asked(kind: ColumnType) -> str:
+    """Return how a value of a type is asked for, `{}` the column."""
+    return _READ.get(family_of(kind), "{}")
+
+
+def answered(kind: ColumnType, answer: Any) -> Value:
+    """Return an answer to `asked` as events have the value."""
+    if family_of(kind) is Family.FLOAT:
+        return float(answer)
+    return int(answer) if family_of(kind) in (Family.INT, Family.BIT, Family.YEAR) else answer
+
+
+def _stored(kind: ColumnType, value: Value) -> Value:
+    """A value as it is written: names by their numbers."""
+    if value is None or kind.code not in (T.ENUM, T.SET):
+        return value
+    number = enum_index if kind.code is T.ENUM else set_mask
+    return number(elems_of(kind))(str(value))
