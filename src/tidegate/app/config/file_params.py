@@ -136,6 +136,13 @@ STORAGE_SOURCE: Final[Mapping[str, Param]] = {
         "`auto`: index files, where there are any, say which files a restart need not read again; `ignore`: all",
         ("auto", "ignore"),
     ),
+    "made-anew": Param(
+        "int",
+        "made_anew_us",
+        "0",
+        "a place that was emptied and written anew is read from its first file: the number that the error says",
+        high=1 << 62,
+    ),
     "poll-interval": Param("duration", "poll_ms", "1s", "how often `metadata` is looked at", low=50, high=TIME_MAX_MS),
     "max-retry": KAFKA_SOURCE["max-retry"],
     **store_params(),

@@ -57,6 +57,7 @@ class StorageSource(msgspec.Struct, frozen=True, kw_only=True):
     time_zone: str | None = None
     dead_letter: str = "halt"
     index_files: str = "auto"
+    made_anew_us: int = 0
     poll_ms: int = 1_000
     max_retry: int = 5
     ignored: tuple[str, ...] = ()
@@ -97,6 +98,7 @@ class StorageSource(msgspec.Struct, frozen=True, kw_only=True):
             dead_letter=self.dead_letter,
             trigger_ms=self.poll_ms,
             by_index=self.index_files == "auto",
+            made_anew_us=self.made_anew_us,
         )
 
 

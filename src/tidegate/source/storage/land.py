@@ -46,6 +46,7 @@ from tidegate.source.kafka.resolution import recorded
 from tidegate.source.storage.definitions import FileLayout, PlaceDefinitions, ddls_between
 from tidegate.source.storage.due import Mark, advanced, due, is_behind, is_next, position_of, runs
 from tidegate.source.storage.files import FilePlace
+from tidegate.source.storage.identity import PLACE, accepted, check_same, noted
 from tidegate.source.storage.listing import Listing, PlacedFile, table_of_stream
 from tidegate.source.storage.plan import CanalDialect, Dialect, FileJob, ReadPlan, RunJob, file_of
 from tidegate.source.storage.read import RunRead, read_runs
@@ -73,6 +74,8 @@ class FilesToRead:
     trigger_ms: int = TRIGGER_MS
     by_index: bool = True
     """False: all files count, whatever index files name."""
+    made_anew_us: int = 0
+    """The oldest change of a place that is read though it was made anew (identity.py)."""
 
     @property
     def extension(self) -> str:
@@ -113,7 +116,7 @@ class StorageLanding(BatchLoop):
         self._told = PlaceDefinitions()
         self._listing = Listing()
         self._warned: set[str] = set()
-        """Streams of which it was told that they have rows that no index names."""
+        """Streams of which it was told that they have rows that no index names; `metadata` if it went back."""
         self._left = 0
         """Files that were listed and are not done."""
         self._landed_ddls: set[Ddl] = set()
@@ -160,7 +163,7 @@ class StorageLanding(BatchLoop):
             raise ConfigError(
                 f"{self.changelog} was landed from topic {strangers[0]!r}; start a fresh feed in a lake of its own"
             )
-        return state
+        return accepted(state, self._options.made_anew_us)
 
     def _checkpoint(self) -> int:
         """What `metadata` tells; -1 where it is not there."""
@@ -168,14 +171,17 @@ class StorageLanding(BatchLoop):
         return -1 if body is None else parse_metadata(body)
 
     def _batch(self) -> None:
-        checkpoint = self._checkpoint()
-        if checkpoint <= (self._state.frontier or 0):
+        checkpoint, frontier = self._checkpoint(), self._state.frontier or 0
+        if checkpoint <= frontier:
+            if 0 <= checkpoint < frontier:
+                self._went_back(checkpoint, frontier)
             return
         for _ in range(LOOKS):
             self._look()
             if all(self._told_of(stream) is not None for stream in self._listing.data):
                 break
         reach("files/listed")
+        self._check_same()
         batch = self._planned(checkpoint)
         plan = ReadPlan(
             place=self._place,
@@ -193,6 +199,28 @@ class StorageLanding(BatchLoop):
         read = [one for some in self._tasks.run(partial(read_runs, plan), share) for one in some] if share else []
         if not self._late:
             self._land(batch, read)
+
+    def _went_back(self, checkpoint: int, frontier: int) -> None:
+        """Raise MadeAnew where that is why; else tell once that nothing lands until the checkpoint is where it was."""
+        self._look()
+        self._check_same()
+        if METADATA not in self._warned:
+            LOGGER.warning(
+                "%s: its checkpoint went back from ts %d to %d; nothing lands until it comes there again",
+                *(self._place.shown, frontier, checkpoint),
+            )
+            self._warned.add(METADATA)
+
+    def _check_same(self) -> None:
+        """Raise MadeAnew for another place than the one of the positions; keep what tells them apart."""
+        check_same(self._state, self._listing, self._place.shown, self.needed_ts)
+        if self._state.positions and PLACE not in self._state.identities:
+            LOGGER.warning(
+                "%s: from here on it is kept how old its files are, by which a place that was emptied and made anew is "
+                "told; it was not compared with what was read before",
+                self._place.shown,
+            )
+        self._state = noted(self._state, self._listing)
 
     def _shared(self, batch: _Batch) -> list[tuple[RunJob, ...]]:
         """The runs of a batch, a task each: all of a table in one task, unless they are many."""
