@@ -20,7 +20,12 @@ WAYS_OUT: Final = {
         "e2e/test_lake.py::test_another_feed_is_refused",
         "changelog/test_ledger.py::test_a_topic_does_not_follow_a_log",
     ),
-    "changelog/ledger.py::commit_batch": ("changelog/test_ledger.py::test_a_race_for_a_version_is_settled",),
+    "changelog/source.py::LandedSource._check_kept": (
+        "source/kafka/test_set_back.py::test_the_way_out_by_a_newer_backup",
+        "source/kafka/test_set_back.py::test_the_way_out_by_landing_again",
+        "replay/test_redis.py::test_a_redis_that_was_flushed",
+        "source/kafka/test_identity.py::test_the_way_out_into_a_fresh_target",
+    ),
     "feed/column_selector.py::_check": (
         _LAKE + "test_columns_that_a_lake_needs",
         "app/test_column_selectors.py::test_a_table_that_loses_its_key_is_told_at_once",
@@ -88,6 +93,22 @@ WAYS_OUT: Final = {
     "sink/sql/ddl/runner.py::DdlRunner._failure": (_BY_HAND + "test_what_stands_in_its_way_is_mended",),
     "sink/storage/sink.py::StorageSink.open": ("sink/storage/test_sink.py::test_a_new_feed_in_a_used_place",),
     "sink/webhook/sender.py::WebhookSender._dead": ("sink/webhook/test_webhook.py::test_dead_letters",),
+    "source/kafka/land.py::begins_late": (
+        "source/kafka/test_set_back.py::test_the_ways_out_of_a_topic_that_does_not_reach_back",
+        "source/kafka/test_identity.py::test_the_way_out_into_a_fresh_target",
+    ),
+    "source/storage/identity.py::check_same": (
+        "source/storage/test_made_anew.py::test_a_directory_made_anew_stops_the_feed",
+        "source/storage/test_made_anew.py::test_the_ways_out_by_what_was_there",
+        "source/storage/test_made_anew.py::test_a_changelog_that_is_gone",
+    ),
+    "source/tidb/land.py::LogLanding._completed": ("source/tidb/test_landing.py::test_a_changelog_that_is_gone",),
+    "sink/search/server.py::ServerStore._lost": (
+        "sink/search/test_server.py::test_a_server_restored_while_its_feed_runs",
+    ),
+    "sink/sql/progress.py::TargetProgress._move": (
+        "sink/sql/test_restored.py::test_a_database_restored_while_its_feed_runs",
+    ),
     "source/kafka/identity.py::made_again": (
         "source/kafka/test_identity.py::test_the_way_out_reads_the_new_topic_whole",
         "source/kafka/test_identity.py::test_the_way_out_of_a_topic_that_moved_goes_on_at_its_offsets",
@@ -128,7 +149,6 @@ OWED: Final = {
     "sink/delta/snapshots.py::publish": "another run goes on with the lake",
     "sink/redis/ddl.py::moves_of": "those of a lake's table that comes back, taken there",
     "sink/search/catalog.py::Follower.follow": "those of a lake's table that comes back, taken there",
-    "sink/search/server.py::ServerStore._compare": "a start of the feed, which each other test of the server makes",
     "sink/sql/ddl/runner.py::DdlRunner._take_lock": "another server",
     "source/large/upstream.py::UpstreamRows._error": "letters are skipped and replayed as those of any message",
     "source/large/upstream.py::_whole": "letters are skipped and replayed as those of any message",

@@ -1,6 +1,7 @@
 """The recorded shop in a Redis: at each recorded moment it has the rows that TiDB had, of all tables with a key."""
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from redis import Redis
 
 from tests.contract.test_redis_sink import rows_here
 from tests.counts import some
@@ -16,13 +18,16 @@ from tests.recorded import RecordedLanding, partitions_of
 from tests.redis_server import running_redis
 from tests.replay.test_database import WORKLOAD, known, truths
 from tests.replay.test_history import PROTOCOLS
+from tests.source.kafka.broker import row
 from tidegate.app.trial import run_here
+from tidegate.changelog import ledger
 from tidegate.changelog.changelog import changelog_uri
-from tidegate.changelog.source import ChangelogSource
+from tidegate.changelog.source import ChangelogSource, LandedSource
 from tidegate.codec import decode
 from tidegate.codec.neutral import event_object
 from tidegate.codec.options import DecodeOptions
 from tidegate.model.event import Resolved
+from tidegate.model.feed_errors import MadeAnew
 from tidegate.model.table import TableInfo
 from tidegate.schema.state import SchemaState
 from tidegate.sink.redis.options import RedisOptions
@@ -94,6 +99,37 @@ def test_each_moment(tmp_path: Path, protocol: str, mode: Any) -> None:
             run_here(ChangelogSource(source), sink, until=truth["ts"])
             wrong = list(unlike(partial(rows_here, RedisServers(options)), sink.recover().state, truth))
             assert not wrong, "\n".join([str(truth["n"]), *wrong])
+
+
+def test_a_redis_that_was_flushed(tmp_path: Path) -> None:
+    """Its progress is gone, and what was trimmed behind it would be missing: the feed stops; once the changelog is
+    removed, as the error says it, the topic lands again and Redis has all rows."""
+    uri, messages = changelog_uri(str(tmp_path)), {0: [row(number) for number in range(30)]}
+
+    def landing() -> RecordedLanding:
+        return RecordedLanding(uri, "f", DecodeOptions(protocol="open-protocol"), messages, topic="shop")
+
+    def live() -> None:
+        begun = landing()
+        begun.start(HereTasks())
+        while begun.land(30):
+            pass
+        run_here(LandedSource(landing, uri), RedisSink(redis), until=39)
+
+    with running_redis(tmp_path / "redis") as server, Redis(port=server.port) as client:
+        redis = RedisOptions("f", (("127.0.0.1", server.port),))
+        live()
+        assert ledger.replace(uri, [], [], floor=20)
+        client.flushall()
+        for _ in range(2):
+            with pytest.raises(MadeAnew, match="the target has no progress of this changefeed") as stopped:
+                live()
+        shutil.rmtree(str(stopped.value).split("or remove ")[1].split(",")[0])
+        client.flushall()
+
+        live()
+
+        assert len(client.keys("shop*")) == 30
 
 
 def cached(state: SchemaState, truth: dict[str, Any]) -> dict[bytes, bytes]:

@@ -37,14 +37,15 @@ CREATE_PROGRESS: Final = (
 )
 BEGIN_PROGRESS: Final = "INSERT IGNORE INTO `tidegate`.`progress` VALUES (%s, %s, 0, 0, NULL, NULL)"
 TAKE_PROGRESS: Final = (
-    "SELECT `epoch`, `state`, `definitions` FROM `tidegate`.`progress` WHERE `feed` = %s AND `shard` = %s FOR UPDATE"
+    "SELECT `epoch`, `position`, `state`, `definitions` FROM `tidegate`.`progress` "
+    "WHERE `feed` = %s AND `shard` = %s FOR UPDATE"
 )
 RAISE_FEED: Final = "UPDATE `tidegate`.`progress` SET `epoch` = %s WHERE `feed` = %s"
 RAISE_SHARDS: Final = "UPDATE `tidegate`.`progress` SET `epoch` = %s WHERE `feed` = %s AND `shard` >= 0"
 SHARDS: Final = "SELECT `shard`, `position` FROM `tidegate`.`progress` WHERE `feed` = %s AND `shard` >= 0"
 REMOVE_SHARDS: Final = "DELETE FROM `tidegate`.`progress` WHERE `feed` = %s AND `shard` >= 0"
 ADD_SHARD: Final = "INSERT INTO `tidegate`.`progress` VALUES (%s, %s, %s, %s, NULL, NULL)"
-_MINE: Final = "WHERE `feed` = %s AND `shard` = %s AND `epoch` BETWEEN %s AND %s"
+_MINE: Final = "WHERE `feed` = %s AND `shard` = %s AND `epoch` BETWEEN %s AND %s AND `position` IN (%s, %s)"
 MOVE_STATE: Final = f"UPDATE `tidegate`.`progress` SET `state` = %s {_MINE}"  # noqa: S608  constants
 MOVE_EPOCH: Final = f"UPDATE `tidegate`.`progress` SET `epoch` = %s {_MINE}"  # noqa: S608
 MOVE: Final = f"UPDATE `tidegate`.`progress` SET `position` = %s, `state` = %s {_MINE}"  # noqa: S608

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -19,6 +20,7 @@ from tidegate.app.cli.main import main
 from tidegate.app.progress import Progress
 from tidegate.app.trial import run_here
 from tidegate.changelog import chunks
+from tidegate.feed.plan import Checkpoint
 from tidegate.model.errors import Fenced, InputError, SinkError, SinkRefused
 from tidegate.sink.search.bulk import BulkWriter
 from tidegate.sink.search.mapping import IndexRule
@@ -202,6 +204,27 @@ def test_what_comes_late(server: SearchServer, store: ServerStore) -> None:
         store.check(published.epoch)
     with pytest.raises(Fenced):
         store.keep(published)
+    assert not unlike(store, story)
+
+
+def test_a_server_restored_while_its_feed_runs(store: ServerStore) -> None:
+    """Progress that went back under the writer's own epoch is not written over: the run ends, and the next one, as the
+    error says it, goes on from what is there."""
+    story = small()
+    live(store, story)
+    before = store.take()
+    after = msgspec.structs.replace(before, checkpoint=Checkpoint(story.ts + 1))
+    store.keep(after)
+    store._calls.ask("PUT", f"/{PROGRESS}/_doc/{store.feed}", before)
+
+    with pytest.raises(SinkRefused, match=r"restored from a snapshot.* start the changefeed again"):
+        store.keep(msgspec.structs.replace(after, checkpoint=Checkpoint(story.ts + 2)))
+
+    again = ServerStore(store.options, store.feed, store.prefix)
+    assert again.take().checkpoint == before.checkpoint
+    story.commit(put("shop.t", id=3, v="green hat"))
+    story.resolve()
+    live(store, story)
     assert not unlike(store, story)
 
 

@@ -247,12 +247,10 @@ def publish(options: DeltaOptions, snapshot: Snapshot) -> str:
         with storing(options.control_uri):
             found = obstore.get(place, _path(snapshot.number)).bytes().to_bytes()
         if found != encoded:  # else it is ours, whose answer was lost
-            later = snapshot.epoch > msgspec.json.decode(found, type=_Body).epoch
-            kind = Overtaken if later else Fenced
-            raise kind(
-                f"lake {options.root}: snapshot {snapshot.number} was published by another run; "
-                "run one changefeed per lake",
-            ) from taken
+            where = f"lake {options.root}: snapshot {snapshot.number}"
+            if msgspec.json.decode(found, type=_Body).epoch < snapshot.epoch:
+                raise Overtaken(f"{where} was published by a run before this one") from taken
+            raise Fenced(f"{where} was published by another run; run one changefeed per lake") from taken
     reach("publish/after-snapshot")
     return digest
 

@@ -83,6 +83,8 @@ class ServerStore:
         self._followed: tuple[TableIndex, ...] | None = None
         self._version: _Version | None = None
         self._taken = 0
+        self._kept = PublishedIndexes()
+        """What was published last, as far as this writer knows."""
 
     def __reduce__(self) -> tuple[type["ServerStore"], tuple[ServerOptions, str, str]]:
         """Travel without the connection."""
@@ -121,7 +123,10 @@ class ServerStore:
                 published_alone()
                 self._follow(published)
                 return
-            self._compare(self._read().epoch, published.epoch)  # its own: a try whose answer did not come
+            found = self._read()
+            self._compare(found.epoch, published.epoch)
+            if found not in {published, self._kept}:  # its own: a try whose answer did not come
+                raise self._lost()
         raise SinkError(f"{self.place}: the progress of {self.feed} changes all the time")
 
     def create(self, made: TableIndex, epoch: int) -> None:
@@ -242,7 +247,7 @@ class ServerStore:
         if answer.status == 409:
             return False
         found = self._calls.done(answer, "its progress").json()
-        self._version = _Version(found["_seq_no"], found["_primary_term"])
+        self._version, self._kept = _Version(found["_seq_no"], found["_primary_term"]), published
         return True
 
     def _compare(self, found: int, epoch: int) -> None:
@@ -250,10 +255,14 @@ class ServerStore:
         if found > epoch:
             raise Fenced("another run of this changefeed has taken over")
         if found < epoch:
-            raise SinkRefused(
-                f"{self.place} lost the progress of {self.feed}; start the changefeed again: it goes on from what is "
-                "there, or begins anew"
-            )
+            raise self._lost()
+
+    def _lost(self) -> SinkRefused:
+        return SinkRefused(
+            f"{self.place} lost the progress of {self.feed}: it was restored from a snapshot, or emptied; start the "
+            "changefeed again: it goes on from what is there, or begins anew, or says what is missing if the source "
+            "does not reach back so far"
+        )
 
     def _follow(self, published: PublishedIndexes) -> None:
         """Let aliases be as published, and remove indexes of this writer or earlier ones that are not."""

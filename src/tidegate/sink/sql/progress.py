@@ -8,6 +8,9 @@
     a data transaction      BEGIN; UPDATE .. SET position = P WHERE shard = 0 AND epoch = 7 AND position = O;
                             .. rows ..; COMMIT                          one row found, or it ends
 
+The row of the checkpoint is moved from where the writer brought it, too: a database that was restored from a backup
+meanwhile stands elsewhere, and is not moved over what it lacks.
+
 A writer that begins raises the epoch of all rows, and waits for transactions that hold one of them.  So what an older
 writer still sends finds no row and changes nothing, whenever it arrives.  Within one writer the same holds for what an
 earlier try left behind: the position is not the old one any more.  No transaction can be left out either.
@@ -61,7 +64,7 @@ class TargetProgress:
 
     def __init__(self, feed: str) -> None:
         self._feed = feed.encode()
-        self.epoch = self._taken = 0
+        self.epoch = self._taken = self._at = 0
         self._state = _State()
         self._known: SchemaState | None = None
         self.is_fresh = True
@@ -78,8 +81,9 @@ class TargetProgress:
         name = self._feed
         session.changed(sent.BEGIN_PROGRESS, name, MAIN)
         session.ask(sent.BEGIN)
-        ((epoch, state, definitions),) = session.ask(sent.TAKE_PROGRESS, values=(name, MAIN))
+        ((epoch, position, state, definitions),) = session.ask(sent.TAKE_PROGRESS, values=(name, MAIN))
         self._taken = self.epoch = (int(epoch) // WRITER + 1) * WRITER
+        self._at = int(position)
         session.changed(sent.RAISE_FEED, self.epoch, name)
         session.ask(sent.COMMIT)
         self.is_fresh = state is None
@@ -128,17 +132,29 @@ class TargetProgress:
             move, values = sent.MOVE_ALL, [*values, standing.state.to_json()]
         if also is not None:
             session.ask(sent.BEGIN)
-        self._move(session, move, *values)
+        self._move(session, move, *values, ahead=standing.checkpoint.ts)
         if also is not None:
             also()
             reach("sql/point-written")
             session.ask(sent.COMMIT)
         reach("sql/advanced")
-        self._state, self._known = state, standing.state
+        self._state, self._known, self._at = state, standing.state, standing.checkpoint.ts
 
-    def _move(self, session: TargetSession, move: str, *values: object) -> None:
-        if session.changed(move, *values, self._feed, MAIN, self._taken, self.epoch) != 1:
+    def _move(self, session: TargetSession, move: str, *values: object, ahead: int = 0) -> None:
+        """Move the row that holds the checkpoint, from where this run brought it; or it stands at `ahead` already, by a
+        try whose COMMIT got no answer."""
+        mine = (self._feed, MAIN, self._taken, self.epoch, self._at, ahead or self._at)
+        if session.changed(move, *values, *mine) == 1:
+            return
+        if max((int(epoch) for (epoch,) in session.ask(sent.EPOCH, values=(self._feed,))), default=0) > self.epoch:
             raise Fenced("another run of this changefeed has taken over")
+        found = [int(position) for (position,) in session.ask(sent.CHECKPOINT, values=(self._feed,))]
+        stands = f"stands at ts {found[0]}" if found else "has no progress of it"
+        raise SinkRefused(
+            f"{session.options.place} lost what it had confirmed: this run of changefeed {self._feed.decode()} brought "
+            f"it to ts {self._at}, and it {stands}: it was restored from a backup, or emptied. Start the changefeed "
+            "again: it goes on from there, or says what is missing if the source does not reach back so far"
+        )
 
     def _raise(self, session: TargetSession) -> None:
         """Raise the epoch of all rows, once those who write them have ended or are refused."""
