@@ -253,6 +253,10 @@ SAME_DOCUMENT: Final = "{column}<=>CAST("
 AS_DOCUMENT: Final = " AS JSON)"
 SAME_BYTES: Final = "CAST(CONVERT({column} USING utf8mb4) AS BINARY)<=>CAST("
 AS_BYTES: Final = " AS BINARY)"
+SAME_NUMBER: Final = "CAST({column} AS UNSIGNED)<=>{value}"
+SAME_MOMENT: Final = "CAST({column} AS CHAR)<=>{value}"
+SAME_VALUE: Final = "{column}<=>{value}"
+STORED: Final = "SELECT {same} FROM {table} WHERE {key}"
 
 # Rows that are compared.
 

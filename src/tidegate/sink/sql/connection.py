@@ -89,6 +89,12 @@ def _late(options: SqlOptions) -> str:
     )
 
 
+def number_of(error: SinkError) -> int:
+    """Return the number of the server's error that an error of ours tells; 0 for none."""
+    cause = error.__cause__
+    return cause.args[0] if cause is not None and cause.args and isinstance(cause.args[0], int) else 0
+
+
 class TargetSession:
     """A connection; `read_s` None waits for answers as long as they take, and `many` statements go in one packet only
     where rows are written."""
@@ -106,9 +112,14 @@ class TargetSession:
         wanted = target.settings(target.traits.rows)
         if wait_s is not None:
             wanted.append(Setting("wait_timeout", str(wait_s)))
-        for name, value, _ in wanted:
-            self.ask(sent.SETTING.format(name=name, value=value.format(txn_mode=self.options.txn_mode)))
+        for setting in wanted:
+            self.set(setting)
         return self
+
+    def set(self, setting: Setting) -> None:
+        """Set a variable of the session."""
+        value = setting.value.format(txn_mode=self.options.txn_mode)
+        self.ask(sent.SETTING.format(name=setting.name, value=value))
 
     def ask(self, *questions: str | bytes, values: Sequence[object] = ()) -> Sequence[Sequence[Any]]:
         """Send statements one by one; return the rows of the last. `values` are those of its %s."""

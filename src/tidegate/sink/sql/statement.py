@@ -13,7 +13,7 @@ Source: MySQL reference manual, "INSERT ... ON DUPLICATE KEY UPDATE": with CLIEN
 counts as one that was there; "mysql_info()": `Records: 3  Duplicates: 2  Warnings: 0`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -22,10 +22,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.feed import server_sql as sent
+from tidegate.model.event import Field
+from tidegate.model.mysql import MysqlType
 from tidegate.sink.sql.fold import DELETE, INSERT, UPDATE, Net
-from tidegate.sink.sql.literal import around, joined
+from tidegate.sink.sql.literal import around, joined, name_sql
 from tidegate.sink.sql.shape import WrittenTable, is_json, is_text
 
+_FORMS: Final[Mapping[int, str]] = {
+    **dict.fromkeys((MysqlType.ENUM, MysqlType.SET, MysqlType.BIT, MysqlType.YEAR), sent.SAME_NUMBER),
+    **dict.fromkeys((MysqlType.DATE, MysqlType.DATETIME, MysqlType.TIMESTAMP, MysqlType.TIME), sent.SAME_MOMENT),
+}
 ROOM_BYTES: Final = 1024
 """What a statement takes beside its rows and names, at most."""
 
@@ -73,6 +79,38 @@ class Texts:
         """Return the texts of some entries."""
         places = pa.array(entries)
         return Texts(self.rows.take(places), self.keys.take(places), self.columns, self.at[entries])
+
+
+@dataclass(frozen=True, slots=True)
+class RowCheck:
+    """A row that is put: `question` asks the server, for each of `columns`, whether it holds what was sent."""
+
+    question: bytes
+    columns: Sequence[str]
+    table: str
+
+
+def row_checks(table: WrittenTable, net: Net, texts: Texts, *, documents: bool) -> Iterator[RowCheck]:
+    """Return the checks of the rows that are there after one group's net changes."""
+    found_by = f"{table.key_columns[0]}=".encode() if len(table.key) == 1 else b""
+    select, where, _ = sent.STORED.format(same="\0", table=table.sql, key="\0").encode().split(b"\0")
+    for entry in net.entry[net.op != DELETE].tolist():
+        values = [column[texts.at[entry]].as_py() for column in texts.columns]
+        same = [_same(field, value, documents=documents) for field, value in zip(table.fields, values, strict=True)]
+        question = b"".join([select, b",".join(same), where, found_by, texts.keys[entry].as_py()])
+        yield RowCheck(question, [field.name for field in table.fields], table.sql)
+
+
+def _same(field: Field, value: bytes, *, documents: bool) -> bytes:
+    """The question whether a column of one row holds a value, to the last byte."""
+    name = name_sql(field.name)
+    if is_json(field) and documents:
+        return sent.SAME_DOCUMENT.format(column=name).encode() + value + sent.AS_DOCUMENT.encode()
+    if is_text(field) or is_json(field):
+        return sent.SAME_BYTES.format(column=name).encode() + value + sent.AS_BYTES.encode()
+    form = _FORMS.get(field.type, sent.SAME_VALUE)
+    left, _, right = form.format(column=name, value="\0").partition("\0")
+    return left.encode() + value + right.encode()
 
 
 def statements(table: WrittenTable, net: Net, texts: Texts, limits: StatementLimits) -> Iterator[Statement]:

@@ -57,6 +57,10 @@ _READ_COMMITTED: Final = (
 _WRITE_SOURCE: Final = (Setting("tidb_cdc_write_source", "1"), Setting("tidb_placement_mode", "'ignore'"))
 
 
+_UNCHECKED: Final = Setting("check_constraint_checks", "0", since=(10, 2, 1))
+"""The upstream checks its rows, as far as it does; a CHECK of MariaDB's own refuses JSON that is deeper than 31."""
+
+
 @dataclass(frozen=True, slots=True)
 class KindTraits:
     """What servers of a kind have, and what sessions set there besides ROWS.
@@ -84,10 +88,16 @@ _ASKED: Final = ("max_allowed_packet", "transaction_isolation", "tx_isolation")
 KINDS: Final[Mapping[ServerKind, KindTraits]] = {
     ServerKind.MYSQL: KindTraits(rows=_READ_COMMITTED, ddls=(*_DDLS, *_TABLES), asked=_ASKED, numbers="INNODB_TABLES"),
     ServerKind.MARIADB: KindTraits(
-        rows=(*_READ_COMMITTED, Setting("in_predicate_conversion_threshold", "0", since=(10, 3, 18))),
+        rows=(
+            *_READ_COMMITTED,
+            Setting("sql_mode", f"'{ROW_MODES},TIME_ROUND_FRACTIONAL'", since=(10, 4, 1)),
+            Setting("in_predicate_conversion_threshold", "0", since=(10, 3, 18)),
+            _UNCHECKED,
+        ),
         ddls=(
             *_DDLS,
             Setting("sql_mode", f"'{DDL_MODES},TIME_ROUND_FRACTIONAL'", since=(10, 4, 1)),
+            _UNCHECKED,
             Setting("max_statement_time", "0", since=(10, 1, 1)),
             *_TABLES,
         ),
@@ -152,6 +162,11 @@ class TargetServer:
         return [
             one for one in wanted if self.version >= one.since and (one.name not in asked or one.name in self.variables)
         ]
+
+    def modes(self, *, strict: bool) -> Setting:
+        """Return the SQL modes of sessions of rows, or those of sessions that are not strict."""
+        wanted = [*ROWS, *self.traits.rows] if strict else self.traits.ddls
+        return [one for one in self.settings(wanted) if one.name == "sql_mode"][-1]
 
     @property
     def packet_bytes(self) -> int:

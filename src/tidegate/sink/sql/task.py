@@ -12,7 +12,7 @@ A statement that changes another number of rows than it has is an error: a row t
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -27,15 +27,18 @@ from tidegate.feed.ports import Changes, Written
 from tidegate.model.errors import Retry, SinkError, SinkRefused, TidegateError
 from tidegate.model.table import TableInfo, TableName
 from tidegate.objectstore.failpoint import reach
-from tidegate.sink.sql.connection import RowCounts, TargetSession
+from tidegate.sink.sql.connection import RowCounts, TargetSession, number_of
 from tidegate.sink.sql.entries import Entries, EntryReader
 from tidegate.sink.sql.fold import Net, fold_counted, fold_keyed, groups_of
 from tidegate.sink.sql.options import SqlOptions
 from tidegate.sink.sql.progress import fence, position_of
-from tidegate.sink.sql.statement import Counted, Statement, StatementLimits, statements
+from tidegate.sink.sql.statement import Counted, RowCheck, Statement, StatementLimits, row_checks, statements
 from tidegate.sink.sql.target import TargetServer
 from tidegate.sink.sql.zone import to_utc
 
+OF_VALUES: Final = frozenset({1264, 1265, 1292, 1366, 1406, 1411, 1918})
+"""What a strict server says of a value that one that is not strict may hold: an ENUM's '', a generated column that was
+cut off."""
 TRIES: Final = 8
 """As TiCDC tries a transaction."""
 PAUSE_S: Final = 0.1
@@ -64,12 +67,14 @@ class ShardJob:
 
 
 class Group(NamedTuple):
-    """Whole transactions up to `ts` and what their `rows` make, together; `first_ts` is the first of them."""
+    """Whole transactions up to `ts` and what their `rows` make, together; `first_ts` is the first of them. `checks`
+    makes what asks the server for the rows that are there then."""
 
     first_ts: int
     ts: int
     rows: int
     statements: tuple[Statement, ...]
+    checks: Callable[[], Iterator[RowCheck]]
 
 
 def write_shard(job: ShardJob) -> Written:
@@ -107,7 +112,7 @@ def _groups(job: ShardJob, position: int, done: Written) -> Iterator[list[Group]
         entries = [_mine(job, one) for one in _read(reader, chunk)]
         entries = [one for one in entries if len(one.number)]
         if entries:
-            yield _cut(entries, limits, options.txn_rows)
+            yield _cut(entries, limits, options.txn_rows, documents=traits.documents)
 
 
 def _read(reader: EntryReader, chunk: Chunk) -> list[Entries]:
@@ -125,12 +130,13 @@ def _mine(job: ShardJob, entries: Entries) -> Entries:
     return entries.of(entries.shard == job.shard)
 
 
-def _cut(entries: list[Entries], limits: StatementLimits, txn_rows: int) -> list[Group]:
+def _cut(entries: list[Entries], limits: StatementLimits, txn_rows: int, *, documents: bool) -> list[Group]:
     """The groups of some entries, each with the statements of all its tables."""
     times = np.sort(np.concatenate([one.commit_ts for one in entries]))
     group, ends = groups_of(times, txn_rows)
     starts = times[np.searchsorted(group, np.arange(len(ends)))].tolist()
     found: list[list[Statement]] = [[] for _ in ends]
+    parts: list[list[tuple[Entries, Net]]] = [[] for _ in ends]
     rows = np.zeros(len(ends), np.int64)
     for one in entries:
         mine = np.searchsorted(np.array(ends), one.commit_ts)
@@ -143,8 +149,15 @@ def _cut(entries: list[Entries], limits: StatementLimits, txn_rows: int) -> list
             here = slice(bounds[number], bounds[number + 1])
             part = Net(*(array[here] for array in net))
             found[number] += statements(one.table, part, one.texts, limits)
-    told = zip(starts, ends, rows.tolist(), map(tuple, found), strict=True)
+            parts[number].append((one, part))
+    checks = [partial(_checks, each, documents=documents) for each in parts]
+    told = zip(starts, ends, rows.tolist(), map(tuple, found), checks, strict=True)
     return [Group(*each) for each in told]
+
+
+def _checks(parts: Sequence[tuple[Entries, Net]], *, documents: bool) -> Iterator[RowCheck]:
+    for entries, net in parts:
+        yield from row_checks(entries.table, net, entries.texts, documents=documents)
 
 
 class _Writer:
@@ -180,7 +193,7 @@ class _Writer:
     def _write(self, group: Group) -> None:
         for tries in range(1, TRIES + 1):
             try:
-                self._transaction(self._connected(), group)
+                self._settle(group)
             except TidegateError as error:
                 self.close()
                 error.at(table=error.where.table or _tables(group), commit_ts=group.first_ts)
@@ -217,7 +230,22 @@ class _Writer:
             self._session = opened.prepare(job.target, wait_s=SILENT_S)
         return self._session
 
-    def _transaction(self, session: TargetSession, group: Group) -> None:
+    def _settle(self, group: Group) -> None:
+        """Write a group; where the server takes a value for none, as a server that is not strict may hold it, once more
+        in a session that is not, and look whether it holds what was sent."""
+        try:
+            self._transaction(self._connected(), group)
+        except SinkRefused as refusal:
+            if number_of(refusal) not in OF_VALUES:
+                raise
+            self.close()
+            session = self._connected()
+            session.set(self._job.target.modes(strict=False))
+            self._transaction(session, group, refusal)
+            session.set(self._job.target.modes(strict=True))
+
+    def _transaction(self, session: TargetSession, group: Group, refusal: SinkRefused | None = None) -> None:
+        """Write a group; with `refusal`, the error of the same try in a strict session, only if all values are kept."""
         job = self._job
         moves = fence(job.options.feed, job.shard, job.epoch, self._position, group.ts)
         moved = Statement(moves, 1, Counted.AFFECTED, "tidegate.progress")
@@ -225,12 +253,11 @@ class _Writer:
             first = packet[0] is moved
             texts = ([sent.BEGIN.encode()] if first else []) + [one.text for one in packet]
             reach("sql/before-statements")
-            try:
-                answers = list(session.send(texts)) if job.options.multi_statements else _one_by_one(session, texts)
-            except SinkRefused as error:
-                raise error.at(table=_tables(group)) from error
+            answers = list(session.send(texts)) if job.options.multi_statements else _one_by_one(session, texts)
             for one, answer in zip(packet, answers[first:], strict=True):
                 _check(one, answer, group)
+        if refusal is not None:
+            _check_rows(session, group, refusal)
         reach("sql/before-commit")
         list(session.send([sent.COMMIT.encode()]))
         reach("sql/after-commit")
@@ -264,6 +291,18 @@ def _check(one: Statement, answer: RowCounts, group: Group) -> None:
         f"{one.table}: {found} of {one.rows} rows are there that ts {group.first_ts} to {group.ts} change: somebody "
         f"else writes the table, or it was not equal at the start; safe-mode=true writes whatever is there: {what}"
     ).at(table=one.table.replace("`", ""), commit_ts=group.first_ts)
+
+
+def _check_rows(session: TargetSession, group: Group, refusal: SinkRefused) -> None:
+    for check in group.checks():
+        rows = session.ask(check.question)
+        wrong = [name for name, same in zip(check.columns, rows[0], strict=True) if not same] if rows else []
+        if wrong or not rows:
+            what = f"column {', '.join(wrong)}" if wrong else "a row"
+            raise SinkRefused(
+                f"{refusal}. Not strict, the server keeps another value in {what} of {check.table}: compare its type, "
+                "members and charset there with the upstream's, ALTER it, then resume"
+            ).at(table=check.table.replace("`", ""), commit_ts=group.first_ts) from refusal.__cause__
 
 
 def _tables(group: Group) -> str:
