@@ -7,8 +7,10 @@ import pytest
 from tests.recorded_tidb import CUT, recorded, reserved
 from tidegate.expr.syntax.parse import DdlText
 from tidegate.expr.syntax.words import RESERVED
-from tidegate.model.errors import SqlRefused
+from tidegate.model.errors import SqlError, SqlRefused
 from tidegate.schema.parse.ddl import parse
+from tidegate.sink.sql.ddl.rewrite import DdlPlace, statement_for
+from tidegate.sink.sql.target import target_of
 from tidegate.tidb.cluster import Cluster
 from tidegate.tidb.sql.session.session import Session
 from tidegate.tidb.sql.session.shape import StatementShapes
@@ -88,6 +90,25 @@ def test_taken_statements() -> None:
                 parse(statement.text, "d", RESERVED)
         read += 1
     assert read > 400
+
+
+def test_printed_ddls() -> None:
+    """DDLs that a real TiDB ran go out to a TiDB with their names in quotes, whatever words they are."""
+    tables = [
+        f"create table `{word}` (`{word}` int primary key, `v` int, key `{word}` (`v`))" for word in sorted(RESERVED)
+    ]
+    ran = [one["sql"] for one in recorded("statements") if "error" not in one]
+    target, sent = target_of("8.0.11-TiDB-v8.5.4"), 0
+    for sql in [*ran, *tables, "alter table `rank` rename to `rows`, change `lead` `of` int after `to`"]:
+        try:
+            parse(sql, "d")
+        except SqlError:
+            continue
+        found = statement_for(target, sql, DdlPlace(schema="d"))
+        if found.text:
+            parse(found.text, "d", RESERVED)
+            sent += 1
+    assert sent > 300
 
 
 @pytest.mark.parametrize("mode", ["TIME_ROUND_FRACTIONAL", "EMPTY_STRING_IS_NULL", "NO_AUTO_VALUE_ON_ZERO, ANSI"])

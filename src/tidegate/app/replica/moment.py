@@ -160,6 +160,7 @@ def _set_snapshot(session: TargetSession, ts: int) -> None:
     try:
         session.ask(sent.AT_TS, values=(str(ts),))
     except SinkError as error:
+        session.ask(sent.AT_TS, values=("",))  # a TiDB keeps the refused text
         raise ConfigError(
             f"{session.options.place} cannot be read at {ts}: {error}; verify at a later ts, or let the server keep "
             "more: SET GLOBAL tidb_gc_life_time = '24h'"

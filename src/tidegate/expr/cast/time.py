@@ -8,6 +8,7 @@
 
     0000-00-00   refused in strict mode under NO_ZERO_DATE, a warning under NO_ZERO_DATE alone
     2024-00-10   likewise under NO_ZERO_IN_DATE; a TIMESTAMP never is one
+    2024-02-30   none, but under ALLOW_INVALID_DATES a DATE and a DATETIME as it is
 
 Source: TiDB pkg/types/time.go, pkg/table/column.go (handleZeroDatetime).
 """
@@ -67,6 +68,7 @@ def _timestamp(moment: Time, zone: tzinfo) -> Converted:
 
 def _read(value: SqlValue, fsp: int, context: Context) -> Time | None:
     """The wall clock that a value means; None for none."""
+    any_day = "ALLOW_INVALID_DATES" in context.sql_mode
     match value:
         case Time():
             return value
@@ -74,18 +76,19 @@ def _read(value: SqlValue, fsp: int, context: Context) -> Time | None:
             now = context.now.astimezone(context.zone)
             return shift(Time(now.year, now.month, now.day), timedelta(microseconds=int(value) // 1000))
         case int():
-            moment = parse_moment_number(int(value))
+            moment = parse_moment_number(int(value), any_day=any_day)
             return moment if moment != ZERO or value == 0 else None
         case Decimal() | float():
-            return _parsed(f"{value:f}", fsp, context.zone)
+            return _parsed(f"{value:f}", fsp, context.zone, any_day=any_day)
         case JsonDatum(document=str(text)):
-            return _parsed(text, fsp, context.zone)
+            return _parsed(text, fsp, context.zone, any_day=any_day)
     plain = plain_text(value)
-    return _parsed(plain if isinstance(plain, str) else plain.decode("utf-8", "replace"), fsp, context.zone)
+    text = plain if isinstance(plain, str) else plain.decode("utf-8", "replace")
+    return _parsed(text, fsp, context.zone, any_day=any_day)
 
 
-def _parsed(text: str, fsp: int, zone: tzinfo) -> Time | None:
-    moment = parse_moment(text, fsp, zone)
+def _parsed(text: str, fsp: int, zone: tzinfo, *, any_day: bool = False) -> Time | None:
+    moment = parse_moment(text, fsp, zone, any_day=any_day)
     return moment if moment != ZERO or _ONLY_ZEROS.fullmatch(text) else None
 
 

@@ -70,11 +70,15 @@ def fsp_of(kind: ColumnType) -> int:
     return max(kind.decimal, 0)
 
 
-def checked(moment: Time) -> Time:
-    """`moment` if such a wall clock exists (month and day may be zero), else the zero date."""
+def checked(moment: Time, *, any_day: bool = False) -> Time:
+    """`moment` if such a wall clock exists (month and day may be zero, and with `any_day` each month has 31), else the
+    zero date."""
     in_range = moment.year <= 9999 and moment.month <= 12 and moment.hour < 24 and moment.minute < 60
-    if not in_range or moment.second >= 60 or moment.day > (DAYS[moment.month - 1] if moment.month else 31):
+    last = DAYS[moment.month - 1] if in_range and moment.month and not any_day else 31
+    if not in_range or moment.second >= 60 or moment.day > last:
         return ZERO
+    if any_day:
+        return moment
     leap = moment.year % 4 == 0 and (moment.year % 100 != 0 or moment.year % 400 == 0)
     return ZERO if moment.month == 2 and moment.day == 29 and not leap else moment
 
@@ -98,16 +102,16 @@ def round_moment(moment: Time, fsp: int) -> Time:
     return shift(cut, timedelta(microseconds=unit)) if rest * 2 >= unit else cut
 
 
-def parse_moment(text: str, fsp: int, zone: tzinfo = UTC) -> Time:
+def parse_moment(text: str, fsp: int, zone: tzinfo = UTC, *, any_day: bool = False) -> Time:
     """Return the wall clock that MySQL reads in `text` (any separators, two-digit years, none at all), rounded to
-    `fsp`."""
+    `fsp`; `any_day` as for `checked`."""
     text = text.strip()
     body, offset = split_zone(text)
     if _PUNCTUATED.match(body) is None:
         return ZERO
     fields = _FIELDS.findall(body)
     if len(fields[0]) > 4 or (len(fields) == 1 and "." not in body):
-        moment, timed = parse_compact(body, fsp)
+        moment, timed = parse_compact(body, fsp, any_day=any_day)
     else:
         if len(fields) < 3 or any(len(field) > 4 for field in fields[1:6]):
             return ZERO
@@ -116,7 +120,7 @@ def parse_moment(text: str, fsp: int, zone: tzinfo = UTC) -> Time:
         fraction = fraction_after(body, fields) if timed else ""
         if len(fields[0]) <= 2 and (any(numbers) or fraction):
             numbers[0] = full_year(numbers[0])
-        moment = checked(Time(*numbers)) if all(n <= 9999 for n in numbers) else ZERO
+        moment = checked(Time(*numbers), any_day=any_day) if all(n <= 9999 for n in numbers) else ZERO
         if moment != ZERO and fraction:
             moment = add_fraction(moment, fraction, fsp)
     if offset is None or moment == ZERO:
@@ -159,10 +163,12 @@ def fraction_after(body: str, fields: list[str]) -> str:
 def add_fraction(moment: Time, digits: str, fsp: int) -> Time:
     """`moment` with the fraction `digits`, rounded half up at `fsp` by the next digit."""
     kept = int(digits[:fsp].ljust(fsp, "0") or 0) + (1 if digits[fsp : fsp + 1] >= "5" else 0)
+    if kept < 10**fsp:
+        return moment._replace(microsecond=kept * 10 ** (6 - fsp))
     return shift(moment._replace(microsecond=0), timedelta(microseconds=kept * 10 ** (6 - fsp)))
 
 
-def parse_compact(body: str, fsp: int) -> tuple[Time, bool]:
+def parse_compact(body: str, fsp: int, *, any_day: bool = False) -> tuple[Time, bool]:
     """(wall clock, whether it has seconds) of YYYYMMDD[HHMMSS] or YYMMDD[HHMMSS] with an optional fraction."""
     found = re.match(r"(\d+)(?:[^\w\s]*\.(\d*))?", body, re.ASCII)
     digits, fraction = (found[1], found[2] or "") if found else ("", "")
@@ -175,12 +181,13 @@ def parse_compact(body: str, fsp: int) -> tuple[Time, bool]:
     if not timed and fraction:
         pairs += [int(fraction[at : at + 2]) for at in range(0, min(len(fraction), 2 * (5 - len(pairs))), 2)]
     year = int(digits[:width])
-    moment = checked(Time(full_year(year) if width == 2 else year, *pairs))
+    moment = checked(Time(full_year(year) if width == 2 else year, *pairs), any_day=any_day)
     return (add_fraction(moment, fraction, fsp) if timed and fraction and moment != ZERO else moment), timed
 
 
-def parse_moment_number(number: int) -> Time:
-    """Return the wall clock of a number such as 20200101, 200101, 20200101123059; the zero date when it is none."""
+def parse_moment_number(number: int, *, any_day: bool = False) -> Time:
+    """Return the wall clock of a number such as 20200101, 200101, 20200101123059; the zero date when it is none.
+    `any_day` as for `checked`."""
     if number < 101 or 99991231 < number < 101000000 or number > 99991231235959:
         return ZERO
     if number <= 99991231:
@@ -191,7 +198,7 @@ def parse_moment_number(number: int) -> Time:
         day += 20000000 if day < 700101 else 19000000
     hour, rest = divmod(clock, 10**4)
     year, month_day = divmod(day, 10**4)
-    return checked(Time(year, *divmod(month_day, 100), hour, *divmod(rest, 100)))
+    return checked(Time(year, *divmod(month_day, 100), hour, *divmod(rest, 100)), any_day=any_day)
 
 
 def moment_number(moment: Time, kind: ColumnType) -> Decimal:

@@ -34,7 +34,8 @@ ERRORS: Final[Mapping[AnswerKind, type[SinkError]]] = {
 }
 _LOST: Final = 2013
 _DUPLICATES: Final = re.compile(rb"Duplicates: (\d+)")
-_CHANGED: Final = "somebody changed the table; give it the columns of the upstream, then resume"
+_CHANGED: Final = "the table is another one here than in the upstream; give it the upstream's columns, then resume"
+_CHECK: Final = "a CHECK that the upstream has not, or does not enforce; ALTER TABLE .. DROP CONSTRAINT, then resume"
 _GRANT: Final = (
     "GRANT the account SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX on the replicated databases and on "
     "tidegate; views, foreign keys and new databases need their own rights"
@@ -46,6 +47,10 @@ _ADVICE: Final = {
     1062: "a row is there that should not be: somebody else writes the table, the feed began too early, or its topic "
     "tells UPDATEs without old values (output-old-value=false); safe-mode=true replaces such rows. While the upstream "
     "drops a unique key, rows may come that share its value: drop it here, too, then resume",
+    **dict.fromkeys((3819, 4025), _CHECK),
+    1071: "keys are shorter here than a TiDB's; CREATE the table by hand with a shorter key column, or leave it out",
+    1118: "rows are shorter here than a TiDB's; CREATE the table by hand with TEXT or BLOB columns, or leave it out",
+    1300: "no name may have a character beyond U+FFFF here; rename it in the upstream, or leave the table out",
     1146: "the table is not there: somebody dropped or renamed it, or the filter left it out until now; bring it with "
     "its rows, then resume, or leave it out by a filter rule",
     1049: "somebody dropped the database, or the upstream had it before the feed began, as TiDBs have `test`; CREATE "

@@ -114,6 +114,11 @@ def statement_for(target: TargetServer, query: str, place: DdlPlace = DdlPlace()
 
 _COMMENT: Final = re.compile(r"""'(?:[^'\\]++|\\.|'')*+'|`(?:[^`]++|``)*+`|\ ?/\*.*?\*/""", re.DOTALL)
 _IF_EXISTS: Final = re.compile(r"^(DROP (?:TABLE|VIEW|DATABASE))(?! IF EXISTS) (.*)", re.DOTALL)
+_LAST_CHARACTER: Final = "\uffff"
+_NO_NAME: Final = (
+    "a name with a character beyond U+FFFF, which it takes nowhere (rename it in the upstream, or leave the table out "
+    "by a filter rule)"
+)
 _GLOBAL_INDEX: Final = "/*T![global_index]"
 
 
@@ -186,6 +191,8 @@ def _refused(target: TargetServer, text: str, place: DdlPlace) -> TargetDdl | No
             return TargetDdl(DdlVerdict.REFUSED if rule.becomes is None else DdlVerdict.SKIPPED, "", (rule.why,))
     if target.kind is ServerKind.TIDB:
         return None
+    if any(token.kind is TokenKind.NAME and max(token.text, default="") > _LAST_CHARACTER for token in cursor.tokens):
+        return TargetDdl(DdlVerdict.REFUSED, "", (_NO_NAME,))
     if any(found[0].lstrip().startswith(_GLOBAL_INDEX) for found in _COMMENT.finditer(text)):
         return TargetDdl(DdlVerdict.REFUSED, "", ("a GLOBAL index",))
     moves = re.match(r"ALTER TABLE \S+ (?:TRUNCATE|EXCHANGE) PARTITION", text)

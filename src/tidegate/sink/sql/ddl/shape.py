@@ -159,6 +159,7 @@ def ids_of(facts: Facts) -> Facts:
 _WHOLE: Final = {T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG, T.FLOAT, T.DOUBLE}
 _LENGTHS: Final = {T.STRING: 1, T.VARCHAR: 0, T.BIT: 1}
 _MOMENTS: Final = {T.DATETIME, T.TIMESTAMP, T.TIME}
+_BEYOND: Final = re.compile("[\U00010000-\U0010ffff]")
 _ELEMENT: Final = re.compile(r"'((?:[^']|'')*)'")
 
 
@@ -194,7 +195,8 @@ def type_shown(column_type: str) -> str:
 
 
 def _listed(name: str, elements: Sequence[str]) -> str:
-    return f"{name}({','.join(elements)})"
+    """A list of members; information_schema of MariaDB shows a question mark for a character beyond U+FFFF."""
+    return _BEYOND.sub("?", f"{name}({','.join(elements)})")
 
 
 def shown(facts: Iterable[Fact], most: int = 6) -> str:
