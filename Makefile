@@ -35,7 +35,7 @@ unexport PYTHONDONTWRITEBYTECODE
 OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-replica demo-recorded test check audit soak bench bench-table bench-pair clean
+.PHONY: help setup demo demo-replica demo-recorded test test-more check audit soak bench bench-table bench-pair clean
 
 help: ## Tell what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -53,7 +53,10 @@ demo-recorded: setup ## Replay a recorded topic of TiCDC into a lake (RECORDING=
 
 test: setup $(S3)/.ready $(READERS)/.ready ## Run all tests but the long ones
 	@$(BIN)/python -m tests.jvms
-	@$(BIN)/python -m pytest -m 'not soak' $(call parallel,$(JOBS))
+	@$(BIN)/python -m pytest -m 'not soak and not more' $(call parallel,$(JOBS))
+
+test-more: setup ## Run further pairs of what `make test` runs once; CI does so behind it
+	@$(BIN)/python -m pytest -m 'more and not soak' $(call parallel,$(JOBS))
 
 check: setup audit ## Lint, format, types, known vulnerabilities, fast tests: what must hold before each commit
 	@$(BIN)/ruff check .

@@ -19,6 +19,8 @@ from tests.recorded import WORKLOAD, recorded_changes
 from tests.source.tidb.kit import write_log
 from tidegate.app.trial import run_here
 from tidegate.app.upstream.process import UpstreamOptions, start_upstream, stop_upstream
+from tidegate.expr.syntax.tokens import quote_name
+from tidegate.model.table import TableName
 from tidegate.sink.sql.options import Atomicity, SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.tidb.segment import encode_segment
@@ -89,9 +91,9 @@ def unlike(server: Server, truth: dict[str, Any], *, snapshot: int | None = None
         for statement in ("SET SESSION time_zone = '+00:00'", *past):
             cursor.execute(statement)
         for name, table in truth["tables"].items():
-            schema, _, own = name.partition(".")
+            schema, _, own = name.replace("`", "").partition(".")  # none has one
             columns = table["columns"]
-            asked = ", ".join(shown(one["type"]).format(f"`{one['name']}`") for one in columns)
+            asked = ", ".join(shown(one["type"]).format(quote_name(one["name"])) for one in columns)
             try:
                 cursor.execute(f"SELECT {asked} FROM `{schema}`.`{own}`")
             except pymysql.MySQLError as error:
@@ -103,7 +105,7 @@ def unlike(server: Server, truth: dict[str, Any], *, snapshot: int | None = None
             yield from (f"{name} has {row}" for row in list(found - wanted)[:1])
             yield from (f"{name} lacks {row}" for row in list(wanted - found)[:1])
     server.run(*past)
-    there = {f"{schema}.{table}" for schema in databases(server) for table in tables_in(server, schema)}
+    there = {str(TableName(schema, table)) for schema in databases(server) for table in tables_in(server, schema)}
     if past:
         server.run("SET SESSION tidb_snapshot = ''")
     yield from (f"{name} is not upstream" for name in there - truth["tables"].keys())

@@ -447,6 +447,7 @@ KINDS = [
     ("varchar(9)", "char(9)", ModifyKind.LOSSY),
     ("varchar(9)", "varbinary(9)", ModifyKind.LOSSY),
     ("varchar(9)", "varchar(9) character set latin1", ModifyKind.LOSSY),
+    ("varchar(9) character set latin1", "varchar(9)", ModifyKind.LOSSLESS),
     ("binary(3)", "binary(4)", ModifyKind.LOSSY),
     ("text", "longtext", ModifyKind.LOSSLESS),
     ("enum('a')", "enum('a','b')", ModifyKind.LOSSLESS),

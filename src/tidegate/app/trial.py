@@ -6,12 +6,13 @@
 The contract suites of tidegate.testing are handed this function: that floor does not know the engine.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from tidegate.app.engine import Engine, Feed
 from tidegate.app.meter import Meter
 from tidegate.app.progress import Progress
+from tidegate.feed.filter import TableFilter
 from tidegate.feed.ports import Sink, Source, Tasks
 from tidegate.feed.retry_policy import RetryPolicy
 from tidegate.testing.tasks import HereTasks, Hurried
@@ -27,9 +28,13 @@ def run_here(
     until: int | None = None,
     tasks: Tasks | None = None,
     report: Callable[[Progress], None] = lambda _: None,
+    rules: Sequence[str] = ("*.*",),
 ) -> Progress:
     """Run until the checkpoint reaches `until`, or until the source has nothing more; return the last report.
 
+    `rules` are filter rules of the tables that the run carries.
+
     Raises the error that ended the run."""
-    feed = Feed("trial", source, sink, accept=lambda *_: True, patience=RetryPolicy(quick=TRIES, stuck_s=None))
+    tables, patience = TableFilter.parse(rules), RetryPolicy(quick=TRIES, stuck_s=None)
+    feed = Feed("trial", source, sink, accept=tables.matches, takes=tables.takes_ddl, patience=patience)
     return Engine(feed, tasks or HereTasks(), Meter(report), Hurried()).run(until=until, idle_s=0)

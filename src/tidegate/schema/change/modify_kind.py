@@ -26,6 +26,8 @@ from tidegate.schema.stored.layout import column_type
 
 _WIDTHS: Final = {T.TINY: 1, T.SHORT: 2, T.INT24: 3, T.LONG: 4, T.LONGLONG: 8}
 _BLOBS: Final = {T.TINY_BLOB: 255, T.BLOB: 65535, T.MEDIUM_BLOB: 16777215, T.LONG_BLOB: 4294967295}
+KEPT_CHARSETS: Final = frozenset({("utf8", "utf8mb4"), ("latin1", "utf8mb4")})
+"""(old, new) charsets between which stored texts stay as they are: TiDB keeps all three as UTF-8."""
 _LOSSLESS, _CHECKED, _LOSSY = ModifyKind.LOSSLESS, ModifyKind.CHECKED, ModifyKind.LOSSY
 
 
@@ -47,7 +49,7 @@ def kind_of_types(old: ColumnType, new: ColumnType) -> ModifyKind:
         if old.unsigned != new.unsigned:
             return _LOSSY
         return _LOSSLESS if _WIDTHS[new.code] >= _WIDTHS[old.code] else _CHECKED
-    if old.charset != new.charset and (old.charset, new.charset) != ("utf8", "utf8mb4"):
+    if old.charset != new.charset and (old.charset, new.charset) not in KEPT_CHARSETS:
         return _LOSSY
     if _is_long(old) and _is_long(new):
         return _LOSSLESS if _bytes(new) >= _bytes(old) else _CHECKED

@@ -49,6 +49,7 @@ from tidegate.schema.change.arguments import (
 from tidegate.schema.change.catalog import Catalog
 from tidegate.schema.change.draft import column_of
 from tidegate.schema.change.make.table import make_ttl, with_charset
+from tidegate.schema.change.modify_kind import KEPT_CHARSETS
 from tidegate.schema.change.move.column import own_indexes
 from tidegate.schema.change.plan.column import (
     add_columns,
@@ -141,7 +142,7 @@ def convert_charset(alteration: Alteration, spec: ConvertCharset) -> Iterator[Al
     same = all((kind.charset, kind.collate) == (charset, collate) for kind in columns)
     if same and (table.charset, table.collate) == (charset, collate):
         return
-    if any(kind.charset != charset and (kind.charset, charset) != ("utf8", "utf8mb4") for kind in columns):
+    if any(kind.charset != charset and (kind.charset, charset) not in KEPT_CHARSETS for kind in columns):
         raise SqlRefused(8200, f"Unsupported converting text columns to charset {charset}", "HY000")
     yield AlterPart(22, CharsetArgs(charset, collate, needs_overwrite_cols=True))
 
