@@ -163,3 +163,17 @@ def test_one_token_of_a_store(tmp_path: Path) -> None:
     words = {write_token(config, shared) for _ in range(2)}
     assert len(words) == 1
     assert len(words.pop()) >= 32
+
+
+def test_a_source_that_a_reader_names(plain: tuple[Server, Client], place: Place, tmp_path: Path) -> None:
+    """Who may only read learns the tables of the server's own source; another one is opened for those who may write."""
+    server, client = plain
+    anybody = Client(client.address)
+    body = {"sink_uri": place.sink("asked"), "start_ts": place.work(0)}
+    own = {**body, "source_uri": server.config.source_uri}
+    for path in ("/verify_table", "/get_all_tables"):
+        assert anybody.post(path, body).json == anybody.post(path, own).json == client.post(path, body).json
+        foreign = f"tidb://{tmp_path}"
+        for other in ({"source_uri": foreign}, {"replica_config": {"source": {"uri": foreign}}}):
+            assert anybody.post(path, {**body, **other}).status == 401
+            assert client.post(path, {**body, **other}).status != 401

@@ -37,23 +37,25 @@ ANONYMOUS: Final = "anonymous"
 BEARER: Final = "bearer"
 READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 WRITES_BY_QUESTION: Final = frozenset({"/api/v2/tso", "/api/v2/verify_table", "/api/v2/get_all_tables"})
-"""Paths whose POST changes nothing."""
+"""Paths whose POST changes nothing; a source that the client names is opened for those alone who may write."""
 OPEN: Final = frozenset({"/healthz", "/livez", "/readyz"})
 """Paths that anybody may ask."""
 
 
 class Ask(NamedTuple):
-    """What admission looks at. `headers` are by lower-case names; `peer_cn` is of the client's certificate."""
+    """What admission looks at. `headers` are by lower-case names; `peer_cn` is of the client's certificate; with
+    `body_writes` the body asks for what takes the right to write."""
 
     method: str
     path: str
     headers: Mapping[str, str]
     peer_cn: str = ""
+    body_writes: bool = False
 
     @property
     def writes(self) -> bool:
         """True if the request may change something."""
-        return self.method not in READS and self.path not in WRITES_BY_QUESTION
+        return self.body_writes or (self.method not in READS and self.path not in WRITES_BY_QUESTION)
 
 
 class Admission:

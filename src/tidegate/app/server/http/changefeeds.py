@@ -140,7 +140,10 @@ class ChangefeedRoutes:
         return answer({**found, "all_tables": tables})
 
     def _verified(self, request: Request) -> dict[str, tuple[TableRef, ...]]:
-        found = self._feeds.verify(self._wish(request))
+        wish = self._wish(request)
+        if wish.source_uri not in {"", self._place.server.config.source_uri}:
+            request.state.may_write()
+        found = self._feeds.verify(wish)
         told = {"ineligible_tables": found.ineligible, "eligible_tables": found.eligible}
         return {name: tables for name, tables in told.items() if tables}
 

@@ -87,6 +87,7 @@ class Entrance:
             _check_head(scope)
             ask = Ask(request.method, scope["path"], request.headers, scope["state"].get("peer_cn", ""))
             scope["state"]["who"] = await self._admitted(ask)
+            scope["state"]["may_write"] = partial(self._admission.admit, ask._replace(body_writes=True))
             response = await self._early(request, scope)
             receive = None if response else _again(request, await _body(request))
         except TidegateError as error:
