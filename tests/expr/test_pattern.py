@@ -22,6 +22,24 @@ def test_no_text_makes_a_pattern_stand_still(text: str, wanted: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "cast(concat(repeat('1', {0}), 'x') as signed) > 0",
+        "cast(concat(repeat('1', {0}), 'x') as decimal(65)) > 0",
+        "concat(repeat('1', {0}), 'x') + 0 > 0",
+        "concat(repeat(' ', {0}), 'x') + 0 = 0",
+        "cast(concat(repeat('0', {0}), 'x') as date) is null",
+        "cast(concat(repeat('0 ', {0}), 'x') as datetime) is null",
+        "cast(concat(repeat('1', {0}), ' 1 1 1 1 1 1 x') as datetime) is null",
+        "cast(concat(repeat('1:', {0}), 'x') as time) is null",
+    ],
+)
+def test_no_text_makes_a_number_or_a_time_stand_still(text: str) -> None:
+    """A text of half a million characters that is almost a value is read once, not once from each of them."""
+    value(text.format(500_000))
+
+
+@pytest.mark.parametrize(
     ("text", "wanted"),
     [
         ("'a' regexp '(?=a)'", "error 1139"),

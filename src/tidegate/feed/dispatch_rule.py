@@ -37,7 +37,7 @@ import msgspec
 from tidegate.model.errors import ConfigError, SinkConfigInvalid, TopicExpressionInvalid
 
 MAX_TOPIC_BYTES: Final = 249
-_EXPRESSION: Final = re.compile(r"[A-Za-z0-9._-]*(\{schema\})?([A-Za-z0-9._-]*\{table\})?[A-Za-z0-9._-]*")
+_EXPRESSION: Final = re.compile(r"[A-Za-z0-9._-]*+(\{schema\})?([A-Za-z0-9._-]*+\{table\})?[A-Za-z0-9._-]*+")
 _FORBIDDEN: Final = re.compile(r"[^A-Za-z0-9._-]")
 _RESERVED: Final = {".": "_", "..": "__"}
 

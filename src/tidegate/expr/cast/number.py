@@ -40,7 +40,7 @@ from tidegate.kv.packed_time import Time
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 
-_WHOLE: Final = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*", re.ASCII)
+_WHOLE: Final = re.compile(r"\s*+[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?\s*+", re.ASCII)
 _YEAR_LEAST, _YEAR_GREATEST = 1901, 2155
 _FOUR: Final = len("0000")
 

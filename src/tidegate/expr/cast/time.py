@@ -40,7 +40,7 @@ from tidegate.kv.packed_time import ZERO, Time, to_utc
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 
-_ONLY_ZEROS: Final = re.compile(r"[0\s:.T-]*0[0\s:.T-]*", re.ASCII)
+_ONLY_ZEROS: Final = re.compile(r"[\s:.T-]*+0[0\s:.T-]*+", re.ASCII)
 _MAX_FSP: Final = 6
 _LARGEST_CLOCK: Final = 8385959
 

@@ -43,7 +43,7 @@ HUGE: Final = 10**100
 WIDE: Final = Context(prec=400, rounding=ROUND_HALF_UP)
 """Room for every digit of a double or of DECIMAL(65,30)."""
 
-_PREFIX: Final = re.compile(r"[ \t\n\v\f\r]*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,9})?)", re.ASCII)
+_PREFIX: Final = re.compile(r"[ \t\n\v\f\r]*+([+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d{1,9})?)", re.ASCII)
 
 
 def numeric_prefix(text: str) -> Decimal:

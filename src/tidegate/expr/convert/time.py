@@ -156,7 +156,7 @@ def in_zone(moment: Time, offset: timedelta, zone: tzinfo) -> Time:
 
 def fraction_after(body: str, fields: list[str]) -> str:
     """Return the digits behind the point that follows the sixth field."""
-    found = re.match(r"(?:\D*\d+){6}\.(\d+)", body, re.ASCII) if len(fields) > 6 else None
+    found = re.match(r"(?:\D*+\d++){6}\.(\d+)", body, re.ASCII) if len(fields) > 6 else None
     return found[1] if found else ""
 
 

@@ -39,7 +39,9 @@ from tidegate.model.table import ColumnType
 
 Cast: TypeAlias = Callable[[SqlValue, ColumnType, Context], SqlValue]
 _OUT_OF_RANGE: Final = 1264
-_LEADING: Final = re.compile(r"\s*([+-]?\d+)", re.ASCII)
+_LEADING: Final = re.compile(r"\s*+([+-]?)0*+(\d*)(?<=\d)", re.ASCII)
+LARGEST_DIGITS: Final = 100
+"""As many make a number larger than all; Python reads no more than some thousands."""
 _UNKNOWN_CHARSET: Final = 1115
 _CHARSETS: Final = frozenset({"utf8mb4", "utf8", "utf8mb3", "ascii", "latin1", "gbk", "gb18030", "binary"})
 
@@ -50,7 +52,7 @@ def _whole(value: SqlValue, kind: ColumnType, context: Context) -> int | None:
         found = _LEADING.match(value)
         if found is None or found.end() < len(value.rstrip()):
             context.warn(1292, f"Truncated incorrect INTEGER value: '{value:.64}'")
-        return int(found[1]) if found else 0
+        return int(f"{found[1]}{found[2][:LARGEST_DIGITS] or 0}") if found else 0
     if isinstance(value, Bits):
         return int.from_bytes(value[-8:], "big")
     if isinstance(value, bytes):

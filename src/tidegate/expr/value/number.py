@@ -32,7 +32,9 @@ MAX_INT: Final = (1 << 63) - 1
 MAX_UINT: Final = (1 << 64) - 1
 EXACT: Final = Context(prec=400, rounding=ROUND_HALF_UP, Emax=10**6, Emin=-(10**6))
 """Room for every product of two DECIMAL(65,30)."""
-_PREFIX: Final = re.compile(r"[ \t\n\v\f\r]*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,9})?)[ \t\n\v\f\r]*", re.ASCII)
+_PREFIX: Final = re.compile(
+    r"[ \t\n\v\f\r]*+([+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d{1,9})?)[ \t\n\v\f\r]*+", re.ASCII
+)
 _TRUNCATED: Final = 1292
 _PLAIN: Final = frozenset({int, Unsigned, Decimal, float})
 

@@ -23,7 +23,7 @@ from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 
 _INCORRECT: Final = 1292
-_ZEROS: Final = re.compile(r"[\s0:.\-/T]*0[\s0:.\-/T]*\Z")
+_ZEROS: Final = re.compile(r"[\s:.\-/T]*+0[\s0:.\-/T]*+\Z")
 _DATE_PART: Final = re.compile(
     r"\s*\d{1,4}[^\w\s:.]\d+[^\w\s:.]\d+|\s*\d{8}(?:\d{6})?(?:\.\d*)?\s*\Z|\s*\d{12}(?:\.\d*)?\s*\Z"
 )
