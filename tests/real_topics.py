@@ -34,7 +34,8 @@ TOPICS: Final = {
 WITHOUT_KEY: Final = frozenset({"rc_ddl.nopk", "rc_part.gi", "rc_types.nokey", "rc_types.ukeynull"})
 """TiCDC sends nothing of them."""
 SWAPPED: Final = frozenset({"rc_ddl.t", "rc_ddl.t2", "rc_ddl.tmp", "rc_ddl.v1"})
-"""Three tables and a view of them: the classic TiCDC left them out: it cannot follow their swap.  Files of the storage sink lost a step of it."""
+"""Three tables and a view of them: the classic TiCDC left them out, as it cannot follow their swap.  Files of the
+storage sink lost a step of it."""
 LEFT_OUT: Final[Mapping[str, frozenset[str]]] = {
     "new/open": WITHOUT_KEY,
     "new/canal": WITHOUT_KEY,
