@@ -57,6 +57,14 @@ def put_safe_point(log: Path, name: str, checkpoint_ts: int, time_ms: int) -> No
         ) from fault
 
 
+def kept_safe_point(log: Path, name: str) -> int | None:
+    """Return the safe point of the changefeed that holds the log as `name`; None where it has none."""
+    try:
+        return msgspec.json.decode((log / _FEEDS / f"{name}.json").read_bytes(), type=LogSafePoint).checkpoint_ts
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
 def safe_points(log: Path) -> list[LogSafePoint]:
     """Return all that are there, by name; files that are none of ours are passed over."""
     found = []

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from tidegate.app.log_safe_points import put_safe_point
+from tidegate.app.log_safe_points import kept_safe_point, put_safe_point
 from tidegate.feed.filter import SYSTEM_SCHEMAS
 from tidegate.kv.number import decode_int
 from tidegate.model.errors import HistoryLost
@@ -57,6 +57,10 @@ class SegmentLog:
     def hold(self, feed: str, ts: int) -> None:
         """Put the feed's safe point down."""
         put_safe_point(self.directory, feed, ts, time.time_ns() // 1_000_000)
+
+    def held(self, feed: str) -> int | None:
+        """Return the feed's safe point."""
+        return kept_safe_point(self.directory, feed)
 
     def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
         """Return the segments that meet (low, high]; those below the begin are gone, though they may still lie

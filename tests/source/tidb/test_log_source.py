@@ -20,7 +20,7 @@ from tidegate.feed.filter import TableFilter
 from tidegate.feed.ports import Reading, Source
 from tidegate.model.errors import HistoryLost, RenameRefused
 from tidegate.model.event import RowChange
-from tidegate.model.feed_errors import SourceBehind
+from tidegate.model.feed_errors import MadeAnew, SourceBehind
 from tidegate.model.table import TableInfo
 from tidegate.schema.stored.table import table_info
 from tidegate.source.tidb.changes import mounter_of
@@ -187,6 +187,32 @@ def test_a_log_that_was_trimmed(tmp_path: Path) -> None:
     assert [row.after[0] for row in told.rows] == [2, 3]  # type: ignore[union-attr]
     with pytest.raises(HistoryLost, match="--log-keep"):
         log_source(tmp_path).start(TASKS, begin - 1)
+
+
+def test_a_target_that_was_emptied(tmp_path: Path) -> None:
+    """A feed that has been further than a trimmed log begins stops when its target has no progress of it, at each
+    start; with a start-ts, as the error says it, or from a checkpoint, it goes on; a feed of another name is new."""
+    upstream = Upstream(1, tmp_path)
+    for key in (1, 2, 3):
+        upstream.run(f"INSERT INTO a VALUES ({key}, 1, {key})")
+        upstream.writer.write()
+    was_at = upstream.writer.low
+    first = log_source(tmp_path)
+    first.start(TASKS, None)
+    assert log_source(tmp_path).start(TASKS, None) == 0, "nothing was trimmed: all of it comes again"
+    log_source(tmp_path).start(TASKS, was_at)
+    begin = trim(tmp_path, was_at)
+    assert begin is not None
+    assert begin < was_at
+
+    for _ in range(2):
+        with pytest.raises(MadeAnew, match=f"was at ts {was_at} when it last ran, .* up to ts {begin}") as stopped:
+            log_source(tmp_path).start(TASKS, None)
+
+    said = int(str(stopped.value).split("start-ts=")[1].split(",")[0])
+    assert log_source(tmp_path, feed="other").start(TASKS, None) == begin
+    assert log_source(tmp_path).start(TASKS, was_at) == was_at
+    assert log_source(tmp_path, start_ts=said).start(TASKS, None) == begin
 
 
 def test_the_log_hears_who_needs_it(tmp_path: Path) -> None:

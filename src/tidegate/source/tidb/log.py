@@ -73,6 +73,9 @@ class KvLog(Protocol):
 
         `feed` names the feed and its sink: two of one name into different sinks do not move each other's ts."""
 
+    def held(self, feed: str) -> int | None:
+        """Return what that feed asked for last; None where it never did."""
+
     def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
         """Return the parts that meet (low, high], in the order of time; without `high`, up to the last one."""
 
@@ -104,6 +107,10 @@ class _Without:
     def hold(self, feed: str, ts: int) -> None:
         """Ask the log."""
         self.log.hold(feed, ts)
+
+    def held(self, feed: str) -> int | None:
+        """Ask the log."""
+        return self.log.held(feed)
 
     def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
         """Return the parts of the whole log; what they hold is a bound from above."""
@@ -137,6 +144,10 @@ class SafePoint:
     def __init__(self, log: KvLog, feed: str) -> None:
         self._log, self._feed = log, feed
         self._told_s: float | None = None
+
+    def last(self) -> int | None:
+        """Return how far a run of the feed was when it said so last; None where none ran."""
+        return self._log.held(self._feed)
 
     def at(self, ts: int) -> None:
         """The feed is done up to `ts`."""

@@ -25,7 +25,7 @@ from tidegate.feed.event_filter import EventFilter
 from tidegate.feed.filter import TableFilter
 from tidegate.feed.ports import Reading, Source, Tasks
 from tidegate.model.errors import TidegateError
-from tidegate.model.feed_errors import SourceBehind
+from tidegate.model.feed_errors import MadeAnew, SourceBehind
 from tidegate.model.table import TableInfo
 from tidegate.schema.snapshot import SchemaState
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
@@ -115,6 +115,8 @@ class LogSource(Source):
             raise SourceBehind(
                 f"the change log goes up to {parts[-1].high}, below {at}: its upstream does not write it yet"
             )
+        if known is None:
+            self._check_begun(at)
         self._hold.at(at)
         self._timeline.start(at)
         self._replicated = _Replicated.of(self._timeline.snapshot, self._timeline.tables)
@@ -123,6 +125,19 @@ class LogSource(Source):
         self._at, self._high, self._parts = at, parts[-1].high, ()
         self.refresh()
         return at
+
+    def _check_begun(self, at: int) -> None:
+        """Raise MadeAnew for a target without progress of a feed that has been further than a trimmed log begins."""
+        last = self._hold.last()
+        if last is None or last <= at or self._log.begin().whole:
+            return
+        raise MadeAnew(
+            f"the target has no progress of this changefeed, which was at ts {last} when it last ran, and the change "
+            f"log was trimmed up to ts {at}: the target was emptied, or restored from a time before, and would miss "
+            f"the rows written before that. Ways out: restore the target with its progress; begin at ts {at} without "
+            f"them, with start-ts={at}, or with a copy of them in the target; or start a fresh changefeed into a fresh "
+            "target"
+        )
 
     def stop(self) -> None:
         """Do nothing: no activity goes on by itself."""
