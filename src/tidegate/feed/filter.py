@@ -27,6 +27,7 @@ from tidegate.model.event import Ddl
 from tidegate.model.name import lowered
 from tidegate.model.pattern import RegularExpression, expression
 from tidegate.model.table import TableName
+from tidegate.schema.meant import about
 
 DEFAULT_RULES: Final = ("*.*",)
 SYSTEM_SCHEMAS: Final = frozenset(
@@ -127,7 +128,7 @@ class TableFilter:
             together = renamed_together(ddl)
             if together:
                 return self._takes_all(together, ddl)
-        matched = self.matches(ddl.schema, ddl.table)
+        matched = self.matches(*about(ddl))
         if previous is None or self.matches(*previous):
             return matched or previous is not None
         if matched and "RENAME" in ddl.query.upper():

@@ -10,6 +10,9 @@
     +- PartitionNumInvalid         more partitions are asked for than there are, or none
     +- SameUpstream                a database is to be written whose own log is the source
 
+    InputError
+    +- DdlForbidden                a DDL's text is not the feed's to run at its target
+
     TidegateError
     +- StateUnwritable             the directory of its progress is full or away         LATER
     +- Overtaken                   a run that this one has fenced published once more: go on behind it
@@ -27,12 +30,20 @@ The others do not pass by waiting: TiCDC fails a changefeed for most of them at 
 from tidegate.model.errors import (
     ConfigError,
     HistoryLost,
+    InputError,
     KafkaConfigInvalid,
     Retry,
     SchemaError,
     SourceError,
     TidegateError,
 )
+
+
+class DdlForbidden(InputError):
+    """A DDL whose text nobody here reads, or which says what is not the feed's to say; the message tells what, and the
+    ways out. Where it came by a message, the source's policy for those that cannot be read holds for it."""
+
+    code = "CDC:ErrDDLForbidden"
 
 
 class EventTypeInvalid(ConfigError):

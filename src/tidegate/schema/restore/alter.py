@@ -22,7 +22,7 @@ from tidegate.schema.restore.template import bracketed, by_words, one_of, templa
 
 def alter_table(r: SqlReader) -> str:
     """Return the rest of ALTER TABLE, after that word; "" if nothing is left of it."""
-    named = r.path()
+    named = r.table()
     if r.accept("ANALYZE PARTITION"):
         return f"ANALYZE TABLE {named} PARTITION {_analyze(r)}"
     parts: list[str] = []
@@ -137,7 +137,7 @@ _CLAUSES: Final = (
         "ALTER COLUMN|ALTER: 'ALTER COLUMN 'path column_default",
         "RENAME COLUMN path TO path",
         "RENAME INDEX|RENAME KEY: 'RENAME INDEX 'name TO name",
-        "RENAME: 'RENAME AS '<TO|AS><=>path",
+        "RENAME: 'RENAME AS '<TO|AS><=>beside",
         "CONVERT TO CHARACTER SET|CONVERT TO CHARSET|CONVERT TO CHAR SET: 'CONVERT TO CHARACTER SET 'charset"
         "[ COLLATE upper]",
         "ALGORITHM = word",
@@ -163,7 +163,7 @@ _CLAUSES: Final = (
         "DISCARD PARTITION partitions TABLESPACE",
         "IMPORT TABLESPACE",
         "IMPORT PARTITION partitions TABLESPACE",
-        "EXCHANGE PARTITION name WITH TABLE path<WITH VALIDATION>[ WITHOUT VALIDATION]",
+        "EXCHANGE PARTITION name WITH TABLE table<WITH VALIDATION>[ WITHOUT VALIDATION]",
         "REORGANIZE PARTITION~binlog[ name,.. INTO (definition, ..)]",
         "COALESCE PARTITION~binlog integer",
         "COMPACT[ PARTITION name,..][ TIFLASH REPLICA]",

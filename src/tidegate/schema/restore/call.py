@@ -57,8 +57,10 @@ def call(r: SqlReader) -> str:
     """Return the call of a function without a form of its own."""
     first = r.name()
     if r.sign("."):
+        r.called(f"{first}.{r.peek().text}")
         return f"{quote_name(first)}.{quote_name(r.name())}{_arguments(r)}"
     function = first.upper()
+    r.called(function)
     if function in _AGGREGATES:
         return _RENAMED.get(function, function) + _aggregated(r)
     return function + _arguments(r)
@@ -176,7 +178,8 @@ FORMS: Final = by_words(
     "INSERT: 'INSERT_FUNC'(expression, ..)",
     "EXISTS (query)",
     "ROW(expression,..)",
-    "NEXT: 'NEXTVAL('<VALUE FOR>path')'",
+    "NEXT: 'NEXTVAL('<VALUE FOR>beside')'",
+    "NEXTVAL(beside)",
     subject=lambda r: "" if r.looking_at("WHEN") else f" {r.read_expression()}",
     branches=lambda r: "".join(f" {branch}" for branch in r.every(_WHEN)),
     type=cast_type,

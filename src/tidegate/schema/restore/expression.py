@@ -233,6 +233,7 @@ def _marked(r: SqlReader) -> str:
             r.expect_sign(".")
         shown = {"": "", "LOCAL": "SESSION."}.get(scope, f"{scope}.")
         variable = r.name().lower()
+        r.called(f"@@{variable}")
         while r.sign("."):
             variable += "." + r.name().lower()
         return f"@@{shown}{quote_name(variable)}"
@@ -241,7 +242,8 @@ def _marked(r: SqlReader) -> str:
 
 def _user_variable(r: SqlReader) -> str:
     r.expect_sign("@")
-    return f"@{quote_name(r.word_or_string())}"
+    r.called("@" + (name := r.word_or_string()))
+    return f"@{quote_name(name)}"
 
 
 def _column(r: SqlReader) -> str:

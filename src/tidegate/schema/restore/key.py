@@ -89,7 +89,7 @@ _ACTIONS: Final = ("CASCADE", "SET NULL", "SET DEFAULT", "RESTRICT", "NO ACTION"
 _ON: Final = [f"ON {moment} {action}" for moment in ("DELETE", "UPDATE") for action in _ACTIONS]
 
 
-_referenced: Final = template("'REFERENCES 'path[(part, ..)][ {MATCH FULL|MATCH PARTIAL|MATCH SIMPLE}]", part=_part)
+_referenced: Final = template("'REFERENCES 'beside[(part, ..)][ {MATCH FULL|MATCH PARTIAL|MATCH SIMPLE}]", part=_part)
 
 
 def references(r: SqlReader) -> str:

@@ -6,6 +6,7 @@ are a table from their leading words to a rule; a rule that gives "" prints noth
 
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from enum import Enum
 from typing import Final, NamedTuple
 
 from tidegate.expr.syntax.tokens import TokenKind, quote, quote_name
@@ -35,10 +36,35 @@ def number(raw: str) -> str:
     return f"{whole}.{fraction}" if dot and fraction else whole
 
 
+class NameKind(Enum):
+    """What a name in a statement is of."""
+
+    TABLE = "table"
+    BESIDE = "beside"
+    """Of a table of which the statement takes no rows: the new name of a RENAME, the parent of a foreign key."""
+    DATABASE = "database"
+    FUNCTION = "function"
+    QUERY = "query"
+    """No name: a query that makes the rows of a table, of which no event tells."""
+
+
+class PrintedName(NamedTuple):
+    """A name that was printed; `schema` is None where the text leaves it to the session."""
+
+    kind: NameKind
+    name: str
+    schema: str | None = None
+
+
+def path_of(schema: str | None, name: str) -> str:
+    """Return the name of a table as printed."""
+    return quote_name(name) if schema is None else f"{quote_name(schema)}.{quote_name(name)}"
+
+
 class SqlReader(Cursor):
     """Tokens of one text, the SQL modes it is read under and the charset of its strings."""
 
-    __slots__ = ("charset", "exact", "grammar", "loses", "modes")
+    __slots__ = ("charset", "exact", "grammar", "loses", "modes", "named")
 
     def __init__(
         self, text: str, modes: frozenset[str], charset: str, grammar: "Grammar", *, exact: bool = False
@@ -46,6 +72,7 @@ class SqlReader(Cursor):
         super().__init__(text, modes, _FEATURES)
         self.modes, self.charset, self.grammar = modes, charset or "utf8mb4", grammar
         self.exact, self.loses = exact, False
+        self.named: list[PrintedName] = []
 
     def read_expression(self) -> str:
         """Return the expression here."""
@@ -69,6 +96,35 @@ class SqlReader(Cursor):
         while self.sign("."):
             parts.append("*" if star and self.sign("*") else self.one_name())
         return ".".join(parts)
+
+    def table(self) -> str:
+        """Return the name of a table, view or sequence as printed, which is taken down."""
+        return self._table(NameKind.TABLE)
+
+    def beside(self) -> str:
+        """Return the name of a table that the statement takes nothing from, as printed, which is taken down."""
+        return self._table(NameKind.BESIDE)
+
+    def _table(self, kind: "NameKind") -> str:
+        found = self.qualified()
+        if self.is_sign("."):
+            raise self.error("expected a table")
+        self.named.append(PrintedName(kind, found.table, found.schema))
+        return path_of(found.schema, found.table)
+
+    def database(self) -> str:
+        """Return the name of a database as printed, which is taken down."""
+        name = self.name("a database name")
+        self.named.append(PrintedName(NameKind.DATABASE, name))
+        return quote_name(name)
+
+    def called(self, function: str) -> None:
+        """Take down that a function is called, or a variable read."""
+        self.named.append(PrintedName(NameKind.FUNCTION, function))
+
+    def filled(self) -> None:
+        """Take down that a query makes the rows of a table."""
+        self.named.append(PrintedName(NameKind.QUERY, "CREATE TABLE .. AS SELECT"))
 
     def is_string(self) -> bool:
         """Return True if a string stands here."""

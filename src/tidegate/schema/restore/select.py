@@ -211,7 +211,7 @@ _INDEX_HINTS: Final = by_words(
     hint=template("'INDEX'<INDEX|KEY>[ FOR {JOIN|ORDER BY|GROUP BY}] ([name, ..])"),
 )
 _table: Final = template(
-    "path[ PARTITION(name, ..)][ AS OF TIMESTAMP expression]~alias~hints",
+    "table[ PARTITION(name, ..)][ AS OF TIMESTAMP expression]~alias~hints",
     alias=lambda r: f" AS {alias}" if (alias := _alias(r)) else "",
     hints=lambda r: "".join(f" {hint}" for hint in r.every(_INDEX_HINTS)),
 )
@@ -224,7 +224,7 @@ _ending: Final = template(
 )
 _OPERANDS: Final = one_of(
     by_words(
-        "TABLE path~ending",
+        "TABLE table~ending",
         "VALUES row, ..~ending",
         "SELECT options~field,..~tables[ WHERE expression][ GROUP BY order_item,..[ WITH ROLLUP]][ HAVING expression]"
         "[ WINDOW window,..]~ending",

@@ -9,14 +9,16 @@ stands in comments that others skip.  A text of placement alone becomes "", whic
 Source: TiCDC cdc/owner/ddl_sink.go (which flags), TiDB parser/ast (what each node prints); recorded answers.
 """
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from tidegate.expr.syntax.tokens import quote, quote_name
+from tidegate.model.errors import SqlError
 from tidegate.schema.restore.alter import TIFLASH, alter_table
 from tidegate.schema.restore.expression import expression, operand
 from tidegate.schema.restore.key import index_options, key_parts
-from tidegate.schema.restore.reader import Grammar, Rule, SqlReader, placement
+from tidegate.schema.restore.reader import Grammar, PrintedName, Rule, SqlReader, placement
 from tidegate.schema.restore.select import query
 from tidegate.schema.restore.table import create_table, table_option
 from tidegate.schema.restore.template import by_words, template
@@ -25,10 +27,12 @@ _GRAMMAR: Final = Grammar(expression, operand, query)
 
 
 class RestoredDdl(NamedTuple):
-    """A text as TiCDC sends it; it `loses` if reading it again gives other strings, as TiCDC's does."""
+    """A text as TiCDC sends it; it `loses` if reading it again gives other strings, as TiCDC's does. `named` are the
+    tables, databases and functions that stand in it."""
 
     text: str
     loses: bool
+    named: Sequence[PrintedName] = ()
 
 
 def restore_ddl(sql: str, modes: Iterable[str] = (), charset: str = "", *, exact: bool = False) -> RestoredDdl:
@@ -47,7 +51,42 @@ def restore_ddl(sql: str, modes: Iterable[str] = (), charset: str = "", *, exact
         pass
     if not reader.done():
         raise reader.error("unexpected text")
-    return RestoredDdl(text, reader.loses)
+    return RestoredDdl(text, reader.loses, reader.named)
+
+
+def settled_ddl(sql: str) -> RestoredDdl:
+    """Return `sql`, one DDL statement, as a server may be given it: printed until reading it prints the same text, so
+    that whoever reads it under no SQL mode finds what was found here, and `named` is all that it names.
+
+    SqlError for a text that nobody here reads, or that is never the same."""
+    text = _exact(sql)
+    for _ in range(_READINGS):
+        if not text:
+            return RestoredDdl("", loses=False)
+        found = restore_ddl(text, exact=True)
+        if found.text == text and not any(map(_is_open, _COMMENTS.findall(text))):
+            return found
+        text = found.text
+    raise SqlError(f"no text that reads as it is printed: {sql[:500]!r}")
+
+
+_READINGS: Final = 3
+_COMMENTS: Final = re.compile(r"""'(?:[^'\\]++|\\.|'')*+'|`(?:[^`]++|``)*+`|(/\*.*?\*/)""", re.DOTALL)
+_QUOTED: Final = re.compile(r"""'(?:[^'\\]++|\\.|'')*+'|`(?:[^`]++|``)*+`""", re.DOTALL)
+
+
+def _is_open(comment: str) -> bool:
+    """Whether a comment ends amid a string or name of it, for a server to which all of it is a comment."""
+    return any(sign in _QUOTED.sub("", comment) for sign in "'`")
+
+
+def _exact(sql: str) -> str:
+    try:
+        return restore_ddl(sql, exact=True).text
+    except SqlError:
+        if "\\" not in sql:
+            raise
+    return restore_ddl(sql, ("NO_BACKSLASH_ESCAPES",), exact=True).text
 
 
 # ---------------------------------------------------------------------------------------------------- databases
@@ -84,7 +123,7 @@ def _alter_database(r: SqlReader) -> str:
     named = r.is_name() and not (
         (r.looking_at("DEFAULT") and not r.done() and _is_database_option(r, 1)) or _is_database_option(r, 0)
     )
-    parts = [r.one_name()] if named else []
+    parts = [r.database()] if named else []
     options = _database_options(r)
     if not any(options):
         return ""
@@ -124,7 +163,7 @@ _VIEW_OPTIONS: Final[Mapping[str, Rule]] = {
     "DEFINER": _user,
     "SQL SECURITY": template("{DEFINER|INVOKER}"),
 }
-_viewed: Final = template("VIEW path[ (name,..)] AS query<WITH CASCADED CHECK OPTION>[ WITH LOCAL CHECK OPTION]")
+_viewed: Final = template("VIEW table[ (name,..)] AS query<WITH CASCADED CHECK OPTION>[ WITH LOCAL CHECK OPTION]")
 
 
 # ---------------------------------------------------------------------------------------------------- indexes
@@ -138,7 +177,7 @@ def _index(r: SqlReader) -> str:
 
 
 _new_index: Final = template("[/*T! IF NOT EXISTS  */]name")
-_indexed: Final = template(" ON path key_parts", key_parts=key_parts)
+_indexed: Final = template(" ON table key_parts", key_parts=key_parts)
 
 
 def _lock_and_algorithm(r: SqlReader) -> str:
@@ -256,9 +295,9 @@ _RESOURCES: Final = by_words(
 
 
 _STATEMENTS: Final = by_words(
-    "CREATE DATABASE|CREATE SCHEMA: 'CREATE DATABASE '[IF NOT EXISTS ]name~options",
+    "CREATE DATABASE|CREATE SCHEMA: 'CREATE DATABASE '[IF NOT EXISTS ]database~options",
     "ALTER DATABASE|ALTER SCHEMA: alter_database",
-    "DROP DATABASE|DROP SCHEMA: 'DROP DATABASE '[IF EXISTS ]name",
+    "DROP DATABASE|DROP SCHEMA: 'DROP DATABASE '[IF EXISTS ]database",
     "CREATE TABLE new_table",
     "CREATE TEMPORARY TABLE new_table",
     "CREATE GLOBAL TEMPORARY TABLE new_table",
@@ -267,12 +306,12 @@ _STATEMENTS: Final = by_words(
     "DROP TEMPORARY TABLES|DROP TEMPORARY TABLE: 'DROP TEMPORARY TABLE 'dropped",
     "DROP GLOBAL TEMPORARY TABLE dropped",
     "DROP VIEW dropped",
-    "TRUNCATE: 'TRUNCATE TABLE '<TABLE>path",
+    "TRUNCATE: 'TRUNCATE TABLE '<TABLE>table",
     "RENAME TABLES|RENAME TABLE: 'RENAME TABLE 'pair, ..",
     "RECOVER TABLE BY JOB integer",
-    "RECOVER TABLE path[ integer]",
-    "FLASHBACK DATABASE|FLASHBACK SCHEMA: 'FLASHBACK DATABASE 'path, ..~moment",
-    "FLASHBACK TABLE path, ..~moment",
+    "RECOVER TABLE table[ integer]",
+    "FLASHBACK DATABASE|FLASHBACK SCHEMA: 'FLASHBACK DATABASE 'database, ..~moment",
+    "FLASHBACK TABLE table, ..~moment",
     "FLASHBACK CLUSTER~moment",
     "CREATE INDEX index",
     "CREATE UNIQUE INDEX index",
@@ -280,10 +319,10 @@ _STATEMENTS: Final = by_words(
     "CREATE SPATIAL INDEX index",
     "CREATE VECTOR INDEX index",
     "CREATE COLUMNAR INDEX index",
-    "DROP INDEX [/*T! IF EXISTS  */]name ON path~lock",
-    "CREATE SEQUENCE [IF NOT EXISTS ]path~settings",
-    "ALTER SEQUENCE [IF EXISTS ]path~settings",
-    "DROP SEQUENCE [IF EXISTS ]path, ..",
+    "DROP INDEX [/*T! IF EXISTS  */]name ON table~lock",
+    "CREATE SEQUENCE [IF NOT EXISTS ]table~settings",
+    "ALTER SEQUENCE [IF EXISTS ]table~settings",
+    "DROP SEQUENCE [IF EXISTS ]table, ..",
     "/*T![placement] CREATE OR REPLACE PLACEMENT POLICY [IF NOT EXISTS ]name policy */",
     "/*T![placement] CREATE PLACEMENT POLICY [IF NOT EXISTS ]name policy */",
     "ALTER PLACEMENT POLICY: alter_policy",
@@ -297,8 +336,8 @@ _STATEMENTS: Final = by_words(
     alter_database=_alter_database,
     new_table=create_table,
     alter_table=alter_table,
-    dropped=template("[IF EXISTS ]path, ..<RESTRICT|CASCADE>"),
-    pair=template("path TO path"),
+    dropped=template("[IF EXISTS ]table, ..<RESTRICT|CASCADE>"),
+    pair=template("table TO beside"),
     moment=template("[ TO TIMESTAMP text][ TO TSO integer][ TO name]", text=lambda r: quote(r.string())),
     index=_index,
     lock=_lock_and_algorithm,

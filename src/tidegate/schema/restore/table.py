@@ -54,18 +54,18 @@ def constraint(r: SqlReader) -> str:
 
 
 _if_not_exists: Final = template("[/*T! IF NOT EXISTS  */]")
-_named: Final = template("[IF NOT EXISTS ]path")
+_named: Final = template("[IF NOT EXISTS ]table")
 
 
 def create_table(r: SqlReader) -> str:
     """Return the rest of a CREATE TABLE, after that word."""
     text = _named(r)
     if r.accept("LIKE"):
-        return f"{text} LIKE {r.path()}{_temporary_end(r)}"
+        return f"{text} LIKE {r.table()}{_temporary_end(r)}"
     if r.is_sign("(") and r.looking_at("LIKE", 1):
         r.next()
         r.expect("LIKE")
-        text += f" LIKE {r.path()}"
+        text += f" LIKE {r.table()}"
         r.expect_sign(")")
         return text + _temporary_end(r)
     if r.is_sign("(") and r.peek(1).word not in ("SELECT", "WITH"):
@@ -78,6 +78,7 @@ def create_table(r: SqlReader) -> str:
     if duplicate := r.accept("IGNORE", "REPLACE"):
         text += f" {duplicate}"
     if r.accept("AS") or r.peek().word in ("SELECT", "WITH", "VALUES", "TABLE") or r.is_sign("("):
+        r.filled()
         text += " AS " + r.read_query()
     return text + _temporary_end(r)
 
@@ -174,7 +175,7 @@ TABLE_OPTIONS: Final = by_words(
     "INDEX DIRECTORY = string",
     "STORAGE {MEMORY|DISK}",
     "INSERT_METHOD = upper",
-    "UNION = ([path,..])",
+    "UNION = ([table,..])",
     "ENCRYPTION = string",
     "PAGE_CHECKSUM = integer",
     "PAGE_COMPRESSED = integer",

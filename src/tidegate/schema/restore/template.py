@@ -33,6 +33,9 @@ _ELEMENT: Final = re.compile(
 _RULES: Final[Mapping[str, Rule]] = {
     "name": SqlReader.one_name,
     "path": SqlReader.path,
+    "table": SqlReader.table,
+    "beside": SqlReader.beside,
+    "database": SqlReader.database,
     "expression": SqlReader.read_expression,
     "operand": SqlReader.read_operand,
     "query": SqlReader.read_query,

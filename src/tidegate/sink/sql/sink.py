@@ -39,6 +39,7 @@ from tidegate.sink.sql import meet
 from tidegate.sink.sql.connection import TargetSession, probe
 from tidegate.sink.sql.ddl.by_hand import has_ahead
 from tidegate.sink.sql.ddl.ledger import DdlWriter, fence_by_progress
+from tidegate.sink.sql.ddl.rewrite import TAKES_ALL
 from tidegate.sink.sql.ddl.runner import DdlRunner
 from tidegate.sink.sql.family import families_of
 from tidegate.sink.sql.hold import held_at, reached
@@ -66,7 +67,7 @@ class SqlSink(Sink[Written]):
         options: SqlOptions,
         *,
         held: Callable[[], AbstractContextManager[None]] = nullcontext,
-        rules: TableFilter | None = None,
+        rules: TableFilter = TAKES_ALL,
     ) -> None:
         self.options = options
         self._held, self._rules = held, rules
@@ -98,7 +99,7 @@ class SqlSink(Sink[Written]):
         feed that the target has not, or not with their columns; AccountRefused for rights to write rows."""
         self._progress.start(standing)
         self._state = standing.state
-        takes = [one for one in standing.state.tables.values() if self._rules is None or self._rules.matches(*one.name)]
+        takes = [one for one in standing.state.tables.values() if self._rules.matches(*one.name)]
         if not takes:
             return
         with self._connected() as session:
@@ -159,7 +160,7 @@ class SqlSink(Sink[Written]):
         assert target is not None
         feed, epoch = self.options.feed, self._progress.epoch
         writer = DdlWriter(feed, epoch, fence_by_progress(feed, epoch))
-        runner = DdlRunner(self._alone, target, writer, LOGGER.warning, self._said)
+        runner = DdlRunner(self._alone, target, writer, LOGGER.warning, self._said, rules=self._rules)
         self._families = None
         self._state = runner.run(placed, self._state)
 

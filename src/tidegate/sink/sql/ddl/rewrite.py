@@ -9,7 +9,8 @@ a text without what they do not know (`rules.py`), and with TiDB's default colla
 means utf8mb4_bin in TiDB, and a collation without case in MySQL, under which two rows of the upstream would be one key.
 DROP says IF EXISTS, so that a statement whose first run stopped half way can run again.
 
-A text that nobody here can read goes out as it is.
+Nothing goes out but what was read here and printed again.  A text that nobody here reads, and one that names what the
+feed does not take (forbidden.py), is forbidden, whatever table its event is called by.
 Source: TiCDC's MySQL sink (which statements it leaves out); docs/formats/ddl-targets.md.
 """
 
@@ -19,14 +20,16 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from tidegate.expr.syntax.tokens import TokenKind, quote_name
+from tidegate.expr.syntax.tokens import TokenKind, lex, quote_name
+from tidegate.feed.filter import TableFilter
 from tidegate.model.errors import SqlError
 from tidegate.model.name import lowered
 from tidegate.model.table import TableName
 from tidegate.schema.charset import CHARSETS, default_collation
 from tidegate.schema.columns import normal_charset
 from tidegate.schema.cursor import Cursor
-from tidegate.schema.restore.statement import restore_ddl
+from tidegate.schema.restore.statement import settled_ddl
+from tidegate.sink.sql.ddl.forbidden import forbidden_in
 from tidegate.sink.sql.ddl.pattern import split
 from tidegate.sink.sql.ddl.rules import (
     EXPRESSION_KEY,
@@ -50,6 +53,8 @@ class DdlVerdict(Enum):
     REWRITTEN = "rewritten"
     SKIPPED = "skipped"
     REFUSED = "refused"
+    FORBIDDEN = "forbidden"
+    """It is not for this feed to run it, on any target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +66,18 @@ class TargetDdl:
     why: tuple[str, ...] = ()
 
 
+TAKES_ALL: Final = TableFilter.parse()
+"""All but what is the servers' own, and ours."""
+
+
 @dataclass(frozen=True, slots=True)
 class DdlPlace:
     """What a text does not say itself: the charset of new tables of its database (None: the target's own is right), the
     table that it alters where that is called otherwise now, likewise the `other` one that it exchanges a partition
     with, renames in full, how its table is partitioned, the database of names without one, how tables, databases and an
-    exchanged partition are spelled (the former two by their folded names), and how the keys are called that its foreign
-    keys bring along (by folded names of table and columns)."""
+    exchanged partition are spelled (the former two by their folded names), how the keys are called that its foreign
+    keys bring along (by folded names of table and columns), which tables the feed takes, and whether the event is
+    called by a table."""
 
     charset: str | None = "utf8mb4"
     table: TableName | None = None
@@ -79,6 +89,8 @@ class DdlPlace:
     databases: Mapping[str, str] = field(default_factory=dict)
     exchanged: str = ""
     brought: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+    rules: TableFilter = TAKES_ALL
+    of_table: bool = False
 
 
 def statement_for(target: TargetServer, query: str, place: DdlPlace = DdlPlace()) -> TargetDdl:
@@ -87,15 +99,23 @@ def statement_for(target: TargetServer, query: str, place: DdlPlace = DdlPlace()
         several = statements_of(query)
         if len(several) > 1:
             return _joined([statement_for(target, one, place) for one in several])
-        whole = _restored(query)
-    except SqlError:
-        return TargetDdl(DdlVerdict.PASSES, query)
-    text = spelled(_named(whole, place), place.schema, place.tables, place.databases, place.exchanged)
-    if not text:
-        return TargetDdl(DdlVerdict.SKIPPED, "", ("placement is the upstream's",))
+        left = _left_out(target, query) if several else TargetDdl(DdlVerdict.SKIPPED, "", ("an empty statement",))
+        if left is not None:
+            return left
+        whole = settled_ddl(query).text
+        text = _spelled(_named(whole, place), place)
+        if not text:
+            return TargetDdl(DdlVerdict.SKIPPED, "", ("placement is the upstream's",))
+        written = settled_ddl(_spelled(whole, place)).named
+        named = [*settled_ddl(text).named, *(name for name in written if name.schema is not None)]
+    except SqlError as unread:
+        return TargetDdl(DdlVerdict.FORBIDDEN, "", (f"nobody here can read it: {unread}",))
+    forbidden = forbidden_in(named, place.schema, place.rules, of_table=place.of_table)
+    if forbidden:
+        return TargetDdl(DdlVerdict.FORBIDDEN, "", forbidden)
     refused = _refused(target, text, place)
-    if refused is not None:
-        return refused
+    if refused:
+        return TargetDdl(DdlVerdict.REFUSED, "", (refused,))
     writing = _Writing(target, place)
     if target.kind is not ServerKind.TIDB:
         text = _COMMENT.sub(lambda found: found[0] if found[0][0] in "'`" else "", text)
@@ -110,6 +130,10 @@ def statement_for(target: TargetServer, query: str, place: DdlPlace = DdlPlace()
     text = _IF_EXISTS.sub(r"\1 IF EXISTS \2", text)
     verdict = DdlVerdict.PASSES if text == whole else DdlVerdict.REWRITTEN
     return TargetDdl(verdict, text, tuple(dict.fromkeys(writing.left_out)))
+
+
+def _spelled(text: str, place: DdlPlace) -> str:
+    return spelled(text, place.schema, place.tables, place.databases, place.exchanged)
 
 
 _COMMENT: Final = re.compile(r"""'(?:[^'\\]++|\\.|'')*+'|`(?:[^`]++|``)*+`|\ ?/\*.*?\*/""", re.DOTALL)
@@ -135,24 +159,16 @@ def statements_of(text: str) -> list[str]:
 
 def _joined(found: Sequence[TargetDdl]) -> TargetDdl:
     """Several CREATE TABLE of one job: those that are there already are not made again."""
-    refused = [one for one in found if one.verdict is DdlVerdict.REFUSED]
-    why = tuple(dict.fromkeys(phrase for one in refused or found for phrase in one.why))
-    if refused:
-        return TargetDdl(DdlVerdict.REFUSED, "", why)
+    for verdict in (DdlVerdict.FORBIDDEN, DdlVerdict.REFUSED):
+        refused = [phrase for one in found if one.verdict is verdict for phrase in one.why]
+        if refused:
+            return TargetDdl(verdict, "", tuple(dict.fromkeys(refused)))
+    why = tuple(dict.fromkeys(phrase for one in found for phrase in one.why))
     texts = [_ONCE.sub(r"\1 IF NOT EXISTS \2", one.text) for one in found if one.text]
     return TargetDdl(DdlVerdict.REWRITTEN if texts else DdlVerdict.SKIPPED, ";\n".join(texts), why)
 
 
 _ONCE: Final = re.compile(r"^(CREATE (?:TABLE|DATABASE))(?! IF NOT EXISTS) (.*)", re.DOTALL)
-
-
-def _restored(query: str) -> str:
-    try:
-        return restore_ddl(query, exact=True).text
-    except SqlError:
-        if "\\" not in query:
-            raise
-    return restore_ddl(query, ("NO_BACKSLASH_ESCAPES",), exact=True).text
 
 
 def _named(text: str, place: DdlPlace) -> str:
@@ -183,24 +199,27 @@ def _named(text: str, place: DdlPlace) -> str:
     return "".join([*parts, text[at:]])
 
 
-def _refused(target: TargetServer, text: str, place: DdlPlace) -> TargetDdl | None:
-    """What becomes of the whole statement, if its first words or its features tell."""
+def _left_out(target: TargetServer, text: str) -> TargetDdl | None:
+    """What becomes of the whole statement, if its first words tell that it is not for the target."""
     cursor = Cursor(text)
     for rule in WHOLE:
         if rule.on(target) and rule.words.move(cursor):
             return TargetDdl(DdlVerdict.REFUSED if rule.becomes is None else DdlVerdict.SKIPPED, "", (rule.why,))
+    return None
+
+
+def _refused(target: TargetServer, text: str, place: DdlPlace) -> str:
+    """What in the whole statement the target cannot do; "" for nothing."""
     if target.kind is ServerKind.TIDB:
-        return None
-    if any(token.kind is TokenKind.NAME and max(token.text, default="") > _LAST_CHARACTER for token in cursor.tokens):
-        return TargetDdl(DdlVerdict.REFUSED, "", (_NO_NAME,))
+        return ""
+    if any(token.kind is TokenKind.NAME and max(token.text, default="") > _LAST_CHARACTER for token in lex(text)):
+        return _NO_NAME
     if any(found[0].lstrip().startswith(_GLOBAL_INDEX) for found in _COMMENT.finditer(text)):
-        return TargetDdl(DdlVerdict.REFUSED, "", ("a GLOBAL index",))
+        return "a GLOBAL index"
     moves = re.match(r"ALTER TABLE \S+ (?:TRUNCATE|EXCHANGE) PARTITION", text)
     if moves and place.partitioned == "KEY":
-        return TargetDdl(
-            DdlVerdict.REFUSED, "", ("a partition by KEY, in which the target keeps other rows than TiDB",)
-        )
-    return None
+        return "a partition by KEY, in which the target keeps other rows than TiDB"
+    return ""
 
 
 _NO_TABLE: Final = TableName("", "")

@@ -2,7 +2,7 @@
 
     1  the lock of the feed: no other session runs a statement of it       one that does is waited for
     2  the ledger: done before?                                            done ──► nothing
-    3  statement_for the target                                            skipped, refused ──► ledger, warning, error
+    3  statement_for the target                                 skipped, refused, forbidden ──► ledger, warning, error
     4  ledger `planned`, with what the tables look like now
     5  values that the target would compute otherwise are kept                           values.py
     6  ledger `running`, then the statement, with a mark
@@ -32,10 +32,13 @@ from typing import Final, NoReturn
 from tidegate.expr.syntax.tokens import quote_name
 from tidegate.feed import server_sql as sent
 from tidegate.feed.change import PlacedDdl
+from tidegate.feed.filter import TableFilter
+from tidegate.feed.plan import refusal
 from tidegate.feed.server_answer import AnswerKind, answer_kind
 from tidegate.feed.session_zone import of_session, zone_warning
 from tidegate.model.errors import SchemaError, SinkError, SinkRefused, UnsupportedError
 from tidegate.model.event import Ddl
+from tidegate.model.feed_errors import DdlForbidden
 from tidegate.model.name import qualified
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.state import SchemaState
@@ -43,7 +46,7 @@ from tidegate.sink.sql.connection import ERRORS, advice
 from tidegate.sink.sql.ddl import look
 from tidegate.sink.sql.ddl.conversion import computed_values
 from tidegate.sink.sql.ddl.ledger import DdlLedger, DdlRecord, DdlWriter, id_of
-from tidegate.sink.sql.ddl.rewrite import DdlVerdict, statement_for, statements_of
+from tidegate.sink.sql.ddl.rewrite import TAKES_ALL, DdlVerdict, statement_for, statements_of
 from tidegate.sink.sql.ddl.rewrite import shown as phrases
 from tidegate.sink.sql.ddl.session import Connect, DdlConnection, StatementFailed
 from tidegate.sink.sql.ddl.shape import Executed, ShapeChange, difference, ids_of, is_exchange, shown
@@ -70,7 +73,7 @@ Warn = Callable[[str], None]
 
 class DdlRunner:
     """Runs the DDLs of one writer at one server; `connect` opens a connection without read timeout, `said` is what
-    users were told before."""
+    users were told before, `rules` are those of the feed."""
 
     def __init__(
         self,
@@ -79,9 +82,11 @@ class DdlRunner:
         writer: DdlWriter,
         warn: Warn = lambda _: None,
         said: set[str] | None = None,
+        *,
+        rules: TableFilter = TAKES_ALL,
     ) -> None:
         self._connect, self._target, self._writer, self._warn = connect, target, writer, warn
-        self._ledger = DdlLedger(writer)
+        self._ledger, self._rules = DdlLedger(writer), rules
         self._lock = f"tidegate-ddl-{sha256(writer.feed.encode()).hexdigest()[:32]}"
         self._is_made = False
         self._said = set() if said is None else said
@@ -89,15 +94,18 @@ class DdlRunner:
     def run(self, placed: PlacedDdl, state: SchemaState, seq: int = 1) -> SchemaState:
         """Do a DDL once; return the schema behind it. When this returns the DDL is done and known to be.
 
-        SinkRefused for what the target cannot do or does not say, Fenced, SinkError where trying again may help."""
+        DdlForbidden for a text that is not this feed's to run, SinkRefused for what the target cannot do or does not
+        say, Fenced, SinkError where trying again may help."""
         ddl = placed.ddl
         task = task_of(state, ddl, seq)
         if warning := zone_warning(ddl, task.effects):
             self._say(warning)
         try:
             self._run(task)
-        except SinkError as error:
+        except (SinkError, DdlForbidden) as error:
             error.at(table=qualified(ddl.schema, ddl.table) if ddl.table else ddl.schema, commit_ts=ddl.commit_ts or 0)
+            if isinstance(error, DdlForbidden):
+                refusal(error, ddl, placed.place)
             raise
         return task.after
 
@@ -124,9 +132,10 @@ class DdlRunner:
         record = self._ledger.read(session, ddl)
         if record is not None and record.state in ("done", "skipped"):
             return
-        found = statement_for(
-            self._target, ddl.query, task.place(inherits=self._ledger.made_database(session, ddl.schema))
-        )
+        place = task.place(inherits=self._ledger.made_database(session, ddl.schema), rules=self._rules)
+        found = statement_for(self._target, ddl.query, place)
+        if found.verdict is DdlVerdict.FORBIDDEN:
+            self._forbid(session, ddl, phrases(found.why))
         if found.verdict is DdlVerdict.REFUSED:
             self._refuse(session, ddl, phrases(found.why))
         if found.verdict is DdlVerdict.SKIPPED:
@@ -281,6 +290,14 @@ class DdlRunner:
         self._ledger.write(session, ddl, DdlRecord(state, note=why))
         reach("ddl/noted")
 
+    def _forbid(self, session: DdlConnection, ddl: Ddl, why: str) -> NoReturn:
+        self._note(session, ddl, "refused", why)
+        raise DdlForbidden(
+            f"this DDL is not sent to {self._target}: {why}: {ddl.query[:500]!r}. If the upstream ran it, do by hand "
+            f"what the replica needs, then {self._done_by_hand(ddl)}; or leave the DDL out by an event filter "
+            "(ignore-sql); if not, find out who writes to the source"
+        )
+
     def _refuse(self, session: DdlConnection, ddl: Ddl, why: str) -> NoReturn:
         self._note(session, ddl, "refused", why)
         raise SinkRefused(
@@ -355,7 +372,7 @@ class DdlRunner:
     def _marks(self, task: DdlTask, record: DdlRecord) -> list[tuple[str, str]]:
         """The statements, each with its mark: several of one text are told apart by their numbers."""
         mark = self._mark(task.ddl, record)
-        texts = statements_of(record.executed) if task.is_followed else [record.executed]
+        texts = statements_of(record.executed)
         return [(text, f"{mark}.{at};" if len(texts) > 1 else mark) for at, text in enumerate(texts)]
 
     def _say(self, what: str) -> None:

@@ -2,7 +2,7 @@
 
 The statement that goes out names what the upstream changed (schema/meant.py): renames in full, an altered table by its
 name of now.
-A DDL that cannot be followed leaves the tables as they are, and its text goes out as it is.
+A DDL that cannot be followed leaves the tables as they are.
 """
 
 import re
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
+from tidegate.feed.filter import TableFilter
 from tidegate.model.errors import InputError, SchemaError
 from tidegate.model.event import Ddl
 from tidegate.model.name import lowered
@@ -34,7 +35,7 @@ from tidegate.schema.statement import (
     Statement,
     TruncateTable,
 )
-from tidegate.sink.sql.ddl.rewrite import DdlPlace
+from tidegate.sink.sql.ddl.rewrite import TAKES_ALL, DdlPlace
 from tidegate.sink.sql.ddl.shape import ShapeChange, is_exchange, touched
 
 _AGAIN = (DropTables, DropViews, DropDatabase, TruncateTable)
@@ -120,12 +121,21 @@ class DdlTask:
         same = [table.name.schema for key, table in self.before.tables.items() if key[1] == name.key[1]]
         return same[0] if len(same) == 1 else self.ddl.schema
 
-    def place(self, *, inherits: bool) -> DdlPlace:
-        """Return what the text does not say itself; `inherits` where the target's database has the right charset."""
+    def place(self, *, inherits: bool, rules: TableFilter = TAKES_ALL) -> DdlPlace:
+        """Return what the text does not say itself; `inherits` where the target's database has the right charset,
+        `rules` are those of the feed."""
         charset = None if inherits else self.before.charset(self.ddl.schema)
         names = {key: one.name for key, one in self.before.tables.items()}
-        schema, databases = self.ddl.schema, self._databases
-        place = DdlPlace(charset, schema=schema, tables=names, databases=databases, brought=self._brought())
+        schema, databases = self.schema, self._databases
+        place = DdlPlace(
+            charset,
+            schema=schema,
+            tables=names,
+            databases=databases,
+            brought=self._brought(),
+            rules=rules,
+            of_table=bool(self.ddl.table),
+        )
         if len(self.statements) != 1:
             return place
         (written,), (one,) = self.written, self.statements
