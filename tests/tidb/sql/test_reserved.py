@@ -79,6 +79,23 @@ def test_functions_of_reserved_names(client: Session) -> None:
     client.execute("INSERT INTO f (b) VALUES (DEFAULT); REPLACE INTO f (b) VALUES ('x') ; DROP TABLE f")
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 1 FROM DUAL WHERE 1 = 1",
+        "INSERT INTO t SELECT 1 FROM dual",
+        "SELECT * FROM t FORCE INDEX (PRIMARY)",
+        "SELECT * FROM t USE INDEX FOR JOIN (primary, k) JOIN u ON t.id = u.id",
+        "SELECT COUNT(DISTINCT v) FROM t GROUP BY v HAVING v > 1",
+        "SELECT DISTINCT a DIV b, NOT a FROM t WHERE a BETWEEN 1 AND 2 AND b REGEXP 'x' FOR UPDATE",
+        "INSERT INTO t VALUES (DEFAULT, 1) ON DUPLICATE KEY UPDATE v = VALUES(v)",
+    ],
+)
+def test_words_in_their_places(sql: str) -> None:
+    """Reserved words of the grammar, of hints and of the table without rows stay what they are."""
+    assert StatementShapes().parse(sql, frozenset())
+
+
 def test_taken_statements() -> None:
     """Statements that a real TiDB has run, or refused for another reason than their text, are read here."""
     shapes, read = StatementShapes(), 0

@@ -83,15 +83,23 @@ class _Parser(MySQL.Parser):  # type: ignore[misc]
         return text.upper() if text[:1].isalpha() or text[:1] in "_$" or text[:1] > "\x7f" else ""
 
     def is_reserved(self) -> bool:
-        """Return whether a word stands here that is no name: a reserved one that is no part of a qualified name."""
-        if self.word() not in self.reserved:
-            return False
+        """Return whether a word stands here that is no name: a reserved one, unless it is part of a qualified name."""
         before, after = self._prev, self._next
+        is_dual = self.word() == "DUAL" and before and before.text.upper() == "FROM"
+        if is_dual or self.word() not in self.reserved:
+            return False
         joined = after and after.token_type is Tk.DOT and after.start == self._curr.end + 1
         return not joined and not (before and before.token_type is Tk.DOT)
 
     def _parse_id_var(self, *arguments: Any, **options: Any) -> Node | None:
         return None if self.is_reserved() else super()._parse_id_var(*arguments, **options)
+
+    def _parse_table_hints(self) -> Node | None:
+        reserved, self.reserved = self.reserved, self.reserved - {"PRIMARY"}  # an index is called so
+        try:
+            return super()._parse_table_hints()
+        finally:
+            self.reserved = reserved
 
     def _parse_column(self) -> Node | None:
         return None if self.is_reserved() else super()._parse_column()
