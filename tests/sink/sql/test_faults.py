@@ -197,7 +197,7 @@ FAULTS = {
         ROWS,
         sql("RENAME TABLE shop.accounts TO shop.hidden"),
         sql("RENAME TABLE shop.hidden TO shop.accounts"),
-        "bring it back, then resume",
+        "bring it with its rows, then resume",
         ACCOUNTS,
         code="CDC:ErrSinkRefused",
         waits=False,

@@ -34,7 +34,7 @@ ERRORS: Final[Mapping[AnswerKind, type[SinkError]]] = {
 }
 _LOST: Final = 2013
 _DUPLICATES: Final = re.compile(rb"Duplicates: (\d+)")
-_CHANGED: Final = "the table is another one here than in the upstream; give it the upstream's columns, then resume"
+_CHANGED: Final = "the table is another one here than in the upstream; give it the columns of the upstream, then resume"
 _CHECK: Final = "a CHECK that the upstream has not, or does not enforce; ALTER TABLE .. DROP CONSTRAINT, then resume"
 _GRANT: Final = (
     "GRANT the account SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX on the replicated databases and on "
