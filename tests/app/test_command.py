@@ -68,7 +68,7 @@ def test_words_and_file(tmp_path: Path) -> None:
     one, two = (each.table_filter() for each in (config, other))
 
     assert (config.name, config.start_ts, config.target_ts, other.name) == ("one", 5, 9, "two")
-    assert source_of(config)._mount == (True, True, True, False)
+    assert source_of(config)._mount == (True, True, True, False, False)
     assert (one.matches("shop", "a"), one.matches("x", "y")) == (True, False)
     assert (two.matches("shop", "a"), two.matches("x", "y")) == (False, True)
     assert not target_of(config).split.unique_keys
@@ -92,7 +92,7 @@ def test_without_a_file(tmp_path: Path) -> None:
     assert config.name.startswith("shop-")
     assert made.partition_num == 2
     assert made.client["compression.type"] == "lz4"
-    assert source_of(config)._mount == (False, False, False, False)
+    assert source_of(config)._mount == (False, False, False, False, False)
     assert "hidden" not in repr(config) + repr(made)
     assert "sasl" not in repr(made)
 

@@ -228,6 +228,7 @@ class _Round:
     """A round with nothing in it but a checkpoint."""
 
     ddls = warnings = ()
+    left_out = 0
 
     class checkpoint:  # noqa: N801 - as the field is called
         ts = 1

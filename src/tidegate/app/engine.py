@@ -416,6 +416,7 @@ class Engine:
         """Tell how far the source is; messages that come end an outage of it."""
         reading = self.source.reading()
         self.meter.read(reading, frontier)
+        self.meter.leave_out((*reading.left_out, *self.sink.left_out()))
         if reading.messages > self.heard:
             self.heard = reading.messages
             self.outage.over()

@@ -9,7 +9,7 @@ Source: states of a changefeed in TiCDC.
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Final
@@ -21,6 +21,7 @@ from tidegate.feed.parked import Parked
 from tidegate.feed.plan import Round
 from tidegate.feed.ports import Reading, Result
 from tidegate.model.errors import TidegateError
+from tidegate.model.left_out import LeftOut
 from tidegate.model.roads import RoadCounts
 from tidegate.model.tso import physical_ms, to_datetime
 
@@ -162,6 +163,7 @@ class Meter:
             tables=tuple(sorted(self.tables.values(), key=lambda table: table.name)),
             ddl=None,
             ddls=self.now.ddls + len(planned.ddls),
+            ddls_left_out=self.now.ddls_left_out + planned.left_out,
             watermarks=self.now.watermarks + 1,
             **self._roads(),
             corrupt=self.corrupt,
@@ -172,7 +174,17 @@ class Meter:
     def _roads(self) -> dict[str, object]:
         """Which way rows went, in the source and behind it."""
         every = self.landed + self.written
-        return {"roads": every.by_road(), "slow_roads": every.slow()}
+        return {"roads": every.by_road(), "slow_roads": every.slow(), "rows_left_out": every.left_out}
+
+    def leave_out(self, tables: Iterable[LeftOut]) -> None:
+        """Report which tables are left out, and warn of those that were not before."""
+        now = tuple(dict.fromkeys(tables))
+        if now == self.now.left_out:
+            return
+        new = [str(one) for one in now if one not in self.now.left_out]
+        self.send(left_out=now)
+        if new:
+            self.warn(f"left out: {'; '.join(new)}")
 
     def park(self, groups: Sequence[Parked]) -> None:
         """Report which tables are parked, and warn of those that were not before, or that met another error."""

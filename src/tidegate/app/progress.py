@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import IO, Final
+from typing import IO, Final, Protocol
 
 import rich.box
 import rich.console
@@ -23,11 +23,30 @@ import rich.text
 from tidegate.app.feed_error import FeedError
 from tidegate.app.slow_roads import NO_ROADS, RoadsSeen, slow_words
 from tidegate.codec.neutral import render
+from tidegate.model.left_out import LeftOut
 from tidegate.model.name import printable
 from tidegate.model.roads import SlowRows
 from tidegate.model.tso import to_datetime
 
 LINE_EVERY_S: Final = 5.0
+NAMED: Final = 5
+"""So many tables that are left out a line names."""
+
+
+class LeavesOut(Protocol):
+    """What says what is left out."""
+
+    @property
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """Tables."""
+
+    @property
+    def rows_left_out(self) -> int:
+        """Rows."""
+
+    @property
+    def ddls_left_out(self) -> int:
+        """DDLs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +96,12 @@ class Progress:
     ddls: int = 0
     watermarks: int = 0
     dead_letters: int = 0
+    left_out: tuple[LeftOut, ...] = ()
+    """Tables that the filter takes and the feed does not carry, with the reason."""
+    rows_left_out: int = 0
+    """Rows that filters took out; of a topic and of files those of tables outside the filter among them."""
+    ddls_left_out: int = 0
+    """DDLs that filters took out, or that none of the feed's tables needs."""
     corrupt: int = 0
     """Rows whose checksum contradicts their values."""
     roads: Mapping[str, int] = field(default_factory=dict)
@@ -160,6 +185,8 @@ def line(progress: Progress, before: RoadsSeen = NO_ROADS) -> str:
         parts.append(f"{_count(progress.corrupt)} rows with a wrong checksum")
     if progress.dead_letters:
         parts.append(f"dead letters {_count(progress.dead_letters)}")
+    if left := left_out_words(progress):
+        parts.append(left)
     if slow := slow_words(progress.seen, before):
         parts.append(f"roads: {slow}")
     if progress.ddl:
@@ -167,6 +194,14 @@ def line(progress: Progress, before: RoadsSeen = NO_ROADS) -> str:
     if progress.error:
         parts.append(_waiting(progress))
     return "  ".join(parts)
+
+
+def left_out_words(told: "LeavesOut") -> str:
+    """Return what is left out in some words; "" where nothing is."""
+    counts = (len(told.left_out), "tables"), (told.ddls_left_out, "DDLs"), (told.rows_left_out, "rows")
+    some = ", ".join(f"{_count(number)} {what}" for number, what in counts if number)
+    names = "; ".join(map(str, told.left_out[:NAMED])) + ("; .." if told.left_out[NAMED:] else "")
+    return f"left out {some}" + (f" ({names})" if names else "") if some else ""
 
 
 def _state(progress: Progress) -> str:

@@ -31,11 +31,12 @@ import obstore
 
 from tidegate.app.checkpoints import StateFiles, checkpoints_in
 from tidegate.app.feed_error import FeedError, now
-from tidegate.app.progress import Progress
+from tidegate.app.progress import Progress, left_out_words
 from tidegate.app.say import say, say_json
 from tidegate.app.slow_roads import RoadsSeen, slow_words
 from tidegate.codec.neutral import render
 from tidegate.model.errors import ConfigError, EnvironmentFault
+from tidegate.model.left_out import LeftOut
 from tidegate.model.roads import SlowRows
 from tidegate.model.tso import to_datetime
 from tidegate.objectstore.stores import store
@@ -82,6 +83,9 @@ class FeedStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
     frontier_ts: int = 0
     rows: int = 0
     ddls: int = 0
+    left_out: tuple[LeftOut, ...] = ()
+    rows_left_out: int = 0
+    ddls_left_out: int = 0
     roads: dict[str, int] = {}
     slow_roads: tuple[SlowRows, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -157,6 +161,8 @@ def words(status: FeedStatus) -> str:
     text += f", checkpoint {status.checkpoint_ts} ({status.checkpoint_time}), {status.source} -> {status.sink}"
     if status.error is not None:
         text += f"; {status.error}"
+    if left := left_out_words(status):
+        text += f"; {left}"
     if slow := slow_words(RoadsSeen(status.roads, status.slow_roads)):
         text += f"; roads: {slow}"
     text += "".join(f"; parked: {table.table}: {table}" for table in status.parked)
@@ -212,6 +218,9 @@ def _status(kept: _Kept | None, checkpoints: StateFiles | None) -> FeedStatus | 
         frontier_ts=_number(progress, "frontier_ts"),
         rows=_number(progress, "rows"),
         ddls=_number(progress, "ddls"),
+        left_out=msgspec.convert(progress.get("left_out") or (), tuple[LeftOut, ...]),
+        rows_left_out=_number(progress, "rows_left_out"),
+        ddls_left_out=_number(progress, "ddls_left_out"),
         roads=msgspec.convert(progress.get("roads") or {}, dict[str, int]),
         slow_roads=msgspec.convert(progress.get("slow_roads") or (), tuple[SlowRows, ...]),
         warnings=msgspec.convert(progress.get("warnings") or (), tuple[str, ...]),

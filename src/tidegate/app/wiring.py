@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from tidegate.app.check_source import check_changelog, check_files, check_log, check_topics
 from tidegate.app.config.callback_sink import CALLBACK_REFUSED, CALLBACK_SINK, CallbackTarget, parse_callback
 from tidegate.app.config.changelog_source import CHANGELOG_SOURCE, LandedChanges, parse_changelog
 from tidegate.app.config.delta_sink import (
@@ -100,7 +101,8 @@ def log_of(config: FeedConfig) -> "tuple[SegmentLog, MountOptions, bool]":
 
     source = config.source
     assert isinstance(source, TidbSource)
-    mount = MountOptions(source.force_replicate, source.verify, source.refuse_corrupt, source.bdr)
+    keeps = entries_of(config)[1].keeps_keyless
+    mount = MountOptions(source.force_replicate, source.verify, source.refuse_corrupt, source.bdr, keeps)
     return SegmentLog(Path(source.directory)), mount, source.ticdc_texts
 
 
@@ -246,6 +248,7 @@ SOURCES: Final = _by_scheme(
         parse=lambda uri, document: parse_source(uri, document.section("source.")),
         address=KafkaSource,
         land=_land_topics,
+        check=check_topics,
         ordered=False,
         tells_start_ts=False,
         moments=False,
@@ -272,8 +275,9 @@ SOURCES: Final = _by_scheme(
         verifies=lambda source: source.verify,
         brings_keyless=lambda source: source.force_replicate,
         open=_open_log,
+        check=lambda config: check_log(config, *log_of(config)[:2]),
     ),
-    files_entry(_land_files),
+    files_entry(_land_files, check_files),
     SourceEntry(
         scheme="changelog",
         about="what another changefeed has landed",
@@ -283,6 +287,7 @@ SOURCES: Final = _by_scheme(
         address=LandedChanges,
         land=None,
         open=_open_changelog,
+        check=check_changelog,
         ordered=True,
         tells_start_ts=False,
         moments=False,
@@ -310,6 +315,7 @@ SINKS: Final = _by_scheme(
         zone_of=lambda sink: sink.time_zone,
         renders_times=False,
         needs_whole_tables=lambda sink: sink.mode == "replica",
+        keeps_keyless=True,
         check_tables=check_lake,
         keys=DELTA_KEYS,
         refused=DELTA_REFUSED,
@@ -346,6 +352,7 @@ SINKS: Final = _by_scheme(
         keys=SQL_KEYS,
         refused=SQL_REFUSED,
         warnings=SqlAddress.warnings,
+        keeps_keyless=True,
         keeps_progress=False,
         reads_changelog=False,
     ),

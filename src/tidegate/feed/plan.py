@@ -96,6 +96,8 @@ class Round:
     warnings: tuple[str, ...]
     handed: tuple[PlacedDdl, ...] = ()
     """Barrier ALL: the DDLs at the round's end that the sink does, one by one, behind all rows."""
+    left_out: int = 0
+    """DDLs that filters took out."""
 
 
 def identity(ddl: Ddl) -> str:
@@ -134,13 +136,13 @@ def plan_round(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], up
         if left_out:
             plan.pass_over(placed, len(done))
             continue
-        plan.apply(replace_ts(ddl, ts), len(done), placed.place)
-        applied.append(ddl)
+        if plan.apply(replace_ts(ddl, ts), len(done), placed.place):
+            applied.append(ddl)
     plan.meet(upto)
     units = plan.finish(upto)
     checkpoint = Checkpoint(upto, tuple(done) if done_ts == upto else (), tuple(lacking.marks))
     planned = plan.state if plan.state is state else plan.state.distinct()
-    return Round(units, planned, checkpoint, tuple(applied), tuple(plan.warnings))
+    return Round(units, planned, checkpoint, tuple(applied), tuple(plan.warnings), left_out=plan.left_out)
 
 
 def replace_ts(ddl: Ddl, ts: int) -> Ddl:
@@ -181,6 +183,7 @@ class _Plan:
     links: list[tuple[str, str]] = field(default_factory=list)
     seen: set[Key] = field(default_factory=set)
     warnings: list[str] = field(default_factory=list)
+    left_out: int = 0
     spans: dict[Key, tuple[TableName, int, int, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -258,6 +261,7 @@ class _Plan:
     def pass_over(self, placed: PlacedDdl, seq: int) -> None:
         """Note a DDL that is left out."""
         ddl = placed.ddl
+        self.left_out += 1
         sure = self.lacking.pass_over(ddl, foreseen(self.state, ddl, seq), for_good=placed.left_out)
         doubt = "" if sure else "; what it would have done is not known"
         self.warnings.append(f"DDL of ts {ddl.commit_ts} left out by an event filter{doubt}: {ddl.query[:500]}")
@@ -283,6 +287,7 @@ class _Plan:
         if not names or not self.state.lost.keys() >= {name.key for name in names}:
             self.warnings.append(f"not followed, as the filter leaves it out: {why}")
         self.state = self.state.losing(names, why)
+        self.left_out += 1
 
     def check_known(self, name: TableName) -> None:
         """SchemaError for a table that the filter takes and whose definition was lost while it did not."""
@@ -293,8 +298,9 @@ class _Plan:
                 f"meanwhile ({lost.why}); leave it out again by a filter rule, or begin a fresh lake"
             ).at(table=str(name))
 
-    def apply(self, ddl: Ddl, seq: int, place: Place | None = None) -> None:
-        """Apply one DDL, which stands at `place`, to the schema and cut the tables whose rows it touches."""
+    def apply(self, ddl: Ddl, seq: int, place: Place | None = None) -> bool:
+        """Apply one DDL, which stands at `place`, to the schema and cut the tables whose rows it touches; False if it
+        is of tables that the filter leaves out and could not be followed."""
         lost = self.state.lost
         try:
             self.state, effects = apply_ddl(self.state, ddl, seq)
@@ -304,7 +310,7 @@ class _Plan:
         except (SchemaError, InputError) as error:
             if self.is_foreign(ddl):
                 self.lose(ddl, error)
-                return
+                return False
             refused: SchemaError | InputError = error
             if self.landed.drops is not None and isinstance(error, SchemaError):
                 hint = "Event filters may have left out what it needs: leave it out as well"
@@ -318,6 +324,7 @@ class _Plan:
         for effect in effects:
             self.effect(effect, ddl, seq)
         self.seen |= set(self.state.tables)
+        return True
 
     def is_kept(self, effect: Effect) -> bool:
         """Return whether an effect is on a table that is stored."""

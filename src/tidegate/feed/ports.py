@@ -26,6 +26,7 @@ from tidegate.feed.parked import Parked
 from tidegate.feed.plan import Barrier, Checkpoint, Round
 from tidegate.feed.step import Unit
 from tidegate.model.errors import TidegateError
+from tidegate.model.left_out import LeftOut
 from tidegate.model.roads import RoadCounts
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.state import SchemaState
@@ -139,7 +140,9 @@ class Reading:
     corrupt: int = 0
     partitions: tuple[PartitionReached, ...] = ()
     roads: RoadCounts = field(default_factory=RoadCounts)
-    """Rows by the road that they took, such as `land/template`, `land/rows`."""
+    """Rows by the road that they took, such as `land/template`, `land/rows`, and those that filters took out."""
+    left_out: tuple[LeftOut, ...] = ()
+    """Tables of the filter that it does not bring."""
 
 
 class Source(Protocol):
@@ -321,6 +324,15 @@ class Sink(Protocol[R]):
     def upkeep(self, tasks: Tasks, frontier: int | None, enough: Callable[[], bool]) -> None:  # noqa: ARG002
         """Tidy up for a short while if it is time; `enough()` asks to end soon. Errors here are warnings."""
         return
+
+    def left_out(self) -> Sequence[LeftOut]:
+        """Return the tables that come and are not written."""
+        return ()
+
+    def check(self) -> bool:
+        """Meet the target without a trace, for `run --check`; False if that cannot be. Raises what an address, an
+        account or another changefeed's data gets wrong."""
+        return False
 
     def parked(self) -> Sequence[Parked]:
         """Return the tables that stand still because a step of theirs was refused (feed/parked.py)."""

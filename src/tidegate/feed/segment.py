@@ -75,6 +75,7 @@ def plan_segment(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], 
     done = list(at.done) if upto == at.ts else []
     applied: list[Ddl] = []
     handed: list[PlacedDdl] = []
+    left_out = 0
     for placed in ddls:
         if _ts(placed) != upto or not _is_pending(placed, at):
             continue
@@ -83,16 +84,18 @@ def plan_segment(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], 
         state, effects = _applied(state, ddl, len(done))
         previous = placed.previous or previous_name(ddl, effects)
         if landed.takes is not None and not landed.takes(ddl, previous):
+            left_out += 1
             continue
         if not placed.left_out and not (landed.drops is not None and landed.drops(ddl, previous)):
             applied.append(ddl)
             warnings += null_warnings(ddl, placed.place, effects or ())
             handed.append(msgspec.structs.replace(placed, ddl=ddl, previous=previous))
         else:
+            left_out += 1
             why = "by an event filter, or as none of the primary by bdr-mode"
             warnings.append(f"DDL of ts {upto} left out {why}: {ddl.query[:500]}")
     units = (Unit(tuple(steps), rows),) if steps else ()
-    return Round(units, state, Checkpoint(upto, tuple(done)), tuple(applied), tuple(warnings), tuple(handed))
+    return Round(units, state, Checkpoint(upto, tuple(done)), tuple(applied), tuple(warnings), tuple(handed), left_out)
 
 
 def _is_pending(placed: PlacedDdl, at: Checkpoint) -> bool:

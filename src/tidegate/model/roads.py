@@ -62,6 +62,10 @@ class SlowRows(msgspec.Struct, frozen=True):
     example: str = ""
 
 
+LEFT_OUT: Final = "filter/rows"
+"""Not a road: rows that filters took out, counted where rows are."""
+
+
 @dataclass(slots=True)
 class RoadCounts:
     """Rows by road and reason, and an example of each reason. It grows in place; `+` makes a new one."""
@@ -94,7 +98,10 @@ class RoadCounts:
     def of_stage(self, stage: str) -> "RoadCounts":
         """Return the counts as those of another stage."""
         rows, examples = (
-            {(f"{stage}/{road.rpartition('/')[2]}", reason): found for (road, reason), found in each.items()}
+            {
+                (road if road == LEFT_OUT else f"{stage}/{road.rpartition('/')[2]}", reason): found
+                for (road, reason), found in each.items()
+            }
             for each in (self.rows, self.examples)
         )
         return RoadCounts(rows, examples)  # type: ignore[arg-type]
@@ -103,8 +110,14 @@ class RoadCounts:
         """Return the rows of each road, whatever the reason."""
         found: dict[str, int] = {}
         for (road, _), rows in self.rows.items():
-            found[road] = found.get(road, 0) + rows
+            if road != LEFT_OUT:
+                found[road] = found.get(road, 0) + rows
         return found
+
+    @property
+    def left_out(self) -> int:
+        """Rows that filters took out."""
+        return self.rows.get((LEFT_OUT, None), 0)
 
     def slow(self) -> tuple[SlowRows, ...]:
         """Return what went slow ways, by road and reason, most rows first."""

@@ -15,12 +15,14 @@ import click
 
 from tidegate.app.cli.spark_options import conf_of
 from tidegate.app.config.load import load
-from tidegate.app.say import say
+from tidegate.app.say import say, say_json
 from tidegate.app.stop_signals import stop_on_signals
 from tidegate.model.tso import parse_ts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tidegate.app.config.feed import FeedConfig
 
 
 @click.command()
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="For executors, made by `tidegate pack`; but for sc:// one is made if none is given.",
 )
+@click.option("--check", "checks", is_flag=True, help="Meet source and sink, list the tables, and run nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Report progress as JSON lines on stdout.")
 @click.option("--no-color", is_flag=True, help="No colors.")
 def run(
@@ -78,6 +81,7 @@ def run(
     master: str | None,
     settings: tuple[str, ...],
     archive: Path | None,
+    checks: bool,
     as_json: bool,
     no_color: bool,
 ) -> None:
@@ -108,6 +112,9 @@ def run(
         say(f"changefeed {config.name}: {config.source_uri} -> {config.sink_uri}", err=True)
     for warning in config.warnings:
         say(f"warning: {warning}", err=True)
+    if checks:
+        _check(config, as_json=as_json)
+        return
     spark = _spark(master, settings, archive)
     with (
         stop_on_signals() as stop,
@@ -117,6 +124,18 @@ def run(
         done = Changefeed(config).run(**given, on_progress=show, stop=stop, until=config.target_ts, idle_s=idle_s)
     if not as_json:
         say(progress.line(done), err=True)
+
+
+def _check(config: "FeedConfig", *, as_json: bool) -> None:
+    """Say what a run would meet."""
+    from tidegate.app.check import check
+
+    found = check(config)
+    if as_json:
+        say_json(found)
+        return
+    for line in found.lines():
+        say(line)
 
 
 def _spark(master: str | None, settings: tuple[str, ...], archive: Path | None) -> "SparkSession | None":

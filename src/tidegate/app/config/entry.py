@@ -15,6 +15,7 @@ from tidegate.app.config.document import Document
 from tidegate.app.config.feed import FeedConfig, SinkAddress, SourceAddress
 from tidegate.app.config.param import Param
 from tidegate.app.config.refused import NO_START_TS, NOWHERE, RefusedKey
+from tidegate.model.left_out import Told
 
 if TYPE_CHECKING:
     from tidegate.changelog.landing import BatchLoop
@@ -84,6 +85,8 @@ class SourceEntry(Entry[SourceAddress]):
     """True where the checksums of whole rows are compared."""
     brings_keyless: Callable[[Any], bool] = _true
     """It brings rows of tables without a key: whoever writes a topic has chosen them."""
+    check: Callable[[FeedConfig], Told | None] = _none
+    """Meets the source without a trace and tells its tables; None where they are told as it is read."""
     open: "Callable[[FeedConfig, str], Source] | None" = None
     """Makes the source that is read as it is, for a feed with this home; None where changes land first."""
 
@@ -104,6 +107,8 @@ class SinkEntry(Entry[SinkAddress]):
     """The zone of its address is the one in which it writes TIMESTAMPs; else the one in which they come."""
     needs_whole_tables: Callable[[Any], bool] = lambda _: False
     """It replicates tables, so that a new changefeed begins with the rows that they have."""
+    keeps_keyless: bool = False
+    """It keeps tables without a handle key, so that a source which leaves them out for others brings them."""
     check_tables: Callable[[Any, Any], None] = lambda *_: None
     """Raises what is wrong with a FeedConfig for tables (TableVersion) that its source knows at the start."""
     needs_old_values: Callable[[Any], str] = lambda _: ""

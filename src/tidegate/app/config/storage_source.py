@@ -146,8 +146,8 @@ def _dialect(read: Mapping[str, Any], terminator: str) -> CsvOptions | DecodeOpt
     return msgspec.structs.replace(found, time_zone=zone)
 
 
-def files_entry(make: "Callable[[FeedConfig, str], BatchLoop]") -> SourceEntry:
-    """Return what the registry says of files that are read; `make` lands them."""
+def files_entry(make: "Callable[[FeedConfig, str], BatchLoop]", check: "Callable[[FeedConfig], None]") -> SourceEntry:
+    """Return what the registry says of files that are read; `make` lands them, `check` looks whether they are there."""
     return SourceEntry(
         scheme=DIRECTORY,
         aliases=STORE_SCHEMES,
@@ -157,6 +157,7 @@ def files_entry(make: "Callable[[FeedConfig, str], BatchLoop]") -> SourceEntry:
         parse=parse_files,
         address=StorageSource,
         land=make,
+        check=check,
         ordered=False,
         tells_start_ts=False,
         moments=False,

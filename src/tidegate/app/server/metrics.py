@@ -111,6 +111,7 @@ GAUGES: Final = (
     Gauge("tidegate_changefeed_rows_per_second", "Rows a second, mean of 10 s", _of_run(lambda run: run.rows_per_s)),
     Gauge("tidegate_changefeed_behind_messages", "Messages that have not landed", _of_run(lambda run: run.behind)),
     Gauge("tidegate_changefeed_parked_tables", "Tables that stand still", _of_run(lambda run: len(run.parked))),
+    Gauge("tidegate_changefeed_left_out_tables", "Tables not carried", _of_run(lambda run: len(run.left_out))),
     Gauge("tidegate_changefeed_ddl_running", "1 while a DDL is done", _of_run(lambda run: run.ddl is not None)),
 )
 UNTYPED: Final = (
@@ -125,6 +126,8 @@ COUNTERS: Final = (
         "tidegate_changefeed_messages_written", "Messages that were written", _of_run(lambda run: run.messages_written)
     ),
     Gauge("tidegate_changefeed_dead_letters", "Messages that nobody could read", _of_run(lambda run: run.dead_letters)),
+    Gauge("tidegate_changefeed_rows_left_out", "Rows taken out by filters", _of_run(lambda run: run.rows_left_out)),
+    Gauge("tidegate_changefeed_ddls_left_out", "DDLs taken out by filters", _of_run(lambda run: run.ddls_left_out)),
     Gauge("tidegate_changefeed_corrupt_rows", "Rows whose checksum contradicts them", _of_run(lambda run: run.corrupt)),
     Gauge("tidegate_changefeed_rounds", "Rounds that were published", _of_run(lambda run: run.watermarks)),
 )

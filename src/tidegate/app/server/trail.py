@@ -294,7 +294,8 @@ class LogTrail:
     def _timeline(self) -> Timeline:
         log, mount, ticdc_texts = log_of(self.config)
         rules = self.config.table_filter()
-        return Timeline(log, rules, force=mount.force_replicate, events=EventFilter(), ticdc_texts=ticdc_texts)
+        force, keeps = mount.force_replicate, mount.keeps
+        return Timeline(log, rules, force=force, keeps=keeps, events=EventFilter(), ticdc_texts=ticdc_texts)
 
     def _at(self, ts: int) -> tuple[int, Sequence[TableVersion]]:
         """The moment that is told, and the tables there."""

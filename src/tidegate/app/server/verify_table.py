@@ -21,7 +21,7 @@ def verified(config: FeedConfig) -> Verified:
     """Return the tables of a changefeed at its start. StartBelowHistory where its log no longer goes back so far."""
     if not isinstance(config.source, TidbSource):
         return Verified()
-    from tidegate.app.wiring import log_schema
+    from tidegate.app.wiring import entries_of, log_schema
     from tidegate.source.tidb.tables import Tables, name_of
 
     try:
@@ -30,7 +30,7 @@ def verified(config: FeedConfig) -> Verified:
         raise StartBelowHistory(str(error)) from error
     matches = config.table_filter().matches
     found = Tables(matches, force=True).replicated(snapshot)
-    keyed = Tables(matches)
+    keyed = Tables(matches, keeps=entries_of(config)[1].keeps_keyless)
     eligible: list[TableRef] = []
     ineligible: list[TableRef] = []
     for version in found:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Final, Protocol
 
 from tidegate.feed.pace import tasks_at_once
@@ -115,6 +116,12 @@ class DeltaSink(Sink[TableResult]):
             check_rules(self.snapshot, self.options)
         reach("start/recovered")
         return Standing(self.snapshot.checkpoint, self.snapshot.state, self.snapshot.number < 0)
+
+    def check(self) -> bool:
+        """Read where the lake stands, if it is there. Raises as `recover` does."""
+        if "://" in self.options.root or Path(self.options.root).exists():
+            self.recover()
+        return True
 
     def open(self, standing: Standing) -> None:
         """Remember where the first round begins, and see that an object store lets one writer of several win.

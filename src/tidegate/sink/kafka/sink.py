@@ -125,6 +125,12 @@ class KafkaSink(Sink[Written]):
         self._known.note(saved.notes.get(TOPICS, ()))
         return saved.standing
 
+    def check(self) -> bool:
+        """Ask the brokers about the default topic, which need not be there yet."""
+        with self._connected() as writer:
+            writer.max_bytes(self._asked.topic)
+        return True
+
     def open(self, standing: Standing) -> None:
         """Check dispatchers and selectors against the tables, connect, and fit messages to the default topic.
 

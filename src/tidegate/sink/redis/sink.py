@@ -34,8 +34,9 @@ from tidegate.feed.session_zone import zone_warning
 from tidegate.feed.step import Unit, row_steps
 from tidegate.model.errors import ConfigError, InputError, SchemaError, SinkError, SinkRefused, TidegateError
 from tidegate.model.event import Ddl
+from tidegate.model.left_out import LeftOut, without_key
 from tidegate.model.name import qualified
-from tidegate.model.table import TableInfo
+from tidegate.model.table import TableName
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.effects import Effect, TableAltered
 from tidegate.schema.state import SchemaState, apply_ddl
@@ -80,6 +81,7 @@ class RedisSink(Sink[Written]):
         self._round: _Round | None = None
         self._is_new = False
         self._said: set[str] = set()
+        self._bare: set[TableName] = set()
 
     def held(self) -> AbstractContextManager[None]:
         """Keep another run on this machine out; others are fenced."""
@@ -106,9 +108,8 @@ class RedisSink(Sink[Written]):
         """Write the rows of the units; return when Redis has them."""
         steps = row_steps(units)
         self._state = self._state.with_unknown(step.table for step in steps)
-        for step in steps:
-            if self._mode.needs_key and not step.table.handle_key:
-                self._leave_out(step.table)
+        if self._mode.needs_key:
+            self._bare |= {step.table.name for step in steps if not step.table.handle_key}
         if self._mode.needs_key:
             steps = [step for step in steps if step.table.handle_key]
 
@@ -192,8 +193,15 @@ class RedisSink(Sink[Written]):
             self._do(placed, begun.ddls[:number], run_ids)
         begun.run_ids = run_ids
 
-    def _leave_out(self, table: TableInfo) -> None:
-        self._say(f"table {table.name} has no primary key and no unique key of NOT NULL columns: it is left out")
+    def check(self) -> bool:
+        """Ask each server for its name."""
+        with self._connected() as servers:
+            servers.run_ids()
+        return True
+
+    def left_out(self) -> Sequence[LeftOut]:
+        """Return the tables without a key whose rows came."""
+        return without_key(map(self._state.table, self._bare))
 
     def _warn_of(self, found: Sequence[Effect]) -> None:
         for effect in found:

@@ -28,8 +28,9 @@ from tidegate.feed.session_zone import zone_warning
 from tidegate.feed.step import Unit, row_steps
 from tidegate.model.errors import InputError, SchemaError, SinkRefused, TidegateError
 from tidegate.model.event import UNTOLD, ToldSession
+from tidegate.model.left_out import LeftOut, without_key
 from tidegate.model.name import qualified
-from tidegate.model.table import TableInfo
+from tidegate.model.table import TableInfo, TableName
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.effects import TableAltered
 from tidegate.schema.state import SchemaState, apply_ddl
@@ -75,6 +76,7 @@ class SearchSink(Sink[Written]):
         self._tasks: Tasks | None = None
         self._ddls: list[int] = []
         self._said: set[str] = set()
+        self._bare: set[TableName] = set()
 
     def held(self) -> AbstractContextManager[None]:
         """Keep another run on this machine out; others are fenced."""
@@ -97,15 +99,17 @@ class SearchSink(Sink[Written]):
         steps = row_steps(units)
         keyed = [step for step in steps if step.table.handle_key]
         self._state = self._state.with_unknown(step.table for step in steps)
-        for step in steps:
-            if not step.table.handle_key:
-                self._say(f"table {step.table.name} has no primary key and no unique key of NOT NULL columns: left out")
+        self._bare |= {step.table.name for step in steps if not step.table.handle_key}
         follower = self._follower(self._checkpoint.ts, "rows")
         for step in keyed:
             self._fill(follower.ensure(step.table), self._checkpoint.ts, UNTOLD)
         self._indexes = follower.indexes
         jobs = [IndexJob(changes, step, self.store, self._indexes[step.table.name.key], self._epoch) for step in keyed]
         return tasks.run(write_table, jobs) if jobs else []
+
+    def left_out(self) -> Sequence[LeftOut]:
+        """Return the tables without a key whose rows came."""
+        return without_key(map(self._state.table, self._bare))
 
     def ddl(self, placed: PlacedDdl) -> None:
         """Do one DDL; done again, it begins anew."""

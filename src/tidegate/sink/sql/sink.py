@@ -20,7 +20,7 @@ A DDL cuts all tables (barrier ALL).
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
 from zlib import crc32
@@ -32,6 +32,7 @@ from tidegate.feed.plan import Barrier, Round
 from tidegate.feed.ports import Changes, Rhythm, Sink, Standing, Tasks, Written
 from tidegate.feed.step import Rows, Unit, row_steps
 from tidegate.model.errors import SinkError, SinkRefused
+from tidegate.model.left_out import NO_KEY
 from tidegate.model.table import TableInfo
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.state import SchemaState
@@ -94,6 +95,11 @@ class SqlSink(Sink[Written]):
                 self._point_table.create(session)
         return standing
 
+    def check(self) -> bool:
+        """Open a session."""
+        with self._connected():
+            return True
+
     def open(self, standing: Standing) -> None:
         """Take notice of where the first round begins, and of what is there (meet.py). SinkRefused for tables of a new
         feed that the target has not, or not with their columns; AccountRefused for rights to write rows."""
@@ -102,6 +108,7 @@ class SqlSink(Sink[Written]):
         takes = [one for one in standing.state.tables.values() if self._rules.matches(*one.name)]
         if not takes:
             return
+        self._warn_of(takes)
         with self._connected() as session:
             self._meet(session, takes, standing.checkpoint.ts)
 
@@ -122,6 +129,12 @@ class SqlSink(Sink[Written]):
                     f"tables of {self.options.place} are not as the upstream's: {meet.shown(found)}. Rows that do not "
                     "fit will end the changefeed; ALTER the tables there unless that is meant"
                 )
+
+    def _warn_of(self, tables: Iterable[TableInfo]) -> None:
+        """Name the tables whose rows are told apart by all that they hold."""
+        bare = sorted(str(one.name) for one in tables if not one.handle_key)
+        if bare:
+            self._say(f"{', '.join(bare)}: {NO_KEY}; kept, but a row is found by all its columns: a key is much faster")
 
     def _say(self, warning: str) -> None:
         if warning not in self._said:
@@ -162,7 +175,8 @@ class SqlSink(Sink[Written]):
         writer = DdlWriter(feed, epoch, fence_by_progress(feed, epoch))
         runner = DdlRunner(self._alone, target, writer, LOGGER.warning, self._said, rules=self._rules)
         self._families = None
-        self._state = runner.run(placed, self._state)
+        before, self._state = self._state, runner.run(placed, self._state)
+        self._warn_of(table for key, table in self._state.tables.items() if key not in before.tables)
 
     def advance(self, planned: Round, results: Sequence[Written]) -> Standing:  # noqa: ARG002  their rows are committed
         """Make the round's end the checkpoint. Fenced where another writer began."""

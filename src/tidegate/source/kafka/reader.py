@@ -29,6 +29,7 @@ from tidegate.changelog.report import State, TaskReport
 from tidegate.feed.change import Place
 from tidegate.feed.event_filter import EventFilter
 from tidegate.model.errors import ConfigError
+from tidegate.model.roads import LEFT_OUT
 from tidegate.model.tso import LOGICAL_BITS
 from tidegate.source.kafka.client import KafkaTopics, described, offsets
 from tidegate.source.kafka.fetch import fetch_range, history_lost
@@ -201,6 +202,7 @@ def land_range(plan: TopicPlan, clock: int, wanted: OffsetRange) -> TaskReport:
     if total.halted_at is not None and total.halted_at.place not in plan.halted:
         controls.add((), [(HALT, total.halted_at)])
     files = (*rows.close(), *controls.close())
+    total.roads.add(LEFT_OUT, total.filtered)
     return TaskReport(
         topic=start.topic,
         partition=start.partition,

@@ -39,6 +39,7 @@ from tidegate.feed.ports import PartitionReached
 from tidegate.model.errors import ConfigError, DecodeError, PoisonMessage, SchemaError, TidegateError
 from tidegate.model.event import Ddl
 from tidegate.model.feed_errors import SourceBehind
+from tidegate.model.roads import LEFT_OUT, RoadCounts
 from tidegate.model.table import TableName
 from tidegate.objectstore.failpoint import reach
 from tidegate.source.kafka.messages import Accept
@@ -351,7 +352,9 @@ class StorageLanding(BatchLoop):
             self._marks.pop(stream, None)
         if not batch.early:
             self._landed_ddls = {ddl for ddl in {*self._landed_ddls, *ddls} if ddl.commit_ts == batch.upto}
-        self._landed(state, {}, (one.roads for one in taken))
+        roads = RoadCounts()
+        roads.add(LEFT_OUT, sum(one.filtered for one in taken))
+        self._landed(state, {}, (roads, *(one.roads for one in taken)))
         self._left = sum(
             number >= self._stands(stream) for stream in self._tops() for number in self._listing.data[stream]
         )

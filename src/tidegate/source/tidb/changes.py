@@ -41,7 +41,7 @@ from tidegate.model.errors import (
     TidegateError,
 )
 from tidegate.model.kv_change import KvChange
-from tidegate.model.roads import Reason, RoadCounts, Why, counted
+from tidegate.model.roads import LEFT_OUT, Reason, RoadCounts, Why, counted
 from tidegate.model.table import TableName
 from tidegate.schema.stored.snapshot import SchemaHistory, StoredSnapshot, TableVersion
 from tidegate.source.tidb.chunks import LogChunk, PhysicalRows, chunks, numbered
@@ -235,6 +235,8 @@ class _ChunkMounter:
             judged = (version for version in versions if changes.events.rows([name_of(version)]) is not None)
             self._judged = frozenset(physical for version in judged for physical in version.stored.physical_ids)
         self._refuse = changes.mount.refuse_corrupt
+        self._left_out = 0
+        """Rows that event filters took out since the last chunk that is not empty."""
         named = ((version, name_of(version)) for version in versions)
         self._names = {
             physical: (name.schema, name.table) for version, name in named for physical in version.stored.physical_ids
@@ -258,6 +260,9 @@ class _ChunkMounter:
             whys.setdefault(self._names[table.records.physical_id], why)
         roads.add("mount/columns", sum(len(part.numbers) for part in parts))
         found, corrupt = self._by_rows(singly)
+        if found or parts:
+            roads.add(LEFT_OUT, self._left_out)
+            self._left_out = 0
         for batch, numbers in found:
             name = batch.schema, batch.table
             roads.add("mount/rows", len(numbers), whys.get(name), name)
@@ -285,7 +290,10 @@ class _ChunkMounter:
         corrupt = 0
         for number, row in numbered(tables):
             mounted = mounted_row(row, self._mounter, refuse=self._refuse)
-            if mounted is None or (self._filter is not None and not self._filter.kept((mounted,))):
+            if mounted is None:
+                continue
+            if self._filter is not None and not self._filter.kept((mounted,)):
+                self._left_out += 1
                 continue
             corrupt += mounted.corrupt
             found.setdefault(mounted.table.version.stored.id, []).append((number, row.start_ts, mounted))

@@ -18,7 +18,7 @@ be followed: what precedes that DDL is read, then `failure` tells the error.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidegate.feed.change import Place, PlacedDdl
 from tidegate.feed.event_filter import EventFilter
@@ -26,6 +26,7 @@ from tidegate.feed.filter import TableFilter
 from tidegate.feed.ports import Reading, Source, Tasks
 from tidegate.model.errors import TidegateError
 from tidegate.model.feed_errors import MadeAnew, SourceBehind
+from tidegate.model.left_out import LeftOut
 from tidegate.model.table import TableInfo
 from tidegate.schema.snapshot import SchemaState
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
@@ -64,6 +65,10 @@ class _Replicated:
         return cls(snapshot, versions, {one: version for version in versions for one in version.stored.physical_ids})
 
 
+_NOTHING: Final[tuple[StoredSnapshot | None, tuple[LeftOut, ...]]] = None, ()
+"""Which tables are left out, by the schema that tells it."""
+
+
 class LogSource(Source):
     """Reads a change log. `hold_as` names the feed and its sink to the log, which keeps what they need.
 
@@ -95,6 +100,7 @@ class LogSource(Source):
             bdr=mount.bdr,
         )
         self._replicated = _Replicated.of(StoredSnapshot(), self._timeline.tables)
+        self._told = _NOTHING
         self._next: _Stop | None = None
         self._failure: _Failure | None = None
         self._at = 0
@@ -174,6 +180,7 @@ class LogSource(Source):
         """Take notice of the tables that a feed which goes on has: others that had no key stay out."""
         self._timeline.tables.carry(known.tables, self._timeline.snapshot)
         self._replicated = _Replicated.of(self._replicated.snapshot, self._timeline.tables)
+        self._told = _NOTHING
 
     def definitions(self, ts: int) -> list[TableInfo]:
         """Return the replicated tables at `ts`, as rows above it are mounted."""
@@ -203,8 +210,12 @@ class LogSource(Source):
         self._hold.at(checkpoint_ts)
 
     def reading(self) -> Reading:
-        """Return zeros: rows are counted by the tasks that read them, and a log has no partitions."""
-        return Reading()
+        """Return the tables that are left out: rows are counted by the tasks that read them, and a log has no
+        partitions."""
+        snapshot = self._timeline.snapshot
+        if self._told[0] is not snapshot:
+            self._told = snapshot, self._timeline.tables.left_out(snapshot)
+        return Reading(left_out=self._told[1])
 
     def _move(self, ts: int) -> None:
         """Take up the schema at `ts`."""

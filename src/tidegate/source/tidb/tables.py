@@ -17,6 +17,7 @@ Source: TiCDC's filter and table eligibility, and what a real one writes of such
 from collections.abc import Callable, Container, Iterable, Iterator
 
 from tidegate.kv.table_key import table_span
+from tidegate.model.left_out import LATE_KEY, NO_KEY, LeftOut
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate.schema.stored.table import table_info
@@ -73,6 +74,15 @@ class Tables:
         for version in snapshot.tables.values():
             if version.stored.id in self._bare and name_of(version).key not in known:
                 self._out.add(version.stored.id)
+
+    def left_out(self, snapshot: StoredSnapshot) -> tuple[LeftOut, ...]:
+        """Return the tables of the filter whose rows are not sent."""
+        found = (
+            LeftOut(str(name_of(version)), LATE_KEY if self.has_key(version) else NO_KEY)
+            for version in snapshot.tables.values()
+            if self.matches(*name_of(version)) and not version.stored.is_sequence and not self.eligible(version)
+        )
+        return tuple(sorted(found, key=str))
 
     def replicated(self, snapshot: StoredSnapshot) -> Iterator[TableVersion]:
         """Return the tables whose rows are sent."""

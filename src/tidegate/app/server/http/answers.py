@@ -31,8 +31,9 @@ UNHAPPY: Final = frozenset({"warning", "pending", "failed"})
 LISTED: Final = frozenset({"normal", "stopped", "failed", "warning"})
 """States of a list that names none."""
 _OWN_FIELDS: Final = ("phase", "since", "rows_landed", "rows", "rows_per_s", "messages", "messages_written", "ddls",
-                      "watermarks", "dead_letters", "corrupt", "roads", "slow_roads", "spent_s", "partitions", "tables",
-                      "parked", "ddl", "warnings", "elapsed_s", "resumed")  # fmt: skip
+                      "watermarks", "dead_letters", "left_out", "rows_left_out", "ddls_left_out", "corrupt", "roads",
+                      "slow_roads", "spent_s", "partitions", "tables", "parked", "ddl", "warnings", "elapsed_s",
+                      "resumed")  # fmt: skip
 
 
 def version_text(own: str) -> str:

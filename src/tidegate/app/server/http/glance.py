@@ -57,6 +57,7 @@ def glance(view: FeedView, now_ms: int) -> dict[str, Any]:
         "tables": len(progress.tables),
         "parked": len(progress.parked),
         "dead_letters": progress.dead_letters,
+        "left_out": len(progress.left_out),
         "warnings": len(progress.warnings),
         "ddl": bool(progress.ddl),
     }

@@ -63,6 +63,13 @@ const ERROR = [
   ["Next try", (d) => (d.error.next_try_s === null ? null : `${span(d.error.next_try_s)} after the last one`)],
 ];
 
+/** What the changefeed does not carry, in lines. */
+function leftOut(progress) {
+  const counts = [[progress.ddls_left_out, "DDL"], [progress.rows_left_out, "row"]];
+  const tables = (progress.left_out ?? []).map((one) => `${one.table}: ${one.why}`);
+  return [...tables, ...counts.filter(([number]) => number).map(([number, what]) => `${several(number, what)} taken out by filters`)];
+}
+
 export class FeedPage {
   constructor(at, go) {
     this.id = at.feed;
@@ -85,6 +92,8 @@ export class FeedPage {
     this.doing = h("div", { class: "doing", hidden: true }, h("h2", {}, "DDL in flight"), (this.ddl = h("code", { class: "sql" })));
     this.said = h("ul");
     this.warnings = h("div", { class: "warnings", hidden: true }, h("h2", {}, "Warnings of this run"), this.said);
+    this.missing = h("ul", { class: "names" });
+    this.leftOut = h("div", { class: "warnings", hidden: true }, h("h2", {}, "Left out"), this.missing);
     this.facts = new Facts("How far it is", FACTS);
     this.lag = new LineChart("Lag", [{ name: "checkpoint", key: "checkpoint_lag_s" }, { name: "resolved", key: "resolved_lag_s" }], span);
     this.speed = new LineChart("Rows a second", [{ name: "rows/s", key: "rows_per_s" }], rate);
@@ -98,6 +107,7 @@ export class FeedPage {
       this.laggard,
       this.doing,
       this.warnings,
+      this.leftOut,
       this.facts.element,
       h("div", { class: "charts" }, this.lag.element, this.speed.element),
       this.phases.element,
@@ -158,6 +168,9 @@ export class FeedPage {
     const newest = warnings.slice(-20);
     if (newest.length !== this.said.childElementCount || newest.at(-1) !== this.said.lastChild?.textContent)
       this.said.replaceChildren(...newest.map((text) => h("li", {}, text)));
+    const missing = leftOut(data.progress);
+    this.leftOut.hidden = !missing.length;
+    this.missing.replaceChildren(...missing.map((text) => h("li", {}, text)));
     this.facts.update(data);
     this.lag.update(data.samples);
     this.speed.update(data.samples);

@@ -14,6 +14,7 @@ function reason(item) {
   const told = [];
   if (item.ddl) told.push("a DDL is being done");
   if (item.parked) told.push(`${several(item.parked, "table")} parked`);
+  if (item.left_out) told.push(`${several(item.left_out, "table")} left out`);
   if (item.dead_letters) told.push(several(item.dead_letters, "dead letter"));
   if (item.warnings) told.push(several(item.warnings, "warning"));
   return told.join(", ");

@@ -1,0 +1,40 @@
+"""What a changefeed does not carry although its table filter takes it, by name and reason.
+
+    table without a handle key     tidb:// into topics; Redis and search, whose rows have names
+    table that got its key later   its rows from before are not downstream
+
+Counted beside it are DDLs (`Round.left_out`) and rows (the road `LEFT_OUT` of roads.py) that filters take out.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from tidegate.model.table import TableInfo
+
+NO_KEY: Final = "no primary key and no unique key of NOT NULL columns"
+FILTERED: Final = "filter rules"
+LATE_KEY: Final = "it had no key when it was made, and its rows from before are not downstream"
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """A table that is left out, and why."""
+
+    table: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.table}: {self.why}"
+
+
+class Told(msgspec.Struct, frozen=True):
+    """The tables that a source knows before it is read."""
+
+    taken: tuple[str, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+def without_key(tables: Iterable[TableInfo | None]) -> tuple[LeftOut, ...]:
+    """Return the tables without a key among some."""
+    return tuple(sorted((LeftOut(str(one.name), NO_KEY) for one in tables if one and not one.handle_key), key=str))
