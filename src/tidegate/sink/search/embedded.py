@@ -242,7 +242,12 @@ class _TantivyWriter:
                     continue
                 self._writer.delete_documents_by_term(_ID, name)
                 if source is not None:
-                    self._writer.add_document(self._made(name, source))
+                    try:
+                        made = self._made(name, source)
+                    except ValueError as error:
+                        refused = SinkRefused(f"{self._place}: document {name}: {error}")
+                        raise refused.at(commit_ts=commit_ts) from error
+                    self._writer.add_document(made)
                     sent += len(source)
         return sent
 
@@ -273,10 +278,7 @@ class _TantivyWriter:
         for field, add in self._adders:
             value = row.get(field)
             if value is not None:
-                try:
-                    add(found, field, value)
-                except ValueError as error:
-                    raise SinkRefused(f"{self._place}: document {name}: field {field}: {error}") from error
+                add(found, field, value)
         return found
 
 

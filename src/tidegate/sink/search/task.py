@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
+import numpy as np
+
 from tidegate.codec.columnar import Batch, typed_batch
 from tidegate.feed.ports import Changes, Written
-from tidegate.feed.refused_rows import converted
+from tidegate.feed.refused_rows import converted, refused_rows
 from tidegate.feed.step import Rows
-from tidegate.model.errors import TidegateError
+from tidegate.model.errors import SinkRefused, TidegateError
 from tidegate.model.event import ToldSession, Value
 from tidegate.model.table import TableInfo
 from tidegate.objectstore.failpoint import reach
@@ -81,6 +83,11 @@ def _write_batch(writer: IndexWriter, table: TableInfo, batch: Batch, done: Writ
         documents = converted(batch, partial(_documents, table))
         reach("search/before-write")
         done.size_bytes += writer.write(documents if written is None else list(_newer(documents, written)))
+    except SinkRefused as error:
+        rows = np.flatnonzero(batch.commit_ts.to_numpy() == error.where.commit_ts).tolist()
+        if error.messages or not rows:
+            raise error.at(table=str(table.name), commit_ts=batch.commit_ts[0].as_py()) from None
+        raise refused_rows(batch, rows, str(error), kind=SinkRefused) from error
     except TidegateError as error:
         raise error.at(table=str(table.name), commit_ts=batch.commit_ts[0].as_py()) from None
     done.rows += batch.rows
