@@ -9,10 +9,16 @@ import pytest
 
 from tests.counts import some
 from tests.real_topics import ddls_of
+from tests.replay.small_topics import one_by_one, row
+from tests.replay.test_hostile_topic import Landed
 from tests.sink.sql.ddl.examples import EXAMPLES, MARIADB, TARGETS, TIDB
 from tests.sink.sql.ddl.hostile import OURS, TEXTS
 from tests.sink.sql.ddl.test_ways_out import command, goes_on
 from tests.sink.sql.ddl.world import World
+from tidegate.app.trial import run_here
+from tidegate.changelog.changelog import changelog_uri
+from tidegate.changelog.source import LandedSource
+from tidegate.codec.options import DecodeOptions
 from tidegate.feed.change import Place, PlacedDdl
 from tidegate.feed.event_filter import EventFilter, EventRule
 from tidegate.feed.filter import TableFilter
@@ -28,6 +34,7 @@ from tidegate.sink.sql.ddl.rewrite import TAKES_ALL, DdlPlace, DdlVerdict, Targe
 from tidegate.sink.sql.ddl.runner import DdlRunner
 from tidegate.sink.sql.ddl.task import task_of
 from tidegate.sink.sql.options import SqlOptions
+from tidegate.sink.sql.sink import SqlSink
 from tidegate.sink.sql.target import TargetServer
 
 SHOP = TableFilter.parse(("shop.*",))
@@ -217,6 +224,33 @@ def test_what_is_forbidden_is_done_by_hand(maria: World) -> None:
         maria.runner().run(placed, maria.state)
     command(maria, str(error.value))
     goes_on(maria, placed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("skip", [True, False])
+def test_a_topic_goes_on_without_it(maria: World, tmp_path: Path, *, skip: bool) -> None:
+    """Under dead-letter=skip the message is kept among the dead letters, and what comes behind it arrives; under halt
+    the error names the message and what to type."""
+    events = (
+        Ddl(schema="s", table="", query="CREATE DATABASE s", type=1),
+        Ddl(schema="s", table="a", query="CREATE TABLE a (id INT PRIMARY KEY, v INT)", type=3),
+        row("a", 1, "v"),
+        Ddl(schema="s", table="a", query="GRANT ALL ON *.* TO 'eve' IDENTIFIED BY 'x'", type=3),
+        row("a", 2, "v"),
+    )
+    topic, decode = one_by_one("open-protocol", events), DecodeOptions(protocol="open-protocol")
+    uri = changelog_uri(str(tmp_path))
+    source = LandedSource(lambda: Landed(uri, "feed", decode, {0: topic}, skip_dead=skip), uri)
+    maria.ask("DROP DATABASE tidegate")
+    sink = SqlSink(SqlOptions("feed", "127.0.0.1", maria.port))
+    if skip:
+        assert run_here(source, sink).dead_letters == 1
+        assert maria.ask("SELECT id FROM s.a ORDER BY id") == [(1,), (2,)]
+    else:
+        with pytest.raises(DdlForbidden, match=r"dlq skip .* --at shop/0/\d+"):
+            run_here(source, sink)
+        assert maria.ask("SELECT id FROM s.a ORDER BY id") == [(1,)]
+    assert maria.ask("SELECT COUNT(*) FROM mysql.user WHERE user = 'eve'") == [(0,)]
 
 
 def test_what_is_forbidden_is_left_out() -> None:
