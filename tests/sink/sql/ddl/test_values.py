@@ -14,7 +14,7 @@ from tests.failpoint import DDL_PLACES, VALUE_PLACES, armed
 from tests.recorded_changes import RecordedChange, alike, excused, recorded_changes
 from tests.sink.sql.ddl.odd_values import TYPES, odd_value
 from tests.sink.sql.ddl.test_runner import Died, die
-from tests.sink.sql.ddl.world import World
+from tests.sink.sql.ddl.world import FEED, World
 from tests.tidb.worlds import seeds
 from tidegate.expr.cast.change import Rule, converter
 from tidegate.expr.cast.family import Family, elems_of, family_of
@@ -25,8 +25,11 @@ from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 from tidegate.model.tso import compose
 from tidegate.schema.state import SchemaState
+from tidegate.sink.sql.connection import TargetSession
 from tidegate.sink.sql.ddl import values
+from tidegate.sink.sql.ddl.by_hand import ddls_of, settle
 from tidegate.sink.sql.ddl.values import answered, asked
+from tidegate.sink.sql.options import SqlOptions
 from tidegate.sink.sql.target import ServerKind
 
 pytestmark = pytest.mark.slow
@@ -301,3 +304,9 @@ def test_a_ddl_that_is_run_again(maria: World) -> None:
     with pytest.raises(SinkRefused, match=r"column v is int\(11\) in the target and varchar\(20\) upstream.*--done"):
         world.runner().run(placed, world.state)
     assert world.ask(f"SELECT COUNT(*) FROM tidegate.{name}") == [(len(due),)]
+
+    session = TargetSession(SqlOptions(FEED, "127.0.0.1", world.port))
+    (waiting,) = ddls_of(session, FEED)
+    settle(session, FEED, waiting.id, was_done=True)
+    session.close()
+    assert kept(world) == []

@@ -10,6 +10,8 @@ from typing import NamedTuple
 from tidegate.feed import server_sql as sent
 from tidegate.model.errors import ConfigError
 from tidegate.sink.sql.connection import TargetSession
+from tidegate.sink.sql.ddl.ledger import values_of
+from tidegate.sink.sql.ddl.spelling import path
 
 
 def _has_ledger(session: TargetSession) -> bool:
@@ -57,5 +59,7 @@ def settle(session: TargetSession, feed: str, ddl_id: str, *, was_done: bool) ->
     if not waiting:
         raise ConfigError(f"no DDL {ddl_id} of changefeed {feed} waits in {session.options.place}")
     found = waiting[-1]
+    if was_done:
+        session.ask(sent.DROP_VALUES.format(values=path(values_of(feed, found.ddl_ts, found.id))))
     session.changed(sent.SETTLE_DONE if was_done else sent.SETTLE_AGAIN, feed, found.ddl_ts, found.id)
     return found

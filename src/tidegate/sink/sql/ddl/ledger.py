@@ -18,6 +18,7 @@ from tidegate.feed import server_sql as sent
 from tidegate.model.errors import Fenced
 from tidegate.model.event import Ddl
 from tidegate.model.name import lowered
+from tidegate.model.table import TableName
 from tidegate.sink.sql.ddl.session import DdlConnection
 from tidegate.sink.sql.ddl.shape import WAS, Facts
 
@@ -98,3 +99,8 @@ def fence_by_progress(feed: str, epoch: int) -> "Fence":
 def id_of(ddl: Ddl) -> str:
     """Return what tells DDLs of one ts apart."""
     return sha256(f"{ddl.schema}\x1f{ddl.table}\x1f{ddl.query}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def values_of(feed: str, ddl_ts: int, ddl_id: str) -> TableName:
+    """Return the table in which the values of a DDL are kept (values.py)."""
+    return TableName(sent.DATABASE, f"ddl_values_{sha256(f'{feed}:{ddl_ts}:{ddl_id}'.encode()).hexdigest()[:16]}")

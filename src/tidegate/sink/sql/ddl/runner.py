@@ -45,7 +45,7 @@ from tidegate.schema.state import SchemaState
 from tidegate.sink.sql.connection import ERRORS, advice
 from tidegate.sink.sql.ddl import look
 from tidegate.sink.sql.ddl.conversion import computed_values
-from tidegate.sink.sql.ddl.ledger import DdlLedger, DdlRecord, DdlWriter, id_of
+from tidegate.sink.sql.ddl.ledger import DdlLedger, DdlRecord, DdlWriter, id_of, values_of
 from tidegate.sink.sql.ddl.rewrite import TAKES_ALL, DdlVerdict, statement_for, statements_of
 from tidegate.sink.sql.ddl.rewrite import shown as phrases
 from tidegate.sink.sql.ddl.session import Connect, DdlConnection, StatementFailed
@@ -171,7 +171,7 @@ class DdlRunner:
             found = computed_values(task, self._target)
         except UnsupportedError as error:
             self._refuse(session, task.ddl, str(error))
-        name = f"ddl_values_{sha256(self._mark(task.ddl, DdlRecord('')).encode()).hexdigest()[:16]}"
+        name = values_of(self._writer.feed, task.ddl.commit_ts or 0, id_of(task.ddl))
         return None if found is None else ValueTable(session, self._target, found, name)
 
     def _complete(self, session: DdlConnection, task: DdlTask, record: DdlRecord, values: ValueTable | None) -> None:

@@ -57,12 +57,11 @@ Guard = Callable[[], None]
 
 
 class ValueTable:
-    """The values of one DDL at one target; `name` is its own in the database `tidegate`."""
+    """The values of one DDL at one target; `name` is that of their table."""
 
-    def __init__(self, session: DdlConnection, target: TargetServer, found: ComputedValues, name: str) -> None:
+    def __init__(self, session: DdlConnection, target: TargetServer, found: ComputedValues, name: TableName) -> None:
         self._session, self._target, self._found = session, target, found
-        self._name = TableName(sent.DATABASE, name)
-        self._values = path(self._name)
+        self._name, self._values = name, path(name)
         self._table = path(found.new)
 
     def keep(self, facts: Facts) -> str:
@@ -123,7 +122,8 @@ class ValueTable:
             self._fill(column, value, guard)
         if self._found.columns and self.is_there():
             self._mode([one.new for one in self._found.columns])
-            while key and self._chunk(key, guard):
+            after = 0
+            while key and (after := self._chunk(key, guard, after)):
                 reach("ddl/amid-values")
             self._session.ask(sent.DROP_VALUES.format(values=self._values))
 
@@ -140,18 +140,19 @@ class ValueTable:
                 text = sent.FILL.format(table=self._table, sets=sets, some=some, rows=FILL_ROWS)
                 left = self._session.changed(text, values) > 0
 
-    def _chunk(self, key: Sequence[str], guard: Guard) -> bool:
-        """Write the next values; return whether there were any."""
+    def _chunk(self, key: Sequence[str], guard: Guard, after: int) -> int:
+        """Write the next values behind a row, so that no rows that have gone are walked through; return the last of
+        their rows, 0 for none."""
         with self._session.transaction():
             guard()
-            numbers = self._compute()
+            numbers = self._compute(after)
             if not numbers:
-                return False
+                return 0
             self._put(key, numbers[0], numbers[-1])
             text = sent.FORGET_VALUES.format(values=self._values, first=numbers[0], last=numbers[-1])
             self._session.ask(text)
             reach("ddl/values-written")
-        return True
+        return numbers[-1]
 
     def _put(self, key: Sequence[str], first: int, last: int) -> None:
         """Write values into their rows; row by row in a TiDB, since the embedded one changes none by a join."""
@@ -169,7 +170,7 @@ class ValueTable:
         where = " AND ".join(f"{name} = %s" for name in own)
         self._session.ask_many(sent.WRITE_VALUE.format(table=self._table, sets=sets, key=where), rows)
 
-    def _compute(self, after: int = 0) -> list[int]:
+    def _compute(self, after: int) -> list[int]:
         """Compute the next values behind a row, into the table of values; return the numbers of their rows."""
         columns, news = self._found.columns, self._news
         rows = self._after(", ".join(asked(one.old.type).format(old) for old, one in self._pairs(self._olds)), after)
