@@ -109,7 +109,7 @@ def test_account_that_reads(upstream: Server, mariadb: Server, ts: int) -> None:
 
     assert verified(mariadb, address(upstream), user=user).status == 0
     assert later.status == 1
-    assert "INSERT, UPDATE and DELETE in tidegate.holds" in later.error
+    assert "INSERT, UPDATE and DELETE in `tidegate`.`holds`" in later.error
 
 
 def test_sync_points(upstream: Server, tidb: Server) -> None:
