@@ -128,6 +128,15 @@ def test_system_schemas(schema):
     assert not table_filter.matches_schema(schema.title())
 
 
+@pytest.mark.parametrize("schema", ["mysql", "sys", "tidegate", "other"])
+def test_names_of_files(schema):
+    """No rule lets a name pass that older servers take for the one of a file: it would be another name of any table."""
+    table_filter = TableFilter.parse(["*.*", f"`#mysql50#{schema}`.*"])
+    assert not table_filter.matches(f"#mysql50#{schema}", "t")
+    assert not table_filter.matches_schema(f"#mysql50#{schema}")
+    assert not table_filter.matches("shop", f"#mysql50#{schema}")
+
+
 @given(rule=st.text(max_size=40))
 def test_junk(rule):
     """Any text is a rule or raises FilterRuleInvalid; nothing else escapes."""

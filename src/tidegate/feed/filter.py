@@ -8,7 +8,7 @@ r"""Which tables a changefeed carries: TiDB's table filter rules.
 
 The last rule that matches a table decides; "!" makes it say no; a table that no rule matches is left out.  An empty
 list means `*.*`.  Blank rules and rules that start with "#" say nothing.  Names compare without case unless
-`case_sensitive`.  System schemas never pass, whatever the rules say.
+`case_sensitive`.  System schemas never pass, whatever the rules say, and no other name of them (`#mysql50#mysql`).
 
 A schema passes (CREATE DATABASE and the like) when some table of it could: a "!" rule speaks about the schema only if
 its table pattern is `*`.
@@ -46,6 +46,8 @@ SYSTEM_SCHEMAS: Final = frozenset(
     }
 )
 """TiCDC's, and the one in which the sink of databases keeps what it knows of itself."""
+FILE_NAME: Final = "#mysql50#"
+"""What a name begins with that MariaDB, and MySQL before 8, take for one of a file: `#mysql50#mysql` is `mysql`."""
 
 _QUOTED: Final = {"`": re.compile(r"`((?:``|[^`])+)`"), '"': re.compile(r'"((?:""|[^"])+)"')}
 _REGEX: Final = re.compile(r"/((?:\\.|[^/])+)/")
@@ -100,7 +102,7 @@ class TableFilter:
 
     def matches(self, schema: str, table: str) -> bool:
         """Return True if rows and DDLs of this table belong to the changefeed."""
-        if lowered(schema) in SYSTEM_SCHEMAS:
+        if is_system(schema) or table.startswith(FILE_NAME):
             return False
         return _first(
             rule.positive for rule in self._rules if rule.schema.matches(schema) and rule.table.matches(table)
@@ -108,7 +110,7 @@ class TableFilter:
 
     def matches_schema(self, schema: str) -> bool:
         """Return True if DDLs of the schema itself belong to the changefeed."""
-        if lowered(schema) in SYSTEM_SCHEMAS:
+        if is_system(schema):
             return False
         return _first(
             rule.positive
@@ -147,6 +149,11 @@ class TableFilter:
                 f"({ddl.query!a:.200}) is left out; let filter.rules take all of them, or none"
             )
         return not left
+
+
+def is_system(schema: str) -> bool:
+    """Return True for a database of servers' own, or of ours, by any name that a server knows it by."""
+    return lowered(schema) in SYSTEM_SCHEMAS or schema.startswith(FILE_NAME)
 
 
 def name_filter(rules: Sequence[str]) -> Callable[[str], bool]:

@@ -49,7 +49,8 @@ class NameKind(Enum):
 
 
 class PrintedName(NamedTuple):
-    """A name that was printed; `schema` is None where the text leaves it to the session."""
+    """A name that was printed; `schema` is None where the text leaves it to the session, and the name of a database is
+    "" where it does."""
 
     kind: NameKind
     name: str
@@ -117,6 +118,10 @@ class SqlReader(Cursor):
         name = self.name("a database name")
         self.named.append(PrintedName(NameKind.DATABASE, name))
         return quote_name(name)
+
+    def of_session(self) -> None:
+        """Take down that the statement is about the session's database, without its name."""
+        self.named.append(PrintedName(NameKind.DATABASE, ""))
 
     def called(self, function: str) -> None:
         """Take down that a function is called, or a variable read."""

@@ -124,6 +124,8 @@ def _alter_database(r: SqlReader) -> str:
         (r.looking_at("DEFAULT") and not r.done() and _is_database_option(r, 1)) or _is_database_option(r, 0)
     )
     parts = [r.database()] if named else []
+    if not named:
+        r.of_session()
     options = _database_options(r)
     if not any(options):
         return ""

@@ -97,5 +97,22 @@ OURS: Final = (
     "RENAME TABLE shop.orders TO mysql.orders",
     "DROP TABLE metrics_schema.up, tidb_cdc.syncpoint_v1",
     "ALTER TABLE shop.orders ADD FOREIGN KEY (id) REFERENCES mysql.user (x)",
+    "DROP TABLE `#mysql50#mysql`.user",
+    "DROP DATABASE `#mysql50#tidegate`",
+    "ALTER TABLE shop.`#mysql50#orders` ADD COLUMN a int",
 )
+CLUSTER: Final = (
+    "FLASHBACK CLUSTER TO TSO 1",
+    "FLASHBACK CLUSTER TO TIMESTAMP '2026-01-01 00:00:00'",
+    "FLASHBACK DATABASE shop",
+    "CREATE PLACEMENT POLICY p FOLLOWERS=1",
+    "DROP PLACEMENT POLICY p",
+    "ALTER RESOURCE GROUP `default` RU_PER_SEC=1",
+    "DROP RESOURCE GROUP g",
+    "CREATE SEQUENCE shop.s",
+    "DROP SEQUENCE shop.orders",
+)
+"""Texts about more than the feed's tables, or about nothing that they name."""
+IN_FRONT: Final = ("", ";", " ; ; ", "/*T![zzz] CREATE */ ", "/*T![zzz] ALTER TABLE shop.orders */;", "# x\n")
+"""What may stand before a statement without being one."""
 """What no filter lets pass: databases of the servers and of ours."""

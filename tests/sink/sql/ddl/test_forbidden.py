@@ -12,7 +12,7 @@ from tests.real_topics import ddls_of
 from tests.replay.small_topics import one_by_one, row
 from tests.replay.test_hostile_topic import Landed
 from tests.sink.sql.ddl.examples import EXAMPLES, MARIADB, TARGETS, TIDB
-from tests.sink.sql.ddl.hostile import OURS, TEXTS
+from tests.sink.sql.ddl.hostile import CLUSTER, IN_FRONT, OURS, TEXTS
 from tests.sink.sql.ddl.test_ways_out import command, goes_on
 from tests.sink.sql.ddl.world import World
 from tidegate.app.trial import run_here
@@ -83,6 +83,26 @@ def test_databases_of_servers_are_nobodys() -> None:
         for target in TARGETS:
             found = outcome(target, query, TAKES_ALL, state_of(*TABLES), table="orders")
             assert (found.verdict, found.text) == (DdlVerdict.FORBIDDEN, ""), query
+
+
+@pytest.mark.parametrize("front", IN_FRONT)
+def test_nothing_in_front_changes_what_becomes_of_a_statement(front: str) -> None:
+    """What is about a whole cluster goes out to no server, whatever stands before its first word."""
+    for query in CLUSTER:
+        for target in TARGETS:
+            found = outcome(target, front + query, SHOP, state_of(*TABLES), table="orders")
+            assert not found.text, (front, query, found)
+
+
+def test_a_statement_without_a_name_is_about_the_database_of_its_event() -> None:
+    """ALTER DATABASE may leave its name out; an event about a table is not one about its database."""
+    query, state = "ALTER DATABASE CHARACTER SET latin1", state_of(*TABLES)
+    for target in TARGETS:
+        assert outcome(target, query, SHOP, state).text
+        for schema, table in (("shop", "orders"), ("secret", ""), ("mysql", "")):
+            found = outcome(target, query, SHOP, state, schema=schema, table=table)
+            assert found.verdict is DdlVerdict.FORBIDDEN, (schema, table, found)
+    assert statement_for(TIDB, "RECOVER TABLE BY JOB 5", DdlPlace(schema="shop")).verdict is DdlVerdict.FORBIDDEN
 
 
 @pytest.mark.parametrize("topic", ["new/open", "classic/canal"])

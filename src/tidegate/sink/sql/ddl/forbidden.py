@@ -3,6 +3,7 @@
     text as it goes out ──► names ── table      the filter takes it            shop.orders
                                  ├── beside     the filter takes its database  the new name of a RENAME, a parent table
                                  ├── database   the same, and the event is of a database
+                                 ├── none       never: it would be about all that the server has
                                  └── function   one of TiDB's that only computes
 
 Whoever may write to a topic writes label and text.  So no label is asked here: every name of the text has to be the
@@ -43,6 +44,8 @@ FUNCTIONS: Final = frozenset(
 )
 """TiDB's functions that compute, beside those with a form of their own (schema/restore/call.py)."""
 
+_PLACES: Final = frozenset({NameKind.TABLE, NameKind.BESIDE, NameKind.DATABASE})
+
 
 def forbidden_in(
     named: Sequence[PrintedName], schema: str, rules: TableFilter, *, of_table: bool = False
@@ -53,6 +56,8 @@ def forbidden_in(
 
 
 def _strangers(named: Sequence[PrintedName], schema: str, rules: TableFilter, *, of_table: bool) -> Iterator[str]:
+    if not any(one.kind in _PLACES for one in named):
+        yield "it names neither a table nor a database"
     for kind, name, written in named:
         database = schema if written is None else written
         shown = printable(qualified(database, name))
@@ -61,10 +66,10 @@ def _strangers(named: Sequence[PrintedName], schema: str, rules: TableFilter, *,
                 yield f"it names {shown}, which the feed's filter does not take"
             case NameKind.BESIDE if not rules.matches_schema(database):
                 yield f"it names {shown}, of a database that the feed's filter does not take"
-            case NameKind.DATABASE if not rules.matches_schema(name):
-                yield f"it names the database {printable(name)}, which the feed's filter does not take"
+            case NameKind.DATABASE if not rules.matches_schema(name or schema):
+                yield f"it names the database {printable(name or schema)}, which the feed's filter does not take"
             case NameKind.DATABASE if of_table:
-                yield f"it is about the database {printable(name)}, and its event about a table"
+                yield f"it is about the database {printable(name or schema)}, and its event about a table"
             case NameKind.QUERY:
                 yield f"no event tells the rows of {name}"
             case NameKind.FUNCTION if name not in FUNCTIONS:

@@ -99,10 +99,12 @@ def statement_for(target: TargetServer, query: str, place: DdlPlace = DdlPlace()
         several = statements_of(query)
         if len(several) > 1:
             return _joined([statement_for(target, one, place) for one in several])
-        left = _left_out(target, query) if several else TargetDdl(DdlVerdict.SKIPPED, "", ("an empty statement",))
+        if not several:
+            return TargetDdl(DdlVerdict.SKIPPED, "", ("an empty statement",))
+        # As it came, since placement prints nothing; and as printed, since something may stand before its first word.
+        left = _left_out(target, several[0]) or _left_out(target, whole := settled_ddl(query).text)
         if left is not None:
             return left
-        whole = settled_ddl(query).text
         text = _spelled(_named(whole, place), place)
         if not text:
             return TargetDdl(DdlVerdict.SKIPPED, "", ("placement is the upstream's",))
