@@ -14,7 +14,7 @@ from tidegate.app.config.document import document_of
 from tidegate.app.config.feed import FeedConfig
 from tidegate.app.config.keys import KEYS
 from tidegate.app.config.load import load
-from tidegate.app.config.local_name import Local, LocalName, heard_by, host_of
+from tidegate.app.config.local_name import ADDED, OVER_SIGNATURES, Local, LocalName, heard_by, host_of
 from tidegate.app.config.param import Param
 from tidegate.app.server.config import server_config
 from tidegate.app.server.reach import ClientReach
@@ -58,7 +58,7 @@ LOCAL: Final = [(entry, name) for entry, one in ENTRIES.items() for name, param 
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory that clients may name, with a log, in which the server was started."""
     monkeypatch.chdir(tmp_path)
-    for name in ("TIDEGATE_CATALOG_TOKEN", "AWS_SESSION_TOKEN"):
+    for name in ("TIDEGATE_CATALOG_TOKEN", *ADDED, *OVER_SIGNATURES):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "log").mkdir()
     return tmp_path
@@ -329,11 +329,21 @@ def test_the_catalogs_token_of_the_environment(monkeypatch: pytest.MonkeyPatch) 
         reach().admitted(Wish(sink="delta://./l?catalog=https://h/c"))
 
 
-def test_tokens_that_are_added_to_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session token of the environment, which a store's client adds to keys that are given, goes to no server that a
-    client alone names."""
-    monkeypatch.setenv("AWS_SESSION_TOKEN", "t")
-    sink = "s3://b/p?protocol=csv&endpoint=http://h:9000&access-key=a&secret-access-key=b"
+@pytest.mark.parametrize(
+    ("variable", "store"),
+    [
+        ("AWS_SESSION_TOKEN", "s3://b/p?access-key=a&secret-access-key=b"),
+        ("AWS_TOKEN", "s3://b/p?access-key=a&secret-access-key=b"),
+        ("AZURE_STORAGE_TOKEN", "azure://b/p?account-name=a&account-key=b"),
+        *((name, "azure://b/p?account-name=a&sas-token=b") for name in (*OVER_SIGNATURES, "AZURE_STORAGE_TOKEN")),
+    ],
+)
+def test_tokens_that_are_added_to_keys(monkeypatch: pytest.MonkeyPatch, variable: str, store: str) -> None:
+    """What a store's client takes from the environment beside keys that are given, or in their place, goes to no server
+    that a client alone names."""
+    sink = f"{store}&protocol=csv&endpoint=http://h:9000"
+    assert reach().admitted(Wish(sink=sink))
+    monkeypatch.setenv(variable, "t")
     with pytest.raises(UriInvalid, match="h:9000 may not get a token"):
         reach().admitted(Wish(sink=sink))
 

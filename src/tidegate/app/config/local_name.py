@@ -34,8 +34,16 @@ class LocalName(NamedTuple):
 
 
 _HOST: Final = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
-_ADDED: Final = ("AWS_SESSION_TOKEN", "AZURE_STORAGE_TOKEN", "AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY")
-"""What clients of stores add from the environment to keys that are given."""
+ADDED: Final = (
+    *("AWS_SESSION_TOKEN", "AWS_TOKEN", "AZURE_STORAGE_TOKEN", "AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY"),
+    "AZURE_FABRIC_TOKEN_SERVICE_URL",
+)
+"""What clients of stores add from the environment to keys that are given, or take in their place."""
+OVER_SIGNATURES: Final = (
+    *("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_MASTER_KEY"),
+    *("AZURE_STORAGE_CLIENT_ID", "AZURE_CLIENT_ID"),
+)
+"""What they take in place of a shared access signature that is given."""
 Hears = Callable[[LocalName], None]
 _HEARS: ContextVar[Hears | None] = ContextVar("hears", default=None)
 
@@ -79,8 +87,9 @@ def store_host(uri: str) -> frozenset[str]:
     """Return the server that the address of an object store names for itself, unless the keys for it stand there, too:
     those of the environment go to it, or what is signed with them."""
     given = dict(parse_qsl(uri.partition("?")[2]))
-    has_keys = {"access-key", "secret-access-key"} <= given.keys() or {"account-key", "sas-token"} & given.keys()
-    own_keys = has_keys and not any(map(os.environ.get, _ADDED))
+    has_key = {"access-key", "secret-access-key"} <= given.keys() or "account-key" in given
+    taken = ADDED if has_key else (*ADDED, *OVER_SIGNATURES)
+    own_keys = (has_key or "sas-token" in given) and not any(map(os.environ.get, taken))
     return frozenset() if own_keys or not given.get("endpoint") else frozenset({host_of(given["endpoint"])})
 
 
