@@ -85,6 +85,17 @@ def test_like_is_what_it_was(pattern: str, text: str) -> None:
     assert like(pattern).matches(text) == (re.fullmatch(as_expression(pattern), text, re.DOTALL) is not None)
 
 
+@given(st.text(alphabet="aab_", min_size=1, max_size=12), st.text(alphabet="ab", max_size=6))
+def test_a_piece_that_almost_stands_everywhere_is_found(piece: str, rest: str) -> None:
+    """Behind hundreds of places in which it almost stands, and where it stands in none."""
+    for text in ("a" * 300 + rest, "ab" * 150 + rest, "a" * 300 + piece.replace("_", "b") + rest):
+        wanted = re.search(as_expression(piece), text, re.DOTALL)
+        assert like(f"%{piece}%").matches(text) == (wanted is not None)
+        assert like(f"%{piece}%{rest}").matches(text) == (
+            re.fullmatch(as_expression(f"%{piece}%{rest}"), text, re.DOTALL) is not None
+        )
+
+
 @pytest.mark.parametrize(
     ("pattern", "escape", "text", "matches"),
     [("a#%", "#", "a%", True), ("a#%", "#", "ab", False), ("a\\%", "", "a\\xy", True), ("a#", "#", "a#", True)],
@@ -117,6 +128,9 @@ class Counted(str):
 @pytest.mark.parametrize(
     "pattern",
     [
+        "%" + "a_" * 400 + "b%",
+        "%" + "_a" * 400 + "_b%",
+        "%" + "a" * 300 + "_ab%",
         "%a" * 30 + "%b",
         "%" * 500 + "b",
         "%a%a%a%a%a%b%",

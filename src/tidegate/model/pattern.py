@@ -22,6 +22,8 @@ from tidegate.model.errors import InputError
 
 __all__ = ["Like", "RegularExpression", "expression", "like"]
 
+TRIES: Final = 64
+"""In how many places a piece of LIKE is held against a text before all of its characters are looked for at once."""
 KEPT: Final = 256
 """Expressions that are kept ready; one may take 8 MiB, most take some KiB."""
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
@@ -82,9 +84,26 @@ class _Piece(NamedTuple):
         offset, literal = self.literals[0]
         last = end - self.length + offset + len(literal)
         at = text.find(literal, start + offset, last)
-        while at >= 0 and not self.fits(text, at - offset):
+        for _ in range(TRIES):
+            if at < 0 or self.fits(text, at - offset):
+                return at - offset if at >= 0 else -1
             at = text.find(literal, at + 1, last)
-        return at - offset if at >= 0 else -1
+        return self._walked(text, at - offset, end) if at >= 0 else -1
+
+    def _walked(self, text: str, start: int, end: int) -> int:
+        """`find` where the literal stands in many places and the piece in none of them: bit n of `open_` says that the
+        first n + 1 characters of the piece stand before here (Baeza-Yates and Gonnet, "Shift-And")."""
+        wild, own = (1 << self.length) - 1, dict[str, int]()
+        for offset, literal in self.literals:
+            wild ^= ((1 << len(literal)) - 1) << offset
+            for place, sign in enumerate(literal, offset):
+                own[sign] = own.get(sign, 0) | 1 << place
+        open_, whole = 0, 1 << (self.length - 1)
+        for at in range(start, end):
+            open_ = (open_ << 1 | 1) & (wild | own.get(text[at], 0))
+            if open_ & whole:
+                return at + 1 - self.length
+        return -1
 
 
 @dataclass(frozen=True, slots=True)
