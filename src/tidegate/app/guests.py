@@ -92,10 +92,13 @@ class GuestListener(socket.socket):
 
     def _turn_away(self) -> None:
         """Accept the next connection with the spare file, and close it."""
-        os.close(self._spare)
+        spare, self._spare = self._spare, -1  # another thread may take its file, and its number
+        if spare >= 0:
+            os.close(spare)
         with suppress(OSError):
             super().accept()[0].close()
-        self._spare = os.open(os.devnull, os.O_RDONLY)
+        with suppress(OSError):
+            self._spare = os.open(os.devnull, os.O_RDONLY)
 
     def _refuse(self, why: str, cause: OSError | None = None) -> None:
         self._refused[why] += 1

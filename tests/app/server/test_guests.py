@@ -1,6 +1,8 @@
 """Connections that send nothing take neither a port nor the files of its process from others."""
 
+import errno
 import logging
+import os
 import resource
 import socket
 import subprocess
@@ -107,6 +109,25 @@ def test_a_silent_handshake_ends(tmp_path, monkeypatch: pytest.MonkeyPatch) -> N
         began_s = time.monotonic()
         assert client.recv(1) == b""
         assert time.monotonic() - began_s < 5
+
+
+def test_the_spare_file_is_given_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where others take the spare file meanwhile, its number is theirs, and is not closed again."""
+    with GuestListener(socket.AF_INET, ("127.0.0.1", 0), LIMITS) as listener:
+        listener.setblocking(False)
+        number, real, closed = listener._spare, os.close, list[int]()
+
+        def no_file(*_: object) -> int:
+            raise OSError(errno.EMFILE, "no file")
+
+        monkeypatch.setattr(os, "open", no_file)
+        monkeypatch.setattr(os, "close", closed.append)
+        with suppress(OSError):
+            listener._turn_away()
+        with suppress(OSError):
+            listener._turn_away()
+        assert closed == [number]
+        real(number)
 
 
 STARVED = """
