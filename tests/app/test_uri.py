@@ -243,6 +243,8 @@ def test_secrets_do_not_print():
         ("mysql://root:pw@h:4000/?worker-count=1", "mysql://root:xxxxx@h:4000/?worker-count=1"),
         ("mysql://root:pw@h:4000/?x=1&y", "mysql://root:xxxxx@h:4000/?x=xxxxx&xxxxx"),
         ("https://hooks.example/services/T0/B0?timeout=9s&sig=a", "https://hooks.example/xxxxx?timeout=9s&sig=xxxxx"),
+        ("metrics://h:1/?alert-url=https%3A%2F%2Fhooks.example%2FT0%2FB0",
+         "metrics://h:1/?alert-url=https%3A%2F%2Fhooks.example%2Fxxxxx"),
         ("https://hooks.example?code=a", "https://hooks.example?code=xxxxx"),
         ("mysql://root:p@s/s@h/", "mysql://root:xxxxx@h/"),
         ("mysql://root@h/", "mysql://root@h/"),

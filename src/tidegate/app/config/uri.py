@@ -30,6 +30,8 @@ _DECLARED: Final[set[str]] = set()
 """Names of parameters whose values are shown."""
 _CALLED: Final = re.compile(r"(https?://[^/?#]*)/[^?#]+", re.IGNORECASE)
 """An address that is called, with a path."""
+_CALLED_BY: Final = "alert-url"
+"""The parameter whose value is one."""
 _USER_INFO: Final = re.compile(r"(?<=://)(?!\[)([^:/?#]*):(?:[^?#]*|(?!\d*(?:[,/?#]|$)).*)@", re.DOTALL)
 """User and password, up to the last "@" before parameters; up to the last one where what looks like them, or like a
 path, cannot be, as no port stands before it: a password that should have been percent-encoded."""
@@ -73,6 +75,8 @@ def mask_value(name: str, value: str) -> str:
     """Return a parameter's value with its secrets masked: all of it, where its name speaks of one."""
     if value and _SECRET_NAME.search(name):
         return MASK
+    if name == _CALLED_BY:
+        return mask_uri(value)
     return _mask(value) if "://" in value else value
 
 
