@@ -12,6 +12,7 @@ from click.testing import CliRunner
 import tidegate
 from tests.mariadb import PASSWORD, QUOTED
 from tests.mysql.rogue import FILE, Rogue
+from tests.sink.sql.ddl.examples import MARIADB
 from tidegate.app.cli.sink.session import session_of
 from tidegate.app.cli.upstream import upstream
 from tidegate.app.upstream.process import UpstreamProcess
@@ -25,7 +26,7 @@ from tidegate.sink.sql.options import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.source.large.upstream import UpstreamRows
 
-ASKED: Final = (b"mysql_clear_password", b"dialog", b"sha256_password", b"caching_sha2_password")
+ASKED: Final = (b"mysql_clear_password", b"dialog", b"sha256_password", b"caching_sha2_password", b"mysql_old_password")
 
 
 def completed(port: int) -> None:
@@ -61,7 +62,7 @@ CALLERS: Final[dict[str, Callable[[int], Any]]] = {
     "large rows": completed,
     "rows of a target": lambda port: TargetSession(options(port), many=True),
     "recovery of a target": lambda port: SqlSink(options(port)).recover(),
-    "DDLs of a target": lambda port: DdlConnection(SqlSink(options(port))._alone),
+    "DDLs of a target": lambda port: DdlConnection(SqlSink(options(port))._alone, MARIADB),
     "commands": of_commands,
     "upstream sql": asked,
 }

@@ -20,6 +20,8 @@ from tidegate.model.errors import ConfigError, EnvironmentFault
 
 _IN_CLEAR: Final = (b"mysql_clear_password", b"dialog", b"sha256_password")
 """Ways of authentication in which the password leaves this machine; the last encrypts it for whoever sends a key."""
+_OLD: Final = b"mysql_old_password"
+"""One whose proof is soon turned into the password; the driver has it no more."""
 _FAST: Final = 3
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6, "TCP_USER_TIMEOUT": 120_000}
 """A server whose machine is gone is found out within minutes, however long an answer may take (systems that have the
@@ -76,7 +78,7 @@ def connect(door: Door, *, many: bool = False, flags: int = 0, **form: Any) -> A
 
     Raises ConfigError, EnvironmentFault, and the driver's errors."""
     pymysql = driver()
-    proofs = {} if door.tls else {**dict.fromkeys(_IN_CLEAR, _Refused), b"caching_sha2_password": _Proof}
+    clear = {} if door.tls else {**dict.fromkeys(_IN_CLEAR, _Refused), b"caching_sha2_password": _Proof}
     dial_s = max(1, round(door.dial_s))
     try:
         connection = pymysql.connect(
@@ -93,7 +95,7 @@ def connect(door: Door, *, many: bool = False, flags: int = 0, **form: Any) -> A
             client_flag=flags | (pymysql.constants.CLIENT.MULTI_STATEMENTS if many else 0),
             ssl=_context(door.tls) if door.tls else None,
             ssl_disabled=not door.tls,
-            auth_plugin_map=proofs,
+            auth_plugin_map={_OLD: _Refused, **clear},
             **form,
         )
     except OSError as error:
