@@ -46,6 +46,7 @@ from tidegate.sink.delta.merge import rewrite
 from tidegate.sink.delta.modes import BEFORE, CHANGE_SEQ, CHANGE_TS, CHANGE_TYPE, OWN_COLUMNS, VALID_TO, Form, form_of
 from tidegate.sink.delta.old_images import OLD, unfolded, unpacked, with_old_images
 from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.selection import chosen_ids
 from tidegate.sink.delta.types import DATES, arrow_type, from_neutral, is_number, map_neutral
 
 
@@ -85,6 +86,20 @@ def dates_as_text(snapshot: TableSnapshot, table: TableInfo, options: DeltaOptio
         return []
     step = Alter(table, table, table.version, 0)
     return alter(step, snapshot, msgspec.structs.replace(options, schema_change="evolve"))
+
+
+def seen_since(snapshot: TableSnapshot, table: TableInfo, options: DeltaOptions) -> list[Action]:
+    """Return the actions that add what `table`, which messages made, lacks; none where it lacks nothing.
+
+    A round that a crash cut off may be planned anew with a later end: its Create is done, with fewer columns."""
+    if not table.inferred or options.schema_change == "ignore":
+        return []
+    have = {column.upstream_id for column in stored_columns(snapshot)}
+    late = chosen_ids(table, options) - have
+    if not late:
+        return []
+    columns = tuple(msgspec.structs.replace(one, nullable=one.nullable or one.id in late) for one in table.columns)
+    return alter(Alter(table, msgspec.structs.replace(table, columns=columns), table.version, 0), snapshot, options)
 
 
 def _makes_key(change: Evolution, step: Alter) -> bool:

@@ -21,7 +21,7 @@ from tidegate.model.table import TableInfo, TableName
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import Action, CommitConflict, TableSnapshot
 from tidegate.objectstore.failpoint import reach
-from tidegate.sink.delta.alter import alter, dates_as_text
+from tidegate.sink.delta.alter import alter, dates_as_text, seen_since
 from tidegate.sink.delta.columns import first_schema, stored_columns
 from tidegate.sink.delta.iceberg.move import read_ahead
 from tidegate.sink.delta.iceberg.project import project
@@ -136,7 +136,8 @@ def _run(step: Step, table: TableInfo, changes: Changes, options: DeltaOptions) 
     if isinstance(step, Rows):
         if options.iceberg:
             read_ahead(uri, snapshot.version)
-        if actions := dates_as_text(snapshot, step.table, options):
+        late = seen_since(snapshot, step.table, options)
+        if actions := late or dates_as_text(snapshot, step.table, options):
             deltalog.commit(uri, snapshot.version + 1, actions, operation="ALTER", metadata={"feed": options.feed})
             return _run(step, table, changes, options)
         return _rows(step, at, snapshot, changes, options)
