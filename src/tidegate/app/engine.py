@@ -182,6 +182,8 @@ class Engine:
         """Take up the sink where it stands and begin to read; False if a stop or a silence ended the wait for it."""
         standing = self.outage.retrying(self.sink.recover)
         at = None if standing.is_new else standing.checkpoint.ts
+        if at is not None:
+            self.carry(standing.state)
         begun = self.wait_for_source(at, idle_s)
         if begun is None:
             return False
@@ -198,10 +200,13 @@ class Engine:
     def known(self, standing: Standing, begun: int) -> Standing:
         """Return where the feed goes on, with the tables that the source alone knows: all of a new feed, or of a
         checkpoint that was kept without a schema, and those that other filter rules bring in."""
-        if not standing.is_new and standing.state.tables:
-            self.source.carry(standing.state)
         state = standing.state.with_unknown(self.source.definitions(begun))
         return Standing(Checkpoint(begun) if standing.is_new else standing.checkpoint, state)
+
+    def carry(self, known: SchemaState) -> None:
+        """Tell the source which tables the sink has, unless its checkpoint was kept without a schema."""
+        if known.tables:
+            self.source.carry(known)
 
     def wait_for_source(self, at: int | None, idle_s: float | None) -> int | None:
         """Return where reading begins, once the source has come as far as `at`; None if the wait for it is over."""
@@ -437,6 +442,7 @@ class Engine:
         fenced, or will; raises the others."""
         if not (isinstance(failure, Fenced) and self.sink.fences):
             self.outage.survive(failure, beside=True)
+        self.carry(self.standing.state)
         self.outage.retrying(lambda: self.source.start(self.tasks, self.standing.checkpoint.ts))
         self.sink.epoch = self.source.epoch()
         self.heard = 0

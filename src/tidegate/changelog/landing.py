@@ -15,7 +15,7 @@ The loop has a thread of its own beside the rounds of the feed, and tasks that a
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -23,6 +23,7 @@ from tidegate.changelog.report import State
 from tidegate.feed.change import Place
 from tidegate.feed.ports import PartitionReached, Tasks
 from tidegate.model.errors import SourceError, TidegateError
+from tidegate.model.left_out import LeftOut
 from tidegate.model.roads import RoadCounts
 from tidegate.objectstore.storing import STORE_ERRORS, first_line
 
@@ -62,6 +63,8 @@ class BatchLoop(ABC):
         self._state = State()
         self.needed_ts = 0
         """Where the sink stands: a new changelog has to have all above it."""
+        self.carried: Container[tuple[str, str]] | None = None
+        """The tables that the sink has there, by their keys; None where that is not known."""
         self.skips_dead = False
         """True if a message that nobody can read is put aside, and does not end the feed."""
         self._progress = LandingProgress()
@@ -85,6 +88,10 @@ class BatchLoop(ABC):
     def reached(self) -> Sequence[PartitionReached] | None:
         """Return how far the source is; None where the partitions of the changelog tell it."""
         return None
+
+    def left_out(self) -> Sequence[LeftOut]:
+        """Return the tables of the filter that do not land, as far as the source tells."""
+        return ()
 
     def start(self, tasks: Tasks) -> None:
         """Claim the changelog and begin. Raises as `_claim` does."""

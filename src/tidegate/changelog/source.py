@@ -7,7 +7,7 @@ A landing that failed is made anew by `start`, since it starts once; the changel
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -33,6 +33,7 @@ from tidegate.model.errors import (
 )
 from tidegate.model.feed_errors import MadeAnew
 from tidegate.model.table import TableInfo
+from tidegate.schema.snapshot import SchemaState
 
 TRIM_EVERY_S: Final = 60.0
 
@@ -113,12 +114,17 @@ class LandedSource(ChangelogSource):
         self._trim_s = time.monotonic() + TRIM_EVERY_S
         self._tasks: Tasks | None = None
         self._refused = 0
+        self._known: Container[tuple[str, str]] | None = None
+
+    def carry(self, known: SchemaState) -> None:
+        """Take notice of the tables that a feed which goes on has."""
+        self._known = known.tables
 
     def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:
         """Land where the changelog stands. Raises what is wrong with the source and its positions."""
         self.landing.stop()
         self.landing, self._tasks = self._make(), tasks
-        self.landing.needed_ts = checkpoint_ts or 0
+        self.landing.needed_ts, self.landing.carried = checkpoint_ts or 0, self._known
         self.landing.start(tasks)
         self.changelog.refresh()
         self._check_kept(checkpoint_ts)
@@ -206,4 +212,5 @@ class LandedSource(ChangelogSource):
             dead_letters=done.dead_letters + self._refused,
             partitions=self._reached(done.highs) if reached is None else tuple(reached),
             roads=done.roads,
+            left_out=tuple(self.landing.left_out()),
         )

@@ -182,7 +182,7 @@ class Source(Protocol):
         """Return the ts at or below which nothing is still to come, DDLs at that very ts excepted; None: none yet."""
 
     def carry(self, known: SchemaState) -> None:  # noqa: ARG002
-        """Take notice, once, of the tables that a feed which goes on has; asked behind `start`."""
+        """Take notice of the tables that a feed which goes on has, where it stands; asked before `start`."""
         return
 
     def definitions(self, ts: int) -> Sequence[TableInfo]:

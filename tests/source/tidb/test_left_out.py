@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from tests.app.test_chain import Upstream
 from tests.log_source import log_source
 from tests.mariadb import running_server
+from tidegate.app import wiring
 from tidegate.app.cli.main import main
 from tidegate.app.config.feed import FeedConfig
 from tidegate.app.config.load import load
@@ -20,7 +21,7 @@ from tidegate.app.meter import Meter
 from tidegate.app.progress import Progress, left_out_words
 from tidegate.app.segment_log import SegmentLog
 from tidegate.app.status import statuses, words
-from tidegate.app.wiring import feed_of, status_of
+from tidegate.app.wiring import feed_of, log_of, status_of
 from tidegate.lakes.lake import Lake
 from tidegate.model.left_out import LATE_KEY, NO_KEY, LeftOut
 from tidegate.schema.state import SchemaState
@@ -163,6 +164,7 @@ def test_a_feed_of_the_release_before_goes_on_without_them(tmp_path: Path, upstr
     known = SchemaState().with_unknown(one for one in found.definitions(at) if one.handle_key)
 
     found.carry(known)
+    found.start(HereTasks(), at)
 
     assert {one.name.table for one in found.definitions(at)} == {"a", "b", "c", "k"}
     assert [one.table for one in found.reading().left_out] == ["test.bare", "test.late"]
@@ -170,6 +172,34 @@ def test_a_feed_of_the_release_before_goes_on_without_them(tmp_path: Path, upstr
     upstream.writer.write(empty=True)
     found.refresh()
     assert [placed.ddl.table for placed in found.ddls(at, found.frontier() or 0)] == ["new"]
+
+
+def test_a_lake_of_the_release_before_goes_on_without_them(tmp_path: Path, upstream: Upstream) -> None:
+    """It never had rows of a table without a key, so those that come from now on are none of its: they are named,
+    across their first key, TRUNCATE and new runs. One that is made later is carried, whatever has landed when."""
+    config = configured(tmp_path, f"delta://{tmp_path}/lake")
+    log, mount, texts = log_of(config)
+    with pytest.MonkeyPatch.context() as before:
+        before.setattr(wiring, "log_of", lambda _: (log, mount._replace(keeps=False), texts))
+        run(config)
+    there = {"test.a", "test.b", "test.c", "test.k"}
+    assert set(Lake(str(tmp_path / "lake")).tables()) == there
+
+    for text in (*MORE, "TRUNCATE TABLE bare", "INSERT INTO bare VALUES (3, 3)", "CREATE TABLE new (a INT)"):
+        upstream.run(text)
+        upstream.writer.write(empty=True)
+        told = run(config)
+        upstream.run("INSERT INTO k VALUES (9, 9); DELETE FROM k WHERE a = 9; INSERT INTO bare VALUES (4, 4)")
+        upstream.writer.write(empty=True)
+        told = run(config)
+        assert [one.table for one in told.left_out] == ["test.bare", "test.late"]
+    upstream.run("INSERT INTO new VALUES (1)")
+    upstream.writer.write(empty=True)
+    assert not [text for text in run(config).warnings if "no DDL seen" in text]
+
+    lake = Lake(str(tmp_path / "lake"))
+    assert set(lake.tables()) == {*there, "test.new"}
+    assert lake.arrow("test.new")["a"].to_pylist() == [1]
 
 
 def checked(tmp_path: Path, sink_uri: str, *more: str) -> Result:

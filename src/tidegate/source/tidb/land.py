@@ -34,6 +34,7 @@ from tidegate.feed.filter import TableFilter
 from tidegate.model.errors import ConfigError, HistoryLost
 from tidegate.model.event import Ddl
 from tidegate.model.feed_errors import MadeAnew, SourceBehind
+from tidegate.model.left_out import LeftOut
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate.source.tidb.changes import LogChanges, MountOptions
 from tidegate.source.tidb.ddl import DdlEvent
@@ -87,6 +88,8 @@ class LogLanding(BatchLoop):
         self._at = 0
         self._check = check
         self._first: tuple[Ddl, ...] = ()
+        self._shown: StoredSnapshot | None = None
+        self._left_out: tuple[LeftOut, ...] = ()
 
     def idle(self) -> bool:
         """Return True if nothing but time lies above the position."""
@@ -122,12 +125,22 @@ class LogLanding(BatchLoop):
         if at > high:
             raise SourceBehind(f"the change log goes up to {high}, below {at}: its upstream does not write it yet")
         self._hold.at(at)
-        self._timeline.start(at)
+        self._timeline.start(at, self.carried, self.needed_ts)
+        self._tell()
         self._events.verify(self._timeline.tables.replicated(self._timeline.snapshot))
         if self._check is not None:
             self._check(self._timeline.tables.replicated(self._timeline.snapshot))
         self._at = at
         return msgspec.structs.replace(state, positions={})
+
+    def _tell(self) -> None:
+        if self._shown is not self._timeline.snapshot:
+            self._shown = self._timeline.snapshot
+            self._left_out = self._timeline.tables.left_out(self._shown)
+
+    def left_out(self) -> Sequence[LeftOut]:
+        """Return the tables without a key that the sink does not have."""
+        return self._left_out
 
     def _beginning(self) -> int:
         """Where a new feed begins. Raises HistoryLost for a lake that would lack the rows from before the log."""
@@ -166,6 +179,7 @@ class LogLanding(BatchLoop):
             tables=tuple(counts),
             files=(*files, *self._controls(ddls)),
         )
+        self._tell()
         state = ledger.commit_batch(self.changelog, self._state, [report])
         self._first, self._at = (), batch.high
         self._hold.at(batch.high)

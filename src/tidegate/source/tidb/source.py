@@ -16,7 +16,7 @@ the filter leaves out).  The frontier waits there until a round has come as far.
 be followed: what precedes that DDL is read, then `failure` tells the error.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -101,6 +101,7 @@ class LogSource(Source):
         )
         self._replicated = _Replicated.of(StoredSnapshot(), self._timeline.tables)
         self._told = _NOTHING
+        self._known: Container[tuple[str, str]] | None = None
         self._next: _Stop | None = None
         self._failure: _Failure | None = None
         self._at = 0
@@ -124,10 +125,11 @@ class LogSource(Source):
         if known is None:
             self._check_begun(at)
         self._hold.at(at)
-        self._timeline.start(at)
+        self._timeline.start(at, self._known, at)
         self._replicated = _Replicated.of(self._timeline.snapshot, self._timeline.tables)
         self._events.verify(self._replicated.versions)
         self._next = self._failure = None
+        self._told = _NOTHING
         self._at, self._high, self._parts = at, parts[-1].high, ()
         self.refresh()
         return at
@@ -178,9 +180,7 @@ class LogSource(Source):
 
     def carry(self, known: SchemaState) -> None:
         """Take notice of the tables that a feed which goes on has: others that had no key stay out."""
-        self._timeline.tables.carry(known.tables, self._timeline.snapshot)
-        self._replicated = _Replicated.of(self._replicated.snapshot, self._timeline.tables)
-        self._told = _NOTHING
+        self._known = known.tables
 
     def definitions(self, ts: int) -> list[TableInfo]:
         """Return the replicated tables at `ts`, as rows above it are mounted."""

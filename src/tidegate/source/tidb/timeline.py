@@ -15,6 +15,7 @@ Source: TiCDC's DDL puller and schema storage.
 """
 
 from collections import deque
+from collections.abc import Container
 from typing import Final
 
 import msgspec
@@ -57,8 +58,10 @@ class Timeline:
         self._seen: set[int] = set()
         self._ahead: deque[tuple[int, Job]] = deque()
 
-    def start(self, ts: int) -> None:
-        """Take up the schema at `ts`. HistoryLost when the log begins above it."""
+    def start(self, ts: int, known: Container[tuple[str, str]] | None = None, known_at: int = 0) -> None:
+        """Take up the schema at `ts`, for a feed whose sink has the tables `known` at `known_at`, which may be before.
+
+        HistoryLost when the log begins above `ts`."""
         begin, self.snapshot, _ = self._log.begin()
         if ts < begin:
             raise HistoryLost(
@@ -71,12 +74,19 @@ class Timeline:
         self._ahead.clear()
         self.read(ts)
         self.tables.meet(self.snapshot.tables.values(), begun=False)
+        if known is not None and known_at >= begin:
+            self._pass(min(known_at, ts))
+            self.tables.carry(known, self.snapshot)
+        self._pass(ts)
+        self.tables.meet(self.snapshot.tables.values())
+        self.at = ts
+
+    def _pass(self, ts: int) -> None:
+        """Take up the schema at `ts` without its DDLs."""
         while self._ahead and self._ahead[0][0] <= ts:
             at, job = self._ahead.popleft()
             self.snapshot = apply_job(self.snapshot, job, at)
-            self.tables.meet(_changed(job, self.snapshot), begun=False)
-        self.tables.meet(self.snapshot.tables.values())
-        self.at = ts
+            self.tables.meet(_changed(job, self.snapshot), instead_of=job.table_id, begun=False)
 
     def read(self, upto: int) -> None:
         """Look for finished jobs up to there."""
