@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.replay.test_ways_out import create, ddl, ended
 from tests.sink.sql.upstream import Upstream
 from tests.source.tidb.test_landing import landing
 from tidegate import lake
@@ -11,7 +12,9 @@ from tidegate.app.trial import run_here
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import ChangelogSource
 from tidegate.model.errors import SchemaError
-from tidegate.sink.delta.options import DeltaOptions, ZeroDate
+from tidegate.model.event import Field, Insert
+from tidegate.model.mysql import MysqlType
+from tidegate.sink.delta.options import DeltaOptions, SchemaChange, ZeroDate
 from tidegate.sink.delta.sink import DeltaSink
 
 KEYS = ["2024-00-00", "2023-00-00", "2024-05-00", "2024-05-06"]
@@ -51,3 +54,31 @@ def test_zero_dates_in_a_key(tmp_path: Path) -> None:
         upstream.rows("SELECT u, CONCAT(since), v FROM d.t")
     )
     assert len(rows) == len(KEYS)
+
+
+@pytest.mark.parametrize("policy", ["lenient", "ignore"])
+def test_what_a_policy_kept_stays(tmp_path: Path, policy: SchemaChange) -> None:
+    """Columns that upstream dropped, and that the lake keeps with its values, are there when dates become texts."""
+
+    def dated(key: int, date: str, *more: str) -> Insert:
+        keys = (("u", MysqlType.LONG), ("since", MysqlType.DATE))
+        fields = [Field(name, kind, 11, binary=True, handle=True) for name, kind in keys]
+        fields += [Field(name, MysqlType.LONG, 65, binary=True) for name in more]
+        after = (key, date, *[key for _ in more])
+        return Insert(schema="s", table="t", fields=tuple(fields), after=after, pk_names=("u", "since"))
+
+    made = create("t", "u int, since date, x int, y int, primary key (u, since)")
+    changed = (ddl("t", "alter table t drop column x"), ddl("t", "alter table t modify column y varchar(9)"))
+    begun = (made, dated(1, "2024-01-01", "x", "y"), *changed)
+    assert ended(tmp_path, begun, schema_change=policy) is None
+    kept = lake(str(tmp_path)).arrow("s.t").schema.remove_metadata()
+
+    assert ended(tmp_path, (*begun, dated(2, "2024-00-00")), schema_change=policy, zero_date="string") is None
+
+    found = lake(str(tmp_path)).arrow("s.t").sort_by("u")
+    assert found["since"].to_pylist() == ["2024-01-01", "2024-00-00"]
+    assert found["x"].to_pylist() == [1, None]
+    assert set(found.schema.remove_metadata()) == {
+        *(field for field in kept if field.name != "since"),
+        found.schema.field("since").remove_metadata(),
+    }

@@ -52,7 +52,10 @@ from tidegate.sink.delta.types import DATES, arrow_type, from_neutral, is_number
 
 def alter(step: Alter, snapshot: TableSnapshot, options: DeltaOptions) -> list[Action]:
     """Return the actions that turn the table's columns and stored rows from `step.old` into `step.new`."""
-    change = evolve(snapshot, step.old, step.new, options, step.session.zone)
+    return _evolved(evolve(snapshot, step.old, step.new, options, step.session.zone), step, snapshot, options)
+
+
+def _evolved(change: Evolution, step: Alter, snapshot: TableSnapshot, options: DeltaOptions) -> list[Action]:
     before, files = stored_schema(snapshot), snapshot.files()
     rewrites = change.rewrites or _forms(step, options) in RESHAPES
     schema = next_schema(before, change.columns, change.max_id, options.column_mapping, rewritten=rewrites or not files)
@@ -79,13 +82,23 @@ def alter(step: Alter, snapshot: TableSnapshot, options: DeltaOptions) -> list[A
 
 def dates_as_text(snapshot: TableSnapshot, table: TableInfo, options: DeltaOptions) -> list[Action]:
     """Return the actions by which a table that was made without zero-date=string gets texts for its dates, where its
-    key has some; else none."""
+    key has some; else none. What the policy for schema changes has kept otherwise than upstream stays."""
     types = {column.id: column.type.code for name in table.handle_key if (column := table.column(name)) is not None}
-    dates = [column for column in stored_columns(snapshot) if types.get(column.upstream_id) in DATES]
+    before = stored_schema(snapshot).columns
+    dates = [column for column in before if types.get(column.upstream_id) in DATES]
     if options.zero_date != "string" or all(column.delta == "string" for column in dates):
         return []
-    step = Alter(table, table, table.version, 0)
-    return alter(step, snapshot, msgspec.structs.replace(options, schema_change="evolve"))
+    options = msgspec.structs.replace(options, schema_change="evolve")
+    change = evolve(snapshot, table, table, options)
+    turns = tuple(turn for turn in change.conversions if turn.source.delta != "string" and turn.new.type.code in DATES)
+    texts = {turn.source.upstream_id: turn.target for turn in turns}
+    columns = tuple(replace(texts.get(one.upstream_id, one), name=one.name) for one in before)
+    return _evolved(
+        replace(change, columns=columns, fills=(), conversions=turns),
+        Alter(table, table, table.version, 0),
+        snapshot,
+        options,
+    )
 
 
 def seen_since(snapshot: TableSnapshot, table: TableInfo, options: DeltaOptions) -> list[Action]:
