@@ -24,7 +24,7 @@ from tidegate.source.kafka.identity import recognised
 from tidegate.source.kafka.land import Landing
 from tidegate.source.kafka.message import TopicMessage
 from tidegate.source.kafka.replay import skip
-from tidegate.source.kafka.resolution import recorded
+from tidegate.source.kafka.resolution import record, recorded
 from tidegate.testing.tasks import HereTasks
 
 ORDERS = TableName("shop", "orders")
@@ -205,13 +205,17 @@ def test_a_new_feed_says_nothing(broker, lake, caplog):
     assert not caplog.records
 
 
-def test_decisions_about_messages_are_of_their_topic(broker, lake):
-    """`dlq skip` of an offset leaves out that message, and not the one that has its offset in the topic made again."""
+@pytest.mark.parametrize("release", ["this", "before"])
+def test_decisions_about_messages_are_of_their_topic(broker, lake, release):
+    """`dlq skip` of an offset leaves out that message, and not the one that has its offset in the topic made again;
+    nor does one that the release before recorded by the topic's name alone."""
     broker.make("shop", BEFORE)
     broker.topics["shop"][1][5] = TopicMessage(5, b"x", b"y")
     with pytest.raises(PoisonMessage, match="dlq skip"):
         land_all(source(), lake)
     skip(lake, Place("shop", 0, 5))
+    if release == "before":
+        record(lake, msgspec.structs.replace(recorded(lake)[Place("shop", 0, 5)], topic_id=""))
     assert Place("shop", 0, 5) in recorded(lake, stands(lake).identities)
     broker.make("shop", AFTER)
 

@@ -27,7 +27,7 @@ from tidegate.source.kafka.fetch import history_lost, messages_at
 from tidegate.source.kafka.identity import check_same, recognised
 from tidegate.source.kafka.messages import Accept
 from tidegate.source.kafka.reader import Planner, TopicPlan, land_range, start_of
-from tidegate.source.kafka.resolution import recorded
+from tidegate.source.kafka.resolution import bind, recorded
 
 LOGGER: Final = logging.getLogger(__name__)
 ANEW: Final = (
@@ -97,6 +97,8 @@ class Landing(BatchLoop):
         state, self._told = recognised(before, found, self.source.made_anew)
         if self.needed_ts and not before.positions:
             self._told += (ANEW.format(self.needed_ts, self.changelog),)
+        for topic in before.positions.keys() - state.positions.keys():
+            bind(self._lake, topic, before.identities[topic])
         positions = {topic: dict(numbers) for topic, numbers in state.positions.items()}
         added = [
             (topic, number)

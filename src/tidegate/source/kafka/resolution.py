@@ -82,6 +82,13 @@ def recorded(lake: str, identities: Mapping[str, str] = MappingProxyType({})) ->
     return found
 
 
+def bind(lake: str, topic: str, topic_id: str) -> None:
+    """Note which topic those resolutions are about that an earlier release recorded by its name alone."""
+    for resolution in recorded(lake).values():
+        if resolution.topic == topic and not resolution.topic_id:
+            record(lake, msgspec.structs.replace(resolution, topic_id=topic_id))
+
+
 def _parse(path: str, body: bytes) -> Resolution:
     try:
         resolution = msgspec.json.decode(body, type=Resolution)
