@@ -98,6 +98,22 @@ def test_the_ways_out_by_what_was_there(made: Made, tmp_path: Path) -> None:
     assert made.read()[-1] == "8 I t 3 old"
 
 
+@pytest.mark.parametrize("starts_again", [True, False])
+def test_a_place_without_files_is_not_one_that_was_emptied(tmp_path: Path, *, starts_again: bool) -> None:
+    """A changefeed that just began writes `metadata` alone, until its first table has rows."""
+    made = Made(tmp_path)
+    made.checkpoint(3)
+    source = made.landed()
+    made.checkpoint(4)
+    source.landing.land()
+    fill(made, 1, first_ts=5)
+
+    if not starts_again:
+        assert source.landing.land()
+        assert source.failure() is None
+    assert made.read()[-1] == "5 I t 0 old"
+
+
 def test_files_that_grew_old_are_taken_away(made: Made) -> None:
     """TiCDC's clean-up leaves schema files, and whatever is young: the feed goes on."""
     for number in (1, 2, 3):

@@ -36,9 +36,11 @@ def accepted(state: State, made_anew_us: int) -> State:
 
 
 def noted(state: State, listing: Listing) -> State:
-    """Return `state` with what tells its place from another."""
+    """Return `state` with what tells its place from another; one without files has nothing that does."""
     newest = max(changes_of(listing), default=0)
     known = int(state.identities.get(PLACE, 0))
+    if not max(newest, known):
+        return state
     return msgspec.structs.replace(state, identities={PLACE: str(max(newest, known))})
 
 

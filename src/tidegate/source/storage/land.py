@@ -215,13 +215,14 @@ class StorageLanding(BatchLoop):
     def _check_same(self) -> None:
         """Raise MadeAnew for another place than the one of the positions; keep what tells them apart."""
         check_same(self._state, self._listing, self._place.shown, self.needed_ts)
-        if self._state.positions and PLACE not in self._state.identities:
+        state = noted(self._state, self._listing)
+        if state.positions and PLACE in state.identities.keys() - self._state.identities.keys():
             LOGGER.warning(
                 "%s: from here on it is kept how old its files are, by which a place that was emptied and made anew is "
                 "told; it was not compared with what was read before",
                 self._place.shown,
             )
-        self._state = noted(self._state, self._listing)
+        self._state = state
 
     def _shared(self, batch: _Batch) -> list[tuple[RunJob, ...]]:
         """The runs of a batch, a task each: all of a table in one task, unless they are many."""
