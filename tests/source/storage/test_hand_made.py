@@ -464,6 +464,14 @@ def test_a_changelog_of_another_source(made: Made) -> None:
         made.landed()
 
 
+def test_a_link_to_itself_ends_the_landing(made: Made) -> None:
+    """It is named, and not waited for."""
+    made.checkpoint(7)
+    (made.root / "circle").symlink_to("circle")
+    with pytest.raises(ConfigError, match="circle is a link in a circle"):
+        made.landed()
+
+
 def test_links_do_not_leave_the_directory(made: Made, tmp_path: Path) -> None:
     """A link to a file of the directory is read; one that leaves it, or leads to a directory, ends the landing, which
     names it. No file outside is opened, and no circle walked."""

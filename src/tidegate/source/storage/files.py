@@ -56,7 +56,9 @@ class FilePlace:
         """ConfigError for a path that a link leads out of the directory, or to a directory."""
         if "://" in self.uri:
             return
-        root, found = Path(self.uri).resolve(), Path(self.uri, path).resolve()
+        root, found = Path(self.uri).resolve(), Path(os.path.realpath(Path(self.uri, path)))
+        if found.is_symlink():
+            raise ConfigError(f"{self.shown}/{path} is a link in a circle: remove it")
         if not found.is_relative_to(root) or found.is_dir():
             raise ConfigError(
                 f"{self.shown}/{path} is a link to {'a directory' if found.is_dir() else 'a file outside'}, "
