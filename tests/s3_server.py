@@ -18,10 +18,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlsplit
 
+from moto.s3 import models
 from moto.server import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import run_simple
 
@@ -63,12 +66,17 @@ def canonical(environ: dict[str, Any], signed: str) -> list[str]:
 
 
 def journaled(app: App, journal: Path) -> App:
-    """Return a server that begins with what its journal tells, and goes on writing it; a torn end is left out."""
+    """Return a server that begins with what its journal tells, and goes on writing it; a torn end is left out. Objects
+    have the times of their requests."""
+    clock = models.utcnow
     if journal.exists():
         with journal.open("rb") as told, suppress(EOFError, pickle.UnpicklingError):
             while True:
                 words, body = pickle.load(told)
+                signed = words.get("HTTP_X_AMZ_DATE")
+                models.utcnow = partial(datetime.strptime, signed, "%Y%m%dT%H%M%SZ") if signed else clock
                 list(app({**words, "wsgi.input": io.BytesIO(body), "wsgi.errors": sys.stderr}, lambda *_: None))
+    models.utcnow = clock
     log = journal.open("ab")
 
     def answer(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:

@@ -170,7 +170,7 @@ def test_read_only(server: Server, begun: Script, account: str) -> None:
 
 
 def test_the_stories_begin_again(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    """Tables that the feed itself has made are as they are meant, whatever DDLs made them; one without a key is told."""
+    """Tables that the feed itself has made are as they are meant, whatever made them; one without a key is told."""
     story = stories.shop()
     run_here(ScriptedSource(story), sink(server), until=story.ts)
     caplog.clear()
