@@ -352,7 +352,7 @@ def test_rows_of_plain_texts_are_not_typed_and_odd_ones_land_the_same(monkeypatc
 
 def test_both_ways_stop_at_the_same_message(monkeypatch):
     """What a chunk has read beyond a halt does not land, nor what a resolution takes out of its middle."""
-    messages = [open_message(n, insert(n, n), insert(n, n, "items")) for n in range(30)]
+    messages = [open_message(n, insert(n + 1, n), insert(n + 1, n, "items")) for n in range(30)]
     messages[20] = TopicMessage(20, b"junk", b"")
     skip = Resolution(topic=TOPIC, partition=0, offset=7, action="skip")
     plan = replace(PLAN, resolutions={7: skip})
