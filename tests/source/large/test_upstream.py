@@ -28,7 +28,7 @@ COLUMNS = """
     da DATE, dt DATETIME(6), ts TIMESTAMP(3) NULL, tm TIME(2),
     c CHAR(5), vb VARBINARY(20), bl LONGBLOB, tx MEDIUMTEXT,
     e ENUM('a', 'b''c', 'd,e'), s SET('x', 'y', 'z'),
-    stored INT AS (ti + 1) STORED, hidden INT AS (ti + 2) VIRTUAL, n INT,
+    `stored` INT AS (ti + 1) STORED, hidden INT AS (ti + 2) VIRTUAL, n INT,
     PRIMARY KEY (`k%1`, k2), UNIQUE KEY u (bi, tx(9))"""
 FIRST = """4294967295, 'it''s "50%" \\\\ \\0 ä😀', -128, 65535, -8388608, -1, 18446744073709551615,
     3.4028235e38, 0.1, -12345678901234567890.0123456789, 18446744073709551615, 2155,
