@@ -45,7 +45,7 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     "land": Benchmark(("--protocol", "canal-json", "--rows", "300000"), ("landing_rows_per_s",)),
     "apply": Benchmark(("--case", "insert", "--rows", "200000", "--peer-rows", "2000"), ("ours_rows_per_s",)),
     "changefeed": Benchmark(
-        ("--part", "rates", "--protocol", "canal-json", "--only", "sysbench", "--rows", "200000"),
+        ("--part", "rates", "--protocol", "canal-json", "--only", "sysbench", "--rows", "500000"),
         ("feed_rows_per_s",),
     ),
 }
